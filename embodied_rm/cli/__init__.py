@@ -1,0 +1,1 @@
+"""The composition root: the console script, its commands and everything that prints."""

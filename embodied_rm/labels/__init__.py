@@ -1,0 +1,1 @@
+"""Supervision schemes: pure functions from annotated episodes to targets, one file a scheme."""

@@ -1,0 +1,1 @@
+"""Reinforcement learning on learned rewards: the vector wrapper, cloning, PPO, refinement."""

@@ -1,0 +1,1 @@
+"""MuJoCo manipulation tasks as Gymnasium vector environments. Never imports `embodied_rm`."""

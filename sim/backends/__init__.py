@@ -1,0 +1,1 @@
+"""Batched physics behind one interface; nothing outside knows which engine runs."""

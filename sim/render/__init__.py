@@ -1,0 +1,1 @@
+"""Batched pictures behind one interface; nothing outside knows which renderer runs."""
