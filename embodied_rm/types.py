@@ -26,9 +26,7 @@ class Step:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end:
-            raise UserError(
-                f"step {self.name!r} must have 0 <= start < end, got start={self.start}, end={self.end}"
-            )
+            raise UserError(f"step {self.name!r} must have 0 <= start < end, got start={self.start}, end={self.end}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +101,12 @@ class Episode:
             raise UserError(f"{self.name}: fps must be > 0, got {self.fps}")
         for label, column in (("progress", self.progress), ("state", self.state), ("action", self.action)):
             if column is not None and len(column) != len(self):
-                raise UserError(
-                    f"{self.name}: {label} has {len(column)} rows, the views have {len(self)} frames"
-                )
+                raise UserError(f"{self.name}: {label} has {len(column)} rows, the views have {len(self)} frames")
         for before, after in zip(self.steps, self.steps[1:], strict=False):
             if after.start < before.end:
                 raise UserError(f"{self.name}: step {after.name!r} starts before {before.name!r} ends")
         if self.steps and self.steps[-1].end > len(self):
-            raise UserError(
-                f"{self.name}: step {self.steps[-1].name!r} ends after the last frame ({len(self)})"
-            )
+            raise UserError(f"{self.name}: step {self.steps[-1].name!r} ends after the last frame ({len(self)})")
 
     def __len__(self) -> int:
         return len(next(iter(self.views.values())))
