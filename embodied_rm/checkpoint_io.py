@@ -1,0 +1,148 @@
+"""Tensors on disk: safetensors + one JSON manifest with SHA-256. Loading runs no code and notices any flipped bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as serialise_tensors
+from torch import Tensor, nn
+
+from embodied_rm.errors import CheckpointError
+from embodied_rm.run import write_atomic
+
+MANIFEST = "manifest.json"
+RESERVED = ("manifest_sha256", "tensors", "tensors_sha256")
+
+
+def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
+    """Write a checkpoint folder so that at any moment it holds the old checkpoint or the new one, whole.
+
+    `manifest` is any JSON object with a text `architecture`. The tensor file is named after its content and the
+    manifest, written last, points to it. Raises `CheckpointError` on a tensor with NaN or infinity.
+    """
+    root = Path(folder)
+    assert isinstance(manifest.get("architecture"), str), "a manifest names its architecture"
+    assert not set(manifest) & set(RESERVED), f"reserved manifest keys: {RESERVED}"
+    _refuse_non_finite(tensors, root)
+    content = serialise_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    root.mkdir(parents=True, exist_ok=True)
+    write_atomic(_tensor_file(root, digest), content)
+    described = {**manifest, "tensors": _describe(tensors), "tensors_sha256": digest}
+    write_atomic(root / MANIFEST, _canonical({**described, "manifest_sha256": _digest(described)}))
+    for stale in set(root.glob("tensors-*.safetensors")) - {_tensor_file(root, digest)}:
+        stale.unlink()
+
+
+def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the manifest of a checkpoint folder.
+
+    Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
+    """
+    root = Path(folder)
+    manifest = read_manifest(root)
+    if manifest["architecture"] != architecture:
+        raise CheckpointError(
+            f"{root / MANIFEST}: holds a checkpoint of architecture {manifest['architecture']!r}, "
+            f"not of {architecture!r}"
+        )
+    path = _tensor_file(root, manifest["tensors_sha256"])
+    content = _read(path)
+    if hashlib.sha256(content).hexdigest() != manifest["tensors_sha256"]:
+        raise CheckpointError(f"{path}: the content does not match the SHA-256 in {MANIFEST}; the file is damaged")
+    tensors = _parse(content, path)
+    if _describe(tensors) != manifest["tensors"]:
+        raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST}")
+    return tensors, {key: value for key, value in manifest.items() if key not in RESERVED}
+
+
+def read_manifest(folder: Path | str) -> dict[str, Any]:
+    """The verified manifest of a checkpoint folder, without reading its tensors. Raises `CheckpointError`."""
+    path = Path(folder) / MANIFEST
+    content = _read(path)
+    try:
+        manifest = json.loads(content)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as fault:
+        raise CheckpointError(f"{path}: not a JSON manifest ({fault})") from None
+    if not isinstance(manifest, dict) or not {"architecture", *RESERVED} <= set(manifest):
+        raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, {', '.join(RESERVED)}")
+    rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    # Comparing the bytes too refuses the flips that JSON would forgive, such as 1e-05 written as 1E-05.
+    if manifest["manifest_sha256"] != _digest(rest) or content != _canonical(manifest):
+        raise CheckpointError(f"{path}: the content does not match its own SHA-256; the file is damaged or was edited")
+    if not re.fullmatch(r"[0-9a-f]{64}", str(manifest["tensors_sha256"])):
+        raise CheckpointError(f"{path}: tensors_sha256 must be 64 hexadecimal digits")
+    return manifest
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], source: Path | str) -> None:
+    """Copy the tensors into the module; names, shapes and types must agree exactly, else `CheckpointError`."""
+    wanted = module.state_dict()
+    for fault, names in (("lacks", wanted.keys() - tensors.keys()), ("has unknown", tensors.keys() - wanted.keys())):
+        if names:
+            raise CheckpointError(f"{source}: the checkpoint {fault} tensors: {', '.join(sorted(names))}")
+    for name, tensor in wanted.items():
+        given = tensors[name]
+        if given.shape != tensor.shape or given.dtype != tensor.dtype:
+            raise CheckpointError(
+                f"{source}: tensor {name!r} is {given.dtype} {list(given.shape)}, "
+                f"the model needs {tensor.dtype} {list(tensor.shape)}"
+            )
+    module.load_state_dict(dict(tensors))
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under `prefix.name`: several modules in one checkpoint."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors stored by `with_prefix`, under their own names again."""
+    return {name.removeprefix(prefix + "."): t for name, t in tensors.items() if name.startswith(prefix + ".")}
+
+
+def _refuse_non_finite(tensors: Mapping[str, Tensor], root: Path) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{root}: refusing to save tensor {name!r}, it holds NaN or infinity")
+
+
+def _tensor_file(root: Path, digest: str) -> Path:
+    return root / f"tensors-{digest[:16]}.safetensors"
+
+
+def _describe(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+        for name, tensor in sorted(tensors.items())
+    }
+
+
+def _canonical(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(value)).hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
+
+
+def _parse(content: bytes, path: Path) -> dict[str, Tensor]:
+    try:
+        return parse_tensors(content)
+    except (safetensors.SafetensorError, ValueError) as fault:
+        raise CheckpointError(f"{path}: not a safetensors file ({fault})") from None
