@@ -1,0 +1,22 @@
+"""The mistakes a user of the simulator can make: each message names the thing, the value and the choices."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class SimError(ValueError):
+    """A mistake in what the user asked of the simulator. Its message is for reading: no traceback is needed."""
+
+
+def lookup(table: Mapping[str, T], name: str, what: str) -> T:
+    """`table[name]`, or a `SimError` that says what was asked for, the nearest name and all there are."""
+    if name in table:
+        return table[name]
+    close = difflib.get_close_matches(name, table, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise SimError(f"unknown {what} {name!r}.{hint} Available: {', '.join(sorted(table))}")
