@@ -67,7 +67,7 @@ class Backend(Protocol):
         """Put the worlds `rows` (int [n], each once, any order) at `qpos` [n, nq] and `qvel` [n, nv].
 
         Their time, controls, warm start and activations are zeroed, derived fields made current and the mark of
-        divergence cleared.
+        divergence cleared. Mocap poses stay as written: write them first.
         """
         ...
 

@@ -77,7 +77,9 @@ class BatchBackend:
         order = np.argsort(rows)
         ids = rows[order]
         assert np.isfinite(qpos).all() and np.isfinite(qvel).all(), "a state to start from must be finite"
+        poses = self.mocap_pos[ids], self.mocap_quat[ids]
         self._batch.reset(ids, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
+        self.mocap_pos[ids], self.mocap_quat[ids] = poses
         self.qpos[ids] = qpos[order]
         self.qvel[ids] = qvel[order]
         self._batch.forward(ids, stage=CURRENT)

@@ -1,0 +1,120 @@
+"""Put the named cube into the drawer and shut it: open, pick, place, close."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sim.control import FloatArray
+from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, mistaken, moved, stalled, stay
+from sim.registry import register
+from sim.scene import CUBE_HALF
+from sim.state import SceneState
+from sim.task import CUBE_WIDTH, Task, distance, holds, nearness
+from sim.tasks.lift_cube import LIFT, PICK
+from sim.tasks.open_drawer import OPENED, PULL, RELEASE
+
+SHUT_AT = 0.02
+"""How far out the drawer may be to count as shut, m."""
+TRAVEL = 0.2
+"""Length over which reaching and carrying are measured, m."""
+
+
+def over_tray(state: SceneState, _: FloatArray) -> FloatArray:
+    """Above the tray, clear of its walls."""
+    return state.tray + np.array([-0.035, 0.0, 0.15])
+
+
+def in_tray(state: SceneState, _: FloatArray) -> FloatArray:
+    """Low in the tray, the palm still above its front."""
+    return state.tray + np.array([-0.035, 0.0, 0.05])
+
+
+def before_knob_high(state: SceneState, _: FloatArray) -> FloatArray:
+    """In front of the knob, high."""
+    return state.knob + np.array([-0.08, 0.0, 0.1])
+
+
+def before_knob(state: SceneState, _: FloatArray) -> FloatArray:
+    """In front of the knob, at its height."""
+    return state.knob + np.array([-0.075, 0.0, 0.0])
+
+
+OPENING: Plan = (*PULL, *RELEASE)
+CARRY: Plan = (
+    *PICK,
+    Waypoint(moved(z=0.17), SHUT, tolerance=0.02),
+    Waypoint(over_tray, SHUT, tolerance=0.02),
+    Waypoint(in_tray, SHUT, tolerance=0.015, patience=12),
+    Waypoint(stay, OPEN, hold=3),
+    Waypoint(moved(z=0.12), OPEN, tolerance=0.02),
+)
+CLOSING: Plan = (
+    Waypoint(before_knob_high, SHUT, tolerance=0.03),
+    Waypoint(before_knob, SHUT, tolerance=0.015),
+    Waypoint(moved(x=0.25), SHUT, tolerance=0.01, patience=25),
+)
+WHOLE: Plan = (*OPENING, *CARRY, *CLOSING, Waypoint(stay, SHUT, hold=10**6))
+
+
+@register
+class CubeInDrawer(Task):
+    """Open the drawer, pick the named cube, place it inside, close the drawer."""
+
+    name = "cube_in_drawer"
+    steps = ("open", "pick", "place", "close")
+    max_episode_steps = 160
+    templates = (
+        "put the {colour} cube into the drawer and close it",
+        "store the {colour} cube in the drawer, then shut the drawer",
+        "open the drawer, place the {colour} block inside and close the drawer",
+        "tidy the {colour} cube away in the drawer",
+    )
+
+    def inside(self, now: SceneState) -> np.ndarray:
+        """Whether the named cube lies in the tray, bool [N]."""
+        offset = np.abs(now.target_cube - now.tray)
+        return (offset[:, :2] < 0.085).all(axis=1) & (now.target_cube[:, 2] < 0.065)
+
+    def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        cube, tool = now.target_cube, now.tool
+        inside, opened = self.inside(now), now.drawer > 0.1
+        held = holds(now, cube, CUBE_WIDTH) & (cube[:, 2] > CUBE_HALF + 0.02)
+        reach = nearness(distance(tool, now.knob), distance(start.tool, start.knob))
+        over = now.tray + np.array([0.0, 0.0, 0.06])
+        stage = np.select([inside, opened & held, opened], [3, 2, 1], 0)
+        share = np.select(
+            [inside, opened & held, opened],
+            [
+                1.0 - (now.drawer - SHUT_AT) / (OPENED - SHUT_AT),
+                1.0 - (distance(cube, over) - 0.03) / (TRAVEL + 0.1),
+                1.0 - (distance(tool, cube) - 0.01) / TRAVEL,
+            ],
+            0.4 * reach + 0.6 * now.drawer / 0.1,
+        )
+        return stage, np.clip(share, 0.0, 1.0)
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return self.inside(now) & (now.drawer < SHUT_AT)
+
+    def named_bodies(self, target: int) -> tuple[str, ...]:
+        return ("drawer", *super().named_bodies(target))
+
+    def expert(self) -> Plan:
+        return WHOLE
+
+    def failures(self) -> Mapping[str, tuple[Plan, ...]]:
+        end = Waypoint(stay, OPEN, hold=10**6)
+        fall = Waypoint(stay, OPEN, hold=4)
+        leave = Waypoint(moved(z=0.08), OPEN, tolerance=0.02)
+        return {
+            "stall": tuple(stalled(WHOLE, n) for n in (3, 6, 8, 10, 13, 15)),
+            "drop": tuple((*OPENING, *CARRY[:n], fall, leave, end) for n in (4,)),
+            "undo": (
+                (*PULL, Waypoint(moved(x=0.19), SHUT, tolerance=0.015, patience=20), *RELEASE, end),
+                (*OPENING, *CLOSING, Waypoint(stay, SHUT, hold=10**6)),
+            ),
+            "wrong_object": (mistaken(WHOLE), LIFT),
+            "miss": ((*OPENING, *missed(CARRY[:4], 0.05, 0.0), *CARRY[4:], *CLOSING, end),),
+        }

@@ -1,0 +1,81 @@
+"""Lift the named cube off the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sim.control import FloatArray
+from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, mistaken, moved, stalled, stay
+from sim.registry import register
+from sim.scene import CUBE_HALF
+from sim.state import SceneState
+from sim.task import CUBE_WIDTH, Task, closing, distance, holds, nearness
+
+HEIGHT = 0.12
+"""How far above the table the cube counts as lifted, m."""
+_GRASP_Z = np.array([0.0, 0.0, -0.002])
+
+
+def above_cube(state: SceneState, _: FloatArray) -> FloatArray:
+    """10 cm above the named cube."""
+    return state.target_cube + np.array([0.0, 0.0, 0.1])
+
+
+def at_cube(state: SceneState, _: FloatArray) -> FloatArray:
+    """Where the fingers take the named cube."""
+    return state.target_cube + _GRASP_Z
+
+
+PICK: Plan = (
+    Waypoint(above_cube, OPEN, tolerance=0.02),
+    Waypoint(at_cube, OPEN, tolerance=0.01),
+    Waypoint(stay, SHUT, hold=4),
+)
+LIFT: Plan = (*PICK, Waypoint(moved(z=0.17), SHUT, tolerance=0.015), Waypoint(stay, SHUT, hold=10**6))
+
+
+@register
+class LiftCube(Task):
+    """Reach for the named cube, grasp it, lift it by 12 cm; the other cube is in the way of those who do not read."""
+
+    name = "lift_cube"
+    steps = ("reach", "grasp", "lift")
+    max_episode_steps = 60
+    templates = (
+        "lift the {colour} cube",
+        "pick up the {colour} cube",
+        "raise the {colour} block off the table",
+        "grab the {colour} cube and lift it up",
+    )
+
+    def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        cube = now.target_cube
+        height = cube[:, 2] - CUBE_HALF
+        held = holds(now, cube, CUBE_WIDTH)
+        at_hand = distance(now.tool, cube) < 0.025
+        stage = np.where(held, 2, np.where(at_hand, 1, 0))
+        reach = nearness(distance(now.tool, cube) - 0.02, distance(start.tool, start.target_cube) - 0.02)
+        share = np.select([held, at_hand], [height / HEIGHT, closing(now.opening, CUBE_WIDTH)], reach)
+        return stage, share
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return (now.target_cube[:, 2] - CUBE_HALF > HEIGHT) & holds(now, now.target_cube, CUBE_WIDTH)
+
+    def expert(self) -> Plan:
+        return LIFT
+
+    def failures(self) -> Mapping[str, tuple[Plan, ...]]:
+        lower = (Waypoint(moved(z=-0.17), SHUT, tolerance=0.02, patience=12), Waypoint(stay, OPEN, hold=3))
+        leave = (Waypoint(moved(x=-0.05, z=0.12), OPEN), Waypoint(stay, OPEN, hold=10**6))
+        return {
+            "stall": tuple(stalled(LIFT, n) for n in (1, 2, 3)),
+            "drop": tuple(
+                (*PICK, Waypoint(moved(z=z), SHUT, tolerance=0.02), Waypoint(stay, OPEN, hold=4), *leave)
+                for z in (0.05, 0.08, 0.17)
+            ),
+            "undo": ((*LIFT[:-1], Waypoint(stay, SHUT, hold=6), *lower, *leave),),
+            "wrong_object": (mistaken(LIFT),),
+            "miss": (missed(LIFT, 0.05, 0.0), missed(LIFT, -0.045, 0.0), missed(LIFT, 0.0, 0.07)),
+        }

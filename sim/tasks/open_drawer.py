@@ -1,0 +1,82 @@
+"""Open the drawer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sim.control import FloatArray
+from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, moved, stalled, stay
+from sim.registry import register
+from sim.state import SceneState
+from sim.task import Task, closing, distance, nearness
+from sim.tasks.lift_cube import LIFT
+
+OPENED = 0.13
+"""How far the drawer must be out to count as open, m."""
+NECK_WIDTH = 0.016
+"""Thickness of the knob's neck, m."""
+
+
+def above_knob(state: SceneState, _: FloatArray) -> FloatArray:
+    """10 cm above the knob."""
+    return state.knob + np.array([0.0, 0.0, 0.1])
+
+
+def at_knob(state: SceneState, _: FloatArray) -> FloatArray:
+    """Where the fingers take the knob."""
+    return state.knob
+
+
+TAKE_KNOB: Plan = (
+    Waypoint(above_knob, OPEN, tolerance=0.02),
+    Waypoint(at_knob, OPEN, tolerance=0.008),
+    Waypoint(stay, SHUT, hold=4),
+)
+PULL: Plan = (*TAKE_KNOB, Waypoint(moved(x=-0.17), SHUT, tolerance=0.015, patience=25))
+RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.12), OPEN, tolerance=0.02))
+
+
+@register
+class OpenDrawer(Task):
+    """Reach for the knob, grasp it, pull the drawer out by 13 of its 16 cm."""
+
+    name = "open_drawer"
+    steps = ("reach", "grasp", "pull")
+    max_episode_steps = 60
+    templates = (
+        "open the drawer",
+        "pull the drawer open",
+        "slide the drawer out of the cabinet",
+        "grab the green knob and pull out the drawer",
+    )
+
+    def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        out = now.drawer > 0.015
+        at_hand = distance(now.tool, now.knob) < 0.02
+        stage = np.where(out, 2, np.where(at_hand, 1, 0))
+        reach = nearness(distance(now.tool, now.knob) - 0.015, distance(start.tool, start.knob) - 0.015)
+        share = np.select([out, at_hand], [now.drawer / OPENED, closing(now.opening, NECK_WIDTH)], reach)
+        return stage, share
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return now.drawer > OPENED
+
+    def named_bodies(self, target: int) -> tuple[str, ...]:
+        return ("drawer",)
+
+    def expert(self) -> Plan:
+        return (*PULL, Waypoint(stay, SHUT, hold=10**6))
+
+    def failures(self) -> Mapping[str, tuple[Plan, ...]]:
+        end = Waypoint(stay, OPEN, hold=10**6)
+        half = tuple((*TAKE_KNOB, Waypoint(moved(x=-x), SHUT, tolerance=0.015)) for x in (0.04, 0.07, 0.1))
+        shut = Waypoint(moved(x=0.17), SHUT, tolerance=0.015, patience=20)
+        return {
+            "stall": (*(stalled(PULL, n) for n in (1, 2, 3)), *(stalled(plan, 4) for plan in half)),
+            "drop": tuple((*plan, *RELEASE, end) for plan in half),
+            "undo": ((*PULL, shut, *RELEASE, end), *((*plan, shut, *RELEASE, end) for plan in half)),
+            "wrong_object": (LIFT,),
+            "miss": (missed(PULL, -0.07, 0.0), missed(PULL, -0.02, -0.07), missed(PULL, -0.02, 0.08)),
+        }

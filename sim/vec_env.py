@@ -1,0 +1,244 @@
+"""`TabletopVecEnv`: N worlds of one task as a `gymnasium.vector.VectorEnv` that can show its cameras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from sim.arm import ACTION_SIZE, Arm, inverse_kinematics
+from sim.backends import make_backend
+from sim.control import FloatArray
+from sim.errors import SimError, lookup
+from sim.observation import OBSERVATION_SIZE, observe
+from sim.registry import make_task
+from sim.scene import COLOURS, build_scene
+from sim.state import SceneReader, SceneState
+from sim.task import START_AREA, Layout, sample_layout
+
+CONTROL_HZ = 20
+SUBSTEPS = 10
+START_POSES = 96
+VIEWS = ("front", "side", "wrist")
+SUCCESS_HOLD = 5
+"""Control steps for which the task must have been done without a break to count as success."""
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
+    """N tabletop worlds, stepped together at 20 Hz.
+
+    Action: float [N, 4] in [-1, 1], displacement of the tool (3 cm a unit) and grip (-1 opens, +1 closes).
+    Observation: float32 [N, 29], see `observation.py`. Reward: 1 at the step in which success is first sustained.
+
+    `terminated`: a diverged world, and with `ends_on_success` a sustained success; `truncated`: the time limit.
+    Every step's infos hold, dense over rows: `success` (sustained), `progress` (float32, true step progress),
+    `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, 29] (the true next observation
+    of every row, before any reset) and `final_info` with the four above as they were before the reset.
+
+    Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        num_envs: int = 64,
+        *,
+        views: Sequence[str] = VIEWS,
+        image_size: int = 64,
+        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        ends_on_success: bool = False,
+        backend: str = "batch",
+        renderer: str = "auto",
+        threads: int = 0,
+    ) -> None:
+        for view in views:
+            lookup({name: name for name in VIEWS}, view, "view")
+        if autoreset_mode is AutoresetMode.NEXT_STEP:
+            raise SimError("autoreset_mode must be SAME_STEP or DISABLED: with NEXT_STEP terminal views are lost")
+        if num_envs < 1:
+            raise SimError(f"num_envs must be >= 1, got {num_envs}")
+        self.task = make_task(task)
+        self.num_envs = num_envs
+        self.view_names = tuple(views)
+        self.step_names = self.task.steps
+        self.image_size = image_size
+        self.ends_on_success = ends_on_success
+        self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
+        self.render_mode = None
+        self._define_spaces()
+        model = build_scene()
+        self._start_angles = inverse_kinematics(model, start_positions(START_POSES))
+        self._backend = make_backend(backend, model, num_envs, threads)
+        self._renderer_name, self._threads = renderer, threads
+        self._arm = Arm(self._backend)
+        self._reader = SceneReader(self._arm)
+        self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
+        self._target = np.zeros(num_envs, np.int64)
+        self._phrasing = np.zeros(num_envs, np.int64)
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._held = np.zeros(num_envs, np.int64)
+        self.state = self._start = self._reader.read(self._target)
+
+    def _define_spaces(self) -> None:
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE,), np.float32)
+        self.single_action_space = gym.spaces.Box(-1.0, 1.0, (ACTION_SIZE,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """The instruction of every row's present episode."""
+        return tuple(
+            self.task.instruction(int(target), int(phrasing))
+            for target, phrasing in zip(self._target, self._phrasing, strict=True)
+        )
+
+    @property
+    def max_episode_steps(self) -> int:
+        """Time limit of an episode, control steps."""
+        return self.task.max_episode_steps
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        """Start new episodes in every row, or in those of `options["reset_mask"]` (bool [N]).
+
+        With a seed, row i gets its own stream (seed + i for an int), so row i's episodes do not depend on the others.
+        """
+        mask = np.ones(self.num_envs, np.bool_)
+        if options and "reset_mask" in options:
+            mask = np.asarray(options["reset_mask"])
+            if mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+                raise SimError(f"reset_mask must be bool [{self.num_envs}], got {mask.dtype} {list(mask.shape)}")
+        if seed is not None:
+            self._seed(seed, mask)
+        self._reset_rows(np.flatnonzero(mask))
+        return observe(self.state), self._info(np.zeros(self.num_envs, np.bool_))
+
+    def _seed(self, seed: int | Sequence[int], mask: BoolArray) -> None:
+        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise SimError(f"seed must be one int or {self.num_envs} of them, got {len(seeds)}")
+        for row in np.flatnonzero(mask):
+            self._rngs[row] = np.random.default_rng(seeds[row])
+
+    def _reset_rows(self, rows: npt.NDArray[np.int64]) -> None:
+        if not len(rows):
+            return
+        layouts = [sample_layout(self._rngs[row], START_POSES) for row in rows]
+        for row, layout in zip(rows, layouts, strict=True):
+            self._target[row] = layout.target
+            self._phrasing[row] = self._rngs[row].integers(len(self.task.templates))
+        self._place(rows, layouts)
+        self._elapsed[rows] = self._held[rows] = 0
+        self._arm.hold(rows)
+        now = self._reader.read(self._target)
+        mask = np.isin(np.arange(self.num_envs), rows)
+        self._start = self._start.with_rows(mask, now)
+        self.state = now
+
+    def _place(self, rows: npt.NDArray[np.int64], layouts: Sequence[Layout]) -> None:
+        """Write the layouts into the physics state of `rows`."""
+        model = self._backend.model
+        qpos = np.tile(model.qpos0, (len(rows), 1))
+        qpos[:, self._arm.qpos] = self._start_angles[[layout.start_pose for layout in layouts]]
+        qpos[:, self._arm.fingers] = 0.04
+        qpos[:, model.joint("drawer").qposadr[0]] = [layout.drawer for layout in layouts]
+        for c, name in enumerate(COLOURS):
+            address = int(model.joint(name).qposadr[0])
+            pose = np.array([layout.cubes[c] for layout in layouts])
+            qpos[:, address : address + 2] = pose[:, :2]
+            qpos[:, address + 3] = np.cos(pose[:, 2] / 2)
+            qpos[:, address + 6] = np.sin(pose[:, 2] / 2)
+        mocap = model.body("cabinet").mocapid[0]
+        self._backend.mocap_pos[rows, mocap, :2] = [layout.cabinet for layout in layouts]
+        self._backend.set_state(rows, qpos, np.zeros((len(rows), model.nv)))
+
+    def step(
+        self, actions: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
+        """One control step (50 ms) in every row."""
+        self._arm.follow(self._checked(actions))
+        diverged = self._backend.step(SUBSTEPS)
+        self._elapsed += 1
+        self.state = self._reader.read(self._target)
+        self._held = np.where(self.task.success(self.state) & ~diverged, self._held + 1, 0)
+        info = self._info(diverged)
+        reward = (self._held == SUCCESS_HOLD).astype(np.float64)
+        terminated = diverged | (info["success"] & self.ends_on_success)
+        truncated = (self._elapsed >= self.max_episode_steps) & ~terminated
+        obs = observe(self.state)
+        if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
+            obs, info = self._autoreset(terminated | truncated, obs, info)
+        return obs, reward, terminated, truncated, info
+
+    def _checked(self, actions: npt.NDArray[np.float32]) -> FloatArray:
+        """Actions as float64, clipped to the action space; refused when of another shape or not finite."""
+        values = np.asarray(actions, np.float64)
+        if values.shape != (self.num_envs, ACTION_SIZE):
+            raise SimError(f"actions must have shape [{self.num_envs}, {ACTION_SIZE}], got {list(values.shape)}")
+        if not np.isfinite(values).all():
+            row, dim = np.argwhere(~np.isfinite(values))[0]
+            raise SimError(f"action of environment {row} is {values[row, dim]} in dimension {dim}; it must be finite")
+        return np.clip(values, -1.0, 1.0)
+
+    def _info(self, diverged: BoolArray) -> dict[str, Any]:
+        stage, progress = self.task.progress(self.state, self._start)
+        return {
+            "success": self._held >= SUCCESS_HOLD,
+            "progress": progress.astype(np.float32),
+            "stage": stage.astype(np.int64),
+            "diverged": diverged,
+        }
+
+    def _autoreset(
+        self, done: BoolArray, obs: npt.NDArray[np.float32], info: dict[str, Any]
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        final = {"final_obs": obs, "_final_obs": done, "final_info": info, "_final_info": done}
+        if done.any():
+            self._reset_rows(np.flatnonzero(done))
+            fresh = self._info(np.zeros(self.num_envs, np.bool_))
+            info = {name: np.where(done, fresh[name], info[name]) for name in info}
+        return observe(self.state), {**info, **final}
+
+    @cached_property
+    def renderer(self) -> "Renderer":
+        """Made at the first picture, so that an environment nobody looks at needs no GL."""
+        from sim.render import make_renderer
+        size = (self.image_size, self.image_size)
+        return make_renderer(self._renderer_name, self._backend, self.view_names, size, self._threads)
+
+    def render_views(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.uint8]:
+        """What the cameras of `rows` (default: all) show now: uint8 [n, V, H, W, 3]."""
+        return self.renderer.render(np.arange(self.num_envs) if rows is None else np.asarray(rows))
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The compiled scene. Read only."""
+        return self._backend.model
+
+    def scene_state(self) -> SceneState:
+        """What the scripted experts see."""
+        return self.state
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Free the renderer and the worlds."""
+        if "renderer" in self.__dict__:
+            self.renderer.close()
+        self._backend.close()
+
+
+def start_positions(count: int) -> FloatArray:
+    """Tool positions spread evenly over the start area: the R3 low-discrepancy sequence (Roberts 2018), [count, 3]."""
+    root = 1.2207440846057596
+    lattice = (0.5 + np.outer(np.arange(1, count + 1), 1 / root ** np.arange(1, 4))) % 1.0
+    return START_AREA[0] + lattice * (START_AREA[1] - START_AREA[0])
