@@ -12,9 +12,9 @@ from sim.control import DOWN, FloatArray, damped_least_squares, geometric_jacobi
 
 ACTION_SIZE = 4
 """Displacement of the tool in x, y, z, and the grip (-1 opens, +1 closes), each in [-1, 1]."""
-STEP = 0.03
+STEP = 0.04
 """Tool displacement of a full action, m per control step."""
-LEAD = 0.05
+LEAD = 0.06
 """How far the commanded tool position may run ahead of the real one, m."""
 WORKSPACE = np.array([[0.28, -0.36, 0.012], [0.72, 0.36, 0.36]])
 """Lowest and highest tool position that can be commanded, m."""

@@ -104,7 +104,7 @@ class PlanFollower:
             grip[rows], tolerance[rows] = waypoint.grip, waypoint.tolerance
             hold[rows], patience[rows] = waypoint.hold, waypoint.patience
         self._advance(state, goal, tolerance, hold, patience, last)
-        move = (goal - state.tool) / STEP
+        move = (goal - state.commanded) / STEP
         length = np.maximum(np.abs(move).max(axis=1), 1e-9)
         move *= np.minimum(1.0, self._speed / length)[:, None]
         return np.column_stack([move, grip])

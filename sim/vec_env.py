@@ -36,7 +36,7 @@ BoolArray = npt.NDArray[np.bool_]
 class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
     """N tabletop worlds, stepped together at 20 Hz.
 
-    Action: float [N, 4] in [-1, 1], displacement of the tool (3 cm a unit) and grip (-1 opens, +1 closes).
+    Action: float [N, 4] in [-1, 1], displacement of the tool (4 cm a unit) and grip (-1 opens, +1 closes).
     Observation: float32 [N, 29], see `observation.py`. Reward: 1 at the step in which success is first sustained.
 
     `terminated`: a diverged world, and with `ends_on_success` a sustained success; `truncated`: the time limit.

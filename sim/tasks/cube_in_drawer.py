@@ -64,7 +64,7 @@ class CubeInDrawer(Task):
 
     name = "cube_in_drawer"
     steps = ("open", "pick", "place", "close")
-    max_episode_steps = 160
+    max_episode_steps = 180
     templates = (
         "put the {colour} cube into the drawer and close it",
         "store the {colour} cube in the drawer, then shut the drawer",
