@@ -1,0 +1,145 @@
+"""Hydra composes; dataclasses type. A command line becomes one frozen config, or one sentence about its mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue
+
+from embodied_rm.cli import mistakes
+from embodied_rm.cli.configs import command_names, config_dir, group_choices
+from embodied_rm.errors import UserError
+
+RUN_KEYS = ("out", "resume")
+"""Keys of every command: they name the run folder and are no part of what runs in it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Which folder the run writes, and whether it continues the run that is in it."""
+
+    out: Path | None = None
+    resume: bool = False
+
+
+def parse(words: Sequence[str], *, multirun: bool) -> list[Override]:
+    """The command line's `key=value` words. Raises `UserError` for what is none of those."""
+    for word in words:
+        if "=" not in word or word.startswith("="):
+            raise UserError(f"cannot read {word!r}: an override is written key=value")
+        if "${" in word:
+            raise UserError(f"cannot read {word!r}: interpolation is not accepted in a value")
+    return [_parse(word, multirun) for word in words]
+
+
+def _parse(word: str, multirun: bool) -> Override:
+    key, _, value = word.partition("=")
+    parser = OverridesParser.create()
+    # Hydra has a grammar for values; an instruction such as "lift it, don't drop it" is text all the same.
+    as_text = f"{key}={QuotedString(text=value, quote=Quote.double).with_quotes()}"
+    try:
+        override = parser.parse_override(word)
+        several = override.is_sweep_override() and not multirun
+        return parser.parse_override(as_text) if several else override
+    except HydraException:
+        pass
+    try:
+        return parser.parse_override(as_text)
+    except HydraException as error:
+        raise UserError(f"cannot read {word!r}: {mistakes.first_line(error)}") from None
+
+
+def runs(overrides: Sequence[Override]) -> list[list[str]]:
+    """The override lists of each run: one, or the product of every swept key."""
+    values = [
+        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
+        if o.is_sweep_override()
+        else [str(o.input_line)]
+        for o in overrides
+    ]
+    return [list(run) for run in itertools.product(*values)]
+
+
+def take_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Override]]:
+    """`out` and `resume` apart from the rest."""
+    given = {o.key_or_group: o.value() for o in overrides if o.key_or_group in RUN_KEYS}
+    rest = [o for o in overrides if o.key_or_group not in RUN_KEYS]
+    out, resume = given.get("out"), given.get("resume", False)
+    if not isinstance(resume, bool):
+        raise UserError(f"resume must be true or false, got {resume!r}")
+    if out is not None and (not isinstance(out, str | int | float) or out == ""):
+        raise UserError(f"out must be a folder, got {out!r}")
+    return RunOptions(out=None if out is None else Path(str(out)), resume=resume), rest
+
+
+def check_keys(command: str, overrides: Sequence[Override]) -> None:
+    """Refuse an unknown key or group choice, with the nearest name. Needs no schema, so nothing heavy is imported."""
+    groups = [o for o in overrides if group_choices(str(o.key_or_group))]
+    for override in groups:
+        mistakes.check_choice(override, group_choices(str(override.key_or_group)))
+    known = _compose(command, [str(o.input_line) for o in groups], schema={})
+    for override in overrides:
+        if override not in groups:
+            mistakes.check_key(command, override, known)
+
+
+def typed(command: str, overrides: Sequence[str], schema: type) -> Any:
+    """Compose `configs/<command>.yaml` with the overrides into an instance of the dataclass `schema`.
+
+    Raises `UserError` for a value of the wrong type and for a required key left out.
+    """
+    try:
+        config = _compose(command, overrides, writable(schema))
+        return build(schema, OmegaConf.to_container(config, throw_on_missing=True))
+    except MissingMandatoryValue as error:
+        key = error.full_key
+        raise UserError(f"{key} is required: embodied-rm {command} {key}=...; --help says what it is") from None
+    except HydraException as error:
+        raise UserError(mistakes.explain(error, overrides, schema)) from None
+
+
+def writable(schema: type) -> DictConfig:
+    """The OmegaConf node of a frozen dataclass, open to overrides: what comes out is frozen, not what is composed."""
+    node = OmegaConf.structured(schema)
+    _open(node)
+    return node
+
+
+def _open(node: DictConfig) -> None:
+    OmegaConf.set_readonly(node, None)
+    for key in node:
+        child = node._get_node(key)
+        if isinstance(child, DictConfig):
+            _open(child)
+
+
+def build(schema: type, values: Any) -> Any:
+    """An instance of a dataclass from plain containers: nested dataclasses are built, lists become tuples."""
+    hints = typing.get_type_hints(schema)
+    return schema(**{key: _convert(hints[key], value) for key, value in values.items()})
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    kinds = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
+    if isinstance(value, dict) and kinds:
+        return build(typing.cast(type, kinds[0]), value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _compose(command: str, overrides: Sequence[str], schema: DictConfig | dict[str, Any]) -> DictConfig:
+    # Included configs stay untyped: the schema of the command that includes them types the whole tree.
+    for name in command_names():
+        ConfigStore.instance().store(f"{name}_schema", schema if name == command else {})
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return compose(command, list(overrides))

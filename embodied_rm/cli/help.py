@@ -1,0 +1,69 @@
+"""Help that teaches, read from the YAML files: what a command does, every key with default and meaning, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from embodied_rm.cli.configs import Key, command_names, config_dir, group_choices, read_page
+
+RUN_KEYS = (
+    Key("out", "runs/<command>/<time>", "the run folder; a folder that already holds a run is refused"),
+    Key("resume", "false", "true: continue the interrupted run in out"),
+)
+FOOTER = """Write key=value after the command. key=1,2 with -m starts one run for each value (a sweep).
+Tab completion: eval "$(embodied-rm --shell-completion install=bash)"   (or zsh, fish)"""
+
+
+def show_overview(console: Console) -> None:
+    """Every command in one line each."""
+    _line(console, "embodied-rm: step-aware reward models for robots, learned from video and a sentence.", style="bold")
+    _line(console, "\nUsage: embodied-rm COMMAND [key=value ...] [-m] [--help]\n")
+    _grid(console, "Commands", [(name, read_page(config_dir() / f"{name}.yaml").summary) for name in command_names()])
+    _line(console, "embodied-rm COMMAND --help explains a command and each of its keys.\n" + FOOTER)
+
+
+def show_command(console: Console, name: str) -> None:
+    """The help page of one command."""
+    page = read_page(config_dir() / f"{name}.yaml")
+    _line(console, f"embodied-rm {name}: {page.summary}", style="bold")
+    _line(console, "\n".join(page.about).rstrip() + "\n")
+    if page.keys:
+        _grid(console, "Keys", _rows(page.keys))
+    groups = [(key.name, key.default, _group_meaning(key)) for key in page.groups if group_choices(_group(key))]
+    if groups:
+        _grid(console, "Groups (name=choice)", groups)
+    _grid(console, "Every command", _rows(RUN_KEYS))
+    _grid(console, "Examples", [(example,) for example in page.examples])
+    _line(console, FOOTER)
+
+
+def _group(key: Key) -> str:
+    return key.name.split("@")[0]
+
+
+def _group_meaning(key: Key) -> str:
+    return f"{key.meaning} Choices: {', '.join(group_choices(_group(key)))}.".strip()
+
+
+def _rows(keys: Sequence[Key]) -> list[tuple[str, ...]]:
+    return [(key.name, "(required)" if key.default == "???" else key.default, key.meaning) for key in keys]
+
+
+def _grid(console: Console, title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    _line(console, f"{title}:", style="bold")
+    grid = Table(box=None, show_header=False, padding=(0, 1))
+    for column in range(len(rows[0])):
+        last = column == len(rows[0]) - 1
+        grid.add_column(style="cyan" if column == 0 and not last else None, no_wrap=not last, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell) for cell in (" " + row[0], *row[1:])))
+    console.print(grid)
+    _line(console, "")
+
+
+def _line(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

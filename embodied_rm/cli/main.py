@@ -1,0 +1,148 @@
+"""The composition root: picks the command, composes its config, opens its run folder, turns mistakes into one line.
+
+Exit codes: 0 done, 1 a fault of ours (with its traceback), 2 a mistake in the input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.cli import help as pages
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.configs import command_names
+from embodied_rm.cli.console import ConsoleReporter, clock, make_console
+from embodied_rm.errors import UserError, choices
+from embodied_rm.run import RunFolder
+
+RESUMABLE = ("train", "refine")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own) and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return dispatch(words)
+    except KeyboardInterrupt:
+        hint = "; go on with the same line and resume=true" if words and words[0] in RESUMABLE else ""
+        _complain(f"interrupted{hint}")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except ValueError as error:
+        if not is_mistake(error):
+            raise
+        _complain(f"error: {error}")
+        return 2
+
+
+def dispatch(words: Sequence[str]) -> int:
+    """Help, completion or a command. Raises `UserError` for a command or flag that does not exist."""
+    match words:
+        case [] | ["-h" | "--help", *_]:
+            pages.show_overview(make_console())
+        case ["--version", *_]:
+            print(version("embodied-rm"))
+        case ["-sc" | "--shell-completion", *rest]:
+            from embodied_rm.cli.completion import complete
+
+            complete(rest)
+        case [name, *_] if name not in command_names():
+            raise UserError(choices(name, command_names(), "command"))
+        case [name, *rest] if "-h" in rest or "--help" in rest:
+            pages.show_command(make_console(), name)
+        case [name, *rest]:
+            run_command(name, rest)
+    return 0
+
+
+def run_command(name: str, rest: Sequence[str]) -> None:
+    """Compose and run a command, once or (with `-m`) once for every combination of swept values."""
+    from embodied_rm.cli import compose
+
+    flags = [word for word in rest if word.startswith("-")]
+    for flag in flags:
+        if flag not in ("-m", "--multirun"):
+            raise UserError(choices(flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {name}"))
+    words = [word for word in rest if word not in flags]
+    options, overrides = compose.take_run_options(compose.parse(words, multirun=bool(flags)))
+    compose.check_keys(name, overrides)
+    runs = compose.runs(overrides)
+    command = load(name)
+    configs = [compose.typed(name, run, command.schema) for run in runs]
+    folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
+    with ConsoleReporter() as reporter:
+        for index, config in enumerate(configs):
+            if flags:
+                reporter.note(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
+            _run(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
+
+
+def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
+    if not command.keeps_run:
+        command.start(config, RunFolder(folder), reporter)
+        return
+    started = time.monotonic()
+    run = open_run(name, config, folder, resume=resume)
+    if run.finished:
+        reporter.note(f"the run in {folder} has already come to its end")
+        return
+    command.start(config, run, reporter)
+    reporter.note(f"{name}: {clock(time.monotonic() - started)}, written to {folder}")
+
+
+def open_run(name: str, config: Any, folder: Path, *, resume: bool) -> RunFolder:
+    """Open the run folder and write the resolved config into it.
+
+    Raises `UserError` when it holds a run that may not be continued, or another one than this.
+    """
+    run = RunFolder.open(folder, resume=resume)
+    resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
+    if (folder / "config.json").exists():
+        _check_same(run.read_json("config.json"), resolved, folder)
+    else:
+        run.write_json("config.json", {**resolved, "version": version("embodied-rm")})
+    return run
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    from embodied_rm.cli.mistakes import differing_keys
+
+    if before["command"] != now["command"]:
+        raise UserError(f"the run in {folder} is one of embodied-rm {before['command']}, not of {now['command']}")
+    if changed := differing_keys(before["config"], now["config"]):
+        raise UserError(f"the run in {folder} was started with other values of {', '.join(changed)}: not resumed")
+
+
+def load(name: str) -> Command:
+    """Import one command. Only here, so that help, completion and most mistakes never wait for torch or mujoco."""
+    match name:
+        case "tasks":
+            from embodied_rm.cli.commands import tasks
+
+            return tasks.COMMAND
+        case _:
+            raise AssertionError(f"configs/{name}.yaml has no command")
+
+
+def is_mistake(error: ValueError) -> bool:
+    """Whether the user can mend it: ours or the simulator's own kind of error."""
+    if isinstance(error, UserError):
+        return True
+    from sim.errors import SimError
+
+    return isinstance(error, SimError)
+
+
+def _complain(text: str) -> None:
+    make_console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

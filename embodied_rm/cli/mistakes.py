@@ -1,0 +1,100 @@
+"""Hydra's refusals as one clear sentence: the thing, the value, the choices, the nearest name."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from embodied_rm.errors import UserError, choices
+
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    Path: "a path",
+    NoneType: "null",
+}
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return str(error).splitlines()[0]
+
+
+def check_choice(override: Override, available: Sequence[str]) -> None:
+    """Refuse a group choice that does not exist."""
+    if str(override.value()) not in available:
+        raise UserError(choices(str(override.value()), available, str(override.key_or_group)))
+
+
+def check_key(command: str, override: Override, known: DictConfig) -> None:
+    """Refuse a key that the composed config does not have."""
+    key = override.get_key_element()
+    names = list(leaves(known))
+    sections = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
+    if key not in names and key not in sections:
+        raise UserError(choices(key, [*names, "out", "resume"], f"key of embodied-rm {command}"))
+
+
+def leaves(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """The dotted name of every value in a config."""
+    for key in config:
+        child = config._get_node(key)
+        name = f"{prefix}{key!s}"
+        if isinstance(child, DictConfig) and len(child):
+            yield from leaves(child, f"{name}.")
+        else:
+            yield name
+
+
+def explain(error: Exception, overrides: Sequence[str], schema: type) -> str:
+    """Say what a failed composition means to the person who wrote the overrides."""
+    cause = error.__cause__
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        key = cause.full_key.split("[")[0]
+        given = next((line.partition("=")[2] for line in overrides if line.startswith(f"{key}=")), None)
+        if given is not None:
+            several = "; for one run each, add -m" if "," in given else ""
+            return f"{key} must be {type_words(field_type(schema, key))}, got {given.strip('"')}{several}"
+    return first_line(error)
+
+
+def field_type(schema: Any, key: str) -> Any:
+    """The annotation of a dotted key in nested dataclasses."""
+    head, _, rest = key.partition(".")
+    hint = typing.get_type_hints(schema)[head]
+    return field_type(next(kind for kind in _parts(hint) if dataclasses.is_dataclass(kind)), rest) if rest else hint
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return (hint, *typing.get_args(hint))
+
+
+def type_words(hint: Any) -> str:
+    """An annotation in plain words: `int | None` is "a whole number or null"."""
+    if hint in TYPE_NAMES:
+        return TYPE_NAMES[hint]
+    if dataclasses.is_dataclass(hint):
+        return "a group of keys (" + ", ".join(field.name for field in dataclasses.fields(hint)) + ")"
+    parts = [part for part in typing.get_args(hint) if part is not Ellipsis]
+    if typing.get_origin(hint) in (list, tuple):
+        return f"a list like [a,b] (each {type_words(parts[0])})"
+    if typing.get_origin(hint) is dict:
+        return "a mapping like {a:1}"
+    return " or ".join(type_words(part) for part in parts) or str(hint)
+
+
+def differing_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The dotted names whose values differ between two resolved configs."""
+    first, second = OmegaConf.create(one), OmegaConf.create(other)
+    names = sorted({*leaves(first), *leaves(second)})
+    return [name for name in names if OmegaConf.select(first, name) != OmegaConf.select(second, name)]

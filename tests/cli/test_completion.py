@@ -1,0 +1,56 @@
+"""Tab completion: what may follow a half-written line."""
+
+import subprocess
+import sys
+
+import pytest
+
+from embodied_rm.cli.configs import command_names
+from embodied_rm.cli.main import main
+
+
+def suggestions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    monkeypatch.setenv("COMP_LINE", line)
+    assert main(["--shell-completion", "query=bash"]) == 0
+    return capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("embodied-rm tas", ["tasks"]),
+        ("embodied-rm tasks t", ["task="]),
+        ("embodied-rm tasks task=lift_cube ou", ["out="]),
+        ("embodied-rm tasks --m", ["--multirun"]),
+        ("embodied-rm nonsense t", []),
+        ("/some/where/embodied-rm tas", ["tasks"]),
+    ],
+)
+def test_words_that_fit(
+    line: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert suggestions(line, monkeypatch, capsys) == expected
+
+
+def test_the_first_word_is_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert suggestions("embodied-rm ", monkeypatch, capsys) == command_names()
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_offers_its_run_folder(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "out=" in suggestions(f"embodied-rm {name} ", monkeypatch, capsys)
+
+
+def test_bash_completes_with_the_installed_script() -> None:
+    program = f"{sys.prefix}/bin/embodied-rm"
+    script = f"""
+        PATH={sys.prefix}/bin:$PATH
+        eval "$(embodied-rm --shell-completion install=bash)"
+        COMP_LINE="embodied-rm tasks t" COMP_POINT=19 COMP_CWORD=2
+        hydra_bash_completion
+        echo "${{COMPREPLY[@]}}"
+    """
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["task="], (program, result.stderr)

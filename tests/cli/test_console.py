@@ -1,0 +1,99 @@
+"""The console reporter: silent for short work, aligned, and free of control characters where there is no terminal."""
+
+import io
+import re
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from embodied_rm.cli.console import ConsoleReporter, clock, progress_words, show
+
+
+def reporter(stream: io.StringIO, *, terminal: bool, **options: float) -> ConsoleReporter:
+    return ConsoleReporter(Console(file=stream, force_terminal=terminal, width=80), **options)
+
+
+def slowly(count: int, seconds: float):
+    for item in range(count):
+        time.sleep(seconds)
+        yield item
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_short_work_shows_nothing_and_yields_everything(terminal: bool) -> None:
+    stream = io.StringIO()
+    with reporter(stream, terminal=terminal) as console:
+        assert list(console.track(range(100), "quick")) == list(range(100))
+    assert stream.getvalue() == ""
+
+
+def test_long_work_draws_a_bar_on_a_terminal() -> None:
+    stream = io.StringIO()
+    with reporter(stream, terminal=True, patience=0.05) as console:
+        list(console.track(slowly(4, 0.1), "collect", total=4))
+    assert "collect" in stream.getvalue() and "/4" in stream.getvalue()
+    assert "collect: 4 in 0." in stream.getvalue()
+
+
+def test_long_work_writes_few_plain_lines_off_a_terminal() -> None:
+    stream = io.StringIO()
+    with reporter(stream, terminal=False, patience=0.0, heartbeat=0.1) as console:
+        list(console.track(slowly(30, 0.01), "collect", total=30))
+    lines = stream.getvalue().splitlines()
+    assert 2 <= len(lines) <= 6
+    assert re.fullmatch(r"collect: \d+ of 30, [\d.]+ s left", lines[0])
+    assert re.fullmatch(r"collect: 30 in [\d.]+ s", lines[-1])
+
+
+def test_nothing_but_text_off_a_terminal() -> None:
+    stream = io.StringIO()
+    with reporter(stream, terminal=False, patience=0.0, heartbeat=0.0) as console:
+        console.table("model", {"parameters": 1_234_567, "a very long value": "x" * 300})
+        console.note("[bold]not markup[/bold] " + "y" * 200)
+        list(console.track(range(3), "steps"))
+    text = stream.getvalue()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+    assert "x" * 300 in text and "[bold]not markup[/bold]" in text
+
+
+def test_nested_work_is_allowed() -> None:
+    stream = io.StringIO()
+    with reporter(stream, terminal=True, patience=0.01) as console:
+        seen = [(a, b) for a in console.track(range(2), "outer") for b in console.track(slowly(2, 0.02), "inner")]
+    assert seen == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_work_that_fails_leaves_no_bar_behind() -> None:
+    stream = io.StringIO()
+    with pytest.raises(KeyError), reporter(stream, terminal=True, patience=0.01) as console:
+        for item in console.track(slowly(3, 0.05), "doomed"):
+            if item == 1:
+                raise KeyError(item)
+    assert "\x1b[?25h" in stream.getvalue(), "the cursor must be shown again"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_table_values_start_in_one_column(terminal: bool) -> None:
+    stream = io.StringIO()
+    with reporter(stream, terminal=terminal) as console:
+        console.table("run", {"a": "VALUE", "a longer key": "VALUE"})
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stream.getvalue())
+    assert len({line.index("VALUE") for line in text.splitlines() if "VALUE" in line}) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "yes"), (None, "-"), (0.123456, "0.1235"), (12345, "12,345"), (Path("a/b"), "a/b"), ((1, "x"), "1, x")],
+)
+def test_values_are_shown_for_people(value: object, text: str) -> None:
+    assert show(value) == text
+
+
+def test_durations_and_estimates() -> None:
+    assert clock(4.21) == "4.2 s"
+    assert clock(185) == "3 min 05 s"
+    assert clock(3720) == "1 h 02 min"
+    assert progress_words(30, 120, 15.0) == "30 of 120, 45.0 s left"
+    assert progress_words(7, None, 1.0) == "7 after 1.0 s"

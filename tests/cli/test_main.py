@@ -1,0 +1,245 @@
+"""The command line itself: help for every command, one sentence and code 2 for every mistake, no litter."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from embodied_rm.cli import compose
+from embodied_rm.cli import main as cli
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.configs import command_names, config_dir, read_page
+from embodied_rm.errors import UserError
+from embodied_rm.run import Reporter, RunFolder
+
+
+def run_cli(*words: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from embodied_rm.cli.main import main; sys.exit(main())", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_help_names_every_key_and_gives_two_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    page = read_page(config_dir() / f"{name}.yaml")
+    assert page.summary in text
+    assert len(page.examples) >= 2
+    for example in page.examples:
+        assert example in text
+    for key in [*page.keys, *page.groups]:
+        assert key.name.endswith("_schema") or key.name in text
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_key_says_what_it_means(name: str) -> None:
+    for key in read_page(config_dir() / f"{name}.yaml").keys:
+        is_section = key.default == ""
+        assert is_section or key.meaning, f"configs/{name}.yaml: {key.name} has no comment"
+
+
+def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in command_names())
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip()[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["taks"], "unknown command 'taks'. Did you mean 'tasks'?"),
+        (["tasks", "tsk=lift_cube"], "unknown key of embodied-rm tasks 'tsk'. Did you mean 'task'?"),
+        (["tasks", "+new=1"], "unknown key of embodied-rm tasks '+new'"),
+        (["tasks", "~task"], "cannot read '~task': an override is written key=value"),
+        (["tasks", "hydra.run.dir=x"], "unknown key of embodied-rm tasks 'hydra.run.dir'"),
+        (["tasks", "task"], "cannot read 'task': an override is written key=value"),
+        (["tasks", "=3"], "cannot read '=3': an override is written key=value"),
+        (["tasks", "task=${oc.env:HOME}"], "interpolation is not accepted"),
+        (["tasks", "task=[1]"], "task must be a text or null, got [1]"),
+        (["tasks", "task=lift_cub"], "unknown task 'lift_cub'. Did you mean 'lift_cube'?"),
+        (["tasks", "--verbose"], "unknown flag of embodied-rm tasks '--verbose'"),
+        (["tasks", "resume=maybe"], "resume must be true or false, got 'maybe'"),
+        (["--shell-completion", "install=tcsh"], "unknown shell 'tcsh'"),
+        (["--shell-completion"], "--shell-completion needs install=SHELL"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1
+    assert sentence in captured.err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Stands in for a verb's config, with every kind of field that one may have."""
+
+    task: str | None = None
+    steps: int = 3
+    sizes: tuple[int, ...] = (1, 2)
+    inner: Inner = Inner()
+
+
+def sample_command(monkeypatch: pytest.MonkeyPatch, start) -> None:
+    """Let `tasks` be another command: same YAML file, other work."""
+
+    def work(config: Sample, run: RunFolder, reporter: Reporter) -> None:
+        start()
+        run.write_json("metrics.json", {})
+
+    monkeypatch.setattr(cli, "load", lambda name: Command(schema=Sample, start=work))
+
+
+def compose_sample(*words: str) -> Sample:
+    runs = compose.runs(compose.parse(words, multirun=False))
+    return compose.typed("tasks", runs[0], Sample)
+
+
+def test_a_config_is_the_dataclass_it_was_declared_as() -> None:
+    config = compose_sample("steps=7", "inner.rate=2", "sizes=[4]", "task=x")
+    assert config == Sample(steps=7, sizes=(4,), inner=Inner(rate=2.0), task="x")
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("steps=abc", "steps must be a whole number, got abc"),
+        ("steps=1.5", "steps must be a whole number, got 1.5"),
+        ("steps=null", "steps must be a whole number, got null"),
+        ("steps=1,2", "steps must be a whole number, got 1,2; for one run each, add -m"),
+        ("inner.rate=fast", "inner.rate must be a number, got fast"),
+        ("inner=3", "inner must be a group of keys (rate), got 3"),
+        ("sizes=3", "sizes must be a list like [a,b] (each a whole number), got 3"),
+        ("sizes=[1,x]", "sizes must be a list like [a,b] (each a whole number), got [1,x]"),
+    ],
+)
+def test_a_wrong_type_names_key_type_and_value(word: str, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        compose_sample(word)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["lift it, don't drop it", "say [hi", 'a "quoted" word', "back\\slash,", "1 (one)"])
+def test_any_sentence_is_a_text(text: str) -> None:
+    assert compose_sample(f"task={text}").task == text
+
+
+def test_a_required_key_left_out_is_named() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Needy:
+        data: Path
+        task: str | None = None
+
+    with pytest.raises(UserError, match="data is required: embodied-rm tasks data="):
+        compose.typed("tasks", [], Needy)
+
+
+def test_a_sweep_is_the_product_of_its_values() -> None:
+    overrides = compose.parse(["a=1,2", "b=x,y", "c=3"], multirun=True)
+    assert compose.runs(overrides) == [[f"a={a}", f"b={b}", "c=3"] for a in (1, 2) for b in ("x", "y")]
+
+
+def test_multirun_numbers_its_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sample_command(monkeypatch, lambda: None)
+    assert cli.main(["tasks", "-m", "task=a,b", f"out={tmp_path / 'sweep'}"]) == 0
+    configs = [json.loads((tmp_path / "sweep" / n / "config.json").read_text()) for n in "01"]
+    assert [c["config"]["task"] for c in configs] == ["a", "b"]
+
+
+def test_a_run_folder_is_never_overwritten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[int] = []
+    sample_command(monkeypatch, lambda: calls.append(1))
+    out = f"out={tmp_path / 'run'}"
+    assert cli.main(["tasks", out]) == 0
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    assert cli.main(["tasks", out]) == 2
+    assert "already holds a run; pass resume=true" in capsys.readouterr().err
+    assert cli.main(["tasks", out, "resume=true"]) == 0
+    assert "already come to its end" in capsys.readouterr().out
+    assert cli.main(["tasks", out, "task=other", "resume=true"]) == 2
+    assert "started with other values of task" in capsys.readouterr().err
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+    assert len(calls) == 1
+
+
+def test_an_interrupted_run_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    sample_command(monkeypatch, interrupt)
+    assert cli.main(["tasks", f"out={tmp_path / 'run'}"]) == 130
+    sample_command(monkeypatch, lambda: None)
+    assert cli.main(["tasks", f"out={tmp_path / 'run'}", "resume=true"]) == 0
+    assert (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_ctrl_c_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    sample_command(monkeypatch, interrupt)
+    assert cli.main(["tasks", f"out={tmp_path / 'run'}"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("not a mistake of the user")
+
+    sample_command(monkeypatch, fail)
+    with pytest.raises(ValueError, match="not a mistake"):
+        cli.main(["tasks", f"out={tmp_path / 'run'}"])
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    result = run_cli("tasks", "-m", "task=lift_cube,open_drawer", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("instruction") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["tasks", "--help"], ["tasks", "tsk=1"], ["-sc", "query=bash"]])
+def test_help_and_completion_wait_for_nothing_heavy(words: list[str]) -> None:
+    script = (
+        "import sys; from embodied_rm.cli.main import main; main(sys.argv[1:]); "
+        "print('HEAVY', sorted({'torch', 'mujoco', 'gymnasium', 'matplotlib', 'av'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COMP_LINE": "embodied-rm tasks "},
+        check=False,
+    )
+    assert result.stdout.splitlines()[-1] == "HEAVY []", result.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -c \"from embodied_rm.cli.main import main; main(['tasks'])\" | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "Traceback" not in result.stderr
