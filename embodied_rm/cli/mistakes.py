@@ -61,10 +61,10 @@ def explain(error: Exception, overrides: Sequence[str], schema: type) -> str:
     cause = error.__cause__
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         key = cause.full_key.split("[")[0]
-        given = next((line.partition("=")[2] for line in overrides if line.startswith(f"{key}=")), None)
+        given = next((line.partition("=")[2].strip('"') for line in overrides if line.startswith(f"{key}=")), None)
         if given is not None:
             several = "; for one run each, add -m" if "," in given else ""
-            return f"{key} must be {type_words(field_type(schema, key))}, got {given.strip('"')}{several}"
+            return f"{key} must be {type_words(field_type(schema, key))}, got {given}{several}"
     return first_line(error)
 
 
