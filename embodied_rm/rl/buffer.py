@@ -1,0 +1,112 @@
+"""One iteration of experience: T steps of N environments, written once and read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import UserError
+from embodied_rm.rl.gae import gae
+from embodied_rm.rl.policy import Critic, GaussianPolicy
+
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Transitions to learn from, in no order; faults are already left out."""
+
+    observation: Tensor
+    """[B, D]."""
+    action: Tensor
+    """[B, A], as drawn, before the environment clips it."""
+    log_prob: Tensor
+    """[B], under the policy that acted."""
+    advantage: Tensor
+    """[B], zero mean and unit variance."""
+    target: Tensor
+    """[B]: lambda return, what the critic is fitted to."""
+
+    def __len__(self) -> int:
+        return len(self.observation)
+
+
+@dataclass
+class RolloutBuffer:
+    """Arrays [T, N, ...]; `next_observation` is the true one, before any reset."""
+
+    steps: int
+    num_envs: int
+    obs_dim: int
+    action_dim: int
+    t: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        shape = (self.steps, self.num_envs)
+        self.observation = np.zeros((*shape, self.obs_dim), np.float32)
+        self.next_observation = np.zeros((*shape, self.obs_dim), np.float32)
+        self.action = np.zeros((*shape, self.action_dim), np.float32)
+        self.log_prob = np.zeros(shape, np.float32)
+        self.reward = np.zeros(shape, np.float32)
+        self.terminated, self.done, self.valid = (np.zeros(shape, bool) for _ in range(3))
+
+    def add(self, **columns: npt.ArrayLike) -> None:
+        """Write one step: every column [N, ...] by name."""
+        for name, value in columns.items():
+            getattr(self, name)[self.t] = value
+        self.t += 1
+
+    @torch.no_grad()
+    def batch(self, critic: Critic, gamma: float, lam: float) -> Batch:
+        """Advantages by GAE with this critic, flattened to the valid transitions. Raises `UserError` if none is."""
+        assert self.t == self.steps, "the rollout is not complete"
+        value = critic(torch.from_numpy(self.observation)).numpy()
+        next_value = critic(torch.from_numpy(self.next_observation)).numpy()
+        advantage = gae(self.reward, value, next_value, self.terminated, self.done, self.valid, gamma, lam)
+        if not self.valid.any():
+            raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
+        keep = torch.from_numpy(self.valid.reshape(-1))
+        columns = (self.observation, self.action, self.log_prob, advantage, advantage + value)
+        observation, action, log_prob, flat, target = (
+            torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep] for c in columns
+        )
+        normal = (flat - flat.mean()) / (flat.std(correction=0) + 1e-8)
+        return Batch(observation=observation, action=action, log_prob=log_prob, advantage=normal, target=target)
+
+
+def collect(
+    env: gym.vector.VectorEnv,
+    policy: GaussianPolicy,
+    observation: Floats,
+    steps: int,
+    generator: torch.Generator,
+) -> tuple[RolloutBuffer, Floats]:
+    """`steps` steps of a SAME_STEP environment from `observation` [N, D]; the buffer and the observation after.
+
+    The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row, and `valid`
+    bool [N], false for transitions that must not be learned from.
+    """
+    obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
+    buffer = RolloutBuffer(steps, env.num_envs, obs_dim, action_dim)
+    space = env.single_action_space
+    assert isinstance(space, gym.spaces.Box)
+    for _ in range(steps):
+        action, log_prob = policy.sample(observation, generator)
+        following, reward, terminated, truncated, infos = env.step(np.clip(action, space.low, space.high))
+        buffer.add(
+            observation=observation,
+            next_observation=infos["final_obs"],
+            action=action,
+            log_prob=log_prob,
+            reward=reward,
+            terminated=terminated,
+            done=terminated | truncated,
+            valid=infos["valid"],
+        )
+        observation = following
+    return buffer, observation

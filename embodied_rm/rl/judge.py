@@ -1,0 +1,76 @@
+"""How good a policy is: the success rate that the simulator sees, with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from embodied_rm.errors import UserError
+from embodied_rm.metrics import wilson_interval
+from embodied_rm.rl.policy import GaussianPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A success rate over `episodes` episodes, judged by simulator state."""
+
+    successes: int
+    episodes: int
+    faults: int
+    """Episodes in which the simulation diverged; they count as failures."""
+    mean_steps: float
+    """Mean episode length."""
+
+    @property
+    def rate(self) -> float:
+        return self.successes / self.episodes
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson 95 % interval of the rate."""
+        return wilson_interval(self.successes, self.episodes)
+
+    def as_dict(self) -> dict[str, float | int | list[float]]:
+        """For metrics.json."""
+        return {
+            "rate": self.rate,
+            "interval": list(self.interval),
+            "successes": self.successes,
+            "episodes": self.episodes,
+            "faults": self.faults,
+            "mean_steps": self.mean_steps,
+        }
+
+
+def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes: int, seed: int) -> Verdict:
+    """Run the policy's mean action for `episodes` episodes of an environment with disabled autoreset.
+
+    An episode is a success when `infos["success"]` holds in its last state; the environment decides when it ends.
+    Every row plays a share fixed beforehand, so that short episodes are not counted more often than long ones.
+    """
+    mode = env.metadata.get("autoreset_mode")
+    if mode != AutoresetMode.DISABLED:
+        raise UserError(f"evaluation resets rows itself: it needs autoreset_mode={AutoresetMode.DISABLED}, got {mode}")
+    if episodes < 1:
+        raise UserError(f"episodes must be >= 1, got {episodes}")
+    space = env.single_action_space
+    assert isinstance(space, gym.spaces.Box)
+    left = np.full(env.num_envs, episodes // env.num_envs) + (np.arange(env.num_envs) < episodes % env.num_envs)
+    successes = faults = steps = 0
+    observation, _ = env.reset(seed=seed)
+    while left.any():
+        action = np.clip(policy.act(observation), space.low, space.high)
+        observation, _, terminated, truncated, infos = env.step(action)
+        ended = terminated | truncated | infos["diverged"]
+        playing = left > 0
+        counted = ended & playing
+        steps += int(playing.sum())
+        successes += int((counted & infos["success"] & ~infos["diverged"]).sum())
+        faults += int((counted & infos["diverged"]).sum())
+        left -= counted
+        if ended.any():
+            observation, _ = env.reset(options={"reset_mask": ended})
+    return Verdict(successes=successes, episodes=episodes, faults=faults, mean_steps=steps / episodes)

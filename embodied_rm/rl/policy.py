@@ -1,0 +1,148 @@
+"""The actor and the critic: small MLPs over normalised observations, and their checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
+from embodied_rm.errors import CheckpointError, UserError
+
+ARCHITECTURE = "gaussian_policy"
+SMALLEST_SPREAD = 1e-2
+"""Observation features that hardly moved in the demonstrations (1 cm, 0.01 rad) must not explode when they do."""
+LARGEST_OBSERVATION = 10.0
+LOG_STD_RANGE = (-5.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySpec:
+    """The shape of a policy: what a checkpoint must agree with."""
+
+    obs_dim: int
+    action_dim: int
+    hidden: tuple[int, ...] = (128, 128)
+    log_std_init: float = -1.0
+    """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
+
+    def __post_init__(self) -> None:
+        if min(self.obs_dim, self.action_dim, *self.hidden) < 1:
+            raise UserError(f"policy sizes must be >= 1, got {self}")
+        if not LOG_STD_RANGE[0] <= self.log_std_init <= LOG_STD_RANGE[1]:
+            raise UserError(f"log_std_init must be in {list(LOG_STD_RANGE)}, got {self.log_std_init}")
+
+
+class Normaliser(nn.Module):
+    """(x - mean) / std, clamped. Fitted once on demonstrations and then frozen: it travels in the checkpoint."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("std", torch.ones(size))
+
+    def fit(self, observations: Tensor) -> None:
+        """Take mean and spread of `observations` [B, D]."""
+        self.mean.copy_(observations.mean(0))
+        self.std.copy_(observations.std(0, correction=0).clamp_min(SMALLEST_SPREAD))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return ((observation - self.mean) / self.std).clamp(-LARGEST_OBSERVATION, LARGEST_OBSERVATION)
+
+
+class GaussianPolicy(nn.Module):
+    """A diagonal Gaussian whose spread does not depend on the state; the environment clips what it is given."""
+
+    def __init__(self, spec: PolicySpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.normaliser = Normaliser(spec.obs_dim)
+        self.mlp = mlp(spec.obs_dim, spec.hidden, spec.action_dim, output_gain=0.01)
+        self.log_std = nn.Parameter(torch.full((spec.action_dim,), float(spec.log_std_init)))
+
+    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
+        return self.mlp(self.normaliser(observation)), self.log_std.clamp(*LOG_STD_RANGE)
+
+    @torch.no_grad()
+    def act(self, observation: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+        """The mean action [N, A] for observations [N, D]."""
+        return self(torch.as_tensor(observation, dtype=torch.float32))[0].numpy()
+
+    @torch.no_grad()
+    def sample(
+        self, observation: npt.NDArray[np.floating], generator: torch.Generator
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """A random action [N, A] and its log probability [N]."""
+        mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32))
+        action = mean + log_std.exp() * torch.randn(mean.shape, generator=generator)
+        return action.numpy(), log_prob(action, mean, log_std).numpy()
+
+
+class Critic(nn.Module):
+    """The value [B] of observations [B, D]."""
+
+    def __init__(self, obs_dim: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.normaliser = Normaliser(obs_dim)
+        self.mlp = mlp(obs_dim, hidden, 1, output_gain=1.0)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.mlp(self.normaliser(observation)).squeeze(-1)
+
+
+def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) -> nn.Sequential:
+    """Tanh layers with orthogonal weights (Andrychowicz et al., arXiv 2006.05990, choices C24 and C56)."""
+    sizes = [inputs, *hidden, outputs]
+    layers: list[nn.Module] = []
+    for i, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+        last = i == len(hidden)
+        linear = nn.Linear(fan_in, fan_out)
+        nn.init.orthogonal_(linear.weight, output_gain if last else math.sqrt(2))
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.Tanh()]
+    return nn.Sequential(*layers)
+
+
+def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Log density [B] of actions [B, A] under diagonal Gaussians."""
+    scaled = (action - mean) * torch.exp(-log_std)
+    return (-0.5 * scaled.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def gaussian_kl(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
+    """KL divergence [B] of the first diagonal Gaussian from the second, in nats."""
+    ratio = torch.exp(2 * (log_std - other_log_std))
+    distance = (mean - other_mean).square() * torch.exp(-2 * other_log_std)
+    return 0.5 * (ratio + distance - 1 - 2 * (log_std - other_log_std)).sum(-1)
+
+
+def save_policy(folder: Path | str, policy: GaussianPolicy, **manifest: Any) -> None:
+    """Write the policy as a checkpoint folder; `manifest` adds text and numbers to its manifest."""
+    save_tensors(folder, policy.state_dict(), {**manifest, "architecture": ARCHITECTURE, "spec": asdict(policy.spec)})
+
+
+def load_policy(folder: Path | str) -> GaussianPolicy:
+    """Read what `save_policy` wrote. Raises `CheckpointError` naming the file when it cannot be trusted."""
+    tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    policy = GaussianPolicy(parse_spec(manifest.get("spec"), folder))
+    load_into(policy, tensors, folder)
+    return policy
+
+
+def parse_spec(fields: Any, source: Path | str) -> PolicySpec:
+    """The `PolicySpec` stored in a manifest, or `CheckpointError`."""
+    try:
+        return PolicySpec(**{**fields, "hidden": tuple(fields["hidden"])})
+    except (TypeError, KeyError) as fault:
+        raise CheckpointError(f"{source}: the manifest holds no policy spec ({fault})") from None

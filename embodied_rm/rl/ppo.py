@@ -1,0 +1,191 @@
+"""Proximal policy optimisation (Schulman et al., arXiv 1707.06347) that starts from an imitated policy.
+
+What that start needs and libraries lack: iterations that train the critic alone, a penalty for leaving the imitated
+policy, and separate optimisers, so that the actor can rest while the critic goes on.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
+from embodied_rm.errors import UserError
+from embodied_rm.rl.buffer import Batch
+from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl, log_prob
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """Proximal policy optimisation. `gamma` is the only discount there is: shaping uses it too."""
+
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    actor_lr: float = 3e-4
+    critic_lr: float = 1e-3
+    epochs: int = 10
+    minibatch: int = 480
+    clip: float = 0.2
+    entropy_coef: float = 0.0
+    target_kl: float = 0.03
+    """The actor rests for the remaining epochs once the policy moved further than this (nats, mean over the batch)."""
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "gae_lambda"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UserError(f"{name} must be in (0, 1], got {getattr(self, name)}")
+        for name in ("actor_lr", "critic_lr", "epochs", "minibatch", "clip", "target_kl", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateStats:
+    """What one update did: means over its minibatches."""
+
+    kl: float
+    """Mean KL divergence of the policy after the update from the one that acted, in nats."""
+    reference_kl: float
+    """The same from the imitated policy."""
+    critic_loss: float
+    entropy: float
+    actor_epochs: int
+    """Epochs in which the actor moved."""
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """What a policy would do in every state of a batch, fixed at one moment."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, policy: GaussianPolicy, observation: Tensor) -> Gaussians:
+        mean, log_std = policy(observation)
+        return cls(mean, log_std.clone())
+
+    def divergence(self, other: Gaussians) -> float:
+        """Mean KL divergence from `other`, in nats."""
+        return float(gaussian_kl(self.mean, self.log_std, other.mean, other.log_std).mean())
+
+
+class PPO:
+    """Actor, critic, their optimisers and the imitated policy that the actor is held to."""
+
+    def __init__(self, policy: GaussianPolicy, critic: Critic, config: PPOConfig, generator: torch.Generator) -> None:
+        self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
+        self.reference = copy.deepcopy(policy).requires_grad_(False)
+        self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=config.actor_lr, eps=1e-5, fused=True)
+        self.critic_optimiser = torch.optim.Adam(critic.parameters(), lr=config.critic_lr, eps=1e-5, fused=True)
+
+    def update(self, batch: Batch, *, train_actor: bool = True, reference_coef: float = 0.0) -> UpdateStats:
+        """Fit actor and critic to one batch. `reference_coef` weighs the KL divergence from the imitated policy.
+
+        Raises `UserError` before any step on a loss or gradient that is not finite.
+        """
+        reference = Gaussians.of(self.reference, batch.observation)
+        before = Gaussians.of(self.policy, batch.observation)
+        critic_losses: list[float] = []
+        actor_epochs, moving, after = 0, train_actor, before
+        for _ in range(self.config.epochs):
+            for rows in self._minibatches(len(batch)):
+                critic_losses.append(self._step_critic(batch, rows))
+                if moving:
+                    self._step_actor(batch, rows, reference, reference_coef)
+            actor_epochs += moving
+            after = Gaussians.of(self.policy, batch.observation) if moving else after
+            moving = moving and after.divergence(before) < self.config.target_kl
+        return UpdateStats(
+            kl=after.divergence(before),
+            reference_kl=after.divergence(reference),
+            critic_loss=sum(critic_losses) / len(critic_losses),
+            entropy=float(entropy(after.log_std)),
+            actor_epochs=actor_epochs,
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on, as named tensors."""
+        return {
+            **with_prefix("policy", self.policy.state_dict()),
+            **with_prefix("critic", self.critic.state_dict()),
+            **with_prefix("reference", self.reference.state_dict()),
+            **with_prefix("actor_moments", _moments(self.policy, self.actor_optimiser)),
+            **with_prefix("critic_moments", _moments(self.critic, self.critic_optimiser)),
+            "generator": self.generator.get_state(),
+        }
+
+    def restore(self, tensors: dict[str, Tensor], source: object) -> None:
+        """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
+        for name, module in (("policy", self.policy), ("critic", self.critic), ("reference", self.reference)):
+            load_into(module, under_prefix(name, tensors), str(source))
+        _restore_moments(self.policy, self.actor_optimiser, under_prefix("actor_moments", tensors))
+        _restore_moments(self.critic, self.critic_optimiser, under_prefix("critic_moments", tensors))
+        self.generator.set_state(tensors["generator"])
+
+    def _minibatches(self, size: int) -> Iterator[Tensor]:
+        order = torch.randperm(size, generator=self.generator)
+        # Equal parts: a small remainder would make a step as large as the others from a few transitions.
+        return iter(order.chunk(max(1, round(size / self.config.minibatch))))
+
+    def _step_critic(self, batch: Batch, rows: Tensor) -> float:
+        loss = mse_loss(self.critic(batch.observation[rows]), batch.target[rows])
+        return self._step(loss, self.critic, self.critic_optimiser, "critic")
+
+    def _step_actor(self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float) -> float:
+        mean, log_std = self.policy(batch.observation[rows])
+        ratio = torch.exp(log_prob(batch.action[rows], mean, log_std) - batch.log_prob[rows])
+        leaving = gaussian_kl(mean, log_std, reference.mean[rows], reference.log_std).mean()
+        gain = clipped_gain(ratio, batch.advantage[rows], self.config.clip)
+        loss = -gain + reference_coef * leaving - self.config.entropy_coef * entropy(log_std)
+        return self._step(loss, self.policy, self.actor_optimiser, "actor")
+
+    def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> float:
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(module.parameters(), self.config.max_grad_norm)
+        number = loss.item()
+        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+            raise UserError(
+                f"the {name} loss became {number} (gradient norm {norm.item()}); nothing was changed. "
+                f"Check rewards and observations for non-finite numbers, or lower {name}_lr={self._lr(name)}"
+            )
+        optimiser.step()
+        return number
+
+    def _lr(self, name: str) -> float:
+        return self.config.actor_lr if name == "actor" else self.config.critic_lr
+
+
+def clipped_gain(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """The clipped surrogate objective, a scalar to maximise (arXiv 1707.06347, eq. 7)."""
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+def entropy(log_std: Tensor) -> Tensor:
+    """Differential entropy of a diagonal Gaussian, in nats, up to its constant per dimension."""
+    return log_std.sum()
+
+
+def _moments(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{name}.{moment}": optimiser.state[parameter][moment]
+        for name, parameter in module.named_parameters()
+        if parameter in optimiser.state
+        for moment in MOMENTS
+    }
+
+
+def _restore_moments(module: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    for name, parameter in module.named_parameters():
+        if f"{name}.step" in tensors:
+            optimiser.state[parameter] = {moment: tensors[f"{name}.{moment}"].clone() for moment in MOMENTS}

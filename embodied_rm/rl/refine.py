@@ -1,0 +1,229 @@
+"""Refinement: an imitated policy becomes a good one on a learned reward alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.base import RewardModel
+from embodied_rm.rl.buffer import collect
+from embodied_rm.rl.judge import Verdict
+from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
+from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
+from embodied_rm.rl.reward_env import LearnedRewardEnv, LoopStats, RewardConfig
+from embodied_rm.run import Reporter, RunFolder, write_atomic
+
+ARCHITECTURE = "ppo_refinement"
+CHECKPOINT, POLICY, PROGRESS = "checkpoint", "policy", "progress.jsonl"
+
+Evaluate = Callable[[GaussianPolicy], Verdict]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefineConfig:
+    """Refinement by PPO on the learned reward."""
+
+    iterations: int = 30
+    """Rollouts in total, warm-up included."""
+    rollout_steps: int = 60
+    """Steps of every environment in one iteration."""
+    warmup_iterations: int = 2
+    """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
+    reference_coef: float = 0.1
+    """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
+    stop_success: float = 1.0
+    """Stop early when the *learned* success rate of each of the last `stop_patience` iterations reached this."""
+    stop_patience: int = 3
+    seed: int = 0
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "rollout_steps", "stop_patience"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if not 0 <= self.warmup_iterations < self.iterations:
+            raise UserError(
+                f"warmup_iterations must be >= 0 and below iterations={self.iterations}, got {self.warmup_iterations}"
+            )
+        if not 0 < self.stop_success <= 1:
+            raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
+        if self.reference_coef < 0:
+            raise UserError(f"reference_coef must be >= 0, got {self.reference_coef}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refined:
+    """What refinement leaves behind."""
+
+    policy: GaussianPolicy
+    cloned: Verdict
+    refined: Verdict
+    rows: tuple[Row, ...]
+    """One a iteration, as in `progress.jsonl`."""
+
+    def metrics(self) -> dict[str, Any]:
+        """For metrics.json."""
+        return {
+            "cloned_success": self.cloned.as_dict(),
+            "refined_success": self.refined.as_dict(),
+            "iterations": len(self.rows),
+            "episodes": sum(row["episodes"] for row in self.rows),
+            "env_steps": sum(row["env_steps"] for row in self.rows),
+            "faults": sum(row["faults"] for row in self.rows),
+            "seconds": {stage: sum(row["seconds"][stage] for row in self.rows) for stage in self.rows[0]["seconds"]},
+        }
+
+
+def refine(
+    env: gym.vector.VectorEnv,
+    policy: GaussianPolicy,
+    model: RewardModel,
+    config: RefineConfig,
+    run: RunFolder,
+    reporter: Reporter,
+    evaluate: Evaluate,
+) -> Refined:
+    """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after.
+
+    After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
+    a run folder with a checkpoint is continued at the first iteration that is missing. On continuation the
+    environment's episodes start afresh: simulator state is not part of the checkpoint. Leaves the refined policy in
+    `policy/`. Raises `UserError` when the environment does not fit or the learning became non-finite.
+    """
+    learner = make_learner(policy, config)
+    rows = resume(learner, config, run) if (run.path / CHECKPOINT / MANIFEST).exists() else []
+    reporter.table("refine", what_is_built(env, learner, model, config))
+    cloned = evaluate(learner.reference)
+    reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
+    wrapped = LearnedRewardEnv(env, model, config.reward, config.ppo.gamma)
+    observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
+    for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
+        if settled(rows, config):
+            break
+        observation, row = iterate(wrapped, learner, observation, iteration, config)
+        rows.append(row)
+        save(learner, rows, run)
+        reporter.note(describe(row))
+    save_policy(run.path / POLICY, policy)
+    return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
+
+
+def make_learner(policy: GaussianPolicy, config: RefineConfig) -> PPO:
+    """PPO around the policy, with a new critic that sees observations as the policy does."""
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        critic = Critic(policy.spec.obs_dim, policy.spec.hidden)
+    critic.normaliser.load_state_dict(policy.normaliser.state_dict())
+    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed))
+
+
+def iterate(
+    env: LearnedRewardEnv,
+    learner: PPO,
+    observation: npt.NDArray[np.floating],
+    iteration: int,
+    config: RefineConfig,
+) -> tuple[npt.NDArray[np.floating], Row]:
+    """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
+    buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator)
+    stats = env.drain()
+    with stats.timed("learn"):
+        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
+        update = learner.update(
+            batch,
+            train_actor=iteration >= config.warmup_iterations,
+            reference_coef=config.reference_coef * (1 - iteration / config.iterations),
+        )
+    return observation, summarise(iteration, stats, update)
+
+
+def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
+    """One row of `progress.jsonl`; a rate or mean over nothing is null."""
+
+    def share(part: float, whole: int) -> float | None:
+        return part / whole if whole else None
+
+    return {
+        "iteration": iteration,
+        "env_steps": stats.steps,
+        "episodes": stats.episodes,
+        "faults": stats.faults,
+        "learned_success": share(stats.learned_successes, stats.episodes),
+        "simulator_success": share(stats.simulator_successes, stats.episodes),
+        "shaped_return": share(stats.shaped_return, stats.episodes),
+        "scored": stats.scored,
+        "invalid_rate": share(stats.invalid, stats.scored),
+        "verdict_rate": share(stats.verdicts, stats.scored - stats.invalid),
+        **asdict(update),
+        "seconds": stats.seconds,
+    }
+
+
+def describe(row: Row) -> str:
+    """One line about one iteration."""
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    return (
+        f"iteration {row['iteration']:3d}: success {shown(row['learned_success'])} by the model, "
+        f"{shown(row['simulator_success'])} by the simulator; {row['episodes']} episodes; "
+        f"return {shown(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
+    )
+
+
+def what_is_built(
+    env: gym.vector.VectorEnv, learner: PPO, model: RewardModel, config: RefineConfig
+) -> dict[str, object]:
+    """The table shown before the first step."""
+    return {
+        "environments": env.num_envs,
+        "reward model": type(model).__name__,
+        "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
+        "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.warmup_iterations} of warm-up",
+        "gamma": config.ppo.gamma,
+        "shaping": f"scale {config.reward.scale}, scored every {config.reward.score_every} steps",
+        "success": f"+{config.reward.success_reward} after {config.reward.success_patience} verdicts "
+        f">= {config.reward.success_threshold}",
+        "KL to the imitated policy": f"{config.reference_coef} falling to 0",
+    }
+
+
+def settled(rows: list[Row], config: RefineConfig) -> bool:
+    """Whether the learned success rate has stayed at `stop_success` after the warm-up."""
+    recent = [row["learned_success"] for row in rows[config.warmup_iterations :]][-config.stop_patience :]
+    return len(recent) == config.stop_patience and all(r is not None and r >= config.stop_success for r in recent)
+
+
+def episode_seed(seed: int, iteration: int) -> int:
+    """The seed of the episodes that start at an iteration: the first ones of a run and those after a resume."""
+    return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
+
+
+def save(learner: PPO, rows: list[Row], run: RunFolder) -> None:
+    """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows."""
+    write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    manifest = {"architecture": ARCHITECTURE, "iterations": len(rows)}
+    save_tensors(run.path / CHECKPOINT, learner.state(), manifest)
+
+
+def resume(learner: PPO, config: RefineConfig, run: RunFolder) -> list[Row]:
+    """Load the last whole iteration into the learner; the rows up to it."""
+    tensors, manifest = load_tensors(run.path / CHECKPOINT, ARCHITECTURE)
+    learner.restore(tensors, run.path / CHECKPOINT)
+    path = run.path / PROGRESS
+    lines = path.read_text().splitlines()[: manifest["iterations"]] if path.exists() else []
+    if len(lines) != manifest["iterations"]:
+        raise CheckpointError(f"{path}: {len(lines)} rows, the checkpoint has seen {manifest['iterations']} iterations")
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,41 @@
+"""Potential to reward: policy-invariant shaping (Ng, Harada and Russell 1999), once and for every caller.
+
+Raw progress paid as reward makes hovering near success worth more than success; a difference of potentials does not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.types import BoolArray
+
+Floats = npt.NDArray[np.floating]
+
+
+def shaped_reward(
+    reward: npt.ArrayLike,
+    phi: npt.ArrayLike,
+    next_phi: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    gamma: float,
+    k: npt.ArrayLike = 1,
+    scale: float = 1.0,
+) -> Floats:
+    """`reward + scale * (gamma**k * next_phi * (not terminated) - phi)`; the arrays broadcast.
+
+    `next_phi` belongs to the true next state, before any reset. `terminated` is true at success and at failure, where
+    the potential is 0 by definition; at a time limit it is false and the potential stays. `k` counts the steps really
+    taken between the two states, `gamma` in (0, 1] is that of the learner. Grzes, AAMAS 2017, for the terminal rule.
+    """
+    remaining = np.where(terminated, 0.0, np.power(gamma, k) * np.asarray(next_phi))
+    return np.asarray(reward) + scale * (remaining - np.asarray(phi))
+
+
+def held_potential(phi: npt.ArrayLike, scored_phi: npt.ArrayLike, scored: BoolArray) -> Floats:
+    """The potential after one step: the new score where there is one, else the old one, held.
+
+    Between two scores the held number is part of the state, so the per-step rewards with k = 1 are potential-based
+    too: over a chunk of k steps they add up, discounted to its start, to gamma**k * Phi' - Phi.
+    """
+    return np.where(scored, scored_phi, phi)

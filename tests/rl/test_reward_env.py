@@ -1,0 +1,213 @@
+"""The learned-reward wrapper against an environment that counts and a model that reads a table."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rl_worlds import CountingEnv, LookupModel
+
+from embodied_rm.errors import UserError
+from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
+
+ROWS, STEPS, EPISODES = 5, 40, 50
+GAMMA = 0.9
+
+
+def tables(seed: int, valid_rate: float = 1.0, success_rate: float = 0.0) -> LookupModel:
+    rng = np.random.default_rng(seed)
+    shape = (ROWS, EPISODES, ROWS + 3)
+    return LookupModel(
+        progress=rng.random(shape).astype(np.float32),
+        success=(rng.random(shape) < success_rate).astype(np.float32),
+        valid=rng.random(shape) < valid_rate,
+    )
+
+
+def play(env: LearnedRewardEnv, steps: int = STEPS):
+    """Every step's (observation before, reward, terminated, truncated, infos), arrays copied."""
+    observation, _ = env.reset(seed=0)
+    record = []
+    for _ in range(steps):
+        before = observation.copy()
+        observation, reward, terminated, truncated, infos = env.step(np.zeros((ROWS, 1), np.float32))
+        record.append((before, reward, terminated, truncated, {k: np.copy(v) for k, v in infos.items()}))
+    return record
+
+
+def episodes_of(record, row: int):
+    """The row's record cut into episodes: lists of (reward, terminated, truncated, infos at that row)."""
+    episodes, current = [], []
+    for _, reward, terminated, truncated, infos in record:
+        current.append((reward[row], terminated[row], truncated[row], {k: v[row] for k, v in infos.items()}))
+        if terminated[row] or truncated[row]:
+            episodes.append(current)
+            current = []
+    return episodes
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    every=st.integers(1, 4),
+    patience=st.integers(1, 2),
+    valid_rate=st.sampled_from([1.0, 0.6]),
+    success_rate=st.sampled_from([0.0, 0.4]),
+)
+def test_every_reward_belongs_to_its_own_row_and_episode(seed, every, patience, valid_rate, success_rate) -> None:
+    """Replay each episode from the tables alone: staggered resets, short last chunks, invalid scores, verdicts."""
+    model = tables(seed, valid_rate, success_rate)
+    config = RewardConfig(score_every=every, success_patience=patience, scale=2.0, success_reward=3.0)
+    env = LearnedRewardEnv(CountingEnv(ROWS), model, config, GAMMA)
+    record = play(env)
+    for row in range(ROWS):
+        for number, episode in enumerate(episodes_of(record, row)):
+            table = model.progress[row, number]
+            phi, streak, scored_at = table[0], 0, 0
+            for t, (reward, terminated, truncated, infos) in enumerate(episode, start=1):
+                following = phi
+                if t - scored_at == every or t == row + 2:
+                    scored_at = t
+                    if model.valid[row, number, t]:
+                        following = table[t]
+                        streak = streak + 1 if model.success[row, number, t] else 0
+                achieved = scored_at == t and model.valid[row, number, t] and streak >= patience
+                assert terminated == achieved and truncated == (t == row + 2 and not achieved)
+                assert infos["learned_success"] == achieved
+                expected = 3.0 * achieved + 2.0 * (GAMMA * following * (not achieved) - phi)
+                assert reward == pytest.approx(expected, abs=1e-5)
+                phi = following
+            assert infos["final_obs"].tolist() == [row, number, len(episode)]
+
+
+def test_an_episode_is_worth_its_ends() -> None:
+    """Discounted shaping telescopes through the wrapper, whatever was scored in between."""
+    for every in (1, 2, 3):
+        model = tables(every, valid_rate=0.7)
+        record = play(LearnedRewardEnv(CountingEnv(ROWS), model, RewardConfig(score_every=every), GAMMA))
+        for row in range(ROWS):
+            for number, episode in enumerate(episodes_of(record, row)):
+                total = sum(GAMMA**t * step[0] for t, step in enumerate(episode))
+                last = episode[-1][3]["potential"]
+                assert total == pytest.approx(GAMMA ** len(episode) * last - model.progress[row, number, 0], abs=1e-5)
+
+
+def test_only_due_frames_are_scored_and_each_once() -> None:
+    every = 3
+    model = tables(0)
+    inner = CountingEnv(ROWS)
+    record = play(LearnedRewardEnv(inner, model, RewardConfig(score_every=every), GAMMA))
+    assert len(set(model.scored)) == len(model.scored)
+    for row, _, step in model.scored:
+        assert step % every == 0 or step == row + 2
+    resets = sum(int((terminated | truncated).sum()) for _, _, terminated, truncated, _ in record)
+    assert inner.rendered == ROWS + len(model.scored) + resets
+
+
+def test_the_observation_after_a_reset_is_the_first_of_the_next_episode() -> None:
+    record = play(LearnedRewardEnv(CountingEnv(ROWS), tables(0), RewardConfig(), GAMMA))
+    for (before, _, terminated, truncated, infos), (following, *_) in itertools.pairwise(record):
+        ended = terminated | truncated
+        assert (infos["final_obs"][:, 2] == before[:, 2] + 1).all()
+        assert (following[ended, 2] == 0).all()
+        assert (following[ended, 1] == before[ended, 1] + 1).all()
+        assert (following[~ended] == infos["final_obs"][~ended]).all()
+
+
+def test_scoring_changes_no_observation() -> None:
+    def observations(config: RewardConfig, seed: int):
+        model = tables(seed)
+        return [step[4]["final_obs"] for step in play(LearnedRewardEnv(CountingEnv(ROWS), model, config, GAMMA))]
+
+    assert np.array_equal(observations(RewardConfig(), 0), observations(RewardConfig(score_every=4), 1))
+
+
+def test_faults_are_never_scored_and_change_no_other_row() -> None:
+    """Row 3 diverges in every second episode: those episodes are counted and masked; the other rows cannot tell."""
+
+    def diverges(row: int, episode: int, step: int) -> bool:
+        return row == 3 and episode % 2 == 1 and step == 2
+
+    sound = play(LearnedRewardEnv(CountingEnv(ROWS), tables(0), RewardConfig(), GAMMA))
+    model = tables(0)
+    env = LearnedRewardEnv(CountingEnv(ROWS, diverges), model, RewardConfig(), GAMMA)
+    record = play(env)
+    faults = 0
+    others = np.arange(ROWS) != 3
+    for (_, reward, _, _, infos), (_, sound_reward, *_) in zip(record, sound, strict=True):
+        assert np.isfinite(infos["final_obs"]).all()
+        assert np.isnan(reward[~infos["valid"]]).all() and np.isfinite(reward[infos["valid"]]).all()
+        assert np.array_equal(reward[others], sound_reward[others])
+        faults += int((~infos["valid"]).sum())
+    assert not any(diverges(*frame) for frame in model.scored)
+    for number, episode in enumerate(episodes_of(record, 3)):
+        assert len(episode) == (2 if number % 2 else 5)
+    assert env.stats.faults == faults > 0
+
+
+def test_the_statistics_say_what_happened() -> None:
+    model = tables(0, valid_rate=0.5, success_rate=0.3)
+    env = LearnedRewardEnv(CountingEnv(ROWS), model, RewardConfig(success_patience=1), GAMMA)
+    record = play(env)
+    stats = env.drain()
+    assert stats.steps == ROWS * STEPS
+    assert stats.episodes == sum(int((te | tr).sum()) for _, _, te, tr, _ in record)
+    assert stats.learned_successes == sum(int(te.sum()) for _, _, te, *_ in record)
+    assert stats.scored == len(model.scored)
+    assert stats.invalid == sum(not model.valid[frame] for frame in model.scored)
+    assert stats.verdicts == stats.learned_successes
+    assert stats.simulator_successes == 0
+    assert env.stats.steps == 0
+
+
+class LeakyEnv(CountingEnv):
+    """Ends an episode when the simulator sees success."""
+
+    def step(self, actions):
+        observation, reward, _, timed_out, infos = super().step(actions)
+        infos["success"] = self.count == 2
+        return observation, reward, infos["success"], timed_out, infos
+
+
+def test_an_environment_that_ends_at_its_own_success_is_refused() -> None:
+    env = LearnedRewardEnv(LeakyEnv(ROWS), tables(0), RewardConfig(), GAMMA)
+    with pytest.raises(UserError, match="ends_on_success=False"):
+        play(env)
+
+
+def test_unfit_environments_are_refused() -> None:
+    env = CountingEnv(2)
+    learned = LearnedRewardEnv(env, tables(0), RewardConfig(), GAMMA)
+    with pytest.raises(UserError, match="already has a learned reward"):
+        LearnedRewardEnv(learned, tables(0), RewardConfig(), GAMMA)
+    env.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    with pytest.raises(UserError, match=r"DISABLED, got .*NEXT_STEP"):
+        LearnedRewardEnv(env, tables(0), RewardConfig(), GAMMA)
+    blind = CountingEnv(2)
+    del blind.view_names
+    with pytest.raises(UserError, match="CountingEnv lacks view_names"):
+        LearnedRewardEnv(blind, tables(0), RewardConfig(), GAMMA)
+
+
+def test_it_declares_what_it_does() -> None:
+    env = LearnedRewardEnv(CountingEnv(2), tables(0), RewardConfig(), GAMMA)
+    assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("score_every", 0),
+        ("success_patience", 0),
+        ("success_threshold", 1.5),
+        ("scale", -1.0),
+        ("success_reward", -1.0),
+    ],
+)
+def test_settings_out_of_range_are_named(setting: str, value: float) -> None:
+    with pytest.raises(UserError, match=setting):
+        RewardConfig(**{setting: value})
