@@ -1,1 +1,73 @@
-"""Batched pictures behind one interface; nothing outside knows which renderer runs."""
+"""Pictures of the worlds of a backend, by OpenGL or, where there is none, by a ray tracer on the CPU.
+
+For the scene author: the two agree (measured: 49 dB PSNR on the tabletop scene) as long as the scene
+
+* is made of primitive geoms in groups 0-2, opaque (alpha 1, or 0 for hidden), coloured by `rgba`: no textures, and no
+  material with reflectance, specular or emission;
+* is lit by the headlight and directional lights, `specular` 0 for all of them, sums of ambient and diffuse at most 1,
+  so that nothing saturates; shadows are drawn by neither;
+* shows nothing through sites, tendons or decoration, which neither draws;
+* has finite planes or boxes for ground, no skybox, no fog or haze: the background is black;
+* keeps everything further from the cameras than the near plane (`vis.map.znear * stat.extent`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from sim.backends.base import Backend
+from sim.errors import SimError, lookup
+from sim.render.base import Renderer
+from sim.render.gl import GLRenderer
+from sim.render.opengl import PACKAGES, working_platform
+
+Size = int | tuple[int, int]
+
+_GL_REMEDY = f"install the Debian packages {PACKAGES}"
+_WARP_REMEDY = "pip install 'embodied-rm[warp]'"
+
+
+def make_renderer(name: str, backend: Backend, cameras: Sequence[str], size: Size, threads: int = 0) -> Renderer:
+    """A renderer of `backend`'s worlds: "gl", "warp", or "auto" (OpenGL where it works, else the ray tracer).
+
+    `size` is H = W or (H, W) in pixels; `threads` 0 means one a processor. Raises `SimError` for an unknown name
+    or camera, and where the renderer asked for cannot work, saying what to install.
+    """
+    return lookup(RENDERERS, name, "renderer")(backend, cameras, size, threads or len(os.sched_getaffinity(0)))
+
+
+def _gl(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
+    platform = working_platform()
+    if platform is None:
+        raise SimError(f"no OpenGL library draws here: {_GL_REMEDY}, or use the renderer 'warp'")
+    return GLRenderer(backend, cameras, size, threads, platform)
+
+
+def _warp(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
+    return _traced(backend, cameras, size, f"the renderer 'warp' needs mujoco_warp: {_WARP_REMEDY}", "")
+
+
+def _auto(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
+    if working_platform() is not None:
+        return _gl(backend, cameras, size, threads)
+    missing = f"no pictures can be made: no OpenGL library draws here, and mujoco_warp is not installed. Either \
+{_GL_REMEDY}, or {_WARP_REMEDY}"
+    return _traced(backend, cameras, size, missing, f"; no OpenGL library draws here: for a faster one {_GL_REMEDY}")
+
+
+def _traced(backend: Backend, cameras: Sequence[str], size: Size, missing: str, remedy: str) -> Renderer:
+    try:
+        from sim.render.warp import WarpRenderer  # heavy and optional
+    except ModuleNotFoundError as error:
+        raise SimError(missing) from error
+    return WarpRenderer(backend, cameras, size, remedy)
+
+
+RENDERERS: Mapping[str, Callable[[Backend, Sequence[str], Size, int], Renderer]] = {
+    "auto": _auto,
+    "gl": _gl,
+    "warp": _warp,
+}
+
+__all__ = ["RENDERERS", "Renderer", "make_renderer"]
