@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import mujoco
+import numpy as np
+
+Point = tuple[float, float, float]
+Colour = tuple[float, float, float, float]
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
@@ -71,21 +75,14 @@ def _add_table(spec: mujoco.MjSpec) -> None:
         world.add_camera(name=name, pos=position, xyaxes=_look_at(position, target), fovy=fovy)
 
 
-def _look_at(position: tuple[float, float, float], target: tuple[float, float, float]) -> list[float]:
-    """Camera x and y axes for a camera at `position` that looks at `target` with z up."""
-    forward = [t - p for t, p in zip(target, position, strict=True)]
-    right = [forward[1], -forward[0], 0.0]
-    # up = right x forward
-    up = [
-        right[1] * forward[2] - right[2] * forward[1],
-        right[2] * forward[0] - right[0] * forward[2],
-        right[0] * forward[1] - right[1] * forward[0],
-    ]
-    return [*right, *up]
+def _look_at(position: Point, target: Point) -> list[float]:
+    """Camera x and y axes (MuJoCo `xyaxes`) for a camera at `position` that looks at `target`, z up."""
+    forward = np.subtract(target, position)
+    right = np.cross(forward, (0.0, 0.0, 1.0))
+    return [*right, *np.cross(right, forward)]
 
 
-def _box(body: mujoco.MjsBody, pos: tuple[float, float, float], half: tuple[float, float, float],
-         rgba: tuple[float, float, float, float], **kwargs: object) -> None:  # fmt: skip
+def _box(body: mujoco.MjsBody, pos: Point, half: Point, rgba: Colour, **kwargs: object) -> None:
     body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=half, rgba=rgba, **kwargs)
 
 
@@ -123,7 +120,7 @@ def _add_tray(drawer: mujoco.MjsBody) -> None:
     drawer.add_site(name="tray", pos=(0, 0, 0.03), size=(0.004, 0, 0), group=5)
 
 
-def _add_cube(spec: mujoco.MjSpec, name: str, rgba: tuple[float, float, float, float]) -> None:
+def _add_cube(spec: mujoco.MjSpec, name: str, rgba: Colour) -> None:
     body = spec.worldbody.add_body(name=name, pos=(0.45, 0, CUBE_HALF))
     body.add_freejoint(name=name)
     body.add_geom(

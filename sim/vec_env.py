@@ -19,6 +19,7 @@ from sim.control import FloatArray
 from sim.errors import SimError, lookup
 from sim.observation import OBSERVATION_SIZE, observe
 from sim.registry import make_task
+from sim.render import Renderer, make_renderer
 from sim.scene import COLOURS, build_scene
 from sim.state import SceneReader, SceneState
 from sim.task import START_AREA, Layout, sample_layout
@@ -211,9 +212,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return observe(self.state), {**info, **final}
 
     @cached_property
-    def renderer(self) -> "Renderer":
+    def renderer(self) -> Renderer:
         """Made at the first picture, so that an environment nobody looks at needs no GL."""
-        from sim.render import make_renderer
         size = (self.image_size, self.image_size)
         return make_renderer(self._renderer_name, self._backend, self.view_names, size, self._threads)
 

@@ -1,0 +1,107 @@
+"""The registry sweep: what every task must be able to do, by itself, for any seed."""
+
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from sim.actors import ScriptedActor, outcomes
+from sim.errors import SimError
+from sim.registry import make_task, task_names
+from sim.vec_env import TabletopVecEnv
+
+EPISODES = 100
+OUTCOMES = [(name, kind) for name in task_names() for kind in ("success", *make_task(name).failures())]
+
+
+def play(task: str, kind: str, episodes: int = EPISODES):
+    """All progress [T, N], stages [T, N] and the last infos of `episodes` played to the time limit."""
+    env = TabletopVecEnv(task, episodes, autoreset_mode=AutoresetMode.DISABLED)
+    actor = ScriptedActor(env, (kind,), seed=1, noise=0.0)
+    _, info = env.reset(seed=7)
+    actor.begin(np.arange(episodes))
+    progress, stages = [info["progress"]], [info["stage"]]
+    for _ in range(env.max_episode_steps):
+        _, _, _, _, info = env.step(actor.act())
+        progress.append(info["progress"])
+        stages.append(info["stage"])
+    env.close()
+    return np.array(progress), np.array(stages), info
+
+
+@pytest.mark.parametrize(("task", "kind"), OUTCOMES)
+def test_experts_succeed_and_failures_fail(task, kind):
+    progress, stages, info = play(task, kind)
+    assert not info["diverged"].any()
+    assert (progress >= 0).all()
+    assert (progress <= 1).all()
+    assert progress[0].max() < 0.2
+    if kind == "success":
+        assert info["success"].mean() >= 0.95
+        done = info["success"]
+        assert (progress[-1, done] == 1).all()
+        assert (np.diff(stages[:, done], axis=0) >= -1).all()
+        for step in range(len(make_task(task).steps)):
+            assert (stages[:, done] == step).any(axis=0).all(), f"step {step} is never under way"
+    else:
+        assert info["success"].mean() <= 0.02
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_progress_rises_along_the_experts_way(task):
+    progress, _, info = play(task, "success")
+    rising = progress[:, info["success"]]
+    best = np.maximum.accumulate(rising, axis=0)
+    assert (best - rising).max(axis=0).mean() < 0.15, "the expert's progress falls back"
+    time = np.arange(len(rising))[: int(0.8 * len(rising))]
+    assert np.corrcoef(time, rising[: len(time)].mean(axis=1))[0, 1] > 0.85
+
+
+def bodies_seen(model: mujoco.MjModel, data: mujoco.MjData, camera: str, size: int) -> np.ndarray:
+    """Body id under every pixel of a camera, -1 for none: one ray a pixel, nothing of the renderer."""
+    eye = data.camera(camera)
+    height = np.tan(np.deg2rad(model.camera(camera).fovy[0]) / 2)
+    grid = height * (2 * (np.arange(size) + 0.5) / size - 1)
+    right, down = np.meshgrid(grid, grid)
+    rays = np.stack([right, -down, -np.ones_like(right)], axis=-1).reshape(-1, 3) @ eye.xmat.reshape(3, 3).T
+    geom, dist = np.full(len(rays), -1, np.int32), np.zeros(len(rays))
+    groups = np.array([1, 1, 1, 0, 0, 0], np.uint8)
+    mujoco.mj_multiRay(model, data, eye.xpos, rays.ravel(), groups, 1, -1, geom, dist, None, len(rays), 1e6)
+    return np.where(geom >= 0, model.geom_bodyid[np.maximum(geom, 0)], -1)
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_every_object_the_instruction_names_is_seen_at_the_start(task):
+    env = TabletopVecEnv(task, 8, autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=3)
+    model, data = env.model, mujoco.MjData(env.model)
+    for row in range(8):
+        data.qpos[:] = env._backend.qpos[row]
+        data.mocap_pos[:] = env._backend.mocap_pos[row]
+        mujoco.mj_forward(model, data)
+        seen = {view: bodies_seen(model, data, view, env.image_size) for view in env.view_names}
+        for name in env.task.named_bodies(int(env.scene_state().target[row])):
+            pixels = {view: int((bodies == model.body(name).id).sum()) for view, bodies in seen.items()}
+            assert max(pixels.values()) >= 12, (name, row, pixels)
+    env.close()
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_instructions_name_the_target(task):
+    task_ = make_task(task)
+    for phrasing in range(len(task_.templates)):
+        texts = {task_.instruction(target, phrasing) for target in (0, 1)}
+        assert all("{" not in text for text in texts)
+        assert len(texts) == (2 if "{colour}" in task_.templates[phrasing] else 1)
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(SimError, match=r"unknown task 'lift_cub'\. Did you mean 'lift_cube'\?"):
+        TabletopVecEnv("lift_cub")
+    with pytest.raises(SimError, match=r"unknown view 'wrst'\. Did you mean 'wrist'\?"):
+        TabletopVecEnv("lift_cube", 1, views=("wrst",))
+    env = TabletopVecEnv("lift_cube", 1)
+    assert "drop" in outcomes(env)
+    with pytest.raises(SimError, match=r"unknown outcome 'dropp'\. Did you mean 'drop'\?"):
+        ScriptedActor(env, ("dropp",))
+    env.close()

@@ -1,0 +1,145 @@
+"""The vector environment's promises: determinism, purity of rows, episode ends, faults, and that looking is free."""
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.errors import SimError
+from sim.vec_env import SUCCESS_HOLD, TabletopVecEnv
+
+
+def actions_for(steps: int, rows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-1, 1, (steps, rows, 4)).astype(np.float32)
+
+
+def rollout(env: TabletopVecEnv, actions: np.ndarray, seed: int, look: bool = False) -> list[np.ndarray]:
+    observed = [env.reset(seed=seed)[0]]
+    for action in actions:
+        observed.append(env.step(action)[0])
+        if look:
+            env.render_views(np.arange(0, env.num_envs, 2))
+    return observed
+
+
+def test_same_seed_same_trajectory_other_seed_another():
+    actions = actions_for(70, 4)
+    env, twin = TabletopVecEnv("lift_cube", 4), TabletopVecEnv("lift_cube", 4, threads=1)
+    first, second = rollout(env, actions, 5), rollout(twin, actions, 5)
+    assert np.array_equal(first, second)
+    assert np.array_equal(rollout(env, actions, 5), first), "a second run in the same environment"
+    assert not np.array_equal(rollout(env, actions, 6)[0], first[0])
+
+
+def test_a_row_does_not_depend_on_the_others():
+    actions = actions_for(70, 6)
+    together = rollout(TabletopVecEnv("open_drawer", 6), actions, 20)
+    alone = rollout(TabletopVecEnv("open_drawer", 1), actions[:, 3:4], 23)
+    assert all(np.array_equal(a[3], b[0]) for a, b in zip(together, alone, strict=True))
+
+
+def test_looking_changes_nothing():
+    actions = actions_for(12, 4)
+    seen = TabletopVecEnv("lift_cube", 4)
+    assert np.array_equal(rollout(seen, actions, 1, look=True), rollout(TabletopVecEnv("lift_cube", 4), actions, 1))
+    seen.close()
+
+
+def test_views_have_one_layout_and_subsets_are_subsets():
+    env = TabletopVecEnv("lift_cube", 4, views=("wrist", "front"), image_size=48)
+    env.reset(seed=0)
+    views = env.render_views()
+    assert views.shape == (4, 2, 48, 48, 3)
+    assert views.dtype == np.uint8
+    assert np.array_equal(env.render_views(np.array([3, 1])), views[[3, 1]])
+    assert views[:, 1].std() > 10, "an empty picture"
+    env.close()
+
+
+def test_same_step_autoreset_tells_what_disabled_shows():
+    """`final_obs` of SAME_STEP is the observation that DISABLED returns; the fresh one starts the next episode."""
+    actions = actions_for(60, 3)
+    auto = TabletopVecEnv("lift_cube", 3)
+    plain = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)
+    auto.reset(seed=2), plain.reset(seed=2)
+    for t, action in enumerate(actions):
+        obs, _, _, truncated, info = auto.step(action)
+        true_obs, _, _, ended, true_info = plain.step(action)
+        assert np.array_equal(info["final_obs"], true_obs)
+        assert np.array_equal(truncated, ended)
+        assert np.array_equal(info["final_info"]["progress"], true_info["progress"])
+        assert truncated.all() == (t == 59)
+    restarted, _ = plain.reset(options={"reset_mask": np.ones(3, np.bool_)})
+    assert np.array_equal(obs, restarted)
+    assert info["_final_obs"].all()
+
+
+def test_reset_mask_touches_its_rows_only():
+    env = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=0)
+    before, *_ = env.step(actions_for(1, 3)[0])
+    after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert np.array_equal(before[[0, 2]], after[[0, 2]])
+    assert not np.array_equal(before[1], after[1])
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_success_counts_when_sustained_and_ends_the_episode_only_if_asked(ends):
+    env = TabletopVecEnv("open_drawer", 2, autoreset_mode=AutoresetMode.DISABLED, ends_on_success=ends)
+    env.reset(seed=0)
+    slide = env.model.joint("drawer").qposadr[0]
+    env._backend.qpos[0, slide] = 0.15
+    rewards, seen = np.zeros(2), []
+    for _ in range(SUCCESS_HOLD + 2):
+        _, reward, terminated, _, info = env.step(np.zeros((2, 4), np.float32))
+        rewards += reward
+        seen.append(bool(info["success"][0]))
+        assert terminated[0] == (ends and seen[-1])
+        assert not terminated[1]
+    assert seen.index(True) == SUCCESS_HOLD - 1
+    assert rewards.tolist() == [1.0, 0.0], "the sparse reward is paid once, to the row that earned it"
+
+
+def test_a_diverged_world_ends_in_that_step_and_disturbs_nobody():
+    actions = actions_for(6, 3)
+    sick = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)
+    well = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)
+    sick.reset(seed=0), well.reset(seed=0)
+    for t, action in enumerate(actions):
+        if t == 3:
+            sick._backend.qvel[1] = np.nan
+        obs, _, terminated, _, info = sick.step(action)
+        expected, *_ = well.step(action)
+        assert info["diverged"].tolist() == [False, t >= 3, False]
+        assert np.array_equal(terminated, info["diverged"])
+        assert np.isfinite(obs).all()
+        assert np.array_equal(obs[[0, 2]], expected[[0, 2]])
+    _, info = sick.reset(options={"reset_mask": np.array([False, True, False])})
+    assert not sick.step(actions[0])[4]["diverged"].any()
+
+
+def test_bad_actions_are_named():
+    env = TabletopVecEnv("lift_cube", 3)
+    env.reset(seed=0)
+    bad = np.zeros((3, 4), np.float32)
+    bad[2, 1] = np.nan
+    with pytest.raises(SimError, match="action of environment 2 is nan in dimension 1"):
+        env.step(bad)
+    with pytest.raises(SimError, match=r"shape \[3, 4\], got \[4, 4\]"):
+        env.step(np.zeros((4, 4), np.float32))
+    with pytest.raises(SimError, match=r"reset_mask must be bool \[3\]"):
+        env.reset(options={"reset_mask": np.zeros(2, np.bool_)})
+    with pytest.raises(SimError, match="one int or 3 of them, got 2"):
+        env.reset(seed=[1, 2])
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([1e-3, 1.0, 1e6, 1e30]))
+def test_any_finite_action_gives_finite_observations(seed, scale):
+    env = TabletopVecEnv("cube_in_drawer", 4)
+    env.reset(seed=seed)
+    for action in actions_for(20, 4, seed) * np.float32(scale):
+        obs, reward, *_ = env.step(action)
+        assert np.isfinite(obs).all()
+        assert np.isfinite(reward).all()
