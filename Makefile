@@ -1,0 +1,55 @@
+# Two commands do everything from a fresh clone: `make demo` and `make test`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install demo demo-full real test bench clean
+
+# The first Python that is new enough; 3.11 first, for it is what constraints.txt was tested on.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo "$$python" && break; done)
+# A package index with CPU builds of torch, where the usual one has CUDA builds only (see README, "Install").
+TORCH_INDEX ?=
+# A folder with the recordings episode_001 (annotated) and episode_002.
+DATA ?= ../shared/data/real_bimanual
+RUN ?= runs/$@/$(shell date +%Y-%m-%d_%H-%M-%S)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Without OpenGL the tasks are drawn by the ray tracer of mujoco-warp: install it where no library is found.
+HAS_GL := $(shell ldconfig -p 2> /dev/null | grep -qE 'libEGL\.so|libOSMesa\.so' && echo yes)
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+demo: install  ## the whole loop in ten minutes: record, learn a reward, clone, refine on it, report
+	$(BIN)/embodied-rm demo out=$(RUN)
+
+demo-full: install  ## the same with the long task, cube_in_drawer
+	$(BIN)/embodied-rm demo 'tasks=[lift_cube,open_drawer,cube_in_drawer]' out=$(RUN)
+
+test: .venv/installed-dev  ## lint, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+install: .venv/installed
+
+.venv/bin/python:
+	@if [ -z "$(PYTHON)" ]; then echo "error: no Python >= 3.11 found; install one or pass PYTHON=/path/to/python" >&2; exit 2; fi
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e '.$(if $(HAS_GL),,[warp])'
+	@touch $@
+
+.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e '.[dev]'
+	@touch .venv/installed $@
+
+.venv/installed-bench: .venv/installed-dev
+	$(PIP) -e '.[dev,bench]'
+	@touch $@
+
+clean:  ## remove the virtual environment, caches and built files; runs/ stays
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Who acts when data is recorded: the scripted expert, or somebody who fails on purpose, with their own pace and noise."""
+"""Who acts when data is recorded: the scripted expert, or somebody who fails on purpose; own pace, own noise."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Layout:
 def sample_layout(rng: np.random.Generator, start_poses: int) -> Layout:
     """A random start: cubes apart from each other, the cabinet within 2 cm, the drawer nearly shut."""
     while True:
-        xy = rng.uniform(*CUBE_AREA, size=(len(COLOURS), 2))
+        xy = rng.uniform(CUBE_AREA[0], CUBE_AREA[1], size=(len(COLOURS), 2))
         if np.linalg.norm(xy[0] - xy[1]) >= CUBE_GAP:
             break
     return Layout(
