@@ -72,7 +72,7 @@ class Backend(Protocol):
         ...
 
     def faults(self) -> dict[int, str]:
-        """World -> why it stands still, e.g. "QVEL at index 3 was not finite or huge"."""
+        """World -> why it stands still, e.g. "QVEL, QACC not finite, or huge"."""
         ...
 
     def close(self) -> None:

@@ -109,10 +109,9 @@ class BatchBackend:
         return {int(row): self._why(int(row)) for row in bad}
 
     def _why(self, row: int) -> str:
-        for kind, name in DIVERGED.items():
-            index, number = self._batch.warning[row, kind]
-            if number:
-                return f"{name} at index {index} was not finite or huge"
+        seen = [name for kind, name in DIVERGED.items() if self._batch.warning[row, kind, 1]]
+        if seen:
+            return f"{', '.join(seen)} not finite, or huge"
         return f"a speed went beyond {MAX_SPEED:g}"
 
     def _restore(self, rows: Rows) -> None:

@@ -20,7 +20,7 @@ from sim.backends.base import Backend
 from sim.errors import SimError, lookup
 from sim.render.base import Renderer
 from sim.render.gl import GLRenderer
-from sim.render.opengl import PACKAGES, working_platform
+from sim.render.opengl import PACKAGES, why_none, working_platform
 
 Size = int | tuple[int, int]
 
@@ -40,7 +40,7 @@ def make_renderer(name: str, backend: Backend, cameras: Sequence[str], size: Siz
 def _gl(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
     platform = working_platform()
     if platform is None:
-        raise SimError(f"no OpenGL library draws here: {_GL_REMEDY}, or use the renderer 'warp'")
+        raise SimError(f"{why_none()}: {_GL_REMEDY}, or use the renderer 'warp'")
     return GLRenderer(backend, cameras, size, threads, platform)
 
 
@@ -51,9 +51,9 @@ def _warp(backend: Backend, cameras: Sequence[str], size: Size, threads: int) ->
 def _auto(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
     if working_platform() is not None:
         return _gl(backend, cameras, size, threads)
-    missing = f"no pictures can be made: no OpenGL library draws here, and mujoco_warp is not installed. Either \
-{_GL_REMEDY}, or {_WARP_REMEDY}"
-    return _traced(backend, cameras, size, missing, f"; no OpenGL library draws here: for a faster one {_GL_REMEDY}")
+    absent = why_none()
+    missing = f"{absent} and mujoco_warp is not installed, so no picture can be made: {_GL_REMEDY}, or {_WARP_REMEDY}"
+    return _traced(backend, cameras, size, missing, f"; {absent}: for a faster one {_GL_REMEDY}")
 
 
 def _traced(backend: Backend, cameras: Sequence[str], size: Size, missing: str, remedy: str) -> Renderer:

@@ -67,7 +67,18 @@ def new_context(platform: str, height: int, width: int) -> Context:
     return context
 
 
+def why_none() -> str:
+    """The sentence for a machine where `working_platform` is None."""
+    asked = os.environ.get("MUJOCO_GL")
+    return "no OpenGL library draws here" + (f" (MUJOCO_GL={asked} restricts the choice)" if asked else "")
+
+
 def _draws(platform: str) -> bool:
-    environment = {**os.environ, "MUJOCO_GL": platform, "PYOPENGL_PLATFORM": platform}
     trial = [sys.executable, "-P", "-c", _TRIAL, platform]
-    return subprocess.run(trial, env=environment, capture_output=True, timeout=60, check=False).returncode == 0
+    try:
+        done = subprocess.run(
+            trial, env={**os.environ, "MUJOCO_GL": platform}, capture_output=True, timeout=60, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0

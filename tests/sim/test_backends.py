@@ -1,0 +1,211 @@
+"""The engine is MuJoCo to the last bit, at any number of threads, and a diverged world is seen and harms no other."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+
+from sim.backends import Backend, make_backend
+from sim.errors import SimError
+
+STEPS, SUBSTEPS = 200, 10
+STATE = ("qpos", "qvel", "time")
+DERIVED = ("site_xpos", "site_xmat", "xpos", "xquat", "xanchor", "xaxis")
+
+
+def starts(model: mujoco.MjModel, num: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    qpos = np.tile(model.qpos0, (num, 1))
+    qpos[:, :4] += rng.uniform(-0.5, 0.5, (num, 4))
+    return qpos, rng.normal(size=(num, model.nv)) * 0.1
+
+
+def started(model: mujoco.MjModel, num: int, threads: int = 2) -> Backend:
+    backend = make_backend("batch", model, num, threads)
+    backend.set_state(np.arange(num), *starts(model, num))
+    return backend
+
+
+def actions(model: mujoco.MjModel, num: int, steps: int) -> np.ndarray:
+    """Joint targets [steps, num, nu] that swing the arm through the cubes."""
+    return np.random.default_rng(1).uniform(-1.5, 1.5, (steps, num, model.nu))
+
+
+def pictures(backend: Backend, names: tuple[str, ...] = STATE + DERIVED) -> list[np.ndarray]:
+    return [np.array(getattr(backend, name)) for name in names]
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_equals_a_loop_of_mj_step_bit_by_bit(model: mujoco.MjModel) -> None:
+    num = 4
+    backend, worlds = started(model, num), [mujoco.MjData(model) for _ in range(num)]
+    for data, qpos, qvel in zip(worlds, *starts(model, num), strict=True):
+        data.qpos[:], data.qvel[:] = qpos, qvel
+    contacts = 0
+    for step, targets in enumerate(actions(model, num, STEPS)):
+        backend.ctrl[:] = targets
+        if step % 20 == 3:  # a write to the state between two steps counts too
+            backend.qvel[2, 4:7] += 0.5
+            worlds[2].qvel[4:7] += 0.5
+        assert not backend.step(SUBSTEPS).any()
+        for data, target in zip(worlds, targets, strict=True):
+            data.ctrl[:] = target
+            mujoco.mj_step(model, data, SUBSTEPS)
+            contacts += data.ncon
+        for name in STATE:
+            assert np.array_equal(getattr(backend, name), [getattr(data, name) for data in worlds]), (step, name)
+    assert contacts > STEPS  # the claim is about scenes that touch
+    for data in worlds:
+        mujoco.mj_forward(model, data)
+    for name in DERIVED:
+        assert np.array_equal(getattr(backend, name), [getattr(data, name) for data in worlds]), name
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_number_of_threads_changes_nothing(model: mujoco.MjModel, threads: int) -> None:
+    one, other = started(model, 8, 2), started(model, 8, threads)
+    for targets in actions(model, 8, 50):
+        for backend in (one, other):
+            backend.ctrl[:] = targets
+            backend.step(SUBSTEPS)
+    assert same(pictures(one), pictures(other))
+
+
+def inject(backend: Backend, row: int, kind: int) -> None:
+    """One of the ways in which a world can go wrong."""
+    match kind:
+        case 0:
+            backend.qvel[row, 5] = np.nan
+        case 1:
+            backend.qpos[row, 0] = np.inf
+        case 2:
+            backend.ctrl[row, 1] = np.nan
+        case 3:
+            backend.qvel[row, 0] = 1e7
+        case 4:
+            backend.ctrl[row, 2] = 1e14  # finite: the solver blows up
+        case 5:
+            backend.qvel[row] = -np.inf
+
+
+def test_every_fault_is_found_in_its_step_and_no_other_world_moves_a_bit(model: mujoco.MjModel) -> None:
+    num, steps, sick = 12, 300, 6
+    backend, clean = started(model, num), started(model, num)
+    qpos, qvel = starts(model, num)
+    rng = np.random.default_rng(2)
+    injected = 0
+    for targets in actions(model, num, steps):
+        backend.ctrl[:], clean.ctrl[:] = targets, targets
+        bad = np.flatnonzero(rng.random(num) < 0.03)
+        bad = bad[bad < sick]  # the other half must not notice
+        for row in bad:
+            inject(backend, int(row), injected % 6)
+            injected += 1
+        diverged = backend.step(SUBSTEPS)
+        assert np.flatnonzero(diverged).tolist() == bad.tolist() == sorted(backend.faults())
+        assert not clean.step(SUBSTEPS).any()
+        for ours, theirs in zip(pictures(backend), pictures(clean), strict=True):
+            assert np.isfinite(ours).all()
+            assert np.array_equal(ours[sick:], theirs[sick:])
+        if len(bad):
+            backend.set_state(bad, qpos[bad], qvel[bad])
+            assert backend.faults() == {}
+    assert injected > 30
+
+
+def test_a_diverged_world_stands_still_where_it_last_was_good_until_it_is_set(model: mujoco.MjModel) -> None:
+    backend = started(model, 3)
+    backend.step(SUBSTEPS)
+    before = pictures(backend)
+    backend.qvel[1, 0] = np.nan
+    for targets in actions(model, 3, 5):
+        backend.ctrl[:] = targets
+        backend.qpos[1] = 0.5  # a write does not wake it
+        assert backend.step(SUBSTEPS).tolist() == [False, True, False]
+        for was, now in zip(before, pictures(backend), strict=True):
+            assert np.array_equal(was[1], now[1])
+    assert "QVEL" in backend.faults()[1]
+    qpos, qvel = starts(model, 3)
+    backend.set_state(np.array([1]), qpos[:1], qvel[:1])
+    assert not backend.step(SUBSTEPS).any()
+    assert backend.time[1] == pytest.approx(SUBSTEPS * model.opt.timestep)
+
+
+def test_set_state_makes_a_world_like_new_and_touches_no_other(model: mujoco.MjModel) -> None:
+    backend = started(model, 5)
+    for targets in actions(model, 5, 20):
+        backend.ctrl[:] = targets
+        backend.step(SUBSTEPS)
+    before = pictures(backend)
+    rows = np.array([3, 0])
+    qpos, qvel = starts(model, 2, seed=7)
+    backend.set_state(rows, qpos, qvel)
+    assert not backend.ctrl[rows].any()
+    for row, start, speed in zip(rows, qpos, qvel, strict=True):
+        fresh = mujoco.MjData(model)
+        fresh.qpos[:], fresh.qvel[:] = start, speed
+        mujoco.mj_forward(model, fresh)
+        for name in STATE + DERIVED:
+            assert np.array_equal(getattr(backend, name)[row], getattr(fresh, name)), name
+    others = [1, 2, 4]
+    assert same([x[others] for x in before], [x[others] for x in pictures(backend)])
+    fresh = mujoco.MjData(model)
+    fresh.qpos[:], fresh.qvel[:] = qpos[0], qvel[0]
+    mujoco.mj_step(model, fresh, SUBSTEPS)
+    backend.step(SUBSTEPS)
+    assert np.array_equal(backend.qpos[3], fresh.qpos)  # no warm start is left from before
+
+
+def test_a_mocap_pose_written_before_set_state_stays(model: mujoco.MjModel) -> None:
+    backend = started(model, 2)
+    backend.mocap_pos[1, 0] = (0.1, -0.4, 0.2)
+    qpos, qvel = starts(model, 1)
+    backend.set_state(np.array([1]), qpos, qvel)
+    crate = model.body("crate").id
+    assert backend.xpos[1, crate].tolist() == [0.1, -0.4, 0.2]
+    assert backend.xpos[0, crate].tolist() == model.body("crate").pos.tolist()
+
+
+def test_read_gives_any_other_field_current(model: mujoco.MjModel) -> None:
+    backend = started(model, 2)
+    backend.step(SUBSTEPS)
+    velocity = backend.read("cvel")
+    for _ in range(2):
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = backend.qpos[1], backend.qvel[1]
+        mujoco.mj_forward(model, data)
+        assert np.array_equal(velocity[1], data.cvel)
+        backend.step(SUBSTEPS)
+
+
+def test_reading_changes_no_trajectory(model: mujoco.MjModel) -> None:
+    one, other = started(model, 2), started(model, 2)
+    for targets in actions(model, 2, 20):
+        for backend in (one, other):
+            backend.ctrl[:] = targets
+            backend.step(SUBSTEPS)
+        one.read("cvel")
+    assert same(pictures(one), pictures(other))
+
+
+def test_faults_leave_no_trace_outside(
+    model: mujoco.MjModel, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("quiet")
+    monkeypatch.chdir(folder)
+    flags, logging = model.opt.disableflags, mujoco.MjLogConfig.get()
+    backend = started(model, 2)
+    backend.qvel[0, 0] = np.nan
+    assert backend.step(1).tolist() == [True, False]
+    assert list(folder.iterdir()) == []  # MuJoCo would write MUJOCO_LOG.TXT
+    assert model.opt.disableflags == flags
+    assert mujoco.MjLogConfig.get() == logging
+
+
+def test_an_unknown_engine_is_named_with_the_choices(model: mujoco.MjModel) -> None:
+    with pytest.raises(SimError, match=r"unknown backend 'bach'. Did you mean 'batch'\? Available: batch"):
+        make_backend("bach", model, 1, 1)
