@@ -6,7 +6,8 @@ import mujoco
 import pytest
 
 LINKS = "".join(
-    f"""<body pos="0 0 {0.1 if i == 0 else 0.15}"><joint axis="{axis}" range="-2.6 2.6" damping="1" armature=".1"/>
+    f"""<body pos="0 0 {0.1 if i == 0 else 0.15}">
+    <joint name="joint{i}" axis="{axis}" range="-2.6 2.6" damping="1" armature=".1"/>
     <geom type="capsule" size=".04" fromto="0 0 0 0 0 .12" mass="1" rgba=".8 .8 .85 1"/>"""
     for i, axis in enumerate(["0 0 1", "0 1 0", "0 0 1", "0 1 0"])
 )
@@ -31,7 +32,4 @@ WORLD = f"""<mujoco><option timestep=".005" integrator="implicitfast"/>
 @pytest.fixture(scope="session")
 def model() -> mujoco.MjModel:
     """qpos: 4 joint angles, then 3 cubes of 7; actuators: joint targets; mocap: the crate."""
-    text = WORLD
-    for i in range(4):
-        text = text.replace("<joint axis=", f'<joint name="joint{i}" axis=', 1)
-    return mujoco.MjModel.from_xml_string(text)
+    return mujoco.MjModel.from_xml_string(WORLD)
