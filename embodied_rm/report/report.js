@@ -1,0 +1,277 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const page = document.getElementById("page");
+  const COLOURS = ["var(--model)", "#d9730d", "var(--done)", "#9b51c9", "var(--faint)"];
+
+  const escape = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+  const words = (text) => escape(String(text).replaceAll("_", " "));
+  const percent = (x) => `${Math.round(1000 * x) / 10} %`;
+  const number = (x) => {
+    if (x === null) return "–";
+    const text = Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(3));
+    return text.replace("-", "−");
+  };
+  const stroke = (attributes) => `<svg><line x2="20" y1="1.5" y2="1.5" ${attributes}/></svg>`;
+  const add = (parent, tag, className, inner) => {
+    const element = document.createElement(tag);
+    if (className) element.className = className;
+    if (inner !== undefined) element.innerHTML = inner;
+    return parent.appendChild(element);
+  };
+  const section = (title, hint) => {
+    const element = add(page, "section");
+    add(element, "h2", "", escape(title));
+    if (hint) add(element, "p", "hint", escape(hint));
+    return element;
+  };
+  const path = (values, x, y) => {
+    let pen = "M", out = "";
+    values.forEach((value, i) => {
+      if (value === null) { pen = "M"; return; }
+      out += `${pen}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+      pen = "L";
+    });
+    return out;
+  };
+  const onResize = (element, draw) => {
+    let last = 0;
+    new ResizeObserver(() => {
+      const width = Math.floor(element.clientWidth);
+      if (width && width !== last) { last = width; draw(width); }
+    }).observe(element);
+  };
+
+  function figures() {
+    const grid = add(page, "section", "figures");
+    for (const f of data.figures) {
+      const card = add(grid, "div", "figure card");
+      add(card, "div", "label", escape(f.label));
+      add(card, "div", "value number", escape(number(f.value)));
+      const verdict = f.met === null ? "" : f.met ? "met" : "missed";
+      add(card, "div", `target ${verdict}`, escape(f.target ? `${{ met: "✓ ", missed: "✗ ", "": "" }[verdict]}${f.target}` : ""));
+    }
+  }
+
+  function success() {
+    const box = add(section("Success", "Episodes judged by the simulator's state, never by the model. The whiskers are 95 % intervals."), "div", "success card");
+    for (const row of data.success) {
+      const task = add(box, "div", "task");
+      add(task, "div", "name", escape(row.task));
+      const bars = add(task, "div");
+      const names = Object.keys(row.rates);
+      names.forEach((name, i) => {
+        const r = row.rates[name];
+        const bar = add(bars, "div", `rate${i === names.length - 1 ? " last" : ""}`);
+        add(bar, "span", "who", escape(name));
+        add(bar, "div", "track", `<div class="fill" style="width:${100 * r.value}%"></div>
+          <div class="whisker" style="left:${100 * r.low}%;width:${100 * (r.high - r.low)}%"></div>`);
+        add(bar, "span", "text number", `<b>${percent(r.value)}</b> &nbsp;${(100 * r.low).toFixed(1)}–${(100 * r.high).toFixed(1)}, n = ${r.episodes}`);
+      });
+    }
+  }
+
+  function ticks(low, high, count) {
+    const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+    const out = [];
+    for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + 1e-9 * step; t += step) out.push(+t.toPrecision(12));
+    return out;
+  }
+
+  function curve(parent, c) {
+    const card = add(parent, "div", "curve card");
+    add(card, "h3", "", escape(c.title));
+    const names = Object.keys(c.lines);
+    const legend = add(card, "div", "key number");
+    const box = add(card, "div", "chart");
+    const all = names.flatMap((n) => c.lines[n]).filter((v) => v !== null);
+    const length = Math.max(...names.map((n) => c.lines[n].length));
+    let low = Math.min(0, ...all), high = Math.max(...all);
+    if (high <= 1 && high > 0.5) high = 1;
+    if (high === low) high = low + 1;
+    const label = (at) => {
+      legend.innerHTML = names.map((n, i) => `<span>${stroke(`stroke="${COLOURS[i % COLOURS.length]}" stroke-width="2.5"`)}${escape(n)}${
+        at === null ? "" : ` <b>${number(c.lines[n][at] ?? null)}</b>`}</span>`).join("") +
+        (at === null ? "" : `<span>${escape(c.x_label)} ${at}</span>`);
+    };
+    label(null);
+    onResize(box, (width) => {
+      const height = 190, left = 38, right = 8, top = 8, bottom = 26;
+      const x = (i) => left + (width - left - right) * (length > 1 ? i / (length - 1) : 0.5);
+      const y = (v) => top + (height - top - bottom) * (1 - (v - low) / (high - low));
+      const across = ticks(low, high, 4).map((t) => `<line class="grid" x1="${left}" x2="${width - right}" y1="${y(t)}" y2="${y(t)}"/>
+        <text x="${left - 7}" y="${y(t) + 4}" text-anchor="end">${number(t)}</text>`).join("");
+      const along = ticks(0, Math.max(length - 1, 1), 5).filter((t) => Number.isInteger(t) && t < length)
+        .map((t) => `<text x="${x(t)}" y="${height - 9}" text-anchor="middle">${t}</text>`).join("");
+      const lines = names.map((n, i) => `<path class="path" stroke="${COLOURS[i % COLOURS.length]}" d="${path(c.lines[n], x, y)}"/>`).join("");
+      box.innerHTML = `<svg height="${height}" role="img" aria-label="${escape(c.title)}">${across}${along}${lines}
+        <line class="cursor" y1="${top}" y2="${height - bottom}" visibility="hidden"/></svg>`;
+      const cursor = box.querySelector(".cursor");
+      box.onpointermove = (event) => {
+        const share = (event.clientX - box.getBoundingClientRect().left - left) / (width - left - right);
+        const at = Math.round(Math.min(Math.max(share, 0), 1) * (length - 1));
+        cursor.setAttribute("x1", x(at)); cursor.setAttribute("x2", x(at)); cursor.setAttribute("visibility", "visible");
+        label(at);
+      };
+      box.onpointerleave = () => { cursor.setAttribute("visibility", "hidden"); label(null); };
+    });
+  }
+
+  function curves() {
+    const grid = add(section("Learning", "Move over a chart to read its values."), "div", "curves");
+    for (const c of data.curves) curve(grid, c);
+  }
+
+  const PLAY = '<svg viewBox="0 0 14 14"><path d="M3 1.2v11.6L12.6 7z"/></svg>';
+  const PAUSE = '<svg viewBox="0 0 14 14"><path d="M2.5 1.5h3v11h-3zM8.5 1.5h3v11h-3z"/></svg>';
+
+  function chips(p) {
+    const out = [];
+    const good = (right) => (right === null ? "" : right ? "good" : "poor");
+    if (p.outcome) out.push(`<span class="chip ${good(p.done)}">${words(p.outcome)}</span>`);
+    else if (p.done !== null) out.push(`<span class="chip ${good(p.done)}">${p.done ? "success" : "failure"}</span>`);
+    if (p.success) {
+      const sure = p.success[p.success.length - 1];
+      const right = p.done === null ? null : (sure > 0.5) === p.done;
+      out.push(`<span class="chip number ${right === false ? "poor" : ""}">model: ${percent(sure)} sure of success</span>`);
+    }
+    return out.join("");
+  }
+
+  function legend(p) {
+    return `<span>${stroke('stroke="var(--model)" stroke-width="2.5"')}model's progress</span>` +
+      (p.truth ? `<span>${stroke('class="truth"')}true progress</span>` : "") +
+      (p.success ? `<span>${stroke('class="done"')}model's probability of success</span>` : "");
+  }
+
+  function panel(parent, p, index) {
+    const length = p.progress.length;
+    const card = add(parent, "article", "panel card");
+    card.dataset.outcome = p.outcome || (p.done === null ? "" : p.done ? "success" : "failure");
+    add(card, "header", "", `<h3>${escape(p.instruction)}</h3>${chips(p)}<span class="file">${escape(p.name)}</span>`);
+    const screen = add(card, "div", "screen");
+    const video = add(screen, "video");
+    Object.assign(video, { muted: true, loop: true, playsInline: true, preload: "auto" });
+    const play = add(screen, "button", "play", PLAY);
+    play.setAttribute("aria-label", "play or pause");
+    add(screen, "div", "views", p.views.map((v) => `<span>${escape(v)}</span>`).join(""));
+    const side = add(card, "div");
+    add(side, "div", "key", legend(p));
+    const box = add(side, "div", "chart");
+    Object.assign(box, { tabIndex: 0, role: "slider" });
+    box.setAttribute("aria-label", `frame of ${p.name}`);
+    box.setAttribute("aria-valuemin", 0);
+    box.setAttribute("aria-valuemax", length - 1);
+    const readout = add(side, "div", "readout number");
+    let frame = -1, geometry = null;
+
+    const stepAt = (i) => p.steps.findIndex((s) => s.start <= i && i < s.end);
+    const show = (i) => {
+      frame = i;
+      box.setAttribute("aria-valuenow", i);
+      const step = stepAt(i);
+      const said = [`${(i / p.fps).toFixed(2)} s`, `progress <b>${p.progress[i].toFixed(2)}</b>`];
+      if (p.truth) said.push(`true ${p.truth[i].toFixed(2)}`);
+      if (p.success) said.push(`success ${p.success[i].toFixed(2)}`);
+      if (step >= 0) said.push(`step ${step + 1}: ${escape(p.steps[step].name)}`);
+      readout.innerHTML = said.join(" &nbsp;·&nbsp; ");
+      if (!geometry) return;
+      const { x, y } = geometry, line = box.querySelector(".cursor"), dot = box.querySelector(".dot");
+      line.setAttribute("x1", x(i)); line.setAttribute("x2", x(i));
+      dot.setAttribute("cx", x(i)); dot.setAttribute("cy", y(p.progress[i]));
+    };
+    const seek = (i) => {
+      const at = Math.min(Math.max(i, 0), length - 1);
+      video.currentTime = (at + 0.5) / p.fps;
+      show(at);
+    };
+    onResize(box, (width) => {
+      const height = 184, left = 30, right = 6, top = 22, bottom = 22;
+      const x = (i) => left + (width - left - right) * (length > 1 ? i / (length - 1) : 0.5);
+      const y = (v) => top + (height - top - bottom) * (1 - v);
+      geometry = { x, y, left, right, width };
+      const bands = p.steps.map((s, i) => {
+        const from = x(s.start), to = x(Math.min(s.end, length - 1)), room = to - from;
+        const name = s.name.length * 6.3 < room ? s.name : room > 15 ? i + 1 : "";
+        return `<g><title>${escape(s.name)}</title>${i % 2 ? "" : `<rect class="odd" x="${from}" y="${top - 18}" width="${room}" height="${height - top - bottom + 18}" rx="4"/>`}
+          <text class="step" x="${(from + to) / 2}" y="${top - 5}" text-anchor="middle">${escape(name)}</text></g>`;
+      }).join("");
+      const across = [0, 0.5, 1].map((t) => `<line class="grid" x1="${left}" x2="${width - right}" y1="${y(t)}" y2="${y(t)}"/>
+        <text x="${left - 7}" y="${y(t) + 4}" text-anchor="end">${t}</text>`).join("");
+      const seconds = (length - 1) / p.fps;
+      const along = ticks(0, seconds, 6).map((t) => `<text x="${x(t * p.fps)}" y="${height - 5}" text-anchor="middle">${t} s</text>`).join("");
+      box.innerHTML = `<svg height="${height}">${bands}${across}${along}
+        ${p.success ? `<path class="path done" d="${path(p.success, x, y)}"/>` : ""}
+        ${p.truth ? `<path class="path truth" d="${path(p.truth, x, y)}"/>` : ""}
+        <path class="path" stroke="var(--model)" d="${path(p.progress, x, y)}"/>
+        <line class="cursor" y1="${top}" y2="${height - bottom}"/><circle class="dot" r="5" fill="var(--model)"/></svg>`;
+      show(frame < 0 ? length - 1 : frame);
+    });
+
+    const pointed = (event) => {
+      const share = (event.clientX - box.getBoundingClientRect().left - geometry.left) / (geometry.width - geometry.left - geometry.right);
+      return Math.round(Math.min(Math.max(share, 0), 1) * (length - 1));
+    };
+    box.onpointerdown = (event) => { video.pause(); box.setPointerCapture(event.pointerId); seek(pointed(event)); };
+    box.onpointermove = (event) => { if (event.buttons) seek(pointed(event)); };
+    box.onkeydown = (event) => {
+      const jump = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -length, End: length }[event.key];
+      if (jump === undefined) return;
+      event.preventDefault();
+      video.pause();
+      seek(frame + jump);
+    };
+    const toggle = () => { if (video.paused) video.play(); else video.pause(); };
+    play.onclick = video.onclick = toggle;
+    video.onplay = () => { play.innerHTML = PAUSE; screen.classList.add("playing"); follow(); };
+    video.onpause = () => { play.innerHTML = PLAY; screen.classList.remove("playing"); };
+    video.onseeked = () => { if (!video.paused) return; show(Math.min(Math.floor(video.currentTime * p.fps + 1e-3), length - 1)); };
+    const follow = () => {
+      if (video.paused) return;
+      show(Math.min(Math.floor(video.currentTime * p.fps + 1e-3), length - 1));
+      requestAnimationFrame(follow);
+    };
+
+    // The clip becomes a blob only when it is near the screen: a hundred open decoders would stall the page.
+    new IntersectionObserver((entries, observer) => {
+      if (!entries.some((e) => e.isIntersecting)) return;
+      observer.disconnect();
+      const bytes = Uint8Array.from(atob(p.video), (c) => c.charCodeAt(0));
+      video.onloadeddata = () => { video.onloadeddata = null; seek(index === 0 ? 0 : length - 1); if (index === 0) video.play().catch(() => {}); };
+      video.src = URL.createObjectURL(new Blob([bytes], { type: "video/mp4" }));
+    }, { rootMargin: "400px" }).observe(card);
+  }
+
+  function panels() {
+    const part = section("Episodes", "Click or drag in a chart to move the video, arrow keys to go frame by frame. The curve at a frame depends on the past only.");
+    const filters = add(part, "div", "filters");
+    data.panels.forEach((p, i) => panel(part, p, i));
+    const cards = [...part.querySelectorAll(".panel")];
+    const kinds = [...new Set(cards.map((c) => c.dataset.outcome))].filter(Boolean);
+    if (kinds.length < 2) { filters.remove(); return; }
+    for (const kind of ["all", ...kinds]) {
+      const button = add(filters, "button", "", words(kind));
+      button.setAttribute("aria-pressed", kind === "all");
+      button.onclick = () => {
+        for (const other of filters.children) other.setAttribute("aria-pressed", other === button);
+        for (const card of cards) card.hidden = kind !== "all" && card.dataset.outcome !== kind;
+      };
+    }
+  }
+
+  function details() {
+    const box = add(page, "details", "", "<summary>Details</summary>");
+    const rows = Object.entries(data.details).map(([k, v]) => `<tr><td>${escape(k)}</td><td class="number">${escape(v)}</td></tr>`);
+    add(box, "table", "", rows.join(""));
+  }
+
+  page.textContent = "";
+  add(page, "h1", "", escape(data.title));
+  if (data.subtitle) add(page, "p", "lead", escape(data.subtitle));
+  if (data.figures.length) figures();
+  if (data.success.length) success();
+  if (data.curves.length) curves();
+  if (data.panels.length) panels();
+  if (Object.keys(data.details).length) details();
+})();

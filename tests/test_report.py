@@ -1,0 +1,159 @@
+"""`report.html`: everything is inside it, nothing is asked of the network, and the data survives the trip."""
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from embodied_rm.errors import UserError
+from embodied_rm.report import Curve, Figure, Panel, Rate, Report, SuccessRow, write_report
+from embodied_rm.report.clip import HEIGHT, side_by_side
+from embodied_rm.types import Episode, Step
+
+HOSTILE = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text of each script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            self.scripts.append(data)
+
+
+def episode(length: int = 12, **fields: object) -> Episode:
+    rng = np.random.default_rng(0)
+    shades = np.linspace(0, 255, length, dtype=np.uint8)[:, None, None, None]
+    return Episode(
+        **{
+            "name": "episode_000003",
+            "views": {
+                "front": np.broadcast_to(shades, (length, 64, 64, 3)).copy(),
+                "wrist": rng.integers(0, 255, (length, 48, 80, 3)).astype(np.uint8),
+            },
+            "instruction": HOSTILE,
+            "fps": 20.0,
+            "steps": (Step(name="reach", start=0, end=5), Step(name="grasp", start=5, end=length)),
+            "success": True,
+            "progress": np.linspace(0, 1, length, dtype=np.float32),
+            "meta": {"outcome": "success"},
+            **fields,
+        }
+    )
+
+
+def full_report() -> Report:
+    panel = Panel(
+        episode=episode(), progress=np.linspace(0, 0.9, 12, dtype=np.float32), success=np.zeros(12, np.float32)
+    )
+    bare = episode(steps=(), success=None, progress=None, meta={})
+    return Report(
+        title="The loop <end to end>",
+        subtitle="what it did",
+        figures=(Figure(label="order correlation", value=0.97, target="at least 0.95", met=True),),
+        success=(
+            SuccessRow(
+                task="lift_cube",
+                rates={
+                    "cloned": Rate(value=0.4, low=0.33, high=0.47, episodes=200),
+                    "refined": Rate(value=0.98, low=0.95, high=0.99, episodes=200),
+                },
+            ),
+        ),
+        curves=(Curve(title="lift_cube", x_label="iteration", lines={"verdict": [0.1, None, float("nan"), 0.9]}),),
+        panels=(panel, Panel(episode=bare, progress=np.zeros(12, np.float32))),
+        details={"seed": 0},
+    )
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(path, full_report())
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def data(text: str) -> dict:
+    return json.loads(Page(text).scripts[0])
+
+
+def test_the_page_asks_nothing_of_the_network(text: str) -> None:
+    for tag, attributes in Page(text).elements:
+        assert tag not in ("link", "iframe", "img", "object", "embed", "base")
+        assert not {"src", "href", "srcset"} & set(attributes)
+    outside_data = text.replace(Page(text).scripts[0], "")
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|fetch\(|XMLHttpRequest", outside_data)
+    assert "default-src 'none'" in text
+
+
+def test_text_from_a_dataset_cannot_become_markup(text: str, data: dict) -> None:
+    assert data["panels"][0]["instruction"] == HOSTILE
+    assert len(Page(text).scripts) == 2
+    assert not any(tag == "img" for tag, _ in Page(text).elements)
+    assert "<title>The loop &lt;end to end&gt;</title>" in text
+
+
+def test_every_number_is_in_the_page(data: dict) -> None:
+    report = full_report()
+    assert data["figures"][0] == {"label": "order correlation", "value": 0.97, "target": "at least 0.95", "met": True}
+    assert data["success"][0]["rates"]["refined"] == {"value": 0.98, "low": 0.95, "high": 0.99, "episodes": 200}
+    assert data["curves"][0]["lines"]["verdict"] == [0.1, None, None, 0.9]
+    shown = data["panels"][0]
+    assert [step["name"] for step in shown["steps"]] == ["reach", "grasp"]
+    np.testing.assert_allclose(shown["progress"], report.panels[0].progress, atol=1e-4)
+    np.testing.assert_allclose(shown["truth"], report.panels[0].episode.progress, atol=1e-4)
+    assert data["panels"][1]["truth"] is None and data["panels"][1]["done"] is None
+
+
+def test_the_video_has_every_frame_and_every_view(data: dict) -> None:
+    clip = io.BytesIO(base64.b64decode(data["panels"][0]["video"]))
+    with av.open(clip) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(frames) == 12
+    assert frames[0].shape == (HEIGHT, HEIGHT + 4 + HEIGHT * 80 // 48, 3)
+    shades = [frame[:, : HEIGHT - 8].mean() for frame in frames]
+    np.testing.assert_allclose(shades, np.linspace(0, 255, 12), atol=4)
+
+
+def test_views_stand_side_by_side() -> None:
+    left, right = np.full((2, 4, 6, 3), 1, np.uint8), np.full((2, 4, 8, 3), 2, np.uint8)
+    row = side_by_side([left, right])
+    assert row.shape == (2, 4, 6 + 4 + 8, 3)
+    assert (row[:, :, :6] == 1).all() and (row[:, :, 6:10] == 0).all() and (row[:, :, 10:] == 2).all()
+
+
+def test_an_empty_report_is_a_page(tmp_path: Path) -> None:
+    write_report(tmp_path / "report.html", Report(title="nothing yet"))
+    assert json.loads(Page((tmp_path / "report.html").read_text()).scripts[0])["panels"] == []
+
+
+def test_a_curve_of_another_length_is_refused() -> None:
+    with pytest.raises(UserError, match=r"progress has 3 rows, the video has 12 frames"):
+        Panel(episode=episode(), progress=np.zeros(3, np.float32))
+
+
+def test_a_rate_outside_its_interval_is_refused() -> None:
+    with pytest.raises(UserError, match="low <= value <= high"):
+        Rate(value=0.5, low=0.6, high=0.7, episodes=10)
