@@ -76,5 +76,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the worlds. No array may be read afterwards."""
+        """Free the worlds. No array may be read afterwards. Twice is once."""
         ...

@@ -91,7 +91,7 @@ class BatchBackend:
         return dict(self._faults)
 
     def close(self) -> None:
-        del self._batch
+        self.__dict__.pop("_batch", None)
 
     def _advance(self, live: Rows, substeps: int) -> dict[int, str]:
         """Step the live worlds; MuJoCo's own errors (which left their worlds where they were) by world."""

@@ -29,7 +29,7 @@ class Renderer(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the contexts. No picture can be made afterwards."""
+        """Free the contexts. No picture can be made afterwards. Twice is once."""
         ...
 
 

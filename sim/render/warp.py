@@ -33,7 +33,7 @@ class WarpRenderer:
         self._size = height_width(size)
         warp.config.log_level = warp.LOG_WARNING  # or it greets, and names every module it loads
         with warp.ScopedDevice("cpu"):
-            self._model, self._data, self._tracer = _tracer(backend.model, self._cameras, self._size)
+            self._studio = _studio(backend.model, self._cameras, self._size)
 
     def render(self, rows: Rows) -> Frames:
         out = np.empty((len(rows), len(self._cameras), *self._size, 3), np.uint8)
@@ -48,11 +48,11 @@ class WarpRenderer:
         return f"ray tracer on the CPU (mujoco_warp), 1 thread{self._remedy}"
 
     def close(self) -> None:
-        del self._model, self._data, self._tracer
+        self.__dict__.pop("_studio", None)
 
     def _push(self, rows: Rows) -> None:
         """Put the worlds `rows` first among the tracer's."""
-        backend, data = self._backend, self._data
+        backend, (_, data, _) = self._backend, self._studio
         for target, source in (
             (data.qpos, backend.qpos),
             (data.mocap_pos, backend.mocap_pos),
@@ -63,7 +63,7 @@ class WarpRenderer:
 
     def _trace(self) -> Frames:
         """uint8 [CHUNK, V, H, W, 3] of the worlds pushed."""
-        model, data, tracer = self._model, self._data, self._tracer
+        model, data, tracer = self._studio
         mujoco_warp.kinematics(model, data)
         mujoco_warp.com_pos(model, data)
         mujoco_warp.camlight(model, data)
@@ -74,7 +74,7 @@ class WarpRenderer:
         return pixels[..., 2::-1]
 
 
-def _tracer(
+def _studio(
     model: mujoco.MjModel, cameras: Sequence[int], size: tuple[int, int]
 ) -> tuple[mujoco_warp.Model, mujoco_warp.Data, mujoco_warp.RenderContext]:
     """The model, CHUNK worlds and the ray tracer on the current device."""

@@ -195,6 +195,8 @@ def test_without_opengl_the_ray_tracer_draws_and_says_what_to_install(backend: B
     renderer = make_renderer("auto", backend, CAMERAS, 64)
     assert "libegl1" in renderer.describe() and "libosmesa6" in renderer.describe()
     assert renderer.render(EVERY[:2]).any()
+    renderer.close()
+    renderer.close()
     with pytest.raises(SimError, match=r"MUJOCO_GL=off.*libegl1"):
         make_renderer("gl", backend, CAMERAS, 64)
 
