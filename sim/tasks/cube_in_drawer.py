@@ -17,8 +17,8 @@ from sim.tasks.open_drawer import OPENED, PULL, RELEASE
 
 SHUT_AT = 0.02
 """How far out the drawer may be to count as shut, m."""
-TRAVEL = 0.2
-"""Length over which reaching and carrying are measured, m."""
+TRAVEL = 0.45
+"""Length over which reaching and carrying are measured, m: from the drawer to the farthest cube."""
 
 
 def over_tray(state: SceneState, _: FloatArray) -> FloatArray:
@@ -83,12 +83,14 @@ class CubeInDrawer(Task):
         held = holds(now, cube, CUBE_WIDTH) & (cube[:, 2] > CUBE_HALF + 0.02)
         reach = nearness(distance(tool, now.knob), distance(start.tool, start.knob))
         over = now.tray + np.array([0.0, 0.0, 0.06])
+        push = 1.0 - distance(tool, before_knob(now, tool)) / TRAVEL
+        shut = 1.0 - (now.drawer - SHUT_AT) / (OPENED - SHUT_AT)
         stage = np.select([inside, opened & held, opened], [3, 2, 1], 0)
         share = np.select(
             [inside, opened & held, opened],
             [
-                1.0 - (now.drawer - SHUT_AT) / (OPENED - SHUT_AT),
-                1.0 - (distance(cube, over) - 0.03) / (TRAVEL + 0.1),
+                0.4 * np.clip(push, 0.0, 1.0) + 0.6 * np.clip(shut, 0.0, 1.0),
+                1.0 - (distance(cube, over) - 0.03) / TRAVEL,
                 1.0 - (distance(tool, cube) - 0.01) / TRAVEL,
             ],
             0.4 * reach + 0.6 * now.drawer / 0.1,
