@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import mistakes
-from embodied_rm.cli.configs import command_names, config_dir, group_choices
+from embodied_rm.cli.configs import command_names, config_dir, group_choices, groups_of
 from embodied_rm.errors import UserError
 
 RUN_KEYS = ("out", "resume")
@@ -85,13 +85,18 @@ def take_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Ov
 
 def check_keys(command: str, overrides: Sequence[Override]) -> None:
     """Refuse an unknown key or group choice, with the nearest name. Needs no schema, so nothing heavy is imported."""
-    groups = [o for o in overrides if group_choices(str(o.key_or_group))]
+    groups = [o for o in overrides if o.key_or_group in groups_of(command)]
     for override in groups:
         mistakes.check_choice(override, group_choices(str(override.key_or_group)))
-    known = _compose(command, [str(o.input_line) for o in groups], schema={})
+    known = light(command, [str(o.input_line) for o in groups])
     for override in overrides:
         if override not in groups:
             mistakes.check_key(command, override, known)
+
+
+def light(command: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """The config as the YAML files alone have it, untyped: every key is there, and nothing heavy is imported."""
+    return _compose(command, overrides, schema={})
 
 
 def typed(command: str, overrides: Sequence[str], schema: type) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent
 KEY_LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#]*?))? *(?:# *(?P<text>.*))?$")
 DEFAULT_LINE = re.compile(r"^ *- (?P<key>/?[\w/@.]+): *(?P<value>\w+) *(?:# *(?P<text>.*))?$")
+INCLUDED_LINE = re.compile(r"^ *- /(?P<command>\w+)@(?P<key>\w+) *$")
 MORE_TEXT = re.compile(r"^ +# ?(?P<text>.*)$")
 
 
@@ -21,6 +22,12 @@ def config_dir() -> Path:
 def command_names() -> list[str]:
     """Every command, sorted: one primary YAML file each."""
     return sorted(path.stem for path in config_dir().glob("*.yaml"))
+
+
+def groups_of(command: str) -> set[str]:
+    """The config groups that a command's YAML file includes."""
+    named = {key.name.split("@")[0] for key in read_page(config_dir() / f"{command}.yaml").groups}
+    return {name for name in named if group_choices(name)}
 
 
 def group_choices(group: str) -> list[str]:
@@ -65,7 +72,9 @@ def _read_keys(lines: list[str], page: Page) -> None:
     path: list[tuple[int, str]] = []
     latest: list[Key] = []
     for line in lines:
-        if entry := DEFAULT_LINE.match(line):
+        if entry := INCLUDED_LINE.match(line):
+            page.keys.append(Key(f"{entry['key']}.", "...", f"every key of embodied-rm {entry['command']}"))
+        elif entry := DEFAULT_LINE.match(line):
             latest = page.groups
             latest.append(Key(entry["key"].lstrip("/"), entry["value"], entry["text"] or ""))
         elif more := MORE_TEXT.match(line):

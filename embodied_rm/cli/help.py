@@ -31,11 +31,12 @@ def show_command(console: Console, name: str) -> None:
     page = read_page(config_dir() / f"{name}.yaml")
     _line(console, f"embodied-rm {name}: {page.summary}", style="bold")
     _line(console, "\n".join(page.about).rstrip() + "\n")
-    if page.keys:
-        _grid(console, "Keys", _rows(page.keys))
-    groups = [(key.name, key.default, _group_meaning(key)) for key in page.groups if group_choices(_group(key))]
+    groups = [key for key in page.groups if group_choices(_group(key))]
+    keys = [*page.keys, *(inner for key in groups for inner in _inner(key))]
+    if keys:
+        _grid(console, "Keys", _rows(keys))
     if groups:
-        _grid(console, "Groups (name=choice)", groups)
+        _grid(console, "Groups (name=choice)", [(key.name, key.default, _group_meaning(key)) for key in groups])
     _grid(console, "Every command", _rows(RUN_KEYS))
     _grid(console, "Examples", [(example,) for example in page.examples])
     _line(console, FOOTER)
@@ -43,6 +44,12 @@ def show_command(console: Console, name: str) -> None:
 
 def _group(key: Key) -> str:
     return key.name.split("@")[0]
+
+
+def _inner(key: Key) -> list[Key]:
+    page = read_page(config_dir() / _group(key) / f"{key.default}.yaml")
+    package = key.name.split("@")[-1]
+    return [Key(f"{package}.{inner.name}", inner.default, inner.meaning) for inner in page.keys]
 
 
 def _group_meaning(key: Key) -> str:

@@ -97,7 +97,12 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
     if run.finished:
         reporter.note(f"the run in {folder} has already come to its end")
         return
-    command.start(config, run, reporter)
+    try:
+        command.start(config, run, reporter)
+    except ValueError as error:
+        if is_mistake(error):
+            forget(run)
+        raise
     reporter.note(f"{name}: {clock(time.monotonic() - started)}, written to {folder}")
 
 
@@ -115,6 +120,13 @@ def open_run(name: str, config: Any, folder: Path, *, resume: bool) -> RunFolder
     return run
 
 
+def forget(run: RunFolder) -> None:
+    """Take back the folder of a run that a mistake ended before it wrote anything, so that it can be tried again."""
+    if {path.name for path in run.path.iterdir()} == {"config.json"}:
+        (run.path / "config.json").unlink()
+        run.path.rmdir()
+
+
 def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     from embodied_rm.cli.mistakes import differing_keys
 
@@ -127,6 +139,18 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> No
 def load(name: str) -> Command:
     """Import one command. Only here, so that help, completion and most mistakes never wait for torch or mujoco."""
     match name:
+        case "clone":
+            from embodied_rm.cli.commands import clone
+
+            return clone.COMMAND
+        case "collect":
+            from embodied_rm.cli.commands import collect
+
+            return collect.COMMAND
+        case "refine":
+            from embodied_rm.cli.commands import refine
+
+            return refine.COMMAND
         case "tasks":
             from embodied_rm.cli.commands import tasks
 

@@ -1,0 +1,106 @@
+"""`embodied-rm collect`: scripted experts, and actors who fail on purpose, become a dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import DATASET
+from embodied_rm.cli.worlds import WorldConfig, make_worlds
+from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.record import Recorder
+from embodied_rm.errors import UserError
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.types import Episode
+from sim.actors import SUCCESS, ScriptedActor, outcomes
+from sim.vec_env import TabletopVecEnv
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectConfig:
+    """What to record."""
+
+    tasks: tuple[str, ...] = ("lift_cube", "open_drawer", "cube_in_drawer")
+    successes: int = 40
+    failures: int = 20
+    every: int = 1
+    noise: float = 0.3
+    pace: tuple[float, ...] = (0.6, 1.0)
+    seed: int = 0
+    world: WorldConfig = field(default_factory=WorldConfig)
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise UserError("tasks must name at least one task: embodied-rm tasks lists them")
+        if self.successes < 0 or self.failures < 0 or self.successes + self.failures == 0:
+            raise UserError(f"nothing to record: successes={self.successes}, failures={self.failures}")
+        if len(self.pace) != 2 or not 0 < self.pace[0] <= self.pace[1] <= 1:
+            raise UserError(f"pace must be two shares [slowest,fastest] in (0, 1], got {list(self.pace)}")
+        if self.noise < 0:
+            raise UserError(f"noise must be >= 0, got {self.noise}")
+
+
+def start(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Record every task into one dataset."""
+    reporter.table(
+        "collect",
+        {
+            "tasks": config.tasks,
+            "episodes of each": f"{config.successes} successes, {config.failures} failures",
+            "views": f"{', '.join(config.world.views)} at {config.world.image_size} pixels",
+            "worlds": config.world.num_envs,
+        },
+    )
+    run.write_json("metrics.json", {"collect": collect(config, run, reporter)})
+
+
+def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
+    """Write `<run>/dataset`; the counts of what is in it."""
+    kinds, done, frames = Counter[str](), 0, 0
+    with DatasetWriter(run.path / DATASET, robot_type="panda_primitives") as writer:
+        for number, task in enumerate(config.tasks):
+            total = config.successes + config.failures
+            for episode in reporter.track(record(task, config, number), f"record {task}", total=total):
+                writer.add(replace(episode, name=f"episode_{kinds.total():06d}"))
+                frames += len(episode)
+                kinds[f"{task}: {episode.meta['outcome']}"] += 1
+                done += episode.success is True
+    reporter.table("recorded", {**dict(sorted(kinds.items())), "of those, successful": done, "frames": frames})
+    return {"episodes": kinds.total(), "successes": done, "frames": frames}
+
+
+def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episode]:
+    """Episodes of one task: first the expert's, then the failures. `number` sets its seeds apart from other tasks'."""
+    env = make_worlds(task, config.world, ends_on_success=True)
+    try:
+        failing = tuple(kind for kind in outcomes(env) if kind != SUCCESS)
+        for part, (kinds, count) in enumerate((((SUCCESS,), config.successes), (failing, config.failures))):
+            if count:
+                seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
+                yield from play(env, task, kinds, count, config, seed)
+    finally:
+        env.close()
+
+
+def play(
+    env: TabletopVecEnv, task: str, kinds: Sequence[str], count: int, config: CollectConfig, seed: int
+) -> Iterator[Episode]:
+    """`count` episodes of actors who are after the given outcomes, in turn."""
+    actor = ScriptedActor(env, kinds, seed=seed, noise=config.noise, pace=(config.pace[0], config.pace[1]))
+
+    def act(_: npt.NDArray[np.float32], begun: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        actor.begin(begun)
+        return actor.act()
+
+    def describe(row: int) -> dict[str, str]:
+        return {"task": task, "outcome": str(actor.kinds[row])}
+
+    return iter(Recorder(env, act, episodes=count, every=config.every, seed=seed, describe=describe))
+
+
+COMMAND = Command(schema=CollectConfig, start=start)

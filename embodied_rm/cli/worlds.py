@@ -1,0 +1,46 @@
+"""Where the simulator meets the learner: the worlds that a policy acts in, and those that judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gymnasium.vector import AutoresetMode
+
+from embodied_rm.rl.judge import Verdict, evaluate_policy
+from embodied_rm.rl.policy import GaussianPolicy
+from sim.vec_env import TabletopVecEnv
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig:
+    """The simulated worlds."""
+
+    num_envs: int = 64
+    views: tuple[str, ...] = ("front", "wrist")
+    image_size: int = 64
+    backend: str = "batch"
+    renderer: str = "auto"
+
+
+def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> TabletopVecEnv:
+    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, view, backend or renderer."""
+    return TabletopVecEnv(
+        task,
+        config.num_envs,
+        views=config.views,
+        image_size=config.image_size,
+        autoreset_mode=AutoresetMode.DISABLED,
+        ends_on_success=ends_on_success,
+        backend=config.backend,
+        renderer=config.renderer,
+    )
+
+
+def make_judge(task: str, config: WorldConfig, *, episodes: int, seed: int) -> Callable[[GaussianPolicy], Verdict]:
+    """Who plays `episodes` seeded episodes with a policy and asks the simulator whether they succeeded.
+
+    Every policy gets the same episodes.
+    """
+    worlds = make_worlds(task, config, ends_on_success=True)
+    return lambda policy: evaluate_policy(worlds, policy, episodes, seed)

@@ -1,0 +1,81 @@
+"""Every config composes, and what a YAML file says is what the code does when nobody says anything."""
+
+import dataclasses
+import typing
+
+import pytest
+from omegaconf import OmegaConf
+
+from embodied_rm.cli import compose
+from embodied_rm.cli.configs import KEY_LINE, command_names, config_dir, group_choices, groups_of
+from embodied_rm.cli.main import load
+from embodied_rm.cli.mistakes import field_type, leaves
+
+GROUPS = sorted({path.parent.name for path in config_dir().glob("*/*.yaml")})
+
+
+def stand_in(hint: object) -> str:
+    """A value that a required key of this type accepts."""
+    return "1" if hint in (int, float) else "somewhere"
+
+
+def required(command: str) -> list[str]:
+    """Overrides for the keys that have no default."""
+    schema, missing = load(command).schema, OmegaConf.missing_keys(compose.light(command))
+    return [f"{name}={stand_in(field_type(schema, name))}" for name in sorted(missing)]
+
+
+@pytest.mark.parametrize("command", command_names())
+def test_every_command_composes_into_its_dataclass(command: str) -> None:
+    schema = load(command).schema
+    assert isinstance(compose.typed(command, required(command), schema), schema)
+
+
+@pytest.mark.parametrize("command", command_names())
+def test_every_key_of_the_dataclass_is_in_the_yaml(command: str) -> None:
+    assert set(leaves(compose.writable(load(command).schema))) == set(leaves(compose.light(command)))
+
+
+def defaults_of(schema: type) -> dict[str, object]:
+    """Dotted name -> the dataclass's own default, for every field that has one."""
+    found: dict[str, object] = {}
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(hints[field.name]):
+            inner = defaults_of(typing.cast(type, hints[field.name]))
+            found |= {f"{field.name}.{name}": value for name, value in inner.items()}
+        elif field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+    return found
+
+
+def value_of(config: object, name: str) -> object:
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
+
+
+@pytest.mark.parametrize("command", [name for name in command_names() if name != "demo"])
+def test_the_yaml_and_the_dataclass_agree_on_defaults(command: str) -> None:
+    """Except for the demo, which sets the sizes of everything that it runs."""
+    schema = load(command).schema
+    config = compose.typed(command, required(command), schema)
+    stated = defaults_of(schema)
+    assert {name: value_of(config, name) for name in stated} == stated
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_group_is_used_and_every_choice_of_it_composes(group: str) -> None:
+    users = [command for command in command_names() if group in groups_of(command)]
+    assert users, f"configs/{group} is included by no command"
+    for command in users:
+        for choice in group_choices(group):
+            compose.typed(command, [f"{group}={choice}", *required(command)], load(command).schema)
+
+
+@pytest.mark.parametrize("path", sorted(config_dir().glob("**/*.yaml")), ids=lambda path: path.stem)
+def test_yaml_files_hold_one_key_a_line_and_no_code(path) -> None:
+    text = path.read_text()
+    assert "${" not in text and "_target_" not in text and "!!" not in text
+    body = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "- "))]
+    assert [line for line in body if not KEY_LINE.match(line)] == []
