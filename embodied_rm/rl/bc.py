@@ -12,6 +12,7 @@ from torch.nn.functional import mse_loss
 
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.threads import one_thread
 from embodied_rm.types import Episode
 
 
@@ -50,6 +51,7 @@ class CloneFit:
     """The same before training."""
 
 
+@one_thread()
 def clone(episodes: Sequence[Episode], config: CloneConfig) -> tuple[GaussianPolicy, CloneFit]:
     """Fit a policy to the (state, action) pairs of `config.demonstrations` of the episodes.
 

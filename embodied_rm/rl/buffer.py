@@ -13,6 +13,7 @@ from torch import Tensor
 from embodied_rm.errors import UserError
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.policy import Critic, GaussianPolicy
+from embodied_rm.rl.threads import one_thread
 
 Floats = npt.NDArray[np.floating]
 
@@ -61,6 +62,7 @@ class RolloutBuffer:
             getattr(self, name)[self.t] = value
         self.t += 1
 
+    @one_thread()
     @torch.no_grad()
     def batch(self, critic: Critic, gamma: float, lam: float) -> Batch:
         """Advantages by GAE with this critic, flattened to the valid transitions. Raises `UserError` if none is."""

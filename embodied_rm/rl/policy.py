@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rl.threads import one_thread
 
 ARCHITECTURE = "gaussian_policy"
 SMALLEST_SPREAD = 1e-2
@@ -74,11 +75,13 @@ class GaussianPolicy(nn.Module):
         """Mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
         return self.mlp(self.normaliser(observation)), self.log_std.clamp(*LOG_STD_RANGE)
 
+    @one_thread()
     @torch.no_grad()
     def act(self, observation: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
         """The mean action [N, A] for observations [N, D]."""
         return self(torch.as_tensor(observation, dtype=torch.float32))[0].numpy()
 
+    @one_thread()
     @torch.no_grad()
     def sample(
         self, observation: npt.NDArray[np.floating], generator: torch.Generator

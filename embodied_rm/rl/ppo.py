@@ -18,6 +18,7 @@ from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
 from embodied_rm.rl.buffer import Batch
 from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl, log_prob
+from embodied_rm.rl.threads import one_thread
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -88,6 +89,7 @@ class PPO:
         self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=config.actor_lr, eps=1e-5, fused=True)
         self.critic_optimiser = torch.optim.Adam(critic.parameters(), lr=config.critic_lr, eps=1e-5, fused=True)
 
+    @one_thread()
     def update(self, batch: Batch, *, train_actor: bool = True, reference_coef: float = 0.0) -> UpdateStats:
         """Fit actor and critic to one batch. `reference_coef` weighs the KL divergence from the imitated policy.
 

@@ -36,7 +36,7 @@ class RewardConfig:
     """Steps between two scores of a row; an episode's end is always scored."""
     success_threshold: float = 0.5
     """Probability of success from which a score counts as the verdict "done"."""
-    success_patience: int = 3
+    success_patience: int = 5
     """Consecutive verdicts that end an episode as a success."""
     success_reward: float = 1.0
 

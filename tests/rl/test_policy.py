@@ -1,0 +1,118 @@
+"""Policies: their densities are densities, their checkpoints come back equal, cloning imitates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Independent, Normal, kl_divergence
+
+from embodied_rm.checkpoint_io import save_tensors
+from embodied_rm.errors import CheckpointError, DataError, UserError
+from embodied_rm.rl.bc import CloneConfig, clone
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, gaussian_kl, load_policy, log_prob, save_policy
+from embodied_rm.types import Episode
+
+SPEC = PolicySpec(obs_dim=4, action_dim=2, hidden=(16,))
+FEW = CloneConfig(demonstrations=4, steps=300, hidden=(32,), lr=3e-3)
+
+
+def test_density_and_divergence_agree_with_torch_distributions() -> None:
+    mean, other = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0)).unbind()
+    log_std, other_log_std, action = torch.tensor([-1.0, 0.0, 0.5]), torch.tensor([0.3, -2.0, 0.0]), mean + 0.3
+    p = Independent(Normal(mean, log_std.exp()), 1)
+    q = Independent(Normal(other, other_log_std.exp()), 1)
+    assert torch.allclose(log_prob(action, mean, log_std), p.log_prob(action), atol=1e-5)
+    assert torch.allclose(gaussian_kl(mean, log_std, other, other_log_std), kl_divergence(p, q), rtol=1e-4)
+
+
+def test_actions_drawn_are_as_probable_as_said() -> None:
+    policy = GaussianPolicy(SPEC)
+    observation = np.zeros((20_000, 4), np.float32)
+    action, said = policy.sample(observation, torch.Generator().manual_seed(0))
+    mean, log_std = policy(torch.from_numpy(observation))
+    assert np.allclose(said, log_prob(torch.from_numpy(action), mean, log_std).detach().numpy(), atol=1e-5)
+    assert np.allclose(action.mean(0), policy.act(observation)[0], atol=0.02)
+    assert np.allclose(action.std(0), np.exp(SPEC.log_std_init), rtol=0.05)
+
+
+def test_a_policy_comes_back_equal(tmp_path: Path) -> None:
+    policy = GaussianPolicy(SPEC)
+    policy.normaliser.fit(torch.randn(50, 4) * 3 + 1)
+    save_policy(tmp_path / "policy", policy, task="lift_cube")
+    loaded = load_policy(tmp_path / "policy")
+    observation = np.random.default_rng(0).normal(size=(5, 4))
+    assert loaded.spec == SPEC
+    assert np.array_equal(loaded.act(observation), policy.act(observation))
+
+
+def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "policy"
+    save_policy(folder, GaussianPolicy(SPEC))
+    path = next(folder.glob("*.safetensors"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=path.name):
+        load_policy(folder)
+    tensors = dict(GaussianPolicy(SPEC).state_dict())
+    for manifest, message in (
+        ({"architecture": "progress_net"}, "'progress_net', not of 'gaussian_policy'"),
+        ({"architecture": "gaussian_policy"}, "no policy spec"),
+        ({"architecture": "gaussian_policy", "spec": {"obs_dim": 4}}, "no policy spec"),
+        ({"architecture": "gaussian_policy", "spec": {"obs_dim": 5, "action_dim": 2, "hidden": [16]}}, "normaliser"),
+    ):
+        save_tensors(folder, tensors, manifest)
+        with pytest.raises(CheckpointError, match=message):
+            load_policy(folder)
+
+
+def test_features_that_never_moved_do_not_explode() -> None:
+    policy = GaussianPolicy(SPEC)
+    policy.normaliser.fit(torch.zeros(10, 4))
+    assert torch.isfinite(policy(torch.full((1, 4), 1e9))[0]).all()
+
+
+def linear_demonstrations(count: int) -> list[Episode]:
+    """Demonstrations of the law action = (sum of the state's first two, their difference) / 4."""
+    rng = np.random.default_rng(0)
+    episodes = []
+    for i in range(count):
+        state = rng.normal(size=(30, 3)).astype(np.float32)
+        action = np.stack([state[:, 0] + state[:, 1], state[:, 0] - state[:, 1]], axis=1) / 4
+        frames = {"front": np.zeros((30, 1, 1, 3), np.uint8)}
+        episodes.append(Episode(name=f"e{i}", views=frames, instruction="", fps=20, state=state, action=action))
+    return episodes
+
+
+def test_cloning_finds_the_law_behind_the_demonstrations() -> None:
+    episodes = linear_demonstrations(8)
+    policy, fit = clone(episodes, FEW)
+    assert (fit.demonstrations, fit.transitions) == (4, 120)
+    assert fit.mse < 0.01 < fit.mse_first
+    unseen = np.array([[0.5, -0.5, 0.1], [0.2, 0.8, 0.0]])
+    assert np.allclose(policy.act(unseen), [[0.0, 0.25], [0.25, -0.15]], atol=0.08)
+    assert np.allclose(policy.normaliser.mean, 0, atol=0.3)
+
+
+def test_cloning_is_deterministic_by_seed_and_leaves_the_global_generator_alone() -> None:
+    episodes = linear_demonstrations(8)
+    state = torch.random.get_rng_state()
+    first, again, other = (clone(episodes, replace(FEW, seed=seed, steps=20))[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_unusable_demonstrations_are_named() -> None:
+    episodes = linear_demonstrations(4)
+    with pytest.raises(DataError, match="5 demonstrations asked for, the dataset holds 4"):
+        clone(episodes, replace(FEW, demonstrations=5))
+    episodes[2] = replace(episodes[2], action=None)
+    with pytest.raises(DataError, match=r"e2: .*action"):
+        clone(episodes, FEW)
+    with pytest.raises(UserError, match="steps"):
+        CloneConfig(steps=0)

@@ -1,0 +1,169 @@
+"""PPO: it learns, it holds to what it was told to hold to, and it never steps on a number that is not one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rl_worlds import PictureModel, PointReachEnv
+
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
+from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
+from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
+
+SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
+CONFIG = PPOConfig(gamma=0.95, actor_lr=3e-3, critic_lr=3e-3, minibatch=128)
+
+
+def learner(config: PPOConfig = CONFIG, spec: PolicySpec = SPEC, seed: int = 0) -> PPO:
+    torch.manual_seed(seed)
+    critic = Critic(spec.obs_dim, spec.hidden)
+    return PPO(GaussianPolicy(spec), critic, config, torch.Generator().manual_seed(seed))
+
+
+def bandit(ppo: PPO, size: int = 512, reward=lambda action: -((action - 0.5) ** 2).sum(1)) -> Batch:
+    """One-step episodes in which the best action is 0.5 in every dimension, whatever the observation."""
+    buffer = RolloutBuffer(1, size, 2, 2)
+    observation = np.random.default_rng(0).normal(size=(size, 2)).astype(np.float32)
+    action, log_prob = ppo.policy.sample(observation, ppo.generator)
+    yes = np.ones(size, bool)
+    buffer.add(
+        observation=observation,
+        next_observation=observation,
+        action=action,
+        log_prob=log_prob,
+        reward=reward(action),
+        terminated=yes,
+        done=yes,
+        valid=yes,
+    )
+    return buffer.batch(ppo.critic, 0.9, 0.9)
+
+
+def weights(module: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten().clone() for p in module.parameters()])
+
+
+def test_it_finds_the_best_action_of_a_bandit() -> None:
+    ppo = learner()
+    for _ in range(30):
+        ppo.update(bandit(ppo))
+    assert np.allclose(ppo.policy.act(np.random.default_rng(1).normal(size=(20, 2))), 0.5, atol=0.1)
+
+
+def test_it_learns_to_reach_from_a_shaped_reward() -> None:
+    ppo = learner()
+    env = LearnedRewardEnv(PointReachEnv(64), PictureModel(), RewardConfig(success_patience=3), CONFIG.gamma)
+    observation, _ = env.reset(seed=0)
+    rates = []
+    for _ in range(20):
+        buffer, observation = collect(env, ppo.policy, observation, 20, ppo.generator)
+        ppo.update(buffer.batch(ppo.critic, CONFIG.gamma, CONFIG.gae_lambda))
+        stats = env.drain()
+        rates.append(stats.simulator_successes / stats.episodes)
+    assert rates[0] < 0.1
+    assert np.mean(rates[-3:]) > 0.9
+
+
+def test_a_resting_actor_does_not_move_while_the_critic_learns() -> None:
+    ppo = learner()
+    before, batch = weights(ppo.policy), bandit(ppo)
+    losses = [ppo.update(batch, train_actor=False).critic_loss for _ in range(5)]
+    assert torch.equal(weights(ppo.policy), before)
+    assert losses[-1] < losses[0]
+
+
+def test_the_actor_rests_once_it_moved_far_enough() -> None:
+    free, held = learner(replace(CONFIG, target_kl=1e9)), learner(replace(CONFIG, target_kl=1e-4))
+    assert free.update(bandit(free)).actor_epochs == CONFIG.epochs
+    stats = held.update(bandit(held))
+    assert stats.actor_epochs == 1 and stats.kl >= 1e-4
+
+
+def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
+    def distance(coef: float) -> float:
+        ppo = learner()
+        for _ in range(10):
+            stats = ppo.update(bandit(ppo), reference_coef=coef)
+        return stats.reference_kl
+
+    assert distance(100.0) < 0.05 * distance(0.0)
+
+
+def test_statistics_are_those_of_the_policies() -> None:
+    ppo = learner()
+    before, batch = copy.deepcopy(ppo.policy), bandit(ppo)
+    stats = ppo.update(batch)
+    with torch.no_grad():
+        moved = gaussian_kl(*ppo.policy(batch.observation), *before(batch.observation)).mean()
+    assert stats.kl == pytest.approx(float(moved), abs=1e-6)
+    assert stats.reference_kl == stats.kl
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_it_never_steps_on_a_number_that_is_not_one(poison: float) -> None:
+    ppo = learner()
+    batch = bandit(ppo)
+    batch.target[3] = poison
+    before = weights(ppo.policy), weights(ppo.critic)
+    with pytest.raises(UserError, match="critic loss became"):
+        ppo.update(replace_rows(batch, ppo), train_actor=False)
+    assert torch.equal(weights(ppo.policy), before[0])
+    assert torch.isfinite(weights(ppo.critic)).all()
+
+
+def replace_rows(batch: Batch, ppo: PPO) -> Batch:
+    """The same batch: every minibatch is poisoned, so the first step is refused."""
+    return replace(batch, target=batch.target + batch.target[3] * 0)
+
+
+def test_faults_never_reach_the_losses() -> None:
+    """Masked transitions may hold NaN; the batch has none, and losing them all is an error that says so."""
+    buffer = RolloutBuffer(3, 2, 2, 2)
+    for t in range(3):
+        valid = np.array([t != 1, True])
+        buffer.add(
+            observation=np.ones((2, 2)),
+            next_observation=np.ones((2, 2)),
+            action=np.zeros((2, 2)),
+            log_prob=np.zeros(2),
+            reward=np.where(valid, 1.0, np.nan),
+            terminated=~valid,
+            done=~valid,
+            valid=valid,
+        )
+    batch = buffer.batch(Critic(2, (8,)), 0.9, 0.9)
+    assert len(batch) == 5
+    assert torch.isfinite(batch.advantage).all() and torch.isfinite(batch.target).all()
+    buffer.valid[:] = False
+    with pytest.raises(UserError, match="all 6 transitions"):
+        buffer.batch(Critic(2, (8,)), 0.9, 0.9)
+
+
+def test_a_restored_learner_goes_on_as_if_nothing_had_happened() -> None:
+    """Weights, moments and random numbers: two updates in a row equal one, a restore into a stranger, and another."""
+    ppo = learner()
+    ppo.update(bandit(ppo))
+    saved = {name: tensor.clone() for name, tensor in ppo.state().items()}
+    stranger = learner(seed=1)
+    stranger.restore(saved, "here")
+    for each in (ppo, stranger):
+        each.update(bandit(each), reference_coef=0.1)
+    for name, tensor in ppo.state().items():
+        assert torch.equal(stranger.state()[name], tensor), name
+
+
+def test_another_network_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="here"):
+        learner(spec=replace(SPEC, hidden=(8,))).restore(learner().state(), "here")
+
+
+@pytest.mark.parametrize("setting", ["gamma", "actor_lr", "minibatch", "target_kl"])
+def test_settings_out_of_range_are_named(setting: str) -> None:
+    with pytest.raises(UserError, match=setting):
+        PPOConfig(**{setting: 0})

@@ -1,0 +1,212 @@
+"""Refinement on worlds whose answer is known: it lifts a weak policy, resumes, reports, and judges honestly."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from rl_worlds import PictureModel, PointReachEnv
+
+from embodied_rm.checkpoint_io import load_tensors
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rl.bc import CloneConfig, clone
+from embodied_rm.rl.judge import Verdict, evaluate_policy
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
+from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.refine import ARCHITECTURE, RefineConfig, Refined, refine, settled
+from embodied_rm.rl.reward_env import RewardConfig
+from embodied_rm.run import RunFolder, Silent
+from embodied_rm.types import Episode
+
+CONFIG = RefineConfig(
+    iterations=14,
+    rollout_steps=20,
+    warmup_iterations=2,
+    reward=RewardConfig(success_patience=4),
+    ppo=PPOConfig(gamma=0.95, actor_lr=1e-3, minibatch=160),
+)
+SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,))
+
+
+def judge(policy: GaussianPolicy, episodes: int = 200) -> Verdict:
+    return evaluate_policy(PointReachEnv(64, ends_on_success=True), policy, episodes, seed=7)
+
+
+def weak_policy() -> GaussianPolicy:
+    """Imitates somebody who walks off at a slant, and so reaches the origin rarely."""
+    rng = np.random.default_rng(0)
+    state = rng.uniform(-1, 1, (400, 2)).astype(np.float32)
+    action = np.clip(-2 * state @ np.array([[0.6, 0.8], [-0.8, 0.6]]) + [0.5, 0.2], -1, 1).astype(np.float32)
+    frames = {"front": np.zeros((400, 1, 1, 3), np.uint8)}
+    episode = Episode(name="slanted", views=frames, instruction="", fps=20, state=state, action=action)
+    return clone([episode], CloneConfig(demonstrations=1, steps=300, hidden=(32,)))[0]
+
+
+def run_refine(folder: Path, config: RefineConfig = CONFIG, policy: GaussianPolicy | None = None) -> Refined:
+    run = RunFolder.open(folder, resume=True)
+    return refine(PointReachEnv(64), policy or weak_policy(), PictureModel(), config, run, Silent(), judge)
+
+
+@pytest.fixture(scope="module")
+def refined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Refined]:
+    folder = tmp_path_factory.mktemp("refine")
+    return folder, run_refine(folder)
+
+
+def test_a_weak_policy_becomes_a_good_one(refined: tuple[Path, Refined]) -> None:
+    result = refined[1]
+    assert result.cloned.rate < 0.5
+    assert result.refined.rate > 0.95
+    assert result.metrics()["iterations"] == CONFIG.iterations
+
+
+def test_the_run_folder_tells_the_story(refined: tuple[Path, Refined]) -> None:
+    folder, result = refined
+    rows = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+    assert rows == list(result.rows)
+    assert [row["iteration"] for row in rows] == list(range(CONFIG.iterations))
+    for row in rows:
+        assert row["env_steps"] == 64 * CONFIG.rollout_steps
+        assert row["invalid_rate"] == 0 and row["faults"] == 0
+        assert set(row["seconds"]) == {"physics", "render", "score", "learn"}
+    assert all(row["kl"] == 0 for row in rows[: CONFIG.warmup_iterations])
+    assert all(row["kl"] > 0 for row in rows[CONFIG.warmup_iterations :])
+    observation = np.random.default_rng(0).normal(size=(5, 2))
+    assert np.array_equal(load_policy(folder / "policy").act(observation), result.policy.act(observation))
+
+
+def test_nothing_is_learned_from_the_simulator(refined: tuple[Path, Refined], tmp_path: Path) -> None:
+    """The simulator's reward and success may say anything: not one number of the learning changes."""
+
+    class Liar(PointReachEnv):
+        def step(self, actions):
+            observation, _, terminated, truncated, infos = super().step(actions)
+            infos["success"] = np.ones(self.num_envs, bool)
+            return observation, np.full(self.num_envs, 1e9), terminated, truncated, infos
+
+    short = replace(CONFIG, iterations=3)
+    run_refine(tmp_path / "honest", short)
+    refine(Liar(64), weak_policy(), PictureModel(), short, RunFolder.open(tmp_path / "liar"), Silent(), judge)
+    honest, liar = (load_tensors(tmp_path / name / "policy", "gaussian_policy")[0] for name in ("honest", "liar"))
+    assert all(torch.equal(honest[name], liar[name]) for name in honest)
+
+
+def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    """Exactly, where the environment's episodes start at iteration boundaries: everything that learns is restored."""
+
+    class Same(PointReachEnv):
+        """Every episode is as long as an iteration and starts at the same place, so nothing is lost by a restart."""
+
+        def reset(self, *, seed=None, options=None):
+            observation, infos = super().reset(seed=0, options=options)
+            mask = self._mask(options)
+            angle = np.linspace(0, 6, self.num_envs)[mask]
+            self.position[mask] = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+            return np.where(mask[:, None], self.position, observation).astype(np.float32), infos
+
+    class DiesLater(Same):
+        def step(self, actions):
+            self.steps = getattr(self, "steps", 0) + 1
+            if self.steps == 75:
+                raise KeyboardInterrupt
+            return super().step(actions)
+
+    never = replace(CONFIG, iterations=5, reward=RewardConfig(success_patience=100))
+
+    def play(env: PointReachEnv, folder: str) -> Refined:
+        run = RunFolder.open(tmp_path / folder, resume=True)
+        return refine(env, weak_policy(), PictureModel(), never, run, Silent(), lambda policy: judge(policy, 20))
+
+    whole = play(Same(64), "whole")
+    with pytest.raises(KeyboardInterrupt):
+        play(DiesLater(64), "parts")
+    parts = play(Same(64), "parts")
+    for key in ("iteration", "shaped_return", "kl", "critic_loss", "learned_success"):
+        assert [row[key] for row in parts.rows] == [row[key] for row in whole.rows]
+    assert parts.cloned == whole.cloned and parts.refined == whole.refined
+    saved = [load_tensors(tmp_path / name / "checkpoint", ARCHITECTURE)[0] for name in ("whole", "parts")]
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
+
+
+def test_a_finished_run_is_not_trained_again(refined: tuple[Path, Refined]) -> None:
+    folder, before = refined
+    after = run_refine(folder)
+    assert after.rows == before.rows and after.refined == before.refined
+
+
+def test_a_checkpoint_of_another_network_is_refused(refined: tuple[Path, Refined]) -> None:
+    with pytest.raises(CheckpointError, match="checkpoint"):
+        run_refine(refined[0], policy=GaussianPolicy(replace(SPEC, hidden=(8, 8))))
+
+
+def test_rows_lost_from_the_progress_file_are_noticed(tmp_path: Path) -> None:
+    run_refine(tmp_path, replace(CONFIG, iterations=3))
+    path = tmp_path / "progress.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(CheckpointError, match=r"progress.jsonl: 2 rows, .* 3 iterations"):
+        run_refine(tmp_path)
+
+
+def test_it_stops_when_the_model_is_satisfied() -> None:
+    config = replace(CONFIG, stop_success=0.9, stop_patience=2, warmup_iterations=1)
+
+    def stops(*rates: float | None) -> bool:
+        return settled([{"learned_success": rate} for rate in rates], config)
+
+    assert stops(0.0, 0.9, 1.0)
+    assert not stops(1.0, 1.0)
+    assert not stops(0.0, 1.0, 0.89)
+    assert not stops(0.0, 1.0, None)
+    assert not stops()
+
+
+class Scripted(PointReachEnv):
+    """Row i ends after i + 1 steps; it succeeds in its even episodes and diverges in every fourth."""
+
+    def reset(self, *, seed=None, options=None):
+        mask = self._mask(options)
+        self.played = np.zeros(self.num_envs, int) if seed is not None else self.played + mask
+        return super().reset(seed=seed, options=options)
+
+    def step(self, actions):
+        observation, reward, *_ = super().step(actions)
+        ended = self.count > np.arange(self.num_envs)
+        diverged = ended & (self.played % 4 == 2)
+        infos = {"diverged": diverged, "success": ended & (self.played % 2 == 0)}
+        return observation, reward, ended, np.zeros_like(ended), infos
+
+
+def test_every_row_plays_its_share_and_short_episodes_count_once() -> None:
+    """10 episodes on 3 rows: 4, 3 and 3. Successes are episodes 0 and 2, but 2 diverged, so one a row."""
+    verdict = evaluate_policy(Scripted(3), GaussianPolicy(SPEC), 10, seed=0)
+    assert (verdict.successes, verdict.episodes, verdict.faults) == (3, 10, 3)
+    assert verdict.mean_steps == (4 * 1 + 3 * 2 + 3 * 3) / 10
+    low, high = verdict.interval
+    assert 0 < low < verdict.rate == 0.3 < high < 1
+
+
+def test_evaluation_uses_the_mean_action_and_is_repeatable() -> None:
+    assert judge(weak_policy(), 70) == judge(weak_policy(), 70)
+
+
+def test_evaluation_refuses_what_it_cannot_judge() -> None:
+    env = PointReachEnv(2)
+    with pytest.raises(UserError, match="episodes must be >= 1, got 0"):
+        evaluate_policy(env, GaussianPolicy(SPEC), 0, seed=0)
+    env.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    with pytest.raises(UserError, match=r"DISABLED, got .*SAME_STEP"):
+        evaluate_policy(env, GaussianPolicy(SPEC), 1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("iterations", 0), ("warmup_iterations", 30), ("stop_success", 0.0), ("reference_coef", -1.0)],
+)
+def test_settings_out_of_range_are_named(setting: str, value: float) -> None:
+    with pytest.raises(UserError, match=setting):
+        RefineConfig(**{setting: value})
