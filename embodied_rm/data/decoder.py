@@ -112,20 +112,24 @@ class Decoder:
         return frames[np.argsort(order, kind="stable")]
 
     def _ask(self, request: dict[str, Any], path: Path, count: int | None) -> tuple[Frames | None, dict[str, Any]]:
-        """Send one request and take in the answer: `count` frames if any are due, and the closing JSON."""
+        """Send one request and take in the answer: `count` frames if any are due, and the closing JSON.
+
+        A child that dies is replaced and asked once more: it may have been killed for another reason than this file.
+        """
         with self._lock:
-            process = self._running()
-            assert process.stdin is not None and process.stdout is not None
             try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-                return _answer(process.stdout.fileno(), count)
+                for last in (False, True):
+                    process = self._running()
+                    try:
+                        return _exchange(process, request, count)
+                    except (EOFError, BrokenPipeError, TimeoutError) as end:
+                        how = _obituary(process, end)
+                        self.close()
+                        if last or isinstance(end, TimeoutError):
+                            raise DataError(f"{path}: the video decoder {how} on this file; it is damaged") from None
+                raise AssertionError
             except _RefusedError as refusal:
                 raise DataError(f"{path}: {refusal}") from None
-            except (EOFError, BrokenPipeError, TimeoutError) as end:
-                how = _obituary(process, end)
-                self.close()
-                raise DataError(f"{path}: the video decoder {how} on this file; it is damaged") from None
             except BaseException:
                 self.close()  # interrupted in the middle of an answer: what is left in the pipe is nobody's
                 raise
@@ -162,6 +166,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
+
+
+def _exchange(
+    process: subprocess.Popen[bytes], request: dict[str, Any], count: int | None
+) -> tuple[Frames | None, dict[str, Any]]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    process.stdin.flush()
+    return _answer(process.stdout.fileno(), count)
 
 
 def _answer(source: int, count: int | None) -> tuple[Frames | None, dict[str, Any]]:

@@ -1,0 +1,100 @@
+"""LeRobot v3.0 on disk: paths, features, and the columns this package adds to them.
+
+Source: the layout of `lerobot` 0.4 (`lerobot/datasets/utils.py`): parquet for numbers, many episodes to an mp4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+VERSION = "v3.0"
+INFO_PATH = "meta/info.json"
+STATS_PATH = "meta/stats.json"
+TASKS_PATH = "meta/tasks.parquet"
+EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+FILES_PER_CHUNK = 1000
+DATA_FILE_MB = 100
+VIDEO_FILE_MB = 200
+
+STATE, ACTION = "observation.state", "action"
+IMAGES = "observation.images."
+STEP, PROGRESS = "step", "progress"
+"""Columns of ours, per frame: index of the annotated step (-1: none), and true step progress."""
+NAME, SUCCESS = "name", "success"
+STEP_NAMES, STEP_STARTS, STEP_ENDS = "steps/name", "steps/start", "steps/end"
+TEXT = "text/"
+"""Columns of ours, per episode: `TEXT` + key holds `Episode.meta[key]`."""
+
+Feature = dict[str, Any]
+
+
+def view_key(view: str) -> str:
+    """The feature that holds a view's video."""
+    return IMAGES + view
+
+
+def view_name(key: str) -> str:
+    """The view whose video a feature holds, foreign names included ("observation.image" is view "image")."""
+    return key.removeprefix(IMAGES).removeprefix("observation.")
+
+
+def number(dtype: str) -> Feature:
+    """A feature with one number a frame."""
+    return {"dtype": dtype, "shape": [1], "names": None}
+
+
+def vector(size: int, names: Sequence[str] | None) -> Feature:
+    """A feature with `size` float32 numbers a frame."""
+    return {"dtype": "float32", "shape": [size], "names": None if names is None else list(names)}
+
+
+def video(height: int, width: int, fps: float) -> Feature:
+    """A feature stored as H.264 mp4."""
+    info = {
+        "video.height": height,
+        "video.width": width,
+        "video.codec": "h264",
+        "video.pix_fmt": "yuv420p",
+        "video.is_depth_map": False,
+        "video.fps": fps,
+        "video.channels": 3,
+        "has_audio": False,
+    }
+    return {"dtype": "video", "shape": [height, width, 3], "names": ["height", "width", "channels"], "info": info}
+
+
+ROW_FEATURES: Mapping[str, Feature] = {
+    "timestamp": number("float32"),
+    "frame_index": number("int64"),
+    "episode_index": number("int64"),
+    "index": number("int64"),
+    "task_index": number("int64"),
+}
+"""Features that every v3.0 dataset has, one number a frame."""
+
+
+def column_type(feature: Feature) -> pa.DataType:
+    """The parquet type of a numeric feature: a number, or a list of fixed length."""
+    number_type = pa.type_for_alias(feature["dtype"])
+    return number_type if feature["shape"] == [1] else pa.list_(number_type, feature["shape"][0])
+
+
+def tasks_table(instructions: Sequence[str]) -> pa.Table:
+    """`tasks.parquet`: pandas, in which LeRobot reads it, must find the instruction as the index."""
+    table = pa.table({"task_index": pa.array(range(len(instructions)), pa.int64()), "task": list(instructions)})
+    text = {"field_name": "task", "name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+    count = {
+        "field_name": "task_index",
+        "name": "task_index",
+        "pandas_type": "int64",
+        "numpy_type": "int64",
+        "metadata": None,
+    }
+    pandas = {"index_columns": ["task"], "column_indexes": [], "columns": [count, text], "pandas_version": "2.0.0"}
+    return table.replace_schema_metadata({"pandas": json.dumps(pandas)})

@@ -1,0 +1,60 @@
+"""Statistics of features as LeRobot keeps them: min, max, mean, std, count, per episode and pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.types import Frames
+
+Stats = dict[str, npt.NDArray[np.float64]]
+""""min", "max", "mean", "std" (population) of the feature's shape, and "count" [1]."""
+
+IMAGES_PER_EPISODE = 100
+"""Pictures of an episode that enter its statistics, spread evenly (LeRobot takes as many of a short episode)."""
+
+
+def column_stats(column: npt.NDArray[np.generic]) -> Stats:
+    """Statistics of a column [T] or [T, D] over T; shapes [1] or [D]."""
+    values = np.asarray(column, np.float64).reshape(len(column), -1)
+    return {
+        "min": values.min(0),
+        "max": values.max(0),
+        "mean": values.mean(0),
+        "std": values.std(0),
+        "count": np.array([len(values)], np.int64),
+    }
+
+
+def image_stats(frames: Frames) -> Stats:
+    """Statistics of uint8 [T, H, W, 3] over sampled frames and all pixels, in [0, 1]; shape [3, 1, 1]."""
+    picked = np.unique(np.linspace(0, len(frames) - 1, IMAGES_PER_EPISODE).round().astype(np.int64))
+    sample = frames[picked]
+    planes = np.ascontiguousarray(sample.reshape(-1, 3).T)
+    mean = planes.sum(1, dtype=np.uint64) / planes.shape[1]
+    square = np.square(planes, dtype=np.uint16).sum(1, dtype=np.uint64) / planes.shape[1]
+    std = np.sqrt(np.maximum(square - mean**2, 0.0))
+    values = {"min": planes.min(1), "max": planes.max(1), "mean": mean, "std": std}
+    stats: Stats = {name: (value / 255.0).reshape(3, 1, 1) for name, value in values.items()}
+    return {**stats, "count": np.array([len(sample)], np.int64)}
+
+
+def pooled(parts: Iterable[Stats]) -> Stats:
+    """Statistics of the union of samples (Chan, Golub, LeVeque 1979: pairwise update of mean and variance)."""
+    return reduce(_merge, parts)
+
+
+def _merge(a: Stats, b: Stats) -> Stats:
+    share = b["count"][0] / (a["count"][0] + b["count"][0])
+    delta = b["mean"] - a["mean"]
+    variance = (1 - share) * a["std"] ** 2 + share * b["std"] ** 2 + share * (1 - share) * delta**2
+    return {
+        "min": np.minimum(a["min"], b["min"]),
+        "max": np.maximum(a["max"], b["max"]),
+        "mean": a["mean"] + share * delta,
+        "std": np.sqrt(variance),
+        "count": a["count"] + b["count"],
+    }

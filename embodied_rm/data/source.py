@@ -1,0 +1,64 @@
+"""What every collection of episodes offers, whatever it is stored as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from embodied_rm.errors import DataError, choices
+from embodied_rm.types import Episode, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeMeta:
+    """What is known of a stored episode without decoding a frame."""
+
+    name: str
+    length: int
+    """Frames stored."""
+    instruction: str
+    success: bool | None = None
+    steps: tuple[Step, ...] = ()
+    text: Mapping[str, str] = field(default_factory=dict)
+    """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
+
+
+class EpisodeSource(Protocol):
+    """Stored episodes: their metadata at once, their frames on demand."""
+
+    views: tuple[str, ...]
+    """Views that every episode has."""
+    fps: float
+    meta: tuple[EpisodeMeta, ...]
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Episode]: ...
+
+    def episode(
+        self,
+        index: int,
+        *,
+        views: Sequence[str] | None = None,
+        size: tuple[int, int] | None = None,
+        stride: int = 1,
+    ) -> Episode:
+        """Read one episode: the given views (default: all), resized to (height, width) while decoding.
+
+        `stride` keeps every `stride`-th frame and the last; fps, steps and columns follow (`stride.kept_frames`).
+        Raises `DataError` naming the file and its fault, or the view and those there are.
+        """
+        ...
+
+
+def chosen_views(asked: Sequence[str] | None, available: Sequence[str], where: str) -> tuple[str, ...]:
+    """The views to read, or a `DataError` naming the one that is not there."""
+    if asked is None:
+        return tuple(available)
+    for view in asked:
+        if view not in available:
+            raise DataError(f"{where}: {choices(view, available, 'view')}")
+    if not asked:
+        raise DataError(f"{where}: no view was asked for; available: {', '.join(available)}")
+    return tuple(asked)
