@@ -10,7 +10,9 @@ import numpy as np
 Point = tuple[float, float, float]
 Colour = tuple[float, float, float, float]
 
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
+HERE = Path(__file__).resolve().parent
+ASSETS = HERE / "assets" if (HERE / "assets").is_dir() else HERE.parent / "assets"
+"""Inside the installed package, or beside it in a checkout."""
 
 CUBE_HALF = 0.025
 """Half the edge of a cube, m."""

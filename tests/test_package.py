@@ -1,0 +1,76 @@
+"""What is installed is the whole thing: a wheel carries code, configs and assets, and runs from any folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("embodied_rm", "sim", "configs", "assets", "pyproject.toml", "README.md", "LICENSE")
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+
+
+def run(*command: str, cwd: Path, **env: str) -> str:
+    result = subprocess.run(command, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel, built from a copy of the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / "source" / name)
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
+    run(*PIP, "wheel", *options, str(folder / "source"), cwd=folder)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nothing of ours but the installed wheel."""
+    target = tmp_path_factory.mktemp("site")
+    run(*PIP, "install", "--no-deps", "--target", str(target), str(wheel), cwd=target)
+    return target
+
+
+def embodied_rm(*words: str, installed: Path, cwd: Path) -> str:
+    """Run the installed program; the checkout must play no part."""
+    script = (
+        "import sys, embodied_rm, sim; from embodied_rm.cli.main import main; "
+        f"assert all(m.__file__.startswith({str(installed)!r}) for m in (embodied_rm, sim)); sys.exit(main())"
+    )
+    return run(sys.executable, "-c", script, *words, cwd=cwd, PYTHONPATH=str(installed))
+
+
+def test_the_wheel_carries_code_configs_and_assets(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    for package in ("embodied_rm", "sim"):
+        for path in (ROOT / package).rglob("*.*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert str(path.relative_to(ROOT)) in inside, f"{path} is not in the wheel"
+    for path in (ROOT / "configs").rglob("*.yaml"):
+        assert f"embodied_rm/configs/{path.relative_to(ROOT / 'configs')}" in inside
+    for path in (ROOT / "assets").rglob("*.xml"):
+        assert f"sim/assets/{path.relative_to(ROOT / 'assets')}" in inside
+
+
+def test_the_wheel_claims_no_other_name(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"embodied_rm", "sim"}
+
+
+def test_the_installed_package_works_from_another_folder(installed: Path, tmp_path: Path) -> None:
+    assert "lift_cube" in embodied_rm("tasks", installed=installed, cwd=tmp_path)
+    small = ("tasks=[lift_cube]", "successes=2", "failures=0", "world.num_envs=2", "out=demos")
+    embodied_rm("collect", *small, installed=installed, cwd=tmp_path)
+    assert (tmp_path / "demos" / "metrics.json").exists()
