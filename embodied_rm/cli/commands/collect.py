@@ -75,16 +75,20 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
 
 
 def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episode]:
-    """Episodes of one task: first the expert's, then the failures. `number` sets its seeds apart from other tasks'."""
-    env = make_worlds(task, config.world, ends_on_success=True)
-    try:
-        failing = tuple(kind for kind in outcomes(env) if kind != SUCCESS)
-        for part, (kinds, count) in enumerate((((SUCCESS,), config.successes), (failing, config.failures))):
-            if count:
-                seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
-                yield from play(env, task, kinds, count, config, seed)
-    finally:
-        env.close()
+    """Episodes of one task: first the expert's, then the failures. `number` sets its seeds apart from other tasks'.
+
+    The expert's episodes end at success. Failures go on to the time limit: some undo what they had achieved.
+    """
+    for part, count in enumerate((config.successes, config.failures)):
+        if not count:
+            continue
+        env = make_worlds(task, config.world, ends_on_success=part == 0)
+        kinds = (SUCCESS,) if part == 0 else tuple(kind for kind in outcomes(env) if kind != SUCCESS)
+        seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
+        try:
+            yield from play(env, task, kinds, count, config, seed)
+        finally:
+            env.close()
 
 
 def play(
