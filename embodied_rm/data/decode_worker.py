@@ -138,7 +138,7 @@ class OpenVideo:
         out = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", interpolation=KERNEL, threads=1
         )
-        return out.to_ndarray()
+        return np.ascontiguousarray(out.to_ndarray())
 
 
 class Files:

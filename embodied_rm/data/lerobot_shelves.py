@@ -63,7 +63,7 @@ class VideoShelf:
 
     def add(self, frames: Frames) -> dict[str, Any]:
         """Append an episode's frames; answers in which file they are, and from when to when (s)."""
-        if self._writer is None or self._writer.path.stat().st_size >= self._limit:
+        if self._writer is None or self._writer.bytes >= self._limit:
             self._next_file()
         assert self._writer is not None
         start = self._writer.count
@@ -84,7 +84,7 @@ class VideoShelf:
             self._writer.close()
 
     def abandon(self) -> None:
-        """Free the encoder; the file stays unfinished."""
+        """Free the encoder and delete the present file."""
         if self._writer is not None:
             self._writer.abandon()
 

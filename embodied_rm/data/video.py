@@ -38,6 +38,8 @@ class VideoWriter:
         self.path, self.size = path, size
         self.count = 0
         """Frames written so far."""
+        self.bytes = 0
+        """Their size, as far as the encoder has given them out."""
         rate = Fraction(fps).limit_denominator(1001)
         self._container = av.open(str(path), "w", format="mp4")
         self._stream = self._container.add_stream("libx264", rate=rate)
@@ -75,17 +77,22 @@ class VideoWriter:
             )
             frame.pts, frame.time_base = self.count, self._time_base
             frame.pict_type = PictureType.I if i == 0 else PictureType.NONE
-            self._container.mux(self._stream.encode(frame))
+            self._store(self._stream.encode(frame))
             self.count += 1
 
     def close(self) -> None:
         """Write what the encoder still holds, and the index."""
-        self._container.mux(self._stream.encode())
+        self._store(self._stream.encode())
         self._container.close()
 
+    def _store(self, packets: list[av.Packet]) -> None:
+        self.bytes += sum(packet.size for packet in packets)
+        self._container.mux(packets)
+
     def abandon(self) -> None:
-        """Free the encoder and leave the file unfinished."""
-        self._container.close()
+        """Free the encoder and delete the file."""
+        self._container.close()  # writes an index: half a recording would look whole
+        self.path.unlink()
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -1,0 +1,308 @@
+"""What is written as LeRobot v3.0 comes back equal, under its own names and after any cut of the files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from painted import H, W, make_episode, numbers_in, psnr
+
+from embodied_rm.data.lerobot_read import LeRobotDataset
+from embodied_rm.data.lerobot_shelves import place
+from embodied_rm.data.lerobot_stats import column_stats, image_stats, pooled
+from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.errors import DataError
+from embodied_rm.types import Episode
+
+LENGTHS = [20, 7, 31, 1, 16, 12]
+
+
+def write(path: Path, episodes, **options) -> Path:
+    with DatasetWriter(path, **options) as writer:
+        for episode in episodes:
+            writer.add(episode)
+    return path
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Episode]:
+    return [make_episode(i, length) if length > 2 else bare(i, length) for i, length in enumerate(LENGTHS)]
+
+
+def bare(index: int, length: int) -> Episode:
+    """An episode too short for steps."""
+    whole = make_episode(index, 4)
+    columns = {name: getattr(whole, name)[:length] for name in ("progress", "state", "action")}
+    views = {name: frames[:length] for name, frames in whole.views.items()}
+    return replace(whole, views=views, steps=(), **columns)
+
+
+@pytest.fixture(scope="module")
+def folder(episodes, tmp_path_factory) -> Path:
+    return write(
+        tmp_path_factory.mktemp("lerobot") / "data", episodes, robot_type="panda", action_names=["x", "y", "z"]
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(folder) -> LeRobotDataset:
+    return LeRobotDataset(folder)
+
+
+def assert_equal(back: Episode, sent: Episode) -> None:
+    """Everything but pixels is exact; pixels are close and of the right frame."""
+    for name in ("name", "instruction", "fps", "steps", "success", "meta"):
+        assert getattr(back, name) == getattr(sent, name), name
+    for name in ("progress", "state", "action"):
+        here, there = getattr(back, name), getattr(sent, name)
+        assert (here is None) == (there is None), name
+        if there is not None:
+            assert here.dtype == np.float32
+            np.testing.assert_array_equal(here, there, err_msg=name)
+    assert set(back.views) == set(sent.views)
+    for view, frames in sent.views.items():
+        assert numbers_in(back.views[view]) == numbers_in(frames)
+        assert psnr(back.views[view], frames) > 35
+
+
+def test_round_trip(dataset, episodes):
+    assert len(dataset) == len(episodes)
+    for back, sent in zip(dataset, episodes, strict=True):
+        assert_equal(back, sent)
+
+
+def test_metadata_without_decoding(dataset, episodes):
+    for meta, sent in zip(dataset.meta, episodes, strict=True):
+        assert (meta.name, meta.length, meta.instruction) == (sent.name, len(sent), sent.instruction)
+        assert (meta.success, meta.steps, meta.text) == (sent.success, sent.steps, sent.meta)
+
+
+def test_any_order_gives_the_same_pixels(dataset):
+    in_order = list(dataset)
+    for i in (5, 0, 3, 3, 2, 1, 4):
+        for view, frames in dataset.episode(i).views.items():
+            np.testing.assert_array_equal(frames, in_order[i].views[view])
+
+
+@pytest.mark.parametrize("stride", [1, 2, 5])
+def test_stride_size_and_views(dataset, episodes, stride):
+    back, sent = dataset.episode(2, views=["wrist"], size=(24, 40), stride=stride), episodes[2]
+    kept = [*range(0, 31, stride)] if 30 % stride == 0 else [*range(0, 31, stride), 30]
+    assert list(back.views) == ["wrist"] and back.views["wrist"].shape == (len(kept), 24, 40, 3)
+    assert numbers_in(dataset.episode(2, stride=stride).views["wrist"]) == [200 + k for k in kept]
+    np.testing.assert_array_equal(back.progress, sent.progress[kept])
+    np.testing.assert_array_equal(back.state, sent.state[kept])
+    assert back.fps == sent.fps / stride
+    assert [step.name for step in back.steps] == ["reach", "lift"]
+
+
+def test_an_unknown_view_is_named_with_the_nearest(dataset):
+    with pytest.raises(DataError, match=r"unknown view 'writs'. Did you mean 'wrist'\? Available: front, wrist"):
+        dataset.episode(0, views=["writs"])
+
+
+def test_full_files_are_followed_by_new_ones(tmp_path):
+    sent = [make_episode(i, 30) for i in range(8)]
+    path = write(tmp_path / "rotated", sent, data_file_mb=1e-6, video_file_mb=1e-3)
+    assert len(list(path.glob("data/chunk-000/*.parquet"))) == 8
+    for view in ("front", "wrist"):
+        assert len(list(path.glob(f"videos/observation.images.{view}/chunk-000/*.mp4"))) > 2
+    for back, episode in zip(LeRobotDataset(path), sent, strict=True):
+        assert_equal(back, episode)
+
+
+def test_chunks_of_a_thousand_files():
+    assert place(999) == {"chunk_index": 0, "file_index": 999}
+    assert place(1000) == {"chunk_index": 1, "file_index": 0}
+
+
+def test_the_folder_is_laid_out_as_lerobot_has_it(folder, episodes):
+    info = json.loads((folder / "meta/info.json").read_text())
+    assert info["codebase_version"] == "v3.0" and info["robot_type"] == "panda" and info["fps"] == 10
+    assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (6, sum(LENGTHS), 2)
+    assert info["splits"] == {"train": "0:6"}
+    assert info["features"]["observation.images.front"]["shape"] == [H, W, 3]
+    assert info["features"]["action"] == {"dtype": "float32", "shape": [3], "names": ["x", "y", "z"]}
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        "meta/info.json",
+        "meta/stats.json",
+        "meta/tasks.parquet",
+        "meta/episodes/chunk-000/file-000.parquet",
+        "data/chunk-000/file-000.parquet",
+        "videos/observation.images.front/chunk-000/file-000.mp4",
+        "videos/observation.images.wrist/chunk-000/file-000.mp4",
+    }
+    rows = pq.read_table(folder / "data/chunk-000/file-000.parquet")
+    assert set(rows.column_names) == {key for key, f in info["features"].items() if f["dtype"] != "video"}
+    assert rows.schema.field("action").type == pa.list_(pa.float32(), 3)
+    assert rows["index"].to_pylist() == list(range(sum(LENGTHS)))
+    listed = pq.read_table(folder / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
+    key = "videos/observation.images.front"
+    for before, after in pairwise(listed):
+        assert after["dataset_from_index"] == before["dataset_to_index"]
+        assert after[f"{key}/from_timestamp"] == before[f"{key}/to_timestamp"]
+    assert {"tasks", "length", "data/chunk_index", "stats/action/mean", f"stats/{key[7:]}/std"} <= set(listed[0])
+
+
+def test_statistics_are_those_of_all_frames(folder, episodes):
+    stats = json.loads((folder / "meta/stats.json").read_text())
+    for key, name in (("action", "action"), ("observation.state", "state")):
+        column = np.concatenate([getattr(episode, name) for episode in episodes])
+        for stat in ("min", "max", "mean", "std"):
+            np.testing.assert_allclose(
+                stats[key][stat], getattr(np, stat)(column.astype(float), 0), rtol=1e-9, atol=1e-12
+            )
+        assert stats[key]["count"] == [sum(LENGTHS)]
+    pixels = np.concatenate([episode.views["front"] for episode in episodes]) / 255
+    for stat in ("min", "max", "mean", "std"):
+        expected = getattr(np, stat)(pixels, (0, 1, 2)).reshape(3, 1, 1)
+        np.testing.assert_allclose(stats["observation.images.front"][stat], expected, rtol=1e-6)
+
+
+@settings(deadline=None)
+@given(st.lists(arrays(np.float32, st.tuples(st.integers(1, 6), st.just(2)), elements=st.floats(-9, 9, width=32)),
+                min_size=1, max_size=5))  # fmt: skip
+def test_pooled_statistics_are_those_of_the_union(parts):
+    pool, union = pooled(map(column_stats, parts)), column_stats(np.concatenate(parts))
+    for name, value in union.items():
+        np.testing.assert_allclose(pool[name], value, rtol=1e-6, atol=1e-6)
+
+
+def test_long_episodes_enter_the_statistics_by_a_sample():
+    frames = np.random.default_rng(0).integers(0, 256, (350, 8, 8, 3), dtype=np.uint8)
+    stats = image_stats(frames)
+    assert stats["count"] == [100] and stats["mean"].shape == (3, 1, 1)
+    np.testing.assert_allclose(stats["mean"].ravel(), frames.mean((0, 1, 2)) / 255, atol=0.02)
+
+
+def test_columns_that_were_not_recorded_stay_unknown(tmp_path):
+    sent = replace(make_episode(0), state=None, action=None, progress=None, steps=(), success=None, meta={})
+    back = LeRobotDataset(write(tmp_path / "data", [sent])).episode(0)
+    assert_equal(back, sent)
+
+
+def test_a_state_of_one_number(tmp_path):
+    sent = replace(make_episode(0), state=np.arange(20, dtype=np.float32)[:, None])
+    back = LeRobotDataset(write(tmp_path / "data", [sent])).episode(0)
+    np.testing.assert_array_equal(back.state, sent.state)
+
+
+def test_a_rate_that_is_no_whole_number(tmp_path):
+    sent = [make_episode(i, 50, fps=20 / 3) for i in range(3)]
+    for back, episode in zip(LeRobotDataset(write(tmp_path / "data", sent)), sent, strict=True):
+        assert_equal(back, episode)
+
+
+def make_foreign(folder: Path) -> None:
+    """The dataset as another tool would have written it: none of our columns, lists of no fixed length, doubles."""
+    rows = folder / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(rows).drop_columns(["step", "progress"])
+    for key in ("action", "observation.state"):
+        wide = pa.array(table[key].to_pylist(), pa.list_(pa.float64()))
+        table = table.set_column(table.column_names.index(key), key, wide)
+    pq.write_table(table, rows, row_group_size=9)
+    listed = folder / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(listed)
+    ours = [name for name in table.column_names if name in ("name", "success") or name.startswith(("steps/", "text/"))]
+    pq.write_table(table.drop_columns(ours), listed)
+    info = json.loads((folder / "meta/info.json").read_text())
+    for key in ("step", "progress"):
+        del info["features"][key]
+    (folder / "meta/info.json").write_text(json.dumps(info))
+
+
+def test_foreign_datasets_have_no_success_and_no_steps(episodes, tmp_path):
+    path = write(tmp_path / "data", episodes)
+    make_foreign(path)
+    for i, (back, sent) in enumerate(zip(LeRobotDataset(path), episodes, strict=True)):
+        blank = {"name": f"episode_{i:06d}", "success": None, "steps": (), "progress": None, "meta": {}}
+        assert_equal(back, replace(sent, **blank))
+
+
+def test_an_existing_folder_is_never_touched(folder, tmp_path):
+    (tmp_path / "mine").mkdir()
+    for path in (folder, tmp_path / "mine"):
+        with pytest.raises(DataError, match="already exists"):
+            DatasetWriter(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_dataset_without_episodes_is_not_written(tmp_path):
+    with pytest.raises(DataError, match="no episode was recorded"), DatasetWriter(tmp_path / "data"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exception_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), DatasetWriter(tmp_path / "data") as writer:
+        writer.add(make_episode(0))
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_writer_leaves_no_dataset(tmp_path):
+    code = (
+        f"import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from painted import make_episode\n"
+        "from embodied_rm.data.lerobot_write import DatasetWriter\n"
+        f"writer = DatasetWriter({str(tmp_path / 'data')!r})\n"
+        "i = 0\n"
+        "while True:\n"
+        "    writer.add(make_episode(i)); i += 1\n"
+        "    if i == 3: print('three', flush=True)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"three\n"
+    time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert not (tmp_path / "data").exists()
+    write(tmp_path / "data", [make_episode(0)])  # and it is in nobody's way
+    assert len(LeRobotDataset(tmp_path / "data")) == 1
+
+
+MISFITS = {
+    "other views": (lambda e: replace(e, views={"front": e.views["front"]}), "views is"),
+    "other size": (lambda e: replace(e, views={v: f[:, :, :32] for v, f in e.views.items()}), "views is"),
+    "other rate": (lambda e: replace(e, fps=20.0), "fps is 20.0"),
+    "other state": (lambda e: replace(e, state=e.state[:, :2]), "state is 2"),
+    "no action": (lambda e: replace(e, action=None), "action is None"),
+    "no progress": (lambda e: replace(e, progress=None), "progress is False"),
+    "same name": (lambda e: replace(e, name="trial_0"), "already has an episode of that name"),
+    "not a number": (
+        lambda e: replace(e, state=np.where(e.state == e.state[4, 2], np.nan, e.state)),
+        "not finite at frame 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_an_episode_that_does_not_fit_is_refused_and_harms_nothing(tmp_path, misfit):
+    change, said = MISFITS[misfit]
+    with DatasetWriter(tmp_path / "data") as writer:
+        writer.add(make_episode(0))
+        with pytest.raises(DataError, match=said):
+            writer.add(change(make_episode(1)))
+        writer.add(make_episode(2))
+    for back, i in zip(LeRobotDataset(tmp_path / "data"), (0, 2), strict=True):
+        assert_equal(back, make_episode(i))
+
+
+def test_names_must_fit_the_sizes(tmp_path):
+    with pytest.raises(DataError, match="state_names has 2 names, the recorded state has size 5"):
+        write(tmp_path / "data", [make_episode(0)], state_names=["a", "b"])

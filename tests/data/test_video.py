@@ -1,0 +1,301 @@
+"""Frames come back as they went in and at their time; a broken file costs one sentence, never the process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from painted import H, W, cut, numbers_in, painted, psnr, to_lfs_pointer
+
+from embodied_rm.data.decoder import WORKER, Decoder
+from embodied_rm.data.stride import kept_frames
+from embodied_rm.data.video import VideoWriter, probe, read_frames, write_video
+from embodied_rm.errors import DataError
+
+LENGTH, FPS = 130, 10.0
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("video") / "painted.mp4"
+    write_video(path, painted(range(LENGTH)), FPS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    with Decoder() as decoder:
+        yield decoder
+
+
+def remuxed(source: Path, target: Path) -> Path:
+    """The same pictures with the index in front, as files for the web have it."""
+    with av.open(str(source)) as old, av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for packet in old.demux(old.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                new.mux(packet)
+    return target
+
+
+def foreign(path: Path, times_ms: list[int]) -> Path:
+    """An mp4 as other tools make it: frames stored out of order (B frames), few key frames, any times."""
+    with av.open(str(path), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=Fraction(20))
+        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
+        stream.options = {"crf": "14", "g": "250", "bf": "3", "b-pyramid": "normal"}
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for number, time in enumerate(times_ms):
+            frame = av.VideoFrame.from_ndarray(painted([number])[0], format="rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def test_round_trip_on_smooth_pictures(tmp_path):
+    t = np.arange(30)[:, None, None, None]
+    yy, xx = np.mgrid[:64, :96][0][..., None], np.mgrid[:64, :96][1][..., None]
+    frames = (110 + 60 * np.sin((xx + 2 * t) / 15 + np.array([0, 1, 2])) + 40 * np.cos(yy / 20)).clip(0, 255)
+    frames = frames.astype(np.uint8)
+    write_video(tmp_path / "a.mp4", frames, 20)
+    back = read_frames(tmp_path / "a.mp4")
+    assert back.shape == frames.shape and back.dtype == np.uint8
+    assert psnr(frames, back) > 35
+    # no drift of the colours either: it would be a difference between a camera and its recording
+    assert np.abs((back.astype(float) - frames).mean((0, 1, 2))).max() < 0.5
+
+
+def test_probe_counts_what_is_there(video):
+    info = probe(video)
+    assert (len(info), info.fps, info.height, info.width) == (LENGTH, FPS, H, W)
+    np.testing.assert_allclose(info.times, np.arange(LENGTH) / FPS)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, LENGTH - 1), min_size=1, max_size=8), st.floats(-0.4, 0.4))
+def test_a_time_gives_the_frame_shown_then(video, decoder, numbers, offset):
+    """Any order, any repetition, any offset below half a frame."""
+    frames = decoder.read(video, (np.array(numbers) + offset) / FPS, FPS)
+    assert numbers_in(frames) == numbers
+
+
+def test_reading_on_and_reading_at_random_give_the_same_pixels(video, decoder):
+    frames = read_frames(video)
+    assert numbers_in(frames) == list(range(LENGTH))
+    for number in (0, 129, 64, 65, 66, 3):
+        np.testing.assert_array_equal(decoder.read(video, [number / FPS], FPS)[0], frames[number])
+
+
+@pytest.mark.parametrize("stride", [1, 3, 16, 129, 500])
+def test_stride_keeps_the_first_and_the_last_frame(video, stride):
+    frames = read_frames(video, stride=stride)
+    assert numbers_in(frames) == list(kept_frames(LENGTH, stride))
+    assert numbers_in(frames[[0, -1]]) == [0, LENGTH - 1]
+
+
+def test_resizing_while_decoding_averages(video):
+    full = read_frames(video, stride=40).astype(np.float64)
+    small = read_frames(video, stride=40, size=(H // 2, W // 2))
+    means = full.reshape(len(full), H // 2, 2, W // 2, 2, 3).mean((2, 4))
+    assert small.shape == means.shape
+    assert np.abs(small - means).mean() < 1.5
+
+
+def test_times_between_or_beyond_the_frames_are_refused(video, decoder):
+    for time in (-0.06, LENGTH / FPS, 1e6):
+        with pytest.raises(DataError, match=r"painted\.mp4: .* no frame"):
+            decoder.read(video, [0.0, time], FPS)
+
+
+def test_stored_order_and_uneven_times_do_not_matter(tmp_path, decoder):
+    times = list(np.cumsum(np.random.default_rng(0).choice([30, 50, 80], size=300)))
+    path = foreign(tmp_path / "foreign.mp4", times)
+    info = decoder.probe(path)
+    np.testing.assert_allclose(np.diff(info.times), np.diff(times) / 1000, atol=1e-3)
+    for picked in (range(300), [299, 0, 150, 151, 40], range(5, 300, 60)):
+        assert numbers_in(decoder.read(path, info.times[list(picked)], 100.0)) == list(picked)
+
+
+def test_a_rate_that_is_no_whole_number(tmp_path):
+    write_video(tmp_path / "a.mp4", painted(range(40)), 20 / 3)
+    info = probe(tmp_path / "a.mp4")
+    np.testing.assert_allclose(info.times, np.arange(40) * 0.15, atol=1e-3)
+    assert info.fps == pytest.approx(20 / 3)
+
+
+@pytest.mark.parametrize(("height", "width"), [(47, 64), (48, 63), (1, 1)])
+def test_odd_sizes_are_refused(tmp_path, height, width):
+    with pytest.raises(DataError, match=rf"a\.mp4.*even height and width.*{width}x{height}"):
+        write_video(tmp_path / "a.mp4", np.zeros((3, height, width, 3), np.uint8), 10)
+
+
+def test_frames_of_another_size_or_type_are_refused(tmp_path):
+    with VideoWriter(tmp_path / "a.mp4", 10, (H, W)) as writer:
+        writer.add(painted(range(3)))
+        for wrong in (np.zeros((1, W, H, 3), np.uint8), np.zeros((1, H, W, 3), np.float32)):
+            with pytest.raises(DataError, match=rf"uint8 \[T, {H}, {W}, 3\]"):
+                writer.add(wrong)
+    with pytest.raises(DataError, match="T > 0"):
+        write_video(tmp_path / "b.mp4", np.zeros((0, H, W, 3), np.uint8), 10)
+
+
+def index_at_end_cut(path: Path) -> None:
+    cut(path, path.stat().st_size - 10)
+
+
+def middle_cut(path: Path) -> None:
+    cut(path, path.stat().st_size // 2)
+
+
+def index_in_front_middle_cut(path: Path) -> None:
+    moved = remuxed(path, path.with_name("moved.mp4"))
+    moved.replace(path)
+    cut(path, path.stat().st_size // 2)
+
+
+def index_missing(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"moov") - 4])
+
+
+def no_pictures(path: Path) -> None:
+    path.unlink()
+    with av.open(str(path), "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=48000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 48000
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+FAULTS = {
+    "missing": (lambda path: path.unlink(), "does not exist"),
+    "folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
+    "empty": (lambda path: path.write_bytes(b""), "is empty"),
+    "git-lfs pointer": (to_lfs_pointer, "git-lfs pointer"),
+    "a web page": (lambda path: path.write_text("<!DOCTYPE html><html>404</html>"), "not an mp4"),
+    "playlist": (lambda path: path.write_text("#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n"), "not an mp4"),
+    "noise": (lambda path: path.write_bytes(np.random.default_rng(0).bytes(5000)), "not an mp4"),
+    "cut in the middle": (middle_cut, "is cut short"),
+    "index in front, cut in the middle": (index_in_front_middle_cut, "is cut short"),
+    "index cut": (index_at_end_cut, "is cut short"),
+    "index missing": (index_missing, "is cut short: its index"),
+    "sound only": (no_pictures, "no video stream"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_named_with_its_file(video, tmp_path, fault):
+    path = tmp_path / "broken.mp4"
+    path.write_bytes(video.read_bytes())
+    damage, said = FAULTS[fault]
+    damage(path)
+    for look in (probe, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
+        with pytest.raises(DataError) as caught:
+            look(path)
+        assert "broken.mp4" in str(caught.value) and said in str(caught.value)
+
+
+def test_a_writer_that_is_left_by_an_exception_leaves_no_video(tmp_path):
+    with pytest.raises(KeyboardInterrupt), VideoWriter(tmp_path / "a.mp4", 10, (H, W)) as writer:
+        writer.add(painted(range(50)))
+        raise KeyboardInterrupt
+    assert not (tmp_path / "a.mp4").exists()
+
+
+@pytest.mark.parametrize("index_in_front", [False, True])
+def test_every_prefix_is_refused_or_is_whole(video, tmp_path, decoder, index_in_front):
+    source = remuxed(video, tmp_path / "moved.mp4") if index_in_front else video
+    content = source.read_bytes()
+    rng = np.random.default_rng(1)
+    cuts = {0, 1, 8, 40, len(content) - 1, *rng.integers(len(content), size=30)}
+    path = tmp_path / "prefix.mp4"
+    for size in cuts:
+        path.write_bytes(content[:size])
+        try:
+            info = decoder.probe(path)
+        except DataError as refusal:
+            assert "prefix.mp4" in str(refusal)
+        else:
+            assert numbers_in(decoder.read(path, info.times, FPS)) == list(range(LENGTH))
+
+
+def test_flipped_bytes_are_refused_or_read_in_full_and_the_process_lives(video, tmp_path, decoder):
+    """H.264 has no checksums, so wrong pixels cannot always be noticed; a wrong number of them always is."""
+    content = video.read_bytes()
+    rng = np.random.default_rng(2)
+    path = tmp_path / "flipped.mp4"
+    for _ in range(60):
+        damaged = bytearray(content)
+        start = int(rng.integers(len(content)))
+        damaged[start : start + int(rng.integers(1, 60))] = rng.bytes(len(damaged[start : start + 30]))
+        path.write_bytes(damaged)
+        try:
+            info = decoder.probe(path)
+            assert len(decoder.read(path, info.times, info.fps)) == len(info)
+        except DataError as refusal:
+            assert "flipped.mp4" in str(refusal)
+
+
+def test_a_child_killed_between_requests_is_replaced(video, decoder):
+    decoder.probe(video)
+    os.kill(decoder._process.pid, signal.SIGKILL)
+    assert numbers_in(decoder.read(video, [7 / FPS], FPS)) == [7]
+
+
+def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeypatch):
+    """A stand-in for a crash inside FFmpeg: the child dies of a signal as soon as it opens that file."""
+    worker = tmp_path / "worker.py"
+    bomb = "import os, json\nreal = Files.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
+    bomb += "    return real(self, path)\nFiles.get = get\n"
+    worker.write_text(WORKER.read_text().replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
+    monkeypatch.setattr("embodied_rm.data.decoder.WORKER", worker)
+    (tmp_path / "bomb.mp4").write_bytes(video.read_bytes())
+    with Decoder() as decoder:
+        with pytest.raises(DataError, match=r"bomb\.mp4.*killed by signal 11"):
+            decoder.probe(tmp_path / "bomb.mp4")
+        assert len(decoder.probe(video)) == LENGTH
+
+
+def test_a_forked_or_pickled_decoder_gets_a_child_of_its_own(video, decoder):
+    decoder.probe(video)
+    mine = decoder._process.pid
+    copy = pickle.loads(pickle.dumps(decoder))  # noqa: S301 (our own bytes)
+    assert numbers_in(copy.read(video, [3 / FPS], FPS)) == [3]
+    assert copy._process.pid != mine
+    copy.close()
+    child = os.fork()
+    if child == 0:
+        ok = numbers_in(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != mine
+        decoder.close()
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert decoder._process.pid == mine and decoder._process.poll() is None
+    assert numbers_in(decoder.read(video, [9 / FPS], FPS)) == [9]
+
+
+def test_closing_ends_the_child(video):
+    with Decoder() as decoder:
+        decoder.probe(video)
+        process = decoder._process
+    assert process.poll() is not None
+
+
+def test_the_child_imports_nothing_heavy():
+    code = f"import sys, runpy; runpy.run_path({str(WORKER)!r}); print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "pyarrow", "gymnasium", "mujoco", "embodied_rm"} & set(modules)
