@@ -10,12 +10,11 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 TORCH_INDEX ?=
 # A folder with the recordings episode_001 (annotated) and episode_002.
 DATA ?= ../shared/data/real_bimanual
-RUN ?= runs/$@/$(shell date +%Y-%m-%d_%H-%M-%S)
+RUN ?= runs/$@/$(STARTED)
 
+STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-# Without OpenGL the tasks are drawn by the ray tracer of mujoco-warp: install it where no library is found.
-HAS_GL := $(shell ldconfig -p 2> /dev/null | grep -qE 'libEGL\.so|libOSMesa\.so' && echo yes)
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -32,14 +31,26 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/pytest
 
-install: .venv/installed
+real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
+	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
+	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
+	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/evaluate
+
+bench: .venv/installed-bench  ## speed of the renderers, and parity of PPO with a library's
+	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/ppo_parity.py
+
+install: .venv/installed  ## only what demo does first: .venv and the pinned set
 
 .venv/bin/python:
 	@if [ -z "$(PYTHON)" ]; then echo "error: no Python >= 3.11 found; install one or pass PYTHON=/path/to/python" >&2; exit 2; fi
 	$(PYTHON) -m venv .venv
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) -e '.$(if $(HAS_GL),,[warp])'
+	$(PIP) -e .
+	@# Without a working OpenGL the simulator is drawn by the ray tracer of mujoco-warp, an optional package.
+	@$(BIN)/python -c 'import sys; from sim.render.opengl import working_platform; sys.exit(working_platform() is None)' \
+		|| $(PIP) -e '.[warp]'
 	@touch $@
 
 .venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
