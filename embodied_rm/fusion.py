@@ -1,0 +1,55 @@
+"""One potential out of three perspectives: from the previous frame, from the first frame and from the goal (pure).
+
+Every perspective is the same formula, a hop applied to the potential of its anchor: the previous frame's is carried,
+the first frame's is 0, the goal's is 1. All arrays are float32 [N].
+Source: Robo-Dopamine (arXiv 2512.23703), section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.types import Array
+
+Fusion = Literal["mean", "consistent"]
+FIRST = 0.0
+GOAL = 1.0
+SHARPNESS = 2.0
+"""How fast disagreement of the two anchors lowers their weight (alpha of the paper, which gives no value)."""
+
+
+def apply_hop(anchor: npt.ArrayLike, hop: npt.ArrayLike) -> Array:
+    """The potential after a hop in [-1, 1] from an anchor in [0, 1]: the inverse of `labels.hops.hop`, in [0, 1].
+
+    A hop forwards takes its share of what is left, a hop backwards its share of what was gained (equation 4).
+    """
+    anchor, hop = np.asarray(anchor, np.float32), np.asarray(hop, np.float32)
+    return anchor + np.where(hop >= 0, 1 - anchor, anchor) * hop
+
+
+def fuse_mean(perspectives: Mapping[str, Array]) -> Array:
+    """The plain mean of the potentials of whatever perspectives there are."""
+    return np.mean(list(perspectives.values()), axis=0, dtype=np.float32)
+
+
+def fuse_consistent(previous: npt.ArrayLike, perspectives: Mapping[str, Array], sharpness: float = SHARPNESS) -> Array:
+    """Half a step towards the anchored potential and half an incremental step, smaller where the anchors disagree.
+
+    w = exp(-sharpness * (|backward - forward| / mean)^2); previous + w / 2 * ((mean - previous) + (incremental -
+    previous)). Without a goal there is no disagreement to see: w = 1, the plain mean.
+    """
+    previous = np.asarray(previous, np.float32)
+    anchored = np.stack([value for name, value in perspectives.items() if name != "incremental"])
+    centre = anchored.mean(axis=0)
+    disagreement = np.ptp(anchored, axis=0) / (centre + 1e-6)
+    weight = np.exp(-sharpness * disagreement**2)
+    return previous + weight / 2 * ((centre - previous) + (perspectives["incremental"] - previous))
+
+
+def spread(perspectives: Mapping[str, Array]) -> Array:
+    """Disagreement of the perspectives: their standard deviation, >= 0."""
+    return np.std(list(perspectives.values()), axis=0, dtype=np.float32)

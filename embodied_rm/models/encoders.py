@@ -1,0 +1,122 @@
+"""The eyes and the reader: an open_clip model whose image tower shows a map and whose text tower reads instructions."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import embodied_rm.models.towers  # noqa: F401  isort: skip
+import timm
+import torch
+from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg, CustomTextCLIP
+from torch import Tensor, nn
+
+from embodied_rm.errors import UserError, choices
+from embodied_rm.models.tokens import tokenize
+
+CONTEXT = 32
+"""Longest instruction, tokens."""
+VOCABULARY = 4096
+"""Words of the small text tower; see `tokens.tokenize`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """An open_clip model, described so fully that a checkpoint can rebuild it without its source."""
+
+    open_clip: Mapping[str, Any]
+    """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg."""
+    image_size: tuple[int, int]
+    """Height and width that pictures are brought to."""
+    stage: int = -1
+    """Which of the image tower's maps is read; what lies above it is cut off."""
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.25, 0.25, 0.25)
+    """What the pixels in [0, 1] are shifted and scaled by, red, green, blue."""
+    trained: bool = True
+    """Whether training changes the towers, or only what reads them."""
+
+
+def small_encoder(tower: str, image_size: tuple[int, int], stage: int = -1) -> EncoderConfig:
+    """The description of a small open_clip model: any timm image tower by name, a two-layer text tower.
+
+    Both start from random weights.
+    """
+    vision = {"timm_model_name": tower, "timm_pool": "", "timm_proj": "none", "image_size": list(image_size)}
+    text = {"context_length": CONTEXT, "vocab_size": VOCABULARY, "width": 64, "heads": 2, "layers": 2}
+    return EncoderConfig(
+        open_clip={"embed_dim": 64, "vision_cfg": vision, "text_cfg": text}, image_size=image_size, stage=stage
+    )
+
+
+def build_clip(config: EncoderConfig) -> Any:
+    """The open_clip model of that description, with random weights. Raises `UserError` for an unknown timm tower."""
+    vision, text = config.open_clip["vision_cfg"], config.open_clip["text_cfg"]
+    tower = vision.get("timm_model_name")
+    if tower and not timm.is_model(tower):
+        near = difflib.get_close_matches(tower, timm.list_models(), n=8, cutoff=0.4)
+        raise UserError(choices(tower, near, "timm image tower") + ", and whatever timm.list_models() names")
+    options = {key: value for key, value in config.open_clip.items() if key != "custom_text"}
+    kind = CustomTextCLIP if config.open_clip.get("custom_text") else CLIP
+    # open_clip writes into the dicts it is given.
+    return kind(**{**copy.deepcopy(options), "vision_cfg": CLIPVisionCfg(**vision), "text_cfg": CLIPTextCfg(**text)})
+
+
+class Encoder(nn.Module):
+    """Pictures -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: EncoderConfig, clip: Any = None) -> None:
+        """`clip`: the model already built, with its weights; made from the description when None."""
+        super().__init__()
+        self.config = config
+        self.clip: Any = build_clip(config) if clip is None else clip
+        trunk = getattr(self.clip.visual, "trunk", self.clip.visual)
+        self._stage = trunk.prune_intermediate_layers([config.stage], prune_norm=False, prune_head=True)[0]
+        self.clip.requires_grad_(config.trained)
+        self.register_buffer("mean", 255 * torch.tensor(config.mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", 255 * torch.tensor(config.std).view(3, 1, 1), persistent=False)
+        self.clip.to(memory_format=torch.channels_last)
+
+    def train(self, mode: bool = True) -> Encoder:
+        """Towers that are not trained stay in eval mode: their batch statistics belong to their own training."""
+        return super().train(mode and self.config.trained)
+
+    def prepare(self, frames: Tensor) -> Tensor:
+        """Pixels uint8 [M, H, W, 3] -> normalised float [M, 3, *image_size], resized by area where sizes differ."""
+        pixels = frames.permute(0, 3, 1, 2).float()
+        if pixels.shape[2:] != self.config.image_size:
+            pixels = nn.functional.interpolate(pixels, self.config.image_size, mode="bilinear", antialias=True)
+        return (pixels - self.mean) / self.std
+
+    def look(self, pictures: Tensor) -> Tensor:
+        """Normalised pictures float [M, 3, *image_size] -> map [M, C, h, w]."""
+        found = self.clip.visual.forward_intermediates(
+            pictures.contiguous(memory_format=torch.channels_last),
+            indices=[self._stage],
+            stop_early=True,
+            normalize_intermediates=True,
+            intermediates_only=True,
+        )
+        return found["image_intermediates"][0]
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Token ids int64 [N, L] -> instruction vectors [N, embed_dim]."""
+        return self.clip.encode_text(ids)
+
+    def tokenize(self, instructions: Sequence[str]) -> Tensor:
+        """Token ids int64 [N, L] of the instructions, on this encoder's device."""
+        text = self.config.open_clip["text_cfg"]
+        ids = tokenize(instructions, text.get("context_length", 77), text.get("vocab_size", 49408))
+        return ids.to(self.mean.device)
+
+    def map_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the map, found by looking at a blank picture on the CPU."""
+        with torch.no_grad():
+            channels, height, width = self.look(torch.zeros(1, 3, *self.config.image_size))[0].shape
+        return channels, height, width

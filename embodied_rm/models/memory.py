@@ -1,0 +1,102 @@
+"""What an episode's past contributes to the next judgement: a handful of tensors, one row an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.base import Memory, Rows
+from embodied_rm.types import Array, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameMemory:
+    """The `Memory` of `ProgressNet`. No operation changes it; `take` and `put` give new ones."""
+
+    instruction: Tensor
+    """float [N, width]."""
+    first: Tensor
+    """State of the first frame seen, float [N, width]."""
+    previous: Tensor
+    """State of the last frame scored, float [N, width]."""
+    opened: Tensor
+    """bool [N]: whether any frame has been seen; until then `first` and `previous` mean nothing."""
+    phi: Tensor
+    """The carried potential, float32 [N]."""
+    success: Tensor
+    """Last completion probability, float32 [N]."""
+    stage: Tensor
+    """Last step under way, int64 [N]."""
+    goal: Tensor | None = None
+    """State of the goal picture, float [N, width]; None: no goals were given."""
+
+    @classmethod
+    def fresh(cls, instruction: Tensor, state: Tensor, opened: Tensor, goal: Tensor | None) -> FrameMemory:
+        """The memory of episodes that have shown only their first frame: potential 0."""
+        nothing = torch.zeros(len(state), device=state.device)
+        return cls(
+            instruction=instruction,
+            first=state,
+            previous=state,
+            opened=opened,
+            phi=nothing,
+            success=nothing,
+            stage=nothing.long(),
+            goal=goal,
+        )
+
+    def __len__(self) -> int:
+        return len(self.phi)
+
+    def opened_by(self, state: Tensor, seen: Tensor) -> FrameMemory:
+        """Rows that see their first frame only now begin with it."""
+        now = (seen & ~self.opened)[:, None]
+        first, previous = torch.where(now, state, self.first), torch.where(now, state, self.previous)
+        return replace(self, first=first, previous=previous, opened=self.opened | seen)
+
+    def updated(self, seen: Tensor, **new: Tensor) -> FrameMemory:
+        """The given tensors in the rows `seen` (bool [N]), what they were in the others."""
+        rows = {name: seen.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in new.items()}
+        return replace(self, **{k: torch.where(rows[k], tensor, getattr(self, k)) for k, tensor in new.items()})
+
+    def progress(self, valid: Tensor, spread: Array) -> Progress:
+        """What this memory holds, as a judgement."""
+        judged = valid.cpu().numpy()
+        return Progress(
+            value=self.potential(),
+            valid=judged,
+            stage=self.stage.cpu().numpy(),
+            success=self.success.cpu().numpy(),
+            spread=np.where(judged, spread, np.float32(0)),
+        )
+
+    def take(self, rows: Rows) -> FrameMemory:
+        """A copy of the given rows, in that order."""
+        index = torch.as_tensor(np.asarray(rows), device=self.phi.device)
+        return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
+
+    def put(self, rows: Rows, other: Memory) -> FrameMemory:
+        """This memory with `rows` replaced by the rows of `other`.
+
+        Raises `UserError` when one of the two has goals and the other has none.
+        """
+        assert isinstance(other, FrameMemory)
+        if (self.goal is None) != (other.goal is None):
+            raise UserError("environments of one batch must all have a goal picture, or none of them")
+        index = torch.as_tensor(np.asarray(rows), device=self.phi.device)
+        theirs = other._tensors()
+        return replace(
+            self, **{name: mine.index_copy(0, index, theirs[name]) for name, mine in self._tensors().items()}
+        )
+
+    def potential(self) -> Array:
+        """float32 [N]: the carried fused potential."""
+        return self.phi.cpu().numpy().copy()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,40 @@
+"""Instructions to token ids: open_clip's byte-pair tokenizer, its 49,408 words hashed into as few as a model needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+import torch
+from open_clip.tokenizer import SimpleTokenizer
+from torch import Tensor
+
+PAD = 0
+
+
+@cache
+def simple_tokenizer() -> SimpleTokenizer:
+    """open_clip's tokenizer, read from its package once."""
+    return SimpleTokenizer()
+
+
+def tokenize(instructions: Sequence[str], context: int, vocabulary: int) -> Tensor:
+    """Token ids int64 [N, context], start and end included, longer instructions cut, 0 behind the end.
+
+    With fewer than 49,408 words the ids are hashed (Knuth, TAOCP 3, 6.4), start and end keeping the two largest ids, by
+    which a text tower finds the end. The same text gives the same ids in every process.
+    """
+    tokenizer = simple_tokenizer()
+    ids = torch.full((len(instructions), context), PAD)
+    for row, text in zip(ids, instructions, strict=True):
+        words = [_hashed(word, vocabulary) for word in tokenizer.encode(text)][: context - 2]
+        start, end = vocabulary - 2, vocabulary - 1
+        row[: len(words) + 2] = torch.tensor([start, *words, end])
+    return ids
+
+
+def _hashed(word: int, vocabulary: int) -> int:
+    if vocabulary >= simple_tokenizer().vocab_size:
+        return word
+    return 1 + ((word * 2654435761) % 2**32) * (vocabulary - 3) // 2**32

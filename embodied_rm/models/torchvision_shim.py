@@ -1,0 +1,33 @@
+"""Lets torchvision be imported beside a CPU build of torch; import this module before open_clip or timm.
+
+torchvision wheels from PyPI are CUDA builds. Beside a CPU torch their compiled operators do not load, and the import
+fails on the missing schema of `nms`. Nothing here calls that operator, so declaring it is enough.
+"""
+
+from __future__ import annotations
+
+import torch
+
+SCHEMAS = {
+    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+}
+
+
+def declare_missing_operators() -> torch.library.Library | None:
+    """Declare the schemas that torchvision's Python side expects; None when its own operators load."""
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError as fault:
+        if "torchvision::nms" not in str(fault):
+            raise
+    else:
+        return None
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in SCHEMAS.values():
+        library.define(schema)
+    return library
+
+
+# The schemas live as long as this object.
+LIBRARY = declare_missing_operators()

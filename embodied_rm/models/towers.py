@@ -1,0 +1,70 @@
+"""A small image tower for robot pictures, registered with timm so that open_clip can build it by name.
+
+Two overlapping strided convolutions bring 64x64 pixels to an 8x8 map, dense 3x3 ones follow (the trunk of Mnih et al.,
+Nature 518, 2015, with an even stride 8). Measured against mobilenetv3, mobilenetv4, test_efficientnet and test_byobnet
+at 64x64: it trains 2.5 times as fast on a CPU, because no layer but the last two touches a large map and none
+normalises a batch, and it keeps where small objects are; see docs/reward_model.md for the numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+from timm.models import register_model
+from torch import Tensor, nn
+
+__all__ = ["StrideTower"]
+
+
+class StrideTower(nn.Module):
+    """Pictures float [N, 3, H, W] (H, W multiples of 8) -> map [N, channels[-1], H / 8, W / 8]; timm's interface."""
+
+    def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
+        super().__init__()
+        shapes = [(8, 4, 2), (4, 2, 1)] + [(3, 1, 1)] * (len(channels) - 2)
+        sources = (in_chans, *channels[:-1])
+        self.stages = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(source, target, kernel, stride, padding), nn.ReLU(inplace=True))
+            for source, target, (kernel, stride, padding) in zip(sources, channels, shapes, strict=True)
+        )
+        self.num_features = channels[-1]
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+                assert module.bias is not None
+                nn.init.zeros_(module.bias)
+
+    def forward_intermediates(self, x: Tensor, indices: list[int] | None = None, **_: Any) -> list[Tensor]:
+        """The maps after the stages in `indices` (all when None); the other arguments of timm change nothing here."""
+        maps = []
+        for stage in self.stages:
+            x = stage(x)
+            maps.append(x)
+        return [maps[i] for i in (range(len(maps)) if indices is None else indices)]
+
+    def prune_intermediate_layers(self, indices: list[int], **_: Any) -> list[int]:
+        """Drop the stages above the highest of `indices`; the same indices, counted from the front."""
+        kept = [range(len(self.stages))[i] for i in indices]
+        self.stages = self.stages[: max(kept) + 1]
+        return kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The last map, unpooled."""
+        for stage in self.stages:
+            x = stage(x)
+        return x
+
+
+@register_model
+def stride_tower_tiny(pretrained: bool = False, **kwargs: Any) -> StrideTower:
+    """76 thousand parameters, a 64-channel map. No pretrained weights exist."""
+    assert not pretrained
+    return StrideTower((32, 64, 64), **kwargs)
+
+
+@register_model
+def stride_tower_small(pretrained: bool = False, **kwargs: Any) -> StrideTower:
+    """A wider and deeper one for larger pictures. No pretrained weights exist."""
+    assert not pretrained
+    return StrideTower((32, 64, 96, 96), **kwargs)
