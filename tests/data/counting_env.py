@@ -1,0 +1,88 @@
+"""A vector environment whose every observation, picture and number says which row, episode and step it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from painted import painted
+
+STEPS_PER_EPISODE, EPISODES_PER_ROW = 32, 8
+
+
+def number(row: int, episode: int, step: int) -> int:
+    """What is painted for that moment (12 bits)."""
+    return (row * EPISODES_PER_ROW + episode) * STEPS_PER_EPISODE + step
+
+
+class CountingEnv(VectorEnv):
+    """Row r's e-th episode lasts `5 + (3 * r + 7 * e) % 11` steps. Rows must be reset as soon as they are done.
+
+    `diverging`: (row, episode) -> step at which its simulation breaks down. Episodes of even number succeed.
+    """
+
+    view_names = ("front", "wrist")
+    step_names = ("reach", "grasp", "lift")
+
+    def __init__(
+        self,
+        num_envs: int,
+        diverging: Mapping[tuple[int, int], int] | None = None,
+        mode: AutoresetMode = AutoresetMode.DISABLED,
+    ) -> None:
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": mode, "render_fps": 20}
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.single_action_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.diverging = dict(diverging or {})
+        self.episode = np.full(num_envs, -1)
+        self.time = np.zeros(num_envs, np.int64)
+        self.done = np.ones(num_envs, np.bool_)
+        self.rendered = 0
+
+    def length(self, row: int) -> int:
+        return 5 + (3 * row + 7 * int(self.episode[row])) % 11
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        return tuple(f"row {row} episode {self.episode[row]}" for row in range(self.num_envs))
+
+    def reset(self, *, seed=None, options=None):
+        mask = np.ones(self.num_envs, np.bool_) if options is None else options["reset_mask"]
+        self.episode[mask] += 1
+        self.time[mask] = 0
+        self.done[mask] = False
+        return self._obs(), self._info()
+
+    def step(self, actions):
+        assert not self.done.any(), "a row that was done has not been reset"
+        self.time += 1
+        info = self._info()
+        terminated = info["diverged"] | np.array([self.time[r] >= self.length(r) for r in range(self.num_envs)])
+        self.done = terminated.copy()
+        return self._obs(), np.zeros(self.num_envs), terminated, np.zeros(self.num_envs, np.bool_), info
+
+    def render_views(self, rows):
+        self.rendered += len(rows)
+        now = [number(r, int(self.episode[r]) % EPISODES_PER_ROW, int(self.time[r])) for r in rows]
+        pictures = painted(now)
+        return np.stack([pictures, 255 - pictures], axis=1)
+
+    def _obs(self) -> np.ndarray:
+        return np.stack([np.arange(self.num_envs), self.episode, self.time], 1).astype(np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        share = np.array([self.time[r] / self.length(r) for r in range(self.num_envs)])
+        broken = [self.diverging.get((r, int(self.episode[r]))) == self.time[r] for r in range(self.num_envs)]
+        return {
+            "progress": share.astype(np.float32),
+            "stage": np.minimum((share * 3).astype(np.int64), 2),
+            "success": (share >= 1) & (self.episode % 2 == 0),
+            "diverged": np.array(broken),
+        }
