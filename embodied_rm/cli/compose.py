@@ -19,6 +19,7 @@ from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import mistakes
 from embodied_rm.cli.configs import command_names, config_dir, group_choices, groups_of
+from embodied_rm.cli.schema import build, composable
 from embodied_rm.errors import UserError
 
 RUN_KEYS = ("out", "resume")
@@ -105,44 +106,17 @@ def typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     Raises `UserError` for a value of the wrong type and for a required key left out.
     """
     try:
-        config = _compose(command, overrides, writable(schema))
-        return build(schema, OmegaConf.to_container(config, throw_on_missing=True))
+        config = _compose(command, overrides, composable(schema))
+        values = typing.cast(dict[str, Any], OmegaConf.to_container(config, throw_on_missing=True))
     except MissingMandatoryValue as error:
         key = error.full_key
         raise UserError(f"{key} is required: embodied-rm {command} {key}=...; --help says what it is") from None
     except HydraException as error:
         raise UserError(mistakes.explain(error, overrides, schema)) from None
+    return build(schema, values)
 
 
-def writable(schema: type) -> DictConfig:
-    """The OmegaConf node of a frozen dataclass, open to overrides: what comes out is frozen, not what is composed."""
-    node = OmegaConf.structured(schema)
-    _open(node)
-    return node
-
-
-def _open(node: DictConfig) -> None:
-    OmegaConf.set_readonly(node, None)
-    for key in node:
-        child = node._get_node(key)
-        if isinstance(child, DictConfig):
-            _open(child)
-
-
-def build(schema: type, values: Any) -> Any:
-    """An instance of a dataclass from plain containers: nested dataclasses are built, lists become tuples."""
-    hints = typing.get_type_hints(schema)
-    return schema(**{key: _convert(hints[key], value) for key, value in values.items()})
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    kinds = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
-    if isinstance(value, dict) and kinds:
-        return build(typing.cast(type, kinds[0]), value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _compose(command: str, overrides: Sequence[str], schema: DictConfig | dict[str, Any]) -> DictConfig:
+def _compose(command: str, overrides: Sequence[str], schema: type | dict[str, Any]) -> DictConfig:
     # Included configs stay untyped: the schema of the command that includes them types the whole tree.
     for name in command_names():
         ConfigStore.instance().store(f"{name}_schema", schema if name == command else {})

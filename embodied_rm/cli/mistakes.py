@@ -81,6 +81,8 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 def type_words(hint: Any) -> str:
     """An annotation in plain words: `int | None` is "a whole number or null"."""
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
     if hint in TYPE_NAMES:
         return TYPE_NAMES[hint]
     if dataclasses.is_dataclass(hint):

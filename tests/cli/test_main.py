@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -98,6 +99,8 @@ class Sample:
     task: str | None = None
     steps: int = 3
     sizes: tuple[int, ...] = (1, 2)
+    pair: tuple[int, int] = (8, 8)
+    kind: Literal["mean", "sum"] = "mean"
     inner: Inner = Inner()
 
 
@@ -130,6 +133,9 @@ def test_a_config_is_the_dataclass_it_was_declared_as() -> None:
         ("steps=1,2", "steps must be a whole number, got 1,2; for one run each, add -m"),
         ("inner.rate=fast", "inner.rate must be a number, got fast"),
         ("inner=3", "inner must be a group of keys (rate), got 3"),
+        ("pair=[1]", "pair must have 2 entries, got [1]"),
+        ("kind=men", "unknown value of kind 'men'. Did you mean 'mean'? Available: mean, sum"),
+        ("kind=[a]", "kind must be one of mean, sum, got [a]"),
         ("sizes=3", "sizes must be a list like [a,b] (each a whole number), got 3"),
         ("sizes=[1,x]", "sizes must be a list like [a,b] (each a whole number), got [1,x]"),
     ],

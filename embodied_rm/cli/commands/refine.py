@@ -1,0 +1,66 @@
+"""`embodied-rm refine`: PPO from an imitated policy on a learned reward, judged by the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import POLICY, REWARD_MODEL, checkpoint_in
+from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
+from embodied_rm.cli.worlds import WorldConfig, make_judge, make_worlds
+from embodied_rm.models.base import RewardModel
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.report import Report, write_report
+from embodied_rm.rl.policy import GaussianPolicy, load_policy
+from embodied_rm.rl.refine import RefineConfig, Refined, refine
+from embodied_rm.run import Reporter, RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefineCommand(RefineConfig):
+    """Refinement of a stored policy on a stored reward model."""
+
+    task: str
+    policy: Path
+    checkpoint: Path
+    episodes: int = 200
+    world: WorldConfig = field(default_factory=WorldConfig)
+
+
+def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Refine, judge, and leave policy, metrics and report in the run folder."""
+    policy = load_policy(checkpoint_in(config.policy, POLICY))
+    model = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    done = refine_task(config.task, policy, model, config, config.world, config.episodes, run, reporter)
+    reporter.table(f"refined {config.task}", {"before": done.cloned.as_dict(), "after": done.refined.as_dict()})
+    report = Report(
+        title=f"Refinement of {config.task}",
+        subtitle="PPO on a learned reward; the simulator judges before and after and does nothing else.",
+        success=(success_row(config.task, done),),
+        curves=learning_curves(config.task, done),
+    )
+    write_report(run.file("report.html"), report)
+    run.write_json("metrics.json", {"tasks": {config.task: task_metrics(done)}})
+
+
+def refine_task(
+    task: str,
+    policy: GaussianPolicy,
+    model: RewardModel,
+    config: RefineConfig,
+    world: WorldConfig,
+    episodes: int,
+    run: RunFolder,
+    reporter: Reporter,
+) -> Refined:
+    """Refine `policy` in place in the worlds of `task`. Judging episodes are the same before and after."""
+    judge = make_judge(task, world, episodes=episodes, seed=config.seed)
+    worlds = make_worlds(task, world, ends_on_success=False)
+    try:
+        return refine(worlds, policy, model, config, run, reporter, judge)
+    finally:
+        worlds.close()
+
+
+COMMAND = Command(schema=RefineCommand, start=start)
