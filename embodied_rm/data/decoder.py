@@ -94,8 +94,10 @@ class Decoder:
         Raises `DataError` when a frame is missing or cannot be decoded.
         """
         wanted = np.asarray(times, np.float64)
-        if len(wanted) == 0:
-            raise DataError(f"{path}: no frames were asked for")
+        if len(wanted) == 0 or not np.isfinite(wanted).all():
+            raise DataError(f"{path}: one time or more was expected, all finite, got {wanted.tolist()}")
+        if size is not None and not min(size) >= 1:
+            raise DataError(f"{path}: size must be (height, width), both >= 1, got {size}")
         check_mp4(path)
         order = np.argsort(wanted, kind="stable")
         request = {

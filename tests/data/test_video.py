@@ -119,13 +119,23 @@ def test_times_between_or_beyond_the_frames_are_refused(video, decoder):
             decoder.read(video, [0.0, time], FPS)
 
 
+def test_senseless_questions_are_answered_before_they_reach_the_decoder(video, decoder):
+    for times, size, said in (
+        ([], None, "one time or more"),
+        ([0.0, float("nan")], None, "all finite"),
+        ([0.0], (0, 64), r"size must be \(height, width\), both >= 1, got \(0, 64\)"),
+    ):
+        with pytest.raises(DataError, match=said):
+            decoder.read(video, times, FPS, size)
+
+
 def test_stored_order_and_uneven_times_do_not_matter(tmp_path, decoder):
     times = list(np.cumsum(np.random.default_rng(0).choice([30, 50, 80], size=300)))
     path = foreign(tmp_path / "foreign.mp4", times)
     info = decoder.probe(path)
     np.testing.assert_allclose(np.diff(info.times), np.diff(times) / 1000, atol=1e-3)
-    for picked in (range(300), [299, 0, 150, 151, 40], range(5, 300, 60)):
-        assert numbers_in(decoder.read(path, info.times[list(picked)], 100.0)) == list(picked)
+    for picked in (range(300), [299, 0, 150, 151, 40], range(5, 300, 60), range(299, -1, -7)):
+        assert numbers_in(decoder.read(path, info.times[list(picked)], info.fps)) == list(picked)
 
 
 def test_a_rate_that_is_no_whole_number(tmp_path):
@@ -284,6 +294,13 @@ def test_a_forked_or_pickled_decoder_gets_a_child_of_its_own(video, decoder):
     assert os.waitpid(child, 0)[1] == 0
     assert decoder._process.pid == mine and decoder._process.poll() is None
     assert numbers_in(decoder.read(video, [9 / FPS], FPS)) == [9]
+
+
+def test_a_file_written_anew_is_read_anew(tmp_path, decoder):
+    path = tmp_path / "a.mp4"
+    for first in (0, 1000):
+        write_video(path, painted(range(first, first + 20)), FPS)
+        assert numbers_in(decoder.read(path, [1.0], FPS)) == [first + 10]
 
 
 def test_closing_ends_the_child(video):
