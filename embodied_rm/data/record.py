@@ -67,7 +67,7 @@ class Track:
 
 
 class Recorder:
-    """Iterate to play and get episodes, in the order in which they end; all rows are stepped and filmed together.
+    """Iterate once to play and get episodes as they end; all rows are stepped and filmed together.
 
     Every row contributes its fixed share of `episodes`, so short episodes are not over-represented. Frames: the one
     after the reset, every `every` control steps, and the terminal one. A frame's `action` is the one taken there
