@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from embodied_rm.run import Reporter, RunFolder
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,3 +21,8 @@ class Command:
     """Does the work: (config, run, reporter)."""
     keeps_run: bool = True
     """Whether it writes a run folder; False for commands that only show something."""
+
+
+def narrow(config: Any, kind: type[T]) -> T:
+    """The part of a command's config that a verb takes: a plain `kind` from an instance of a subclass of it."""
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})  # type: ignore[arg-type]

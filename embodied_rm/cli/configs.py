@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
+GLOBAL = "# @package _global_"
 KEY_LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#]*?))? *(?:# *(?P<text>.*))?$")
 DEFAULT_LINE = re.compile(r"^ *- (?P<key>/?[\w/@.]+): *(?P<value>\w+) *(?:# *(?P<text>.*))?$")
 INCLUDED_LINE = re.compile(r"^ *- /(?P<command>\w+)@(?P<key>\w+) *$")
@@ -53,6 +54,8 @@ class Page:
     examples: list[str] = field(default_factory=list)
     groups: list[Key] = field(default_factory=list)
     keys: list[Key] = field(default_factory=list)
+    is_global: bool = False
+    """For a choice of a group: its keys stand at the top, not under the group's name."""
 
 
 def read_page(path: Path) -> Page:
@@ -60,7 +63,8 @@ def read_page(path: Path) -> Page:
     page = Page()
     lines = path.read_text(encoding="utf-8").splitlines()
     body = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    head = [line[1:].removeprefix(" ").rstrip() for line in lines[:body]]
+    head = [line[1:].removeprefix(" ").rstrip() for line in lines[:body] if line != GLOBAL]
+    page.is_global = GLOBAL in lines[:body]
     page.summary = head[0] if head else ""
     page.examples = [line.strip() for line in head if line.startswith("  embodied-rm ")]
     page.about = [line for line in head[1:] if not line.startswith("  embodied-rm ")]

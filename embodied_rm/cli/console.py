@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PATIENCE = 2.0
 """Seconds of work before anything is drawn for it."""
+PLAIN_WIDTH = 120
+"""Columns of a help page that goes into a file or a pipe."""
 HEARTBEAT = 30.0
 """Seconds between the plain lines of a long job whose output is no terminal."""
 
@@ -119,7 +121,7 @@ class ConsoleReporter:
             yield item
             done += 1
             now = time.monotonic()
-            if now - spoken >= self._heartbeat:
+            if now - spoken >= self._heartbeat and done != total:
                 spoken = now
                 self._plain(f"{description}: {progress_words(done, total, now - started)}")
         seconds = time.monotonic() - started
@@ -129,7 +131,8 @@ class ConsoleReporter:
 
 def make_console(*, stderr: bool = False) -> Console:
     """Standard output as it is: colours and bars on a terminal, text of any length and no control code elsewhere."""
-    return Console(stderr=stderr, highlight=False)
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
 
 
 def progress_words(done: int, total: int | None, seconds: float) -> str:

@@ -36,7 +36,7 @@ def show_command(console: Console, name: str) -> None:
     if keys:
         _grid(console, "Keys", _rows(keys))
     if groups:
-        _grid(console, "Groups (name=choice)", [(key.name, key.default, _group_meaning(key)) for key in groups])
+        _grid(console, "Groups: many keys at once", _group_rows(groups))
     _grid(console, "Every command", _rows(RUN_KEYS))
     _grid(console, "Examples", [(example,) for example in page.examples])
     _line(console, FOOTER)
@@ -48,16 +48,22 @@ def _group(key: Key) -> str:
 
 def _inner(key: Key) -> list[Key]:
     page = read_page(config_dir() / _group(key) / f"{key.default}.yaml")
-    package = key.name.split("@")[-1]
-    return [Key(f"{package}.{inner.name}", inner.default, inner.meaning) for inner in page.keys]
+    prefix = "" if page.is_global else f"{key.name.split('@')[-1]}."
+    return [Key(f"{prefix}{inner.name}", inner.default, inner.meaning) for inner in page.keys]
 
 
-def _group_meaning(key: Key) -> str:
-    return f"{key.meaning} Choices: {', '.join(group_choices(_group(key)))}.".strip()
+def _group_rows(groups: Sequence[Key]) -> list[tuple[str, ...]]:
+    """Each choice of each group with what its file says of it."""
+    return [
+        (f"{_group(key)}={choice}", read_page(config_dir() / _group(key) / f"{choice}.yaml").summary)
+        for key in groups
+        for choice in group_choices(_group(key))
+    ]
 
 
 def _rows(keys: Sequence[Key]) -> list[tuple[str, ...]]:
-    return [(key.name, "(required)" if key.default == "???" else key.default, key.meaning) for key in keys]
+    told = [key for key in keys if key.default or key.meaning]
+    return [(key.name, "(required)" if key.default == "???" else key.default, key.meaning) for key in told]
 
 
 def _grid(console: Console, title: str, rows: Sequence[tuple[str, ...]]) -> None:

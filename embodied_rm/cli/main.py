@@ -155,6 +155,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import tasks
 
             return tasks.COMMAND
+        case "train":
+            from embodied_rm.cli.commands import train
+
+            return train.COMMAND
         case _:
             raise AssertionError(f"configs/{name}.yaml has no command")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from embodied_rm.cli.command import Command
+from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, dataset_in
 from embodied_rm.cli.worlds import WorldConfig, make_judge
 from embodied_rm.data.lerobot_read import LeRobotDataset
@@ -40,7 +40,7 @@ def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
             "judged over": f"{config.episodes} episodes",
         },
     )
-    policy, fit = clone(episodes, config)
+    policy, fit = clone(episodes, narrow(config, CloneConfig))
     save_policy(run.path / POLICY, policy, task=config.task)
     verdict = judge(policy)
     reporter.table("cloned", {**asdict(fit), **verdict.as_dict()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embodied_rm.cli.command import Command
+from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, REWARD_MODEL, checkpoint_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
 from embodied_rm.cli.worlds import WorldConfig, make_judge, make_worlds
@@ -58,7 +58,7 @@ def refine_task(
     judge = make_judge(task, world, episodes=episodes, seed=config.seed)
     worlds = make_worlds(task, world, ends_on_success=False)
     try:
-        return refine(worlds, policy, model, config, run, reporter, judge)
+        return refine(worlds, policy, model, narrow(config, RefineConfig), run, reporter, judge)
     finally:
         worlds.close()
 

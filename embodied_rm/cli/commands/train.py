@@ -1,0 +1,49 @@
+"""`embodied-rm train`: recorded episodes become a reward model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.cli.command import Command, narrow
+from embodied_rm.cli.places import dataset_in
+from embodied_rm.data.catalog import open_data
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.train import TrainConfig, train
+from embodied_rm.types import Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand(TrainConfig):
+    """Training on stored episodes."""
+
+    data: Path
+    held_out: Path | None = None
+    stride: int = 1
+
+
+def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Train, and leave checkpoint and metrics in the run folder."""
+    started = time.monotonic()
+    known = list(read(config.data, config, reporter))
+    held_out = [] if config.held_out is None else read(config.held_out, config, reporter)
+    net = train(known, narrow(config, TrainConfig), run, reporter, held_out)
+    numbers = {
+        "episodes": len(known),
+        "frames": sum(map(len, known)),
+        "parameters": sum(parameter.numel() for parameter in net.parameters()),
+        "seconds": time.monotonic() - started,
+    }
+    run.write_json("metrics.json", {"train": numbers})
+
+
+def read(folder: Path, config: TrainCommand, reporter: Reporter) -> Iterator[Episode]:
+    """The episodes of a folder at the size that the model sees."""
+    data = open_data(dataset_in(folder))
+    for index in reporter.track(range(len(data)), f"read {folder}"):
+        yield data.episode(index, size=config.image_size, stride=config.stride)
+
+
+COMMAND = Command(schema=TrainCommand, start=start)
