@@ -47,7 +47,9 @@ class DenseFinal(VectorWrapper):
         final = observation.copy()
         for row in np.flatnonzero(terminated | truncated):
             final[row] = infos["final_obs"][row]
-        return observation, reward, terminated, truncated, {"final_obs": final, "valid": np.ones(self.num_envs, bool)}
+        flat = np.zeros(self.num_envs)
+        needed = {"final_obs": final, "valid": flat == 0, "potential": flat, "next_potential": flat}
+        return observation, reward, terminated, truncated, needed
 
 
 def train_ours(steps: int, seed: int) -> Act:

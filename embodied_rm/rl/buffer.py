@@ -24,6 +24,8 @@ class Batch:
 
     observation: Tensor
     """[B, D]."""
+    potential: Tensor
+    """[B]: Phi of the state in which the action was taken."""
     action: Tensor
     """[B, A], as drawn, before the environment clips it."""
     log_prob: Tensor
@@ -52,8 +54,8 @@ class RolloutBuffer:
         self.observation = np.zeros((*shape, self.obs_dim), np.float32)
         self.next_observation = np.zeros((*shape, self.obs_dim), np.float32)
         self.action = np.zeros((*shape, self.action_dim), np.float32)
-        self.log_prob = np.zeros(shape, np.float32)
-        self.reward = np.zeros(shape, np.float32)
+        self.potential, self.next_potential = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.log_prob, self.reward = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.done, self.valid = (np.zeros(shape, bool) for _ in range(3))
 
     def add(self, **columns: npt.ArrayLike) -> None:
@@ -67,18 +69,25 @@ class RolloutBuffer:
     def batch(self, critic: Critic, gamma: float, lam: float) -> Batch:
         """Advantages by GAE with this critic, flattened to the valid transitions. Raises `UserError` if none is."""
         assert self.t == self.steps, "the rollout is not complete"
-        value = critic(torch.from_numpy(self.observation)).numpy()
-        next_value = critic(torch.from_numpy(self.next_observation)).numpy()
+        value = _values(critic, self.observation, self.potential)
+        next_value = _values(critic, self.next_observation, self.next_potential)
         advantage = gae(self.reward, value, next_value, self.terminated, self.done, self.valid, gamma, lam)
         if not self.valid.any():
             raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
         keep = torch.from_numpy(self.valid.reshape(-1))
-        columns = (self.observation, self.action, self.log_prob, advantage, advantage + value)
-        observation, action, log_prob, flat, target = (
+        flat = torch.from_numpy(advantage.reshape(-1))[keep]
+        columns = (self.observation, self.potential, self.action, self.log_prob, advantage + value)
+        observation, potential, action, log_prob, target = (
             torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep] for c in columns
         )
-        normal = (flat - flat.mean()) / (flat.std(correction=0) + 1e-8)
-        return Batch(observation=observation, action=action, log_prob=log_prob, advantage=normal, target=target)
+        return Batch(
+            observation=observation,
+            potential=potential,
+            action=action,
+            log_prob=log_prob,
+            advantage=(flat - flat.mean()) / (flat.std(correction=0) + 1e-8),
+            target=target,
+        )
 
 
 def collect(
@@ -90,8 +99,9 @@ def collect(
 ) -> tuple[RolloutBuffer, Floats]:
     """`steps` steps of a SAME_STEP environment from `observation` [N, D]; the buffer and the observation after.
 
-    The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row, and `valid`
-    bool [N], false for transitions that must not be learned from.
+    The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row; `potential` and
+    `next_potential` [N], Phi before and after the step; and `valid` bool [N], false for transitions that must not be
+    learned from.
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
     buffer = RolloutBuffer(steps, env.num_envs, obs_dim, action_dim)
@@ -103,6 +113,8 @@ def collect(
         buffer.add(
             observation=observation,
             next_observation=infos["final_obs"],
+            potential=infos["potential"],
+            next_potential=infos["next_potential"],
             action=action,
             log_prob=log_prob,
             reward=reward,
@@ -112,3 +124,11 @@ def collect(
         )
         observation = following
     return buffer, observation
+
+
+def _values(critic: Critic, observation: Floats, potential: Floats) -> Floats:
+    """The critic's values [T, N] of observations [T, N, D] with potentials [T, N]."""
+    flat = critic(
+        torch.from_numpy(observation.reshape(-1, observation.shape[-1])), torch.from_numpy(potential).reshape(-1)
+    )
+    return flat.numpy().reshape(potential.shape)

@@ -31,7 +31,7 @@ class PolicySpec:
     obs_dim: int
     action_dim: int
     hidden: tuple[int, ...] = (128, 128)
-    log_std_init: float = -1.0
+    log_std_init: float = -0.7
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
 
     def __post_init__(self) -> None:
@@ -93,15 +93,19 @@ class GaussianPolicy(nn.Module):
 
 
 class Critic(nn.Module):
-    """The value [B] of observations [B, D]."""
+    """The value [B] of observations [B, D] with their held potentials [B].
+
+    The potential is part of the state that is rewarded: given it, the critic can cancel whatever noise the reward
+    model put into it, which would otherwise pass for the merit of actions.
+    """
 
     def __init__(self, obs_dim: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.normaliser = Normaliser(obs_dim)
-        self.mlp = mlp(obs_dim, hidden, 1, output_gain=1.0)
+        self.mlp = mlp(obs_dim + 1, hidden, 1, output_gain=1.0)
 
-    def forward(self, observation: Tensor) -> Tensor:
-        return self.mlp(self.normaliser(observation)).squeeze(-1)
+    def forward(self, observation: Tensor, potential: Tensor) -> Tensor:
+        return self.mlp(torch.cat([self.normaliser(observation), potential[:, None]], dim=1)).squeeze(-1)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) -> nn.Sequential:

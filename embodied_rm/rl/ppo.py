@@ -27,15 +27,15 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 class PPOConfig:
     """Proximal policy optimisation. `gamma` is the only discount there is: shaping uses it too."""
 
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    actor_lr: float = 3e-4
+    gamma: float = 0.97
+    gae_lambda: float = 0.8
+    actor_lr: float = 1e-3
     critic_lr: float = 1e-3
-    epochs: int = 10
-    minibatch: int = 480
-    clip: float = 0.2
+    epochs: int = 8
+    minibatch: int = 240
+    clip: float = 0.3
     entropy_coef: float = 0.0
-    target_kl: float = 0.03
+    target_kl: float = 0.2
     """The actor rests for the remaining epochs once the policy moved further than this (nats, mean over the batch)."""
     max_grad_norm: float = 0.5
 
@@ -140,7 +140,7 @@ class PPO:
         return iter(order.chunk(max(1, round(size / self.config.minibatch))))
 
     def _step_critic(self, batch: Batch, rows: Tensor) -> float:
-        loss = mse_loss(self.critic(batch.observation[rows]), batch.target[rows])
+        loss = mse_loss(self.critic(batch.observation[rows], batch.potential[rows]), batch.target[rows])
         return self._step(loss, self.critic, self.critic_optimiser, "critic")
 
     def _step_actor(self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float) -> float:

@@ -87,8 +87,9 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
     Wraps any `VectorEnv` with disabled autoreset that has `view_names`, `render_views(rows)` -> uint8
     [n, V, H, W, 3], `instructions` (one a row), and puts `diverged` and `success` (bool [N]) in its infos. Its own
     reward is ignored and its success only passed on. `infos` of a step hold `final_obs` [N, D], the true next
-    observation of every row, `valid` [N] (false: the simulation diverged, do not learn; its reward is NaN),
-    `potential` [N], `learned_success` [N] and `success` [N]. Raises `UserError` for an environment that does not fit.
+    observation of every row; `potential` and `next_potential` [N], Phi before and after it; `valid` [N] (false: the
+    simulation diverged, do not learn; its reward is NaN); `learned_success` and `success` [N]. Raises `UserError` for
+    an environment that does not fit.
     """
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
@@ -131,7 +132,8 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
             # A diverged state may hold anything; its transition is masked, so the last sound observation stands in.
             "final_obs": np.where(diverged[:, None], self._observation, observation),
             "valid": ~diverged,
-            "potential": next_phi,
+            "potential": self._phi,
+            "next_potential": next_phi,
             "learned_success": achieved,
         }
         self._count(reward, terminated | truncated, infos)

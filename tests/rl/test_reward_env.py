@@ -92,7 +92,7 @@ def test_an_episode_is_worth_its_ends() -> None:
         for row in range(ROWS):
             for number, episode in enumerate(episodes_of(record, row)):
                 total = sum(GAMMA**t * step[0] for t, step in enumerate(episode))
-                last = episode[-1][3]["potential"]
+                last = episode[-1][3]["next_potential"]
                 assert total == pytest.approx(GAMMA ** len(episode) * last - model.progress[row, number, 0], abs=1e-5)
 
 
