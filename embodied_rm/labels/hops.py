@@ -1,7 +1,7 @@
 """Step-wise reward discretisation: true progress from step boundaries, and the relative hop between two moments.
 
-Source: Robo-Dopamine (arXiv 2512.23703), section 3: progress counts finished steps, a hop is the share of the
-remaining (or of the gained) progress that the way from p to q makes (or loses).
+Source: Robo-Dopamine (arXiv 2512.23703), section 3: progress counts finished steps; a hop is the share of the
+remaining progress that is made, or of the gained progress that is lost, between two moments.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import DataError
-from embodied_rm.types import Array, Episode, IntArray, Step
-
-UNLABELLED = -1
-"""Step index of a frame whose step is unknown; such frames carry no step loss."""
+from embodied_rm.types import Array, Episode, Step
 
 
 def progress_from_steps(steps: Sequence[Step], length: int) -> Array:
@@ -38,27 +35,18 @@ def true_progress(episode: Episode) -> Array:
         return episode.progress
     if episode.steps and episode.success is not False:
         return progress_from_steps(episode.steps, len(episode))
-    kind = "a failed episode without a progress column" if episode.steps else "neither annotated steps nor progress"
-    raise DataError(f"{episode.name}: {kind}: its true progress is unknown")
+    kind = "a failure without a progress column" if episode.steps else "neither annotated steps nor progress"
+    raise DataError(f"{episode.name}: {kind}; its true progress is unknown")
 
 
-def true_steps(episode: Episode) -> IntArray:
-    """int64 [T]: index of the annotated step under way (the next one between two), `UNLABELLED` without steps."""
-    if not episode.steps:
-        return np.full(len(episode), UNLABELLED)
-    ends = np.array([step.end for step in episode.steps])
-    under_way = np.searchsorted(ends, np.arange(len(episode)), side="right")
-    return np.minimum(under_way, len(ends) - 1)
+def hop(p: npt.ArrayLike, q: npt.ArrayLike) -> Array:
+    """float32 relative hop from progress p to progress q (they broadcast), in [-1, 1]; `fusion.apply_hop` inverts it.
 
-
-def hop(p: npt.ArrayLike, q: npt.ArrayLike, p0: npt.ArrayLike = 0.0) -> Array:
-    """float32 relative hop from progress p to progress q, in [-1, 1]; p0 is the progress that cannot be lost.
-
-    (q - p) / (1 - p) forwards, (q - p) / (p - p0) backwards (equation 3); 0 where nothing is left to gain or to lose.
-    Its inverse is `fusion.apply_hop`.
+    (q - p) / (1 - p) forwards, (q - p) / p backwards (equation 3 with a start of 0); 0 where nothing is left to gain
+    or to lose.
     """
-    p, q, p0 = (np.asarray(v, dtype=np.float64) for v in (p, q, p0))
+    p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     change = q - p
-    room = np.where(change >= 0, 1 - p, p - p0)
+    room = np.where(change >= 0, 1 - p, p)
     share = np.divide(change, room, out=np.zeros_like(room), where=room > 0)
     return np.clip(share, -1, 1).astype(np.float32)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import UserError, choices
 from embodied_rm.models.tokens import tokenize
+from embodied_rm.types import Frames
 
 CONTEXT = 32
 """Longest instruction, tokens."""
@@ -65,6 +66,21 @@ def build_clip(config: EncoderConfig) -> Any:
     return kind(**{**copy.deepcopy(options), "vision_cfg": CLIPVisionCfg(**vision), "text_cfg": CLIPTextCfg(**text)})
 
 
+def resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Pictures float [M, 3, H, W] at another size, bilinear with antialiasing; the same tensor if that is its size."""
+    if pixels.shape[2:] == size:
+        return pixels
+    return nn.functional.interpolate(pixels, size, mode="bilinear", antialias=True)
+
+
+def resized(frames: Frames, size: tuple[int, int]) -> Frames:
+    """Pictures uint8 [T, H, W, 3] as the encoder will see them; the same array if that is its size already."""
+    if frames.shape[1:3] == size:
+        return frames
+    chunks = torch.from_numpy(frames).permute(0, 3, 1, 2).split(64)
+    return torch.cat([resize(c.float(), size).round().byte() for c in chunks]).permute(0, 2, 3, 1).numpy()
+
+
 class Encoder(nn.Module):
     """Pictures -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
 
@@ -88,11 +104,8 @@ class Encoder(nn.Module):
         return super().train(mode and self.config.trained)
 
     def prepare(self, frames: Tensor) -> Tensor:
-        """Pixels uint8 [M, H, W, 3] -> normalised float [M, 3, *image_size], resized by area where sizes differ."""
-        pixels = frames.permute(0, 3, 1, 2).float()
-        if pixels.shape[2:] != self.config.image_size:
-            pixels = nn.functional.interpolate(pixels, self.config.image_size, mode="bilinear", antialias=True)
-        return (pixels - self.mean) / self.std
+        """Pixels uint8 [M, H, W, 3] -> normalised float [M, 3, *image_size]."""
+        return (resize(frames.permute(0, 3, 1, 2).float(), self.config.image_size) - self.mean) / self.std
 
     def look(self, pictures: Tensor) -> Tensor:
         """Normalised pictures float [M, 3, *image_size] -> map [M, C, h, w]."""

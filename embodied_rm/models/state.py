@@ -23,8 +23,10 @@ class ViewToken(nn.Module):
     def forward(self, maps: Tensor, condition: Tensor) -> Tensor:
         """`condition` [M, width]: the instruction and the view that the map belongs to."""
         scale, shift = self.film(condition)[:, :, None, None].chunk(2, dim=1)
-        x = nn.functional.relu(self.reduce(maps) * (1 + scale) + shift)
-        return self.flat(nn.functional.adaptive_avg_pool2d(x, self.grid).flatten(1))
+        x = nn.functional.relu(torch.addcmul(shift, self.reduce(maps), 1 + scale))
+        if x.shape[2:] != self.grid:
+            x = nn.functional.adaptive_avg_pool2d(x, self.grid)
+        return self.flat(x.flatten(1))
 
 
 class StateFusion(nn.Module):

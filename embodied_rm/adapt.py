@@ -1,0 +1,72 @@
+"""Adapt a reward model to one annotated demonstration, or train one on nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from embodied_rm.errors import UserError
+from embodied_rm.labels.frames import fingerprint
+from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.train import CHECKPOINT, TrainConfig, fit, new_net
+from embodied_rm.types import Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptConfig(TrainConfig):
+    """How a reward model is adapted. One recording is all there is, so its pictures are varied much more."""
+
+    image_size: tuple[int, int] = (72, 96)
+    max_seconds: float | None = 150.0
+    batch: int = 8
+    learning_rate: float = 1e-3
+    augment: AugmentConfig = field(
+        default_factory=lambda: AugmentConfig(
+            shift=0.12, zoom=0.15, rotation=0.1, colour=0.3, flicker=0.1, drop_view=0.3
+        )
+    )
+
+
+def adapt(
+    demonstration: Episode,
+    config: AdaptConfig,
+    run: RunFolder,
+    reporter: Reporter,
+    start: ProgressNet | None = None,
+) -> ProgressNet:
+    """Learn the demonstration's task; save the model under `<run>/checkpoint` and return it in eval mode.
+
+    `start` is the model to adapt (it is not changed): its tower, picture size and fusion stay, views and steps that it
+    does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
+    `UserError` when it is known to have failed.
+    """
+    if demonstration.success is False:
+        raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
+    fresh = new_net([demonstration], config)
+    net = fresh if start is None else extended(start, fresh)
+    fit(net, [demonstration], config, run, reporter)
+    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": fingerprint(demonstration), "episodes": 1})
+    return net
+
+
+def extended(start: ProgressNet, needed: ProgressNet) -> ProgressNet:
+    """A copy of `start` that also knows the views of `needed` and has a step head as large.
+
+    A new view begins as the mean of those that are known; a step head that is too small begins anew.
+    """
+    views = tuple(dict.fromkeys([*start.config.views, *needed.config.views]))
+    max_steps = max(start.config.max_steps, needed.config.max_steps)
+    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps))
+    grown = net.state_dict()
+    for name, tensor in start.state_dict().items():
+        if grown[name].shape == tensor.shape:
+            grown[name] = tensor
+    known = start.view_embedding.detach()
+    unknown = known.mean(dim=0, keepdim=True).expand(len(views) - len(known), -1)
+    grown["view_embedding"] = torch.cat([known, unknown])
+    net.load_state_dict(grown)
+    return net

@@ -1,0 +1,146 @@
+"""Labelled episodes in memory, and the batches of moments drawn from them. Numpy only; every draw has its generator."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from embodied_rm.errors import DataError
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.moments import sample_moments
+from embodied_rm.labels.steps import UNLABELLED, step_indices, step_orders, task_of
+from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledEpisode:
+    """What training needs of one episode."""
+
+    views: Mapping[str, Frames]
+    """View name -> uint8 [T, H, W, 3], all of one size."""
+    instruction: str
+    task: str
+    progress: Array
+    """True progress, float32 [T]."""
+    step: IntArray
+    """Step under way, int64 [T]; `UNLABELLED` where unknown."""
+    done: BoolArray
+    """Whether the task is done, bool [T]."""
+
+    def __len__(self) -> int:
+        return len(self.progress)
+
+
+def label(episodes: Sequence[Episode]) -> list[LabelledEpisode]:
+    """The targets of every episode. Raises `DataError` naming an episode whose true progress is unknown."""
+    orders = step_orders(episodes)
+    return [_labelled(episode, orders.get(task_of(episode), ())) for episode in episodes]
+
+
+def _labelled(episode: Episode, order: tuple[str, ...]) -> LabelledEpisode:
+    progress = true_progress(episode)
+    done = progress >= 1
+    # The last frame of a success is one even where the last annotated step ends with the recording.
+    done[-1] |= episode.success is True
+    return LabelledEpisode(
+        views=episode.views,
+        instruction=episode.instruction,
+        task=task_of(episode),
+        progress=progress,
+        step=step_indices(episode, order),
+        done=done,
+    )
+
+
+def fingerprint(episode: Episode) -> str:
+    """SHA-256 of what the episode shows and asks, the same whatever the episode is called."""
+    digest = hashlib.sha256(episode.instruction.encode())
+    for name in sorted(episode.views):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(episode.views[name]).data)
+    return digest.hexdigest()
+
+
+def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str]) -> None:
+    """Both map fingerprints to episode names. Raises `DataError` when an episode is on both sides of the split."""
+    for shared in sorted(training.keys() & held_out.keys()):
+        raise DataError(
+            f"{held_out[shared]}: held out, but the same episode is trained on (as {training[shared]}); "
+            "its scores would say nothing about unseen episodes"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """B episodes at M moments each; moment 0 is the first frame, the last one a goal picture."""
+
+    frames: Frames
+    """uint8 [B, M, V, H, W, 3]; a view that an episode lacks is black."""
+    present: BoolArray
+    """bool [B, M, V]."""
+    instructions: tuple[str, ...]
+    foreign: tuple[str, ...]
+    """For each episode an instruction of another task; its own where there is only one task."""
+    progress: Array
+    """float32 [B, M]; 1 at the goal."""
+    step: IntArray
+    """int64 [B, M]; `UNLABELLED` at the goal."""
+    done: BoolArray
+    """bool [B, M]."""
+    has_goal: BoolArray
+    """bool [B]: whether the last moment shows the task done, in another episode of the same instruction if there is
+    one. Where nobody was seen to do it, that moment must not be used."""
+
+
+class Batches:
+    """Draws batches from labelled episodes; the same generator state gives the same batch."""
+
+    def __init__(self, episodes: Sequence[LabelledEpisode], views: Sequence[str]) -> None:
+        """Pictures of all episodes must have one size. `views`: names of the V axis."""
+        self.episodes, self.views = list(episodes), tuple(views)
+        self._size = next(iter(self.episodes[0].views.values())).shape[1:]
+        self._done: dict[str, list[int]] = {}
+        for i, episode in enumerate(self.episodes):
+            if episode.done[-1]:
+                self._done.setdefault(episode.instruction, []).append(i)
+        tasks = {episode.task for episode in self.episodes}
+        self._foreign = {task: sorted({e.instruction for e in self.episodes if e.task != task}) for task in tasks}
+
+    def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
+        """A batch of `size` episodes at `moments` moments and a goal."""
+        rows = rng.choice(len(self.episodes), size=size, replace=size > len(self.episodes))
+        chosen = [self.episodes[row] for row in rows]
+        at = [sample_moments(episode.progress, moments, rng) for episode in chosen]
+        goals = [self._goal(int(row), rng) for row in rows]
+        shape = (size, moments + 1, len(self.views))
+        frames, present = np.zeros((*shape, *self._size), np.uint8), np.zeros(shape, bool)
+        for b, (episode, goal) in enumerate(zip(chosen, goals, strict=True)):
+            self._show(episode, at[b], frames[b, :-1], present[b, :-1])
+            self._show(goal, np.array([len(goal) - 1]), frames[b, -1:], present[b, -1:])
+        known = np.array([bool(goal.done[-1]) for goal in goals])
+        pairs = list(zip(chosen, at, strict=True))
+        return Batch(
+            frames=frames,
+            present=present,
+            instructions=tuple(episode.instruction for episode in chosen),
+            foreign=tuple(str(rng.choice(self._foreign[e.task] or [e.instruction])) for e in chosen),
+            progress=np.stack([np.append(e.progress[m], np.float32(1)) for e, m in pairs]),
+            step=np.stack([np.append(e.step[m], UNLABELLED) for e, m in pairs]),
+            done=np.stack([np.append(e.done[m], True) for e, m in pairs]),
+            has_goal=known,
+        )
+
+    def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode:
+        """Another episode that ends in success at the same instruction; the episode itself when there is none."""
+        done = [i for i in self._done.get(self.episodes[row].instruction, ()) if i != row]
+        return self.episodes[int(rng.choice(done)) if done else row]
+
+    def _show(self, episode: LabelledEpisode, at: IntArray, frames: Frames, present: BoolArray) -> None:
+        """Write the episode's pictures at those moments into `frames` [M, V, ...]."""
+        for v, name in enumerate(self.views):
+            if name in episode.views:
+                frames[:, v] = episode.views[name][at]
+                present[:, v] = True

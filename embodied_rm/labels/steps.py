@@ -1,0 +1,45 @@
+"""Which step of its task is under way at every frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from embodied_rm.types import Episode, IntArray
+
+UNLABELLED = -1
+"""Step index of a frame whose step nobody annotated; such frames carry no step loss."""
+
+
+def task_of(episode: Episode) -> str:
+    """What tells one task from another: the recorded task name, else the instruction."""
+    return episode.meta.get("task", episode.instruction)
+
+
+def step_orders(episodes: Iterable[Episode]) -> dict[str, tuple[str, ...]]:
+    """Task -> names of its steps in order: by first appearance in the episode that shows most of them.
+
+    Failures show steps too, but not in order; they count only for a task that nobody was seen to do.
+    """
+    orders: dict[str, tuple[bool, tuple[str, ...]]] = {}
+    for episode in episodes:
+        seen = tuple(dict.fromkeys(step.name for step in episode.steps))
+        done, best = orders.get(task_of(episode), (False, ()))
+        if seen and ((episode.success is not False), len(seen)) > (done, len(best)):
+            orders[task_of(episode)] = (episode.success is not False, seen)
+    return {task: names for task, (_, names) in orders.items()}
+
+
+def step_indices(episode: Episode, order: tuple[str, ...]) -> IntArray:
+    """int64 [T]: place in `order` of the step under way; between two steps the next one, after the last the last.
+
+    `UNLABELLED` without annotated steps, and where the step's name is not in `order`.
+    """
+    if not episode.steps:
+        return np.full(len(episode), UNLABELLED)
+    places = {name: k for k, name in enumerate(order)}
+    known = np.array([places.get(step.name, UNLABELLED) for step in episode.steps])
+    ends = [step.end for step in episode.steps]
+    under_way = np.searchsorted(ends, np.arange(len(episode)), side="right")
+    return known[np.minimum(under_way, len(known) - 1)]

@@ -1,0 +1,70 @@
+"""Changes of pictures that change no label, the same for all moments of one view of one episode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from embodied_rm.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig:
+    """How far pictures are changed in training. All ranges are symmetric, drawn per episode and view."""
+
+    shift: float = 0.03
+    """Largest shift, share of the picture's side."""
+    zoom: float = 0.0
+    """Largest change of scale."""
+    rotation: float = 0.0
+    """Largest rotation, rad."""
+    colour: float = 0.15
+    """Standard deviation of contrast and of each colour channel's offset, in standard deviations of the pixels."""
+    flicker: float = 0.05
+    """Standard deviation of the brightness of single moments."""
+    drop_view: float = 0.1
+    """Probability that a view is hidden in a whole episode; one view always stays."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < 1:
+                raise UserError(f"augment.{name} must be in [0, 1), got {value}")
+
+
+def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Pictures uint8 [B, M, V, H, W, 3] -> float [B, M, V, 3, H, W] in [0, 255], moved; all moments of a view alike."""
+    B, M, V, H, W, C = frames.shape
+    angle, scale = config.rotation * _between(generator, B, V), 1 + config.zoom * _between(generator, B, V)
+    matrix = torch.zeros(B, V, 2, 3)
+    matrix[..., 0, 0] = matrix[..., 1, 1] = scale * torch.cos(angle)
+    matrix[..., 0, 1], matrix[..., 1, 0] = -torch.sin(angle), torch.sin(angle)
+    matrix[..., 2] = 2 * config.shift * _between(generator, B, V, 2)
+    # The moments of one view are channels of one sampling.
+    stacked = frames.permute(0, 2, 1, 5, 3, 4).float().reshape(B * V, M * C, H, W)
+    grid = functional.affine_grid(matrix.flatten(0, 1), [B * V, 1, H, W], align_corners=False)
+    moved = functional.grid_sample(stacked, grid, padding_mode="border", align_corners=False)
+    return moved.view(B, V, M, C, H, W).transpose(1, 2)
+
+
+def tint(shape: torch.Size, config: AugmentConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random gain and offset for normalised pictures [B, M, V, 3, H, W]: contrast and colour of a view, flicker."""
+    B, M, V, C = shape[:4]
+    gain = 1 + config.colour * torch.randn(B, 1, V, 1, 1, 1, generator=generator)
+    offset = config.colour * torch.randn(B, 1, V, C, 1, 1, generator=generator)
+    flicker = config.flicker * torch.randn(B, M, V, 1, 1, 1, generator=generator)
+    return gain, offset + flicker
+
+
+def _between(generator: torch.Generator, *shape: int) -> Tensor:
+    return 2 * torch.rand(shape, generator=generator) - 1
+
+
+def hide_views(present: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """`present` bool [B, M, V] with views of whole episodes hidden, never all that were there."""
+    B, _, V = present.shape
+    hidden = torch.rand(B, 1, V, generator=generator) < config.drop_view
+    kept = present & ~hidden
+    return torch.where(kept.any(dim=2, keepdim=True), kept, present)

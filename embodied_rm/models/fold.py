@@ -1,0 +1,66 @@
+"""Offline scoring is online scoring: whole episodes through `begin` and `advance`, many side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from embodied_rm.models.base import RewardModel
+from embodied_rm.types import Episode, Progress, Views
+
+TOGETHER = 64
+"""Episodes that are scored side by side."""
+
+
+def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> list[Progress]:
+    """The judgement of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
+
+    Exactly what the model says online. The last frame of `goals[i]` is the goal picture of `episodes[i]`.
+    """
+    groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
+    order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
+    curves: dict[int, Progress] = {}
+    for _, alike in groupby(order, key=lambda i: groups[i]):
+        members = list(alike)
+        for start in range(0, len(members), TOGETHER):
+            rows = members[start : start + TOGETHER]
+            aims = None if goals is None else views_at([goals[i] for i in rows], -1)
+            curves.update(zip(rows, _fold(model, [episodes[i] for i in rows], aims), strict=True))
+    return [curves[i] for i in range(len(episodes))]
+
+
+def _fold(model: RewardModel, episodes: Sequence[Episode], goal: Views | None) -> list[Progress]:
+    """`fold` of episodes with the same views, the longest first."""
+    lengths = np.array([len(episode) for episode in episodes])
+    assert (np.diff(lengths) <= 0).all()
+    memory = model.begin(views_at(episodes, 0), [episode.instruction for episode in episodes], goal)
+    curves = [_blank(len(episode)) for episode in episodes]
+    for t in range(1, int(lengths[0])):
+        going = np.flatnonzero(lengths > t)
+        if len(going) < len(memory):
+            memory = memory.take(going)
+        judged, memory = model.advance(memory, views_at([episodes[int(i)] for i in going], t))
+        for name in vars(judged):
+            for i, value in zip(going, getattr(judged, name), strict=True):
+                getattr(curves[i], name)[t] = value
+    return curves
+
+
+def _blank(length: int) -> Progress:
+    """The judgements of an episode before any frame but the first was seen: no progress, nothing done."""
+    return Progress(
+        value=np.zeros(length, np.float32),
+        valid=np.ones(length, bool),
+        stage=np.zeros(length, np.int64),
+        success=np.zeros(length, np.float32),
+        spread=np.zeros(length, np.float32),
+    )
+
+
+def views_at(episodes: Sequence[Episode], t: int) -> Views:
+    """What the cameras of N episodes with the same views show at frame t."""
+    names = tuple(episodes[0].views)
+    frames = np.stack([np.stack([episode.views[name][t] for name in names]) for episode in episodes])
+    return Views(names=names, frames=frames)

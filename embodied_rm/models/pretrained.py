@@ -1,0 +1,85 @@
+"""Large pretrained open_clip models as encoders, from a folder or a hub. Weights are read from safetensors only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.models.encoders import Encoder, EncoderConfig, build_clip, small_encoder  # isort: skip
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from open_clip.factory import load_checkpoint
+
+from embodied_rm.errors import CheckpointError
+
+LOCAL, HUB = "local-dir:", "hf-hub:"
+CONFIG = "open_clip_config.json"
+WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
+"""File names under which open_clip looks for weights; its pickled ones are never read."""
+
+
+def make_encoder(tower: str, image_size: tuple[int, int], *, stage: int = -1, trained: bool = True) -> Encoder:
+    """An encoder by the name of its image tower.
+
+    `local-dir:<folder>` and `hf-hub:<owner>/<name>` load a pretrained open_clip model, which brings its own image
+    size; any other name is that of a timm tower, started from random weights at `image_size` (height, width). Raises
+    `CheckpointError` for a model that cannot be loaded, `UserError` for an unknown name.
+    """
+    if tower.startswith((LOCAL, HUB)):
+        return load_pretrained(tower, stage=stage, trained=trained)
+    return Encoder(replace(small_encoder(tower, image_size, stage), trained=trained))
+
+
+def load_pretrained(source: str, *, stage: int = -1, trained: bool = True) -> Encoder:
+    """The open_clip model at `source` with its weights. Raises `CheckpointError` naming the folder and its fault."""
+    folder = Path(source.removeprefix(LOCAL)) if source.startswith(LOCAL) else _download(source.removeprefix(HUB))
+    config = replace(_read_config(folder), stage=stage, trained=trained)
+    weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if weights is None:
+        raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHTS)}; pickled weights are not read")
+    clip = build_clip(config)
+    try:
+        load_checkpoint(clip, str(weights))
+    except (RuntimeError, ValueError, OSError) as fault:
+        reason = str(fault).strip().splitlines()[0]
+        raise CheckpointError(f"{weights}: does not hold the model that {CONFIG} describes ({reason})") from None
+    return Encoder(config, clip)
+
+
+def _read_config(folder: Path) -> EncoderConfig:
+    path = folder / CONFIG
+    try:
+        content = json.loads(path.read_text())
+        model, pictures = content["model_cfg"], content.get("preprocess_cfg", {})
+        text, size = model["text_cfg"], model["vision_cfg"].get("image_size", 224)
+        return EncoderConfig(
+            open_clip=_without_downloads(model, text, path),
+            image_size=(size, size) if isinstance(size, int) else (size[0], size[1]),
+            mean=tuple(pictures.get("mean", (0.48145466, 0.4578275, 0.40821073))),
+            std=tuple(pictures.get("std", (0.26862954, 0.26130258, 0.27577711))),
+        )
+    except OSError as fault:
+        raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        if isinstance(fault, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: not the description of an open_clip model ({fault!r})") from None
+
+
+def _without_downloads(model: dict[str, Any], text: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The description, told to fetch nothing. Raises `CheckpointError` for a text tower that would need more files."""
+    if text.get("hf_model_name") or text.get("hf_tokenizer_name"):
+        raise CheckpointError(
+            f"{path}: its text tower needs a Hugging Face model or tokenizer; only models with open_clip's own "
+            "text tower and tokenizer can be used"
+        )
+    return {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
+
+
+def _download(name: str) -> Path:
+    try:
+        return Path(snapshot_download(name, allow_patterns=[CONFIG, *WEIGHTS]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as fault:
+        raise CheckpointError(f"{HUB}{name}: cannot be downloaded ({str(fault).strip().splitlines()[0]})") from None

@@ -1,0 +1,70 @@
+"""What the heads say of a whole training batch: every picture encoded once, every ordered pair of moments judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embodied_rm.labels.frames import Batch
+from embodied_rm.models.augment import AugmentConfig, hide_views, tint, warp
+from embodied_rm.models.progress_net import ProgressNet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Predictions for B episodes at M moments (the goal not counted)."""
+
+    hops: Tensor
+    """Hop from moment p to moment q, [B, p, q]; row 0 is anchored at the first frame."""
+    goal_hops: Tensor
+    """Hop from the goal to each moment, [B, M]."""
+    completion: Tensor
+    """Logits of "done", [B, M]."""
+    step: Tensor
+    """Logits of the step under way, [B, M, S]."""
+    foreign_hops: Tensor
+    """Hop from the first to the last frame under another task's instruction, [B]."""
+    foreign_completion: Tensor
+    """Logits of "done" at the last frame under another task's instruction, [B]."""
+
+
+def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Outputs:
+    """Judge an augmented batch. The goal is augmented on its own: it comes from another recording."""
+    pictures = torch.from_numpy(batch.frames)
+    present = torch.from_numpy(batch.present)
+    parts = [_varied(net, pictures[:, part], config, generator) for part in (slice(-1), slice(-1, None))]
+    shown = torch.cat([hide_views(present[:, part], config, generator) for part in (slice(-1), slice(-1, None))], dim=1)
+    maps = net.encoder.look(torch.cat(parts, dim=1)[shown])
+    states = _states(net, maps, shown, batch.instructions)
+    moments, goals = states[:, :-1], states[:, -1:]
+    first = moments[:, :1]
+    # Moments 0 and 1 are the first and the last frame; only what reads their maps runs again.
+    ends = shown.clone()
+    ends[:, 2:] = False
+    foreign = _states(net, maps[ends[shown]], ends[:, :2], batch.foreign)
+    return Outputs(
+        hops=net.heads.hop(moments[:, :, None], moments[:, None]),
+        goal_hops=net.heads.hop(goals, moments),
+        completion=net.heads.completion(first, moments),
+        step=net.heads.step(first, moments),
+        foreign_hops=net.heads.hop(foreign[:, 0], foreign[:, 1]),
+        foreign_completion=net.heads.completion(foreign[:, 0], foreign[:, 1]),
+    )
+
+
+def _varied(net: ProgressNet, pictures: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Normalised and augmented pictures float [B, M, V, 3, H, W]; one pass over the pixels does both."""
+    moved = warp(pictures, config, generator)
+    gain, offset = tint(moved.shape, config, generator)
+    std, mean = net.encoder.std, net.encoder.mean
+    return torch.addcmul(offset - gain * mean / std, moved, gain / std)
+
+
+def _states(net: ProgressNet, maps: Tensor, shown: Tensor, instructions: tuple[str, ...]) -> Tensor:
+    """States [B, M, width] from the maps of the pictures that are `shown` (bool [B, M, V]), in that order."""
+    B, M, V = shown.shape
+    owner, view = shown.reshape(B * M, V).nonzero(as_tuple=True)
+    vectors = net.read(instructions).repeat_interleave(M, dim=0)
+    return net.states(maps, view, owner, vectors).view(B, M, -1)

@@ -1,0 +1,170 @@
+"""Score recordings: the progress of every frame, as a parquet table, a plot and a video with the curve drawn in."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image, ImageDraw
+
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.video import VideoWriter
+from embodied_rm.errors import UserError
+from embodied_rm.models.fold import fold
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.run import Reporter, RunFolder, write_atomic
+from embodied_rm.types import Array, Episode, Frames, Progress
+
+TABLE = "progress.parquet"
+"""Name of the table in the run folder."""
+CURVE_SIZE = (480, 160)
+"""Width and height of the curve in a video, pixels; the views above it are as wide together."""
+MARGIN = 8
+"""Pixels around the curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig:
+    """What to score and what to write beside the table."""
+
+    episodes: tuple[int, ...] = ()
+    """Which episodes of the source; none: all."""
+    plots: bool = True
+    """A png for every episode."""
+    videos: bool = True
+    """An mp4 for every episode."""
+    video_frames: int = 900
+    """Most frames of a video; of a longer recording every n-th is shown, so that memory stays bounded."""
+
+    def __post_init__(self) -> None:
+        if self.video_frames < 2:
+            raise UserError(f"video_frames must be >= 2, got {self.video_frames}")
+
+
+def score(
+    net: ProgressNet, source: EpisodeSource, config: ScoreConfig, run: RunFolder, reporter: Reporter
+) -> dict[int, Progress]:
+    """Score episodes of a source; writes the table, plots and videos; episode number -> judgement of its frames.
+
+    Raises `UserError` when an episode does not exist or the source has none of the model's views.
+    """
+    rows = config.episodes or tuple(range(len(source)))
+    for row in rows:
+        if not 0 <= row < len(source):
+            raise UserError(f"there is no episode {row}; the source has episodes 0 to {len(source) - 1}")
+    curves = {}
+    for row, episode in zip(rows, reporter.track(read_for(net.config, source, rows), "score", len(rows)), strict=True):
+        curves[row] = fold(net, [episode])[0]
+        if config.plots:
+            write_atomic(run.file(f"{episode.name}.png"), plot(episode, curves[row]))
+        if config.videos:
+            stride = -(-len(episode) // config.video_frames)
+            shown = source.episode(row, stride=stride, size=display_size(episode, len(source.views)))
+            kept = np.append(np.arange(0, len(episode) - 1, stride), len(episode) - 1)
+            write_video(run.file(f"{episode.name}.mp4"), shown, curves[row].value[kept])
+    write_table(run.file(TABLE), curves, [meta.length for meta in source.meta])
+    return curves
+
+
+def read_for(config: NetConfig, source: EpisodeSource, rows: Sequence[int] | None = None) -> Iterator[Episode]:
+    """Episodes of a source (default: all) as the model sees them: its views, at its size.
+
+    Raises `UserError` when the source has none of the model's views.
+    """
+    views = [name for name in source.views if name in config.views]
+    if not views:
+        raise UserError(
+            f"the model knows the views {', '.join(config.views)}; the recording has {', '.join(source.views)}"
+        )
+    for row in range(len(source)) if rows is None else rows:
+        yield source.episode(row, views=views, size=config.encoder.image_size)
+
+
+def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int]) -> None:
+    """One row a frame, in the columns of LeRobot's `sarm_progress.parquet` and ours behind them.
+
+    `index` counts the frames of the whole dataset, whose episodes have the given lengths. A model of one granularity
+    gives `progress_sparse` and `progress_dense` alike. An unscored frame is not `valid` and carries the last progress.
+    """
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    parts = []
+    for row, curve in sorted(curves.items()):
+        frame = np.arange(len(curve))
+        columns = {
+            "index": starts[row] + frame,
+            "episode_index": np.full(len(curve), row),
+            "frame_index": frame,
+            "progress_sparse": curve.value,
+            "progress_dense": curve.value,
+            "success": curve.success,
+            "stage": curve.stage,
+            "spread": curve.spread,
+            "valid": curve.valid,
+        }
+        parts.append(pa.table(columns))
+    buffer = io.BytesIO()
+    pq.write_table(pa.concat_tables(parts), buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def plot(episode: Episode, curve: Progress) -> bytes:
+    """A png: progress with its spread, probability of success, and the annotated steps if there are any."""
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    seconds = np.arange(len(curve)) / episode.fps
+    low, high = np.clip(curve.value - curve.spread, 0, 1), np.clip(curve.value + curve.spread, 0, 1)
+    axes.fill_between(seconds, low, high, alpha=0.25, linewidth=0)
+    axes.plot(seconds, curve.value, label="progress")
+    axes.plot(seconds, curve.success, label="probability of success", linewidth=1)
+    for step in episode.steps:
+        axes.axvline(step.start / episode.fps, color="0.8", linewidth=0.8, zorder=0)
+    axes.set(xlabel="seconds", ylim=(-0.02, 1.02), title=f"{episode.name}: {episode.instruction}")
+    axes.legend(loc="upper left", frameon=False)
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    return buffer.getvalue()
+
+
+def display_size(episode: Episode, views: int) -> tuple[int, int]:
+    """Height and width, both even, at which the views of an episode stand side by side as wide as the curve."""
+    height, width = next(iter(episode.views.values())).shape[1:3]
+    shown = CURVE_SIZE[0] // views // 2 * 2
+    return round(shown * height / width / 2) * 2, shown
+
+
+def write_video(path: Path, episode: Episode, progress: Array) -> None:
+    """An mp4: all views side by side, below them the curve [T], drawn up to the frame that is shown."""
+    assert len(progress) == len(episode)
+    xs = np.linspace(MARGIN, CURVE_SIZE[0] - MARGIN, len(progress))
+    ys = CURVE_SIZE[1] - MARGIN - progress * (CURVE_SIZE[1] - 2 * MARGIN)
+    points = list(zip(xs.tolist(), ys.tolist(), strict=True))
+    empty, whole = draw_curve([]), draw_curve(points)
+    height, width = next(iter(episode.views.values())).shape[1:3]
+    with VideoWriter(path, episode.fps, (height + CURVE_SIZE[1], CURVE_SIZE[0])) as writer:
+        for t, (x, y) in enumerate(points):
+            picture = np.zeros((height + CURVE_SIZE[1], CURVE_SIZE[0], 3), np.uint8)
+            for v, frames in enumerate(episode.views.values()):
+                picture[:height, v * width : (v + 1) * width] = frames[t]
+            drawn = round(x)
+            picture[height:, :drawn], picture[height:, drawn:] = whole[:, :drawn], empty[:, drawn:]
+            corner = height + round(y)
+            picture[corner - 2 : corner + 3, drawn - 2 : drawn + 3] = 255
+            writer.add(picture[None])
+
+
+def draw_curve(points: list[tuple[float, float]]) -> Frames:
+    """uint8 [CURVE_SIZE[1], CURVE_SIZE[0], 3]: lines at progress 0, 1/2 and 1, and the curve through the points."""
+    image = Image.new("RGB", CURVE_SIZE, (17, 17, 17))
+    pen = ImageDraw.Draw(image)
+    for y in np.linspace(MARGIN, CURVE_SIZE[1] - MARGIN, 3):
+        pen.line([(MARGIN, y), (CURVE_SIZE[0] - MARGIN, y)], fill=(60, 60, 60))
+    if points:
+        pen.line(points, fill=(90, 200, 120), width=2)
+    return np.asarray(image)

@@ -1,0 +1,195 @@
+"""Train a reward model on labelled episodes: the verb, its configuration and its objective."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embodied_rm import losses
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.fusion import Fusion
+from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.hops import hop
+from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.encoders import resized
+from embodied_rm.models.learner import Learner
+from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.training_pass import Outputs, training_pass
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.types import Episode
+
+CHECKPOINT = "checkpoint"
+"""Folder of the trained model inside the run folder."""
+UNFINISHED = "unfinished"
+"""Folder of the training state inside the run folder, while training is under way."""
+WARM_UP = 0.05
+"""Share of the schedule in which the learning rate rises."""
+WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "foreign": 0.1}
+"""What each term of the objective counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a reward model is trained."""
+
+    tower: str = "stride_tower_tiny"
+    """A timm image tower, or a pretrained open_clip model: local-dir:<folder>, hf-hub:<owner>/<name>."""
+    train_tower: bool = True
+    """Whether image and text tower learn too; a large pretrained one may be left as it is."""
+    image_size: tuple[int, int] = (64, 64)
+    """Height and width of the pictures the tower sees."""
+    fusion: Fusion = "mean"
+    updates: int = 1200
+    max_seconds: float | None = None
+    """Time budget; the schedule then follows the clock and `updates` is not used."""
+    batch: int = 16
+    """Episodes an update."""
+    moments: int = 8
+    """Moments of each; all ordered pairs are supervised."""
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    checkpoint_seconds: float = 60.0
+    """Seconds between two saves of the training state, from which an interrupted run resumes."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "batch", "learning_rate", "checkpoint_seconds"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise UserError(f"max_seconds must be > 0 or null, got {self.max_seconds}")
+        if self.moments < 3:
+            raise UserError(f"moments must be >= 3, got {self.moments}")
+
+
+def train(
+    episodes: Iterable[Episode],
+    config: TrainConfig,
+    run: RunFolder,
+    reporter: Reporter,
+    held_out: Iterable[Episode] = (),
+) -> ProgressNet:
+    """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode.
+
+    An interrupted run continues from its last saved state. Raises `DataError` when there are no episodes, one has no
+    true progress, or one is held out too.
+    """
+    known = list(episodes)
+    if not known:
+        raise DataError("there are no episodes to train on")
+    names = {fingerprint(episode): episode.name for episode in known}
+    refuse_overlap(names, {fingerprint(episode): episode.name for episode in held_out})
+    net = new_net(known, config)
+    fit(net, known, config, run, reporter)
+    data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
+    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": data, "episodes": len(known)})
+    return net
+
+
+def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
+    """A net with random weights (or a pretrained tower) for the views and the most steps that the episodes have."""
+    torch.manual_seed(config.seed)
+    encoder = make_encoder(config.tower, config.image_size, trained=config.train_tower)
+    views = tuple(dict.fromkeys(name for episode in episodes for name in episode.views))
+    steps = max((len({step.name for step in episode.steps}) for episode in episodes), default=0)
+    net_config = NetConfig(views=views, encoder=encoder.config, max_steps=max(steps, 1), fusion=config.fusion)
+    return ProgressNet(net_config, encoder)
+
+
+def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Train `net` in place, from the state saved in the run folder if there is one."""
+    batches = Batches(label([sized(episode, net.config) for episode in episodes]), net.config.views)
+    learner = Learner(net, weight_decay=config.weight_decay, seed=config.seed)
+    learner.resume(run.path / UNFINISHED, settings(config))
+    reporter.table("reward model", description(net, len(episodes), config))
+    net.train()
+    for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED), "train", total=100):
+        pass
+    net.eval()
+    learner.discard(run.path / UNFINISHED)
+
+
+def description(net: ProgressNet, episodes: int, config: TrainConfig) -> dict[str, object]:
+    """What is about to be trained, for the table that is shown before."""
+    height, width = net.config.encoder.image_size
+    return {
+        "tower": f"{config.tower} at {width}x{height}",
+        "views": ", ".join(net.config.views),
+        "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
+        "episodes": episodes,
+        "batch": f"{config.batch} episodes x {config.moments} moments",
+        "loss terms": ", ".join(f"{weight:g} {name}" for name, weight in WEIGHTS.items()),
+        "schedule": f"{config.updates} updates" if config.max_seconds is None else f"{config.max_seconds:g} s",
+    }
+
+
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """The configuration as JSON gives it back."""
+    return json.loads(json.dumps(asdict(config)))
+
+
+def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path) -> Iterator[int]:
+    """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached."""
+    assert isinstance(learner.module, ProgressNet)
+    percent, saved, clock = 0, learner.seconds, time.perf_counter()
+    while (share := elapsed(learner, config)) < 1:
+        batch = batches.draw(config.batch, config.moments, learner.rng)
+        outputs = training_pass(learner.module, batch, config.augment, learner.generator)
+        loss = losses.total(objective(outputs, batch), WEIGHTS)
+        learner.update(loss, config.learning_rate * schedule(share))
+        learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
+        if learner.seconds - saved > config.checkpoint_seconds:
+            learner.save(folder, settings(config))
+            saved = learner.seconds
+        for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
+            yield percent
+
+
+def objective(outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+    """The terms of the loss. Moment 0 of a batch is the first frame, its last one the goal."""
+    progress = batch.progress[:, :-1]
+    between = ~torch.eye(progress.shape[1], dtype=torch.bool)
+    hops = torch.from_numpy(hop(progress[:, :, None], progress[:, None]))
+    from_goal, has_goal = torch.from_numpy(hop(1.0, progress)), torch.from_numpy(batch.has_goal)[:, None]
+    foreign = torch.tensor([theirs != own for theirs, own in zip(batch.foreign, batch.instructions, strict=True)])
+    nothing = torch.zeros(len(foreign))
+    return {
+        "pairs": losses.hop_loss(outputs.hops, hops, between),
+        "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
+        "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
+        "completion": losses.completion_loss(outputs.completion, torch.from_numpy(batch.done[:, :-1])),
+        "step": losses.step_loss(outputs.step, torch.from_numpy(batch.step[:, :-1])),
+        "foreign": losses.hop_loss(outputs.foreign_hops, nothing, foreign)
+        + losses.completion_loss(outputs.foreign_completion, nothing, foreign),
+    }
+
+
+def elapsed(learner: Learner, config: TrainConfig) -> float:
+    """Share of the schedule that is done: of the time budget where there is one, else of the updates."""
+    if config.max_seconds is not None:
+        return learner.seconds / config.max_seconds
+    return learner.updates / config.updates
+
+
+def schedule(share: float) -> float:
+    """Share of the full learning rate at that share of the schedule: linear warm-up, then half a cosine to 0."""
+    return min(1.0, (share + 1e-3) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+
+
+def sized(episode: Episode, config: NetConfig) -> Episode:
+    """The episode with the views that the net knows, at the size it sees them; as it is where nothing changes."""
+    size = config.encoder.image_size
+    views = {name: resized(frames, size) for name, frames in episode.views.items() if name in config.views}
+    return replace(episode, views=views)
