@@ -34,7 +34,7 @@ test: .venv/installed-dev  ## lint, types, tests
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
 	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
-	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/evaluate
+	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt name=real out=$(RUN)/evaluate
 
 bench: .venv/installed-bench  ## speed of the renderers, and parity of PPO with a library's
 	$(BIN)/python benchmarks/render.py

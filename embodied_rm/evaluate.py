@@ -23,8 +23,8 @@ def evaluate(model: RewardModel, episodes: Iterable[Episode], reporter: Reporter
 
     voc, voc_reversed: mean order correlation with time over the successes, up to the frame at which they are done
     (behind it nothing is ordered). Reversed: the model opens the episode at its true first frame and then sees the
-    others from the last to the first. mae_successes, mae_failures: mean absolute error with the true progress, mean
-    over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy: share
+    others from the last to the first. mae, mae_successes, mae_failures: mean absolute error with the true progress,
+    mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy: share
     of the frames with an annotated step whose step is named. What cannot be computed (no failures, no steps) is left
     out. Raises `DataError` naming an episode whose true progress is unknown.
     """
@@ -54,6 +54,7 @@ def progress_table(curves: Sequence[Array], labels: Sequence[LabelledEpisode]) -
     failures = [(curve, episode) for curve, episode in pairs if not episode.done[-1]]
     return {
         "voc": _mean(voc(curve[: finish(episode)]) for curve, episode in successes),
+        "mae": _mean(mae(curve, episode.progress) for curve, episode in pairs),
         "mae_successes": _mean(mae(curve, episode.progress) for curve, episode in successes),
         "mae_failures": _mean(mae(curve, episode.progress) for curve, episode in failures),
     }

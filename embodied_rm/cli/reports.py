@@ -2,11 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
-from embodied_rm.report import Curve, Rate, SuccessRow
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.stride import kept_frames
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.report import Curve, Figure, Panel, Rate, SuccessRow
+from embodied_rm.report.clip import HEIGHT
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.refine import Refined
+from embodied_rm.types import Progress
+
+FRAMES = 600
+"""About the most frames of an episode in a report; of a longer one every n-th is shown."""
+FIGURES = {
+    "voc": "order correlation with time, successes",
+    "voc_reversed": "the same, played backwards",
+    "success_auc": "success or not at the last frame, AUC",
+    "mae_successes": "mean error of progress, successes",
+    "mae_failures": "mean error of progress, failures",
+    "step_accuracy": "frames whose step is named",
+}
+"""Metric of `evaluate` -> what it is called on the page."""
+
+
+def panel(source: EpisodeSource, row: int, curve: Progress) -> Panel:
+    """An episode of a source beside the model's judgement of its frames, thinned to about `FRAMES` frames."""
+    steps = source.meta[row].steps
+    # Thinning keeps every step: no stride is longer than the shortest of them.
+    stride = min([-(-len(curve) // FRAMES), *(step.end - step.start for step in steps)])
+    kept = kept_frames(len(curve), stride)
+    height, width = source.picture_size(row)
+    size = None if height <= HEIGHT else (HEIGHT, 2 * round(width * HEIGHT / height / 2))
+    episode = source.episode(row, stride=stride, size=size)
+    if episode.progress is None and episode.steps:
+        episode = replace(episode, progress=true_progress(episode))
+    return Panel(episode=episode, progress=curve.value[kept], success=curve.success[kept])
+
+
+def spread(source: EpisodeSource, count: int) -> list[int]:
+    """Up to `count` episodes in turn from every task and outcome, in the order of the source."""
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for row, meta in enumerate(source.meta):
+        kinds.setdefault((meta.text.get("task", ""), meta.text.get("outcome", "")), []).append(row)
+    turns = [row for turn in zip_longest(*kinds.values()) for row in turn if row is not None]
+    return sorted(turns[:count])
+
+
+def figures(model: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> tuple[Figure, ...]:
+    """Headline numbers of an evaluation, each with what a plain clock gets."""
+    clock = baselines.get("clock", {})
+
+    def beside(metric: str) -> str:
+        return f"a clock: {clock[metric]:.3f}" if metric in clock else ""
+
+    return tuple(
+        Figure(label=label, value=model[metric], target=beside(metric))
+        for metric, label in FIGURES.items()
+        if metric in model
+    )
 
 
 def rate(verdict: Verdict) -> Rate:

@@ -80,6 +80,11 @@ class Recordings:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
+    def picture_size(self, index: int) -> tuple[int, int]:
+        """(height, width) at which an episode's first view is stored."""
+        info = self._infos[index][self.views[0]]
+        return info.height, info.width
+
     def episode(
         self,
         index: int,

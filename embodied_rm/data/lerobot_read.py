@@ -48,6 +48,11 @@ class LeRobotDataset:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
+    def picture_size(self, index: int) -> tuple[int, int]:
+        """(height, width) at which an episode's first view is stored."""
+        info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
+        return info.height, info.width
+
     def episode(
         self,
         index: int,

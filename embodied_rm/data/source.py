@@ -36,6 +36,10 @@ class EpisodeSource(Protocol):
 
     def __iter__(self) -> Iterator[Episode]: ...
 
+    def picture_size(self, index: int) -> tuple[int, int]:
+        """(height, width) at which an episode's first view is stored."""
+        ...
+
     def episode(
         self,
         index: int,

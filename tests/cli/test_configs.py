@@ -1,7 +1,6 @@
 """Every config composes, and what a YAML file says is what the code does when nobody says anything."""
 
 import dataclasses
-import typing
 
 import pytest
 from omegaconf import OmegaConf
@@ -40,11 +39,9 @@ def test_every_key_of_the_dataclass_is_in_the_yaml(command: str) -> None:
 def defaults_of(schema: type) -> dict[str, object]:
     """Dotted name -> the dataclass's own default, for every field that has one."""
     found: dict[str, object] = {}
-    hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
-        if dataclasses.is_dataclass(hints[field.name]):
-            inner = defaults_of(typing.cast(type, hints[field.name]))
-            found |= {f"{field.name}.{name}": value for name, value in inner.items()}
+        if field.default_factory is not dataclasses.MISSING:
+            found |= {f"{field.name}.{name}": value for name, value in vars(field.default_factory()).items()}
         elif field.default is not dataclasses.MISSING:
             found[field.name] = field.default
     return found

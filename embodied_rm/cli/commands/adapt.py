@@ -1,0 +1,47 @@
+"""`embodied-rm adapt`: one annotated demonstration becomes a reward model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.adapt import AdaptConfig, adapt
+from embodied_rm.cli.command import Command, narrow
+from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.data.catalog import open_data
+from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.run import Reporter, RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptCommand(AdaptConfig):
+    """Adaptation to a stored recording."""
+
+    data: Path
+    instruction: str | None = None
+    episode: int = 0
+    start: Path | None = None
+
+
+def start(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Adapt, and leave checkpoint and metrics in the run folder."""
+    started = time.monotonic()
+    begin = None if config.start is None else load_progress_net(checkpoint_in(config.start, REWARD_MODEL))
+    source = open_data(dataset_in(config.data), config.instruction)
+    if not 0 <= config.episode < len(source):
+        raise UserError(f"there is no episode {config.episode}; {config.data} has episodes 0 to {len(source) - 1}")
+    size = config.image_size if begin is None else begin.config.encoder.image_size
+    demonstration = source.episode(config.episode, size=size)
+    net = adapt(demonstration, narrow(config, AdaptConfig), run, reporter, begin)
+    numbers = {
+        "frames": len(demonstration),
+        "steps": len(demonstration.steps),
+        "parameters": sum(parameter.numel() for parameter in net.parameters()),
+        "seconds": time.monotonic() - started,
+    }
+    run.write_json("metrics.json", {"adapt": numbers})
+
+
+COMMAND = Command(schema=AdaptCommand, start=start)

@@ -1,0 +1,54 @@
+"""`embodied-rm score`: the progress of every frame of a recording."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.cli.command import Command, narrow
+from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.reports import panel
+from embodied_rm.data.catalog import open_data
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.report import Report, write_report
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.score import ScoreConfig, score
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreCommand(ScoreConfig):
+    """Scoring of stored recordings."""
+
+    data: Path
+    checkpoint: Path
+    instruction: str | None = None
+    shown: int = 12
+
+
+def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Score, and leave table, pictures, report and metrics in the run folder."""
+    started = time.monotonic()
+    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    source = open_data(dataset_in(config.data), config.instruction)
+    chosen = config.episodes or tuple(range(len(source)))
+    reporter.table(
+        "score",
+        {"episodes": len(chosen), "views of the model": net.config.views, "views of the recording": source.views},
+    )
+    curves = score(net, source, narrow(config, ScoreConfig), run, reporter)
+    rows = reporter.track(list(curves)[: config.shown], "write report")
+    panels = tuple(panel(source, row, curves[row]) for row in rows)
+    report = Report(title="Scored recordings", subtitle=f"{config.data}, by {config.checkpoint}", panels=panels)
+    write_report(run.file("report.html"), report)
+    numbers = {
+        "episodes": len(curves),
+        "frames": sum(map(len, curves.values())),
+        "invalid": sum(int((~curve.valid).sum()) for curve in curves.values()),
+        "seconds": time.monotonic() - started,
+    }
+    reporter.table("scored", numbers)
+    run.write_json("metrics.json", {"score": numbers})
+
+
+COMMAND = Command(schema=ScoreCommand, start=start)
