@@ -22,6 +22,10 @@ SHARPNESS = 2.0
 """How fast disagreement of the two anchors lowers their weight (alpha of the paper, which gives no value)."""
 
 
+GUARD = 1e-2
+"""Added to the mean by which disagreement is divided: near 0 a relative difference means nothing."""
+
+
 def apply_hop(anchor: npt.ArrayLike, hop: npt.ArrayLike) -> Array:
     """The potential after a hop in [-1, 1] from an anchor in [0, 1]: the inverse of `labels.hops.hop`, in [0, 1].
 
@@ -45,7 +49,7 @@ def fuse_consistent(previous: npt.ArrayLike, perspectives: Mapping[str, Array], 
     previous = np.asarray(previous, np.float32)
     anchored = np.stack([value for name, value in perspectives.items() if name != "incremental"])
     centre = anchored.mean(axis=0)
-    disagreement = np.ptp(anchored, axis=0) / (centre + 1e-6)
+    disagreement = np.ptp(anchored, axis=0) / (centre + GUARD)
     weight = np.exp(-sharpness * disagreement**2)
     return previous + weight / 2 * ((centre - previous) + (perspectives["incremental"] - previous))
 

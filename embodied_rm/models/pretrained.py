@@ -39,10 +39,11 @@ def load_pretrained(source: str, *, stage: int = -1, trained: bool = True) -> En
     weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if weights is None:
         raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHTS)}; pickled weights are not read")
-    clip = build_clip(config)
     try:
+        clip = build_clip(config)
         load_checkpoint(clip, str(weights))
-    except (RuntimeError, ValueError, OSError) as fault:
+    except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as fault:
+        # All that open_clip and timm raise for a description or weights that do not fit; they have no errors of their own.
         reason = str(fault).strip().splitlines()[0]
         raise CheckpointError(f"{weights}: does not hold the model that {CONFIG} describes ({reason})") from None
     return Encoder(config, clip)

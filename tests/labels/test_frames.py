@@ -1,0 +1,97 @@
+"""Batches show what the episodes hold: every pixel here says which episode, view and frame it is from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from embodied_rm.errors import DataError
+from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
+from embodied_rm.types import Episode, Step
+
+LENGTH = 12
+
+
+def painted(number: int, *, views: tuple[str, ...] = ("front", "side"), success: bool = True, instruction: str = "go"):
+    """Pixels: (episode, view, frame)."""
+    frames = np.zeros((len(views), LENGTH, 4, 6, 3), np.uint8)
+    frames[..., 0] = number
+    frames[..., 1] = np.array([{"front": 10, "side": 20}[view] for view in views])[:, None, None, None]
+    frames[..., 2] = np.arange(LENGTH)[:, None, None]
+    return Episode(
+        name=f"e{number}",
+        views=dict(zip(views, frames, strict=True)),
+        instruction=instruction,
+        fps=10.0,
+        steps=(Step(name="a", start=0, end=6), Step(name="b", start=6, end=LENGTH)),
+        success=success,
+        progress=np.linspace(0, 1 if success else 0.5, LENGTH, dtype=np.float32),
+        meta={"task": instruction},
+    )
+
+
+@pytest.fixture
+def batch():
+    episodes = [painted(0), painted(1), painted(2, success=False), painted(3, views=("side",)), painted(4)]
+    episodes += [painted(5, instruction="stop", success=False), painted(6, instruction="stop", success=False)]
+    return Batches(label(episodes), ("front", "side")).draw(64, 6, np.random.default_rng(0))
+
+
+def test_every_picture_is_of_its_row_view_and_moment(batch):
+    shown = batch.frames[:, :, :, 0, 0]
+    assert (batch.frames == shown[:, :, :, None, None]).all()
+    assert (shown[..., 1][batch.present] == np.broadcast_to([10, 20], shown.shape[:3])[batch.present]).all()
+    assert (shown[~batch.present] == 0).all()
+    moments = shown[:, :-1]
+    rows = moments[:, :, 1, 0]
+    assert (rows == rows[:, :1]).all()
+    ends = np.where(np.isin(rows, [2, 5, 6]), 0.5, 1.0)
+    assert np.allclose(batch.progress[:, :-1], moments[:, :, 1, 2] / (LENGTH - 1) * ends)
+    assert (batch.step[:, :-1] == moments[:, :, 1, 2] // 6).all()
+
+
+def test_a_view_that_an_episode_lacks_is_absent_for_all_its_moments(batch):
+    front, side = batch.present[:, :-1, 0], batch.present[:, :-1, 1]
+    lacking = batch.frames[:, 0, 1, 0, 0, 0] == 3
+    assert lacking.any() and not front[lacking].any() and front[~lacking].all() and side.all()
+
+
+def test_the_goal_is_the_end_of_another_success_at_the_same_instruction(batch):
+    row, goal = batch.frames[:, 0, 1, 0, 0, 0], batch.frames[:, -1, 1, 0, 0]
+    goes = np.isin(row, [0, 1, 2, 3, 4])
+    assert np.isin(goal[goes, 0], [0, 1, 3, 4]).all()
+    assert (goal[goes, 0] != row[goes]).all()
+    assert (goal[:, 2] == LENGTH - 1).all()
+    assert (batch.has_goal == goes).all(), "nobody was seen to stop"
+    assert (batch.progress[:, -1] == 1).all() and (batch.step[:, -1] < 0).all()
+
+
+def test_foreign_instructions_are_of_another_task(batch):
+    assert set(zip(batch.instructions, batch.foreign, strict=True)) == {("go", "stop"), ("stop", "go")}
+    alone = Batches(label([painted(0)]), ("front",)).draw(2, 4, np.random.default_rng(0))
+    assert alone.foreign == alone.instructions
+
+
+def test_done_is_the_end_of_a_success_even_where_the_last_step_ends_with_the_recording():
+    annotated = replace(painted(0), progress=None)
+    assert label([annotated])[0].done.tolist() == [False] * (LENGTH - 1) + [True]
+    assert label([annotated])[0].progress[-1] < 1
+    assert not label([painted(1, success=False)])[0].done.any()
+
+
+def test_a_fingerprint_ignores_the_name_and_notices_a_pixel():
+    episode = painted(0)
+    assert fingerprint(replace(episode, name="other")) == fingerprint(episode)
+    changed = {name: frames.copy() for name, frames in episode.views.items()}
+    changed["side"][3, 2, 1, 0] ^= 1
+    assert fingerprint(replace(episode, views=changed)) != fingerprint(episode)
+    assert fingerprint(replace(episode, instruction="stay")) != fingerprint(episode)
+
+
+def test_the_same_episode_on_both_sides_of_a_split_is_refused():
+    ours = {fingerprint(painted(i)): f"train_{i}" for i in range(3)}
+    refuse_overlap(ours, {fingerprint(painted(7)): "test_0"})
+    with pytest.raises(DataError, match=r"test_1: held out, but the same episode is trained on .*train_2"):
+        refuse_overlap(ours, {fingerprint(replace(painted(2), name="renamed")): "test_1"})

@@ -1,0 +1,43 @@
+"""Which moments a batch shows: the ends always, every size of hop, neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from embodied_rm.labels.hops import hop
+from embodied_rm.labels.moments import REACH, sample_moments
+
+episodes = arrays(np.float32, st.integers(1, 50), elements=st.floats(0, 1, width=32))
+
+
+@given(episodes, st.integers(3, 20), st.integers(0, 2**32))
+def test_moments_lie_in_the_episode_and_begin_with_its_ends(progress, count, seed):
+    moments = sample_moments(progress, count, np.random.default_rng(seed))
+    assert moments.shape == (count,)
+    assert moments[0] == 0 and moments[1] == len(progress) - 1
+    assert ((moments >= 0) & (moments < len(progress))).all()
+
+
+def test_the_same_generator_gives_the_same_moments():
+    progress = np.linspace(0, 1, 40, dtype=np.float32)
+    first, again = (sample_moments(progress, 8, np.random.default_rng(3)) for _ in range(2))
+    assert (first == again).all()
+
+
+def test_hops_of_all_sizes_zero_and_backwards_occur_even_in_an_episode_that_mostly_stalls():
+    progress = np.concatenate([np.linspace(0, 0.8, 20), np.full(180, 0.8)]).astype(np.float32)
+    rng = np.random.default_rng(0)
+    hops, gaps = [], []
+    for _ in range(200):
+        moments = sample_moments(progress, 8, rng)
+        p, q = np.meshgrid(moments, moments)
+        hops.append(hop(progress[p], progress[q]).ravel())
+        gaps.append((q - p).ravel())
+    counts, _ = np.histogram(np.concatenate(hops), bins=np.linspace(-1, 0.8, 10))
+    assert (counts > 0.01 * counts.sum()).all()
+    assert np.mean(np.concatenate(hops) == 0) > 0.02
+    small = np.abs(np.concatenate(gaps))
+    assert np.mean((small > 0) & (small <= REACH)) > 0.1

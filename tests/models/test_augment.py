@@ -1,0 +1,64 @@
+"""Augmentation: nothing when switched off, alike for all moments of a view, never blind."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.augment import AugmentConfig, hide_views, tint, warp
+
+OFF = AugmentConfig(shift=0, zoom=0, rotation=0, colour=0, flicker=0, drop_view=0)
+FRAMES = torch.randint(0, 256, (2, 3, 2, 16, 24, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+def test_switched_off_it_changes_nothing():
+    moved = warp(FRAMES, OFF, rng())
+    torch.testing.assert_close(moved, FRAMES.permute(0, 1, 2, 5, 3, 4).float(), atol=1e-2, rtol=0)
+    gain, offset = tint(moved.shape, OFF, rng())
+    assert (gain == 1).all() and (offset == 0).all()
+
+
+def test_all_moments_of_a_view_move_and_colour_alike_and_views_apart():
+    still = FRAMES[:, :1].expand(-1, 3, -1, -1, -1, -1)
+    config = AugmentConfig(shift=0.2, zoom=0.2, rotation=0.2, colour=0.3, flicker=0.0)
+    moved = warp(still, config, rng())
+    gain, offset = tint(moved.shape, config, rng())
+    seen = moved * gain + offset
+    for one, other in pairwise(seen.unbind(1)):
+        torch.testing.assert_close(one, other)
+    same = still[:1, :, :1].expand(2, -1, 2, -1, -1, -1)
+    moved = warp(same, config, rng())[:, 0].flatten(0, 1)
+    assert all(not torch.allclose(a, b, atol=1.0) for a, b in pairwise(moved))
+
+
+def test_a_shift_moves_a_dot_by_no_more_than_its_share():
+    frames = torch.zeros(64, 1, 1, 40, 40, 3, dtype=torch.uint8)
+    frames[:, :, :, 20, 20] = 255
+    moved = warp(frames, AugmentConfig(shift=0.1), rng())[:, 0, 0, 0]
+    y, x = torch.meshgrid(torch.arange(40.0), torch.arange(40.0), indexing="ij")
+    mass = moved.sum(dim=(1, 2))
+    for axis in (y, x):
+        offset = (moved * axis).sum(dim=(1, 2)) / mass - 20
+        assert 3.0 < offset.abs().max() <= 4.01
+
+
+def test_hidden_views_stay_hidden_in_the_whole_episode_and_one_always_stays():
+    present = torch.rand(200, 1, 3, generator=rng()) < 0.7
+    present[:, :, 0] |= ~present.any(dim=2)
+    present = present.expand(-1, 4, -1)
+    kept = hide_views(present, AugmentConfig(drop_view=0.5), rng())
+    assert (kept <= present).all() and kept.any(dim=2).all()
+    assert (kept == kept[:, :1]).all()
+    assert 0.2 < (present & ~kept).sum() / present.sum() < 0.6
+
+
+def test_ranges_are_checked():
+    with pytest.raises(UserError, match=r"augment.shift must be in \[0, 1\), got 2"):
+        AugmentConfig(shift=2)

@@ -1,0 +1,90 @@
+"""A trained net comes back exactly, or not at all."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors
+from embodied_rm.errors import CheckpointError
+from embodied_rm.models.checkpoint import ARCHITECTURE, load_progress_net, save_progress_net
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.types import Views
+
+
+@pytest.fixture
+def net() -> ProgressNet:
+    torch.manual_seed(0)
+    encoder = small_encoder("mobilenetv3_small_050", (32, 48), stage=2)
+    return ProgressNet(
+        NetConfig(views=("front", "wrist"), encoder=encoder, width=32, layers=1, max_steps=5, fusion="consistent")
+    )
+
+
+@pytest.fixture
+def folder(net, tmp_path):
+    save_progress_net(tmp_path / "net", net, {"data_sha256": "0" * 64})
+    return tmp_path / "net"
+
+
+def test_it_comes_back_with_its_configuration_and_every_number(net, folder):
+    again = load_progress_net(folder)
+    assert again.config == net.config and not again.training
+    rng = np.random.default_rng(0)
+    views = [Views(names=("wrist",), frames=f) for f in rng.integers(0, 256, (3, 2, 1, 32, 48, 3), np.uint8)]
+    results = []
+    for model in (net, again):
+        memory = model.begin(views[0], ["lift it", "drop it"])
+        for shown in views[1:]:
+            progress, memory = model.advance(memory, shown)
+        results.append(progress)
+    np.testing.assert_array_equal(results[0].value, results[1].value)
+    np.testing.assert_array_equal(results[0].success, results[1].success)
+
+
+def test_a_flipped_bit_is_refused(folder):
+    for path in (next(folder.glob("*.safetensors")), folder / MANIFEST):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=path.name):
+            load_progress_net(folder)
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+    load_progress_net(folder)
+
+
+def rewritten(folder, change) -> None:
+    """Store the checkpoint again, its own digests valid, with something changed."""
+    tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    change(tensors, manifest)
+    save_tensors(folder, tensors, json.loads(json.dumps(manifest)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, m: t.pop("heads._hop.mlp.0.weight"), "lacks tensors: heads._hop.mlp.0.weight"),
+        (lambda t, m: t.update(extra=torch.zeros(1)), "unknown tensors: extra"),
+        (lambda t, m: m.update(architecture="policy"), "'policy'"),
+        (lambda t, m: m["net"].update(width=64), "needs"),
+        (lambda t, m: m["net"].update(width="wide"), "describes no net"),
+        (lambda t, m: m["net"].update(_target_="os.system"), "describes no net"),
+        (lambda t, m: m["net"]["encoder"]["open_clip"]["vision_cfg"].update(timm_model_name="no"), "describes no net"),
+        (lambda t, m: m.pop("net"), "describes no net"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(folder, change, message):
+    rewritten(folder, change)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_progress_net(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_progress_net(tmp_path / "missing")

@@ -1,0 +1,139 @@
+"""Encoders: small ones by name, pretrained ones from a folder, instructions as open_clip reads them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.encoders import VOCABULARY, Encoder, resized, small_encoder
+from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.tokens import simple_tokenizer, tokenize
+
+import open_clip  # isort: skip
+from safetensors.torch import save_file
+
+WORDS = (
+    "red blue green yellow black white lift raise pick grab take up the a cube block drawer knob open close shut pull "
+    "push slide put store tidy place inside into in out of away and then off table cup bottle left right clean"
+)
+TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+VISION = {
+    "vit": {"image_size": [32, 48], "layers": 2, "width": 64, "patch_size": 8, "head_width": 32},
+    "timm": {"timm_model_name": "mobilenetv3_small_050", "timm_pool": "avg", "timm_proj": "linear", "image_size": 64},
+}
+
+
+@pytest.fixture(params=sorted(VISION))
+def pretrained(request, tmp_path: Path) -> tuple[Path, torch.nn.Module]:
+    """A folder as `open_clip` pushes it to a hub, and the model in it."""
+    torch.manual_seed(1)
+    model = open_clip.model.CLIP(embed_dim=32, vision_cfg=dict(VISION[request.param]), text_cfg=dict(TEXT)).eval()
+    about = {
+        "model_cfg": {"embed_dim": 32, "vision_cfg": VISION[request.param], "text_cfg": TEXT},
+        "preprocess_cfg": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]},
+    }
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(about))
+    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, tmp_path / "open_clip_model.safetensors")
+    return tmp_path, model
+
+
+def test_a_pretrained_model_looks_and_reads_as_open_clip_does(pretrained):
+    folder, model = pretrained
+    encoder = make_encoder(f"local-dir:{folder}", (64, 64), trained=False).eval()
+    pictures = torch.randn(2, 3, *encoder.config.image_size)
+    sentences = ["open the drawer", "lift the red cube"]
+    with torch.no_grad():
+        theirs = model.visual.forward_intermediates(
+            pictures, indices=[-1], normalize_intermediates=True, intermediates_only=True
+        )
+        torch.testing.assert_close(encoder.look(pictures), theirs["image_intermediates"][0], atol=1e-5, rtol=1e-4)
+        read = encoder.read(encoder.tokenize(sentences))
+        expected = model.encode_text(open_clip.SimpleTokenizer(context_length=16)(sentences))
+    torch.testing.assert_close(read, expected)
+    grey = torch.full((1, 8, 8, 3), 102, dtype=torch.uint8)
+    assert encoder.prepare(grey)[0, 0, 0, 0] == pytest.approx(0)
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+    assert not encoder.train().clip.training
+
+
+def test_pickled_weights_are_not_read(pretrained):
+    folder, _ = pretrained
+    (folder / "open_clip_model.safetensors").unlink()
+    (folder / "open_clip_pytorch_model.bin").write_bytes(pickle.dumps({"state_dict": {}}))
+    with pytest.raises(CheckpointError, match="pickled weights are not read"):
+        make_encoder(f"local-dir:{folder}", (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about["model_cfg"]["text_cfg"].update(width=64), "does not hold the model"),
+        (lambda about: about["model_cfg"]["text_cfg"].update(hf_model_name="x/y"), "Hugging Face"),
+        (lambda about: about["model_cfg"].pop("text_cfg"), "not the description of an open_clip model"),
+        (lambda about: about["model_cfg"]["vision_cfg"].update(colour="red"), "does not hold the model"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(pretrained, change, message):
+    folder, _ = pretrained
+    about = json.loads((folder / "open_clip_config.json").read_text())
+    change(about)
+    (folder / "open_clip_config.json").write_text(json.dumps(about))
+    with pytest.raises(CheckpointError, match=message):
+        make_encoder(f"local-dir:{folder}", (64, 64))
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere/open_clip_config.json: cannot be read"):
+        make_encoder(f"local-dir:{tmp_path}/nowhere", (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("tower", "stage", "shape"),
+    [
+        ("stride_tower_tiny", -1, (64, 8, 8)),
+        ("stride_tower_tiny", 0, (32, 16, 16)),
+        ("stride_tower_small", -1, (96, 8, 8)),
+        ("mobilenetv3_small_050", 2, (16, 8, 8)),
+        ("test_efficientnet", -1, (64, 2, 2)),
+    ],
+)
+def test_any_timm_tower_is_a_choice_and_shows_any_of_its_maps(tower, stage, shape):
+    encoder = Encoder(small_encoder(tower, (64, 64), stage))
+    assert encoder.map_shape() == shape
+    again = Encoder(small_encoder(tower, (64, 64), stage))
+    again.load_state_dict(encoder.state_dict())
+    pictures = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval().look(pictures), encoder.eval().look(pictures))
+
+
+def test_an_unknown_tower_gets_the_nearest_name():
+    with pytest.raises(UserError, match=r"'stride_tower_tny'. Did you mean 'stride_tower_tiny'"):
+        make_encoder("stride_tower_tny", (64, 64))
+
+
+def test_ids_are_those_of_open_clip_when_all_its_words_are_there():
+    sentences = ["Open the drawer, please!", "lift " * 40, "", "naïve ☂"]
+    assert torch.equal(tokenize(sentences, 16, 49408), open_clip.SimpleTokenizer(context_length=16)(sentences))
+
+
+def test_hashed_ids_keep_robot_words_apart_and_the_end_in_sight():
+    ids = tokenize([WORDS], 128, VOCABULARY)[0]
+    used = ids[ids > 0]
+    assert used.max() == VOCABULARY - 1 and used[-1] == VOCABULARY - 1 and used[0] == VOCABULARY - 2
+    assert len(set(used.tolist())) == len(simple_tokenizer().encode(WORDS)) + 2
+    assert torch.equal(ids[: len(used)], used), "nothing behind the end"
+
+
+def test_resizing_keeps_what_needs_none_and_averages_what_does():
+    frames = np.random.default_rng(0).integers(0, 256, (70, 16, 24, 3), np.uint8)
+    assert resized(frames, (16, 24)) is frames
+    flat = np.full((3, 16, 24, 3), 77, np.uint8)
+    assert (resized(flat, (8, 12)) == 77).all()
+    assert resized(frames, (8, 12)).shape == (70, 8, 12, 3)

@@ -1,0 +1,228 @@
+"""The contract of `ProgressNet`: causal, row-wise independent, any views, nothing changed behind the caller's back."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.base import Memory, RewardModel
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.types import Views
+
+NAMES = ("front", "side", "wrist")
+SENTENCES = ("lift the red cube", "open the drawer", "lift the blue cube", "put the cube away")
+N = len(SENTENCES)
+TOLERANCE = 1e-5
+
+
+def make_net(**about) -> ProgressNet:
+    torch.manual_seed(0)
+    net = ProgressNet(NetConfig(views=NAMES, encoder=small_encoder("stride_tower_tiny", (32, 32)), **about))
+    with torch.no_grad():
+        # Random weights hop by next to nothing; louder ones make every difference show.
+        for parameter in net.heads.parameters():
+            parameter.mul_(3.0)
+    return net.eval()
+
+
+NET = make_net()
+
+
+def film(length: int = 5, *, n: int = N, names=NAMES, seed: int = 0, size: int = 32) -> list[Views]:
+    rng = np.random.default_rng(seed)
+    shape = (length, n, len(names), size, size, 3)
+    return [Views(names=names, frames=frames) for frames in rng.integers(0, 256, shape, np.uint8)]
+
+
+def play(net, video, sentences=SENTENCES, goal=None):
+    memory = net.begin(video[0], list(sentences), goal)
+    judged = []
+    for views in video[1:]:
+        progress, memory = net.advance(memory, views)
+        judged.append(progress)
+    return judged, memory
+
+
+def assert_same(one, other, rows=slice(None)):
+    for name in ("value", "success", "spread"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name)[rows], atol=TOLERANCE, err_msg=name)
+    for name in ("stage", "valid"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name)[rows])
+
+
+def test_it_is_a_reward_model_and_its_values_are_in_range():
+    assert isinstance(NET, RewardModel)
+    memory: Memory = NET.begin(film()[0], list(SENTENCES))
+    assert memory.potential().tolist() == [0.0] * N
+    judged, memory = play(NET, film(12))
+    for progress in judged:
+        for value in (progress.value, progress.success):
+            assert value.dtype == np.float32 and ((value >= 0) & (value <= 1)).all()
+        assert (progress.spread >= 0).all() and progress.valid.all() and progress.stage.dtype == np.int64
+    assert np.ptp([p.value for p in judged]) > 0.05, "the untrained net says too little to test anything"
+    np.testing.assert_array_equal(memory.potential(), judged[-1].value)
+
+
+@pytest.mark.parametrize("with_goal", [False, True])
+@pytest.mark.parametrize("fusion", ["mean", "consistent"])
+def test_a_row_gets_in_a_batch_what_it_gets_alone(fusion, with_goal):
+    net = make_net(fusion=fusion)
+    goal = film(seed=9)[0] if with_goal else None
+    together, _ = play(net, film(), goal=goal)
+    for row in range(N):
+        index = np.array([row])
+        alone, _ = play(
+            net, [v.rows(index) for v in film()], SENTENCES[row : row + 1], None if goal is None else goal.rows(index)
+        )
+        for one, all_rows in zip(alone, together, strict=True):
+            assert_same(one, all_rows, index)
+
+
+def test_appending_frames_changes_no_past_score():
+    short, _ = play(NET, film(4))
+    long, _ = play(NET, film(4) + film(3, seed=1))
+    for early, late in zip(short, long[: len(short)], strict=True):
+        assert_same(early, late)
+
+
+def test_judging_changes_neither_memory_nor_model_nor_mode():
+    video, net = film(), make_net()
+    memory = net.begin(video[0], list(SENTENCES))
+    before = {f.name: v.clone() for f in fields(memory) if (v := getattr(memory, f.name)) is not None}
+    weights = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    net.train()
+    first, _ = net.advance(memory, video[1])
+    again, _ = net.advance(memory, video[1])
+    assert_same(first, again)
+    assert net.training
+    assert all(torch.equal(getattr(memory, name), tensor) for name, tensor in before.items())
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in net.state_dict().items())
+
+
+def test_the_order_of_the_views_does_not_matter():
+    mixed = (2, 0, 1)
+    other = [Views(names=tuple(NAMES[i] for i in mixed), frames=v.frames[:, mixed]) for v in film()]
+    for one, two in zip(play(NET, film())[0], play(NET, other)[0], strict=True):
+        assert_same(one, two)
+
+
+def test_a_view_that_is_not_present_is_as_one_that_is_not_there():
+    two = [Views(names=NAMES[:2], frames=v.frames[:, :2]) for v in film()]
+    present = np.array([[True, True, False]] * N)
+    three = [Views(names=NAMES, frames=v.frames, present=present) for v in film()]
+    for one, other in zip(play(NET, two)[0], play(NET, three)[0], strict=True):
+        assert_same(one, other)
+    assert not np.allclose(play(NET, two)[0][-1].value, play(NET, film())[0][-1].value, atol=1e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=N, max_size=N), st.integers(0, 255))
+def test_pixels_of_absent_views_are_never_read(present, grey):
+    mask = np.array(present)
+    video = film(3)
+    shown = [Views(names=NAMES, frames=v.frames, present=mask) for v in video]
+    painted = [np.where(mask[:, :, None, None, None], v.frames, np.uint8(grey)) for v in video]
+    other = [Views(names=NAMES, frames=frames, present=mask) for frames in painted]
+    for one, two in zip(play(NET, shown)[0], play(NET, other)[0], strict=True):
+        assert_same(one, two)
+        np.testing.assert_array_equal(one.valid, mask.any(axis=1))
+
+
+def test_a_row_that_shows_nothing_carries_its_judgement_and_goes_on_as_if_nothing_had_been():
+    video = film(4)
+    _, memory = play(NET, video[:3])
+    blind = np.ones((N, 3), bool)
+    blind[1] = False
+    held, after = NET.advance(memory, Views(names=NAMES, frames=film(seed=5)[0].frames, present=blind))
+    assert held.valid.tolist() == [True, False, True, True]
+    assert held.value[1] == memory.potential()[1] and held.spread[1] == 0
+    row = np.array([1])
+    resumed, _ = NET.advance(after.take(row), video[3].rows(row))
+    straight, _ = NET.advance(memory.take(row), video[3].rows(row))
+    assert_same(resumed, straight)
+
+
+def test_a_row_that_shows_nothing_at_first_opens_with_its_first_picture():
+    video = film(4)
+    blind = Views(names=NAMES, frames=video[0].frames, present=np.zeros((N, 3), bool))
+    late, _ = play(NET, [blind, *video])
+    prompt, memory = play(NET, [video[0], *video])
+    assert memory.opened.all()
+    for one, other in zip(late, prompt, strict=True):
+        assert_same(one, other)
+
+
+def test_pictures_of_another_size_are_brought_to_that_of_the_net():
+    flat = [v.frames[:, :, :1, :1] for v in film()]
+    small, large = (
+        [Views(names=NAMES, frames=np.tile(f, (1, 1, *size, 1))) for f in flat] for size in ((32, 32), (96, 48))
+    )
+    for one, other in zip(play(NET, large)[0], play(NET, small)[0], strict=True):
+        assert_same(one, other)
+
+
+def test_the_instruction_matters_and_equal_ones_are_read_alike():
+    video = [v.rows(np.zeros(2, np.int64)) for v in film()]
+    same, _ = play(NET, video, ["lift the red cube"] * 2)
+    differ, _ = play(NET, video, ["lift the red cube", "open the drawer"])
+    assert abs(same[-1].value[0] - same[-1].value[1]) < TOLERANCE
+    assert abs(differ[-1].success[0] - differ[-1].success[1]) > 1e-4
+
+
+def test_take_and_put_are_indexing_and_assignment():
+    _, memory = play(NET, film())
+    rows = np.array([2, 0])
+    taken = memory.take(rows)
+    assert len(taken) == 2
+    np.testing.assert_array_equal(taken.potential(), memory.potential()[rows])
+    np.testing.assert_array_equal(memory.put(rows, taken).potential(), memory.potential())
+    fresh = NET.begin(film(seed=3)[0].rows(rows), ["open the drawer"] * 2)
+    mixed = memory.put(rows, fresh)
+    assert mixed.potential()[[2, 0]].tolist() == [0, 0]
+    after, _ = NET.advance(mixed, film(seed=4)[0])
+    alone, _ = NET.advance(fresh, film(seed=4)[0].rows(rows))
+    untouched, _ = NET.advance(memory, film(seed=4)[0])
+    assert_same(alone, after, rows)
+    np.testing.assert_allclose(after.value[[1, 3]], untouched.value[[1, 3]], atol=TOLERANCE)
+
+
+def test_a_goal_changes_the_judgement_and_lasts():
+    goal = film(seed=9)[0]
+    with_goal, memory = play(NET, film(), goal=goal)
+    assert memory.goal is not None
+    assert not np.allclose(with_goal[-1].value, play(NET, film())[0][-1].value, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: NET.begin(film()[0], ["one"]), "4, 1 instructions"),
+        (lambda: NET.begin(film()[0], list(SENTENCES), film(n=2)[0]), "2 goals"),
+        (lambda: NET.advance(NET.begin(film()[0], list(SENTENCES)), film(n=3)[0]), "4 environments, got 3"),
+        (lambda: NET.begin(film(names=("frnt",))[0], list(SENTENCES)), "unknown view 'frnt'. Did you mean 'front'"),
+        (
+            lambda: NET.begin(
+                film()[0],
+                list(SENTENCES),
+                Views(names=NAMES, frames=film()[0].frames, present=np.arange(N * 3).reshape(N, 3) < 9),
+            ),
+            "the goal of environment 3 shows none of front, side, wrist",
+        ),
+        (
+            lambda: NET.begin(film()[0], list(SENTENCES)).put(
+                np.array([0]), NET.begin(film(n=1)[0], ["go"], film(n=1)[0])
+            ),
+            "must all have a goal picture, or none",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_sentence(call, message):
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        call()

@@ -1,0 +1,63 @@
+"""Fusion of perfect hops gives the true progress; fusion of any hops stays in range."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from embodied_rm.fusion import FIRST, GOAL, apply_hop, fuse_consistent, fuse_mean, spread
+from embodied_rm.labels.hops import hop
+
+shares = st.floats(0, 1, width=32)
+hops = st.floats(-1, 1, width=32)
+curves = arrays(np.float32, (9, 4), elements=shares)
+
+
+def perspectives(previous, incremental, forward, backward=None):
+    seen = {"incremental": apply_hop(previous, incremental), "forward": apply_hop(FIRST, forward)}
+    return seen if backward is None else {**seen, "backward": apply_hop(GOAL, backward)}
+
+
+@pytest.mark.parametrize("goal", [False, True])
+@pytest.mark.parametrize("fuse", [lambda _, seen: fuse_mean(seen), fuse_consistent])
+@given(truth=curves)
+def test_perfect_hops_give_the_true_progress(fuse, goal, truth):
+    truth[0] = 0
+    phi = truth[0]
+    for before, now in pairwise(truth):
+        seen = perspectives(phi, hop(before, now), hop(0, now), hop(1, now) if goal else None)
+        phi = fuse(phi, seen)
+        assert np.allclose(phi, now, atol=1e-4)
+        assert np.allclose(spread(seen), 0, atol=1e-4)
+
+
+@given(shares, hops, hops, st.none() | hops)
+def test_whatever_the_hops_the_potential_stays_in_range(previous, incremental, forward, backward):
+    seen = perspectives(previous, incremental, forward, backward)
+    for value in (*seen.values(), fuse_mean(seen), fuse_consistent(previous, seen)):
+        assert -1e-6 <= value <= 1 + 1e-6
+    assert spread(seen) >= 0
+
+
+@given(shares, hops, hops)
+def test_without_a_goal_consistency_weighting_is_the_plain_mean(previous, incremental, forward):
+    seen = perspectives(previous, incremental, forward)
+    assert fuse_consistent(previous, seen) == pytest.approx(fuse_mean(seen), abs=1e-6)
+
+
+def test_the_more_the_anchors_disagree_the_less_the_potential_moves():
+    moves = []
+    for gap in (0.0, 0.1, 0.2, 0.4):
+        seen = perspectives(np.float32(0.2), 0.0, 0.6 - gap / 2, 0.6 + gap / 2 - 1)
+        moves.append(float(fuse_consistent(0.2, seen)) - 0.2)
+    assert moves == sorted(moves, reverse=True) and moves[-1] < moves[0] / 2
+
+
+def test_spread_is_the_standard_deviation_row_by_row():
+    seen = {"incremental": np.float32([0.0, 0.5]), "forward": np.float32([1.0, 0.5])}
+    assert spread(seen).tolist() == [0.5, 0.0]

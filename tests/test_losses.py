@@ -1,0 +1,45 @@
+"""The loss terms: zero where they should be, blind to what is masked, pulling the right way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from embodied_rm.losses import HUBER, completion_loss, hop_loss, step_loss, total
+
+
+def test_perfect_predictions_cost_nothing():
+    hops = torch.linspace(-1, 1, 9)
+    assert hop_loss(hops, hops) == 0
+    assert completion_loss(torch.tensor([50.0, -50.0]), torch.tensor([True, False])) == pytest.approx(0, abs=1e-6)
+    assert step_loss(100 * torch.eye(3), torch.arange(3)) == pytest.approx(0, abs=1e-6)
+
+
+def test_hop_loss_is_quadratic_for_small_errors_and_linear_for_large_ones():
+    zero = torch.zeros(1)
+    assert hop_loss(zero + HUBER / 2, zero) == pytest.approx(HUBER / 8)
+    assert hop_loss(zero + 1.0, zero) - hop_loss(zero + 0.9, zero) == pytest.approx(0.1, abs=1e-6)
+
+
+def test_masked_entries_change_neither_value_nor_gradient():
+    predicted = torch.tensor([0.5, 0.9], requires_grad=True)
+    weight = torch.tensor([True, False])
+    loss = hop_loss(predicted, torch.zeros(2), weight)
+    loss.backward()
+    assert loss == hop_loss(predicted[:1], torch.zeros(1))
+    assert predicted.grad is not None and predicted.grad[1] == 0 and predicted.grad[0] > 0
+    assert step_loss(torch.randn(4, 3), torch.tensor([2, -1, -1, -1])) > 0
+
+
+def test_a_term_about_which_nothing_is_known_is_zero_with_zero_gradient():
+    logits = torch.randn(2, 5, 3, requires_grad=True)
+    loss = step_loss(logits, torch.full((2, 5), -1)) + hop_loss(logits, torch.ones(2, 5, 3), torch.zeros(2, 5, 3))
+    loss.backward()
+    assert loss == 0 and logits.grad is not None and (logits.grad == 0).all()
+
+
+def test_total_is_the_weighted_sum_and_refuses_a_term_without_weight():
+    terms = {"a": torch.tensor(1.0), "b": torch.tensor(3.0)}
+    assert total(terms, {"a": 2.0, "b": 0.5}) == 3.5
+    with pytest.raises(KeyError):
+        total(terms, {"a": 2.0})
