@@ -35,7 +35,7 @@ UNFINISHED = "unfinished"
 """Folder of the training state inside the run folder, while training is under way."""
 WARM_UP = 0.05
 """Share of the schedule in which the learning rate rises."""
-WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "foreign": 0.1}
+WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "foreign": 0.3}
 """What each term of the objective counts."""
 
 
@@ -163,16 +163,14 @@ def objective(outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
     between = ~torch.eye(progress.shape[1], dtype=torch.bool)
     hops = torch.from_numpy(hop(progress[:, :, None], progress[:, None]))
     from_goal, has_goal = torch.from_numpy(hop(1.0, progress)), torch.from_numpy(batch.has_goal)[:, None]
-    foreign = torch.tensor([theirs != own for theirs, own in zip(batch.foreign, batch.instructions, strict=True)])
-    nothing = torch.zeros(len(foreign))
+    foreign = torch.from_numpy(batch.foreign_known)
     return {
         "pairs": losses.hop_loss(outputs.hops, hops, between),
         "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
         "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
         "completion": losses.completion_loss(outputs.completion, torch.from_numpy(batch.done[:, :-1])),
         "step": losses.step_loss(outputs.step, torch.from_numpy(batch.step[:, :-1])),
-        "foreign": losses.hop_loss(outputs.foreign_hops, nothing, foreign)
-        + losses.completion_loss(outputs.foreign_completion, nothing, foreign),
+        "foreign": losses.completion_loss(outputs.foreign_completion, torch.zeros(len(foreign)), foreign),
     }
 
 

@@ -104,6 +104,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         )
 
     @property
+    def goals(self) -> tuple[str, ...]:
+        """What every row's instruction wants, in the same words however it is phrased."""
+        return tuple(self.task.instruction(int(target)) for target in self._target)
+
+    @property
     def max_episode_steps(self) -> int:
         """Time limit of an episode, control steps."""
         return self.task.max_episode_steps

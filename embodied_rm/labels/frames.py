@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.errors import DataError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.moments import sample_moments
-from embodied_rm.labels.steps import UNLABELLED, step_indices, step_orders, task_of
+from embodied_rm.labels.steps import UNLABELLED, goal_of, step_indices, step_orders, task_of
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
 
@@ -22,7 +22,8 @@ class LabelledEpisode:
     views: Mapping[str, Frames]
     """View name -> uint8 [T, H, W, 3], all of one size."""
     instruction: str
-    task: str
+    goal: str
+    """What is wanted, however it is phrased."""
     progress: Array
     """True progress, float32 [T]."""
     step: IntArray
@@ -48,7 +49,7 @@ def _labelled(episode: Episode, order: tuple[str, ...]) -> LabelledEpisode:
     return LabelledEpisode(
         views=episode.views,
         instruction=episode.instruction,
-        task=task_of(episode),
+        goal=goal_of(episode),
         progress=progress,
         step=step_indices(episode, order),
         done=done,
@@ -83,7 +84,10 @@ class Batch:
     """bool [B, M, V]."""
     instructions: tuple[str, ...]
     foreign: tuple[str, ...]
-    """For each episode an instruction of another task; its own where there is only one task."""
+    """For each episode an instruction that wants something else; its own where no other goal is known."""
+    foreign_known: BoolArray
+    """bool [B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
+    instruction wants. A failure may by chance be what somebody else asked for."""
     progress: Array
     """float32 [B, M]; 1 at the goal."""
     step: IntArray
@@ -91,8 +95,8 @@ class Batch:
     done: BoolArray
     """bool [B, M]."""
     has_goal: BoolArray
-    """bool [B]: whether the last moment shows the task done, in another episode of the same instruction if there is
-    one. Where nobody was seen to do it, that moment must not be used."""
+    """bool [B]: whether the last moment shows the task done, in another episode with the same goal if there is one.
+    Where nobody was seen to do it, that moment must not be used."""
 
 
 class Batches:
@@ -105,9 +109,9 @@ class Batches:
         self._done: dict[str, list[int]] = {}
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
-                self._done.setdefault(episode.instruction, []).append(i)
-        tasks = {episode.task for episode in self.episodes}
-        self._foreign = {task: sorted({e.instruction for e in self.episodes if e.task != task}) for task in tasks}
+                self._done.setdefault(episode.goal, []).append(i)
+        goals = {episode.goal for episode in self.episodes}
+        self._foreign = {goal: sorted({e.instruction for e in self.episodes if e.goal != goal}) for goal in goals}
 
     def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
         """A batch of `size` episodes at `moments` moments and a goal."""
@@ -126,7 +130,8 @@ class Batches:
             frames=frames,
             present=present,
             instructions=tuple(episode.instruction for episode in chosen),
-            foreign=tuple(str(rng.choice(self._foreign[e.task] or [e.instruction])) for e in chosen),
+            foreign=tuple(str(rng.choice(self._foreign[e.goal] or [e.instruction])) for e in chosen),
+            foreign_known=np.array([bool(e.done[-1] and self._foreign[e.goal]) for e in chosen]),
             progress=np.stack([np.append(e.progress[m], np.float32(1)) for e, m in pairs]),
             step=np.stack([np.append(e.step[m], UNLABELLED) for e, m in pairs]),
             done=np.stack([np.append(e.done[m], True) for e, m in pairs]),
@@ -134,8 +139,8 @@ class Batches:
         )
 
     def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode:
-        """Another episode that ends in success at the same instruction; the episode itself when there is none."""
-        done = [i for i in self._done.get(self.episodes[row].instruction, ()) if i != row]
+        """Another episode that ends in success at the same goal; the episode itself when there is none."""
+        done = [i for i in self._done.get(self.episodes[row].goal, ()) if i != row]
         return self.episodes[int(rng.choice(done)) if done else row]
 
     def _show(self, episode: LabelledEpisode, at: IntArray, frames: Frames, present: BoolArray) -> None:

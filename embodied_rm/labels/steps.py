@@ -17,6 +17,11 @@ def task_of(episode: Episode) -> str:
     return episode.meta.get("task", episode.instruction)
 
 
+def goal_of(episode: Episode) -> str:
+    """What tells one goal from another, however it is phrased: the recorded goal, else the instruction."""
+    return episode.meta.get("goal", episode.instruction)
+
+
 def step_orders(episodes: Iterable[Episode]) -> dict[str, tuple[str, ...]]:
     """Task -> names of its steps in order: by first appearance in the episode that shows most of them.
 

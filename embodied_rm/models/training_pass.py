@@ -24,10 +24,8 @@ class Outputs:
     """Logits of "done", [B, M]."""
     step: Tensor
     """Logits of the step under way, [B, M, S]."""
-    foreign_hops: Tensor
-    """Hop from the first to the last frame under another task's instruction, [B]."""
     foreign_completion: Tensor
-    """Logits of "done" at the last frame under another task's instruction, [B]."""
+    """Logits of "done" at the last frame under an instruction that wants something else, [B]."""
 
 
 def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Outputs:
@@ -49,7 +47,6 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
         goal_hops=net.heads.hop(goals, moments),
         completion=net.heads.completion(first, moments),
         step=net.heads.step(first, moments),
-        foreign_hops=net.heads.hop(foreign[:, 0], foreign[:, 1]),
         foreign_completion=net.heads.completion(foreign[:, 0], foreign[:, 1]),
     )
 
@@ -58,8 +55,7 @@ def _varied(net: ProgressNet, pictures: Tensor, config: AugmentConfig, generator
     """Normalised and augmented pictures float [B, M, V, 3, H, W]; one pass over the pixels does both."""
     moved = warp(pictures, config, generator)
     gain, offset = tint(moved.shape, config, generator)
-    std, mean = net.encoder.std, net.encoder.mean
-    return torch.addcmul(offset - gain * mean / std, moved, gain / std)
+    return torch.addcmul(gain * net.encoder.offset + offset, moved, gain * net.encoder.gain)
 
 
 def _states(net: ProgressNet, maps: Tensor, shown: Tensor, instructions: tuple[str, ...]) -> Tensor:

@@ -102,7 +102,7 @@ def play(
         return actor.act()
 
     def describe(row: int) -> dict[str, str]:
-        return {"task": task, "outcome": str(actor.kinds[row])}
+        return {"task": task, "goal": env.goals[row], "outcome": str(actor.kinds[row])}
 
     return iter(Recorder(env, act, episodes=count, every=config.every, seed=seed, describe=describe))
 
