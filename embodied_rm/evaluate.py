@@ -24,9 +24,10 @@ def evaluate(model: RewardModel, episodes: Iterable[Episode], reporter: Reporter
     voc, voc_reversed: mean order correlation with time over the successes, up to the frame at which they are done
     (behind it nothing is ordered). Reversed: the model opens the episode at its true first frame and then sees the
     others from the last to the first. mae, mae_successes, mae_failures: mean absolute error with the true progress,
-    mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy: share
-    of the frames with an annotated step whose step is named. What cannot be computed (no failures, no steps) is left
-    out. Raises `DataError` naming an episode whose true progress is unknown.
+    mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy:
+    share of the frames with an annotated step whose step is named. voc_undefined: successes with a constant curve, which have
+    no order and do not enter the mean; there only if there are any. What cannot be computed (no failures, no steps) is
+    left out. Raises `DataError` naming an episode whose true progress is unknown.
     """
     known = list(episodes)
     labels = label(known)
@@ -35,6 +36,8 @@ def evaluate(model: RewardModel, episodes: Iterable[Episode], reporter: Reporter
     curves = fold(model, known)
     backwards = fold(model, [backward(e, t) for e, t, d in zip(known, labels, done, strict=True) if d])
     table = progress_table([curve.value for curve in curves], labels)
+    if undefined := sum(np.isnan(voc(c.value[: finish(e)])) for c, e in zip(curves, labels, strict=True) if e.done[-1]):
+        table["voc_undefined"] = float(undefined)
     table["voc_reversed"] = _mean(voc(curve.value[1:]) for curve in backwards)
     table["success_auc"] = roc_auc([curve.success[-1] for curve in curves], np.array(done))
     table["step_accuracy"] = step_accuracy(curves, labels)

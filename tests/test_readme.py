@@ -44,8 +44,7 @@ def check_command_line(line: str) -> None:
     assert set(flags) <= {"-m", "--help"}, line
     overrides = compose.parse([word for word in words if word not in flags], multirun="-m" in flags)
     _, overrides = compose.take_run_options(overrides)
-    compose.check_keys(name, overrides)
-    for run in compose.runs(overrides):
+    for run in compose.runs(compose.check_keys(name, overrides)):
         compose.typed(name, run, load(name).schema)
 
 

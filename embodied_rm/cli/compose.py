@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +84,27 @@ def take_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Ov
     return RunOptions(out=None if out is None else Path(str(out)), resume=resume), rest
 
 
-def check_keys(command: str, overrides: Sequence[Override]) -> None:
-    """Refuse an unknown key or group choice, with the nearest name. Needs no schema, so nothing heavy is imported."""
-    groups = [o for o in overrides if o.key_or_group in groups_of(command)]
-    for override in groups:
-        mistakes.check_choice(override, group_choices(str(override.key_or_group)))
-    known = light(command, [str(o.input_line) for o in groups])
+def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
+    """Refuse an unknown key or group choice, with the nearest name; the overrides with groups as Hydra names them.
+
+    Needs no schema, so nothing heavy is imported.
+    """
+    groups = groups_of(command)
     for override in overrides:
-        if override not in groups:
+        if override.key_or_group in groups:
+            mistakes.check_choice(override, group_choices(str(override.key_or_group)))
+    known = light(command, [_qualified(o, groups) for o in overrides if o.key_or_group in groups])
+    for override in overrides:
+        if override.key_or_group not in groups:
             mistakes.check_key(command, override, known)
+    parser = OverridesParser.create()
+    return [parser.parse_override(_qualified(override, groups)) for override in overrides]
+
+
+def _qualified(override: Override, groups: Mapping[str, str]) -> str:
+    line = str(override.input_line)
+    _, _, value = line.partition("=")
+    return f"{groups[override.key_or_group]}={value}" if override.key_or_group in groups else line
 
 
 def light(command: str, overrides: Sequence[str] = ()) -> DictConfig:

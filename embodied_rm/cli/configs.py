@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
-GLOBAL = "# @package _global_"
+HERE = "@_here_"
+"""After a group's name in a defaults list: its keys stand among the command's own, not under the group's name."""
 KEY_LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#]*?))? *(?:# *(?P<text>.*))?$")
 DEFAULT_LINE = re.compile(r"^ *- (?P<key>/?[\w/@.]+): *(?P<value>\w+) *(?:# *(?P<text>.*))?$")
 INCLUDED_LINE = re.compile(r"^ *- /(?P<command>\w+)@(?P<key>\w+) *$")
@@ -25,10 +26,11 @@ def command_names() -> list[str]:
     return sorted(path.stem for path in config_dir().glob("*.yaml"))
 
 
-def groups_of(command: str) -> set[str]:
-    """The config groups that a command's YAML file includes."""
-    named = {key.name.split("@")[0] for key in read_page(config_dir() / f"{command}.yaml").groups}
-    return {name for name in named if group_choices(name)}
+def groups_of(command: str) -> dict[str, str]:
+    """The config groups that a command's YAML file includes: name -> what Hydra calls it in an override."""
+    included = [key.name for key in read_page(config_dir() / f"{command}.yaml").groups]
+    names = {name.split("@")[0]: name.replace(HERE, "@_global_") for name in included}
+    return {name: full for name, full in names.items() if group_choices(name)}
 
 
 def group_choices(group: str) -> list[str]:
@@ -54,8 +56,6 @@ class Page:
     examples: list[str] = field(default_factory=list)
     groups: list[Key] = field(default_factory=list)
     keys: list[Key] = field(default_factory=list)
-    is_global: bool = False
-    """For a choice of a group: its keys stand at the top, not under the group's name."""
 
 
 def read_page(path: Path) -> Page:
@@ -63,8 +63,7 @@ def read_page(path: Path) -> Page:
     page = Page()
     lines = path.read_text(encoding="utf-8").splitlines()
     body = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    head = [line[1:].removeprefix(" ").rstrip() for line in lines[:body] if line != GLOBAL]
-    page.is_global = GLOBAL in lines[:body]
+    head = [line[1:].removeprefix(" ").rstrip() for line in lines[:body]]
     page.summary = head[0] if head else ""
     page.examples = [line.strip() for line in head if line.startswith("  embodied-rm ")]
     page.about = [line for line in head[1:] if not line.startswith("  embodied-rm ")]

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embodied_rm.cli.configs import Key, command_names, config_dir, group_choices, read_page
+from embodied_rm.cli.configs import HERE, Key, command_names, config_dir, group_choices, read_page
 
 RUN_KEYS = (
     Key("out", "runs/<command>/<time>", "the run folder; a folder that already holds a run is refused"),
@@ -32,7 +32,7 @@ def show_command(console: Console, name: str) -> None:
     _line(console, f"embodied-rm {name}: {page.summary}", style="bold")
     _line(console, "\n".join(page.about).rstrip() + "\n")
     groups = [key for key in page.groups if group_choices(_group(key))]
-    keys = [*page.keys, *(inner for key in groups for inner in _inner(key))]
+    keys = [*map(explained, page.keys), *(inner for key in groups for inner in _inner(key))]
     if keys:
         _grid(console, "Keys", _rows(keys))
     if groups:
@@ -42,13 +42,22 @@ def show_command(console: Console, name: str) -> None:
     _line(console, FOOTER)
 
 
+def explained(key: Key) -> Key:
+    """A key of an included command means what it means there, unless it says something else."""
+    command, _, rest = key.name.partition(".")
+    if key.meaning or command not in command_names():
+        return key
+    there = {inner.name: inner.meaning for inner in read_page(config_dir() / f"{command}.yaml").keys}
+    return Key(key.name, key.default, there.get(rest, ""))
+
+
 def _group(key: Key) -> str:
     return key.name.split("@")[0]
 
 
 def _inner(key: Key) -> list[Key]:
     page = read_page(config_dir() / _group(key) / f"{key.default}.yaml")
-    prefix = "" if page.is_global else f"{key.name.split('@')[-1]}."
+    prefix = "" if key.name.endswith(HERE) else f"{key.name.split('@')[-1]}."
     return [Key(f"{prefix}{inner.name}", inner.default, inner.meaning) for inner in page.keys]
 
 

@@ -5,8 +5,6 @@ Exit codes: 0 done, 1 a fault of ours (with its traceback), 2 a mistake in the i
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import sys
 import time
@@ -23,7 +21,7 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UserError, choices
 from embodied_rm.run import RunFolder
 
-RESUMABLE = ("train", "refine")
+RESUMABLE = ("adapt", "demo", "refine", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,8 +77,7 @@ def run_command(name: str, rest: Sequence[str]) -> None:
             raise UserError(choices(flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {name}"))
     words = [word for word in rest if word not in flags]
     options, overrides = compose.take_run_options(compose.parse(words, multirun=bool(flags)))
-    compose.check_keys(name, overrides)
-    runs = compose.runs(overrides)
+    runs = compose.runs(compose.check_keys(name, overrides))
     command = load(name)
     configs = [compose.typed(name, run, command.schema) for run in runs]
     folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
@@ -95,6 +92,8 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
     if not command.keeps_run:
         command.start(config, RunFolder(folder), reporter)
         return
+    from embodied_rm.cli.runs import forget, open_run
+
     started = time.monotonic()
     run = open_run(name, config, folder, resume=resume)
     if run.finished:
@@ -109,36 +108,6 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
     reporter.note(f"{name}: {clock(time.monotonic() - started)}, written to {folder}")
 
 
-def open_run(name: str, config: Any, folder: Path, *, resume: bool) -> RunFolder:
-    """Open the run folder and write the resolved config into it.
-
-    Raises `UserError` when it holds a run that may not be continued, or another one than this.
-    """
-    run = RunFolder.open(folder, resume=resume)
-    resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
-    if (folder / "config.json").exists():
-        _check_same(run.read_json("config.json"), resolved, folder)
-    else:
-        run.write_json("config.json", {**resolved, "version": version("embodied-rm")})
-    return run
-
-
-def forget(run: RunFolder) -> None:
-    """Take back the folder of a run that a mistake ended before it wrote anything, so that it can be tried again."""
-    if {path.name for path in run.path.iterdir()} == {"config.json"}:
-        (run.path / "config.json").unlink()
-        run.path.rmdir()
-
-
-def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    from embodied_rm.cli.mistakes import differing_keys
-
-    if before["command"] != now["command"]:
-        raise UserError(f"the run in {folder} is one of embodied-rm {before['command']}, not of {now['command']}")
-    if changed := differing_keys(before["config"], now["config"]):
-        raise UserError(f"the run in {folder} was started with other values of {', '.join(changed)}: not resumed")
-
-
 def load(name: str) -> Command:
     """Import one command. Only here, so that help, completion and most mistakes never wait for torch or mujoco."""
     match name:
@@ -150,6 +119,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import clone
 
             return clone.COMMAND
+        case "demo":
+            from embodied_rm.cli.commands import demo
+
+            return demo.COMMAND
         case "collect":
             from embodied_rm.cli.commands import collect
 

@@ -71,12 +71,8 @@ def explain(error: Exception, overrides: Sequence[str], schema: type) -> str:
 def field_type(schema: Any, key: str) -> Any:
     """The annotation of a dotted key in nested dataclasses."""
     head, _, rest = key.partition(".")
-    hint = typing.get_type_hints(schema)[head]
-    return field_type(next(kind for kind in _parts(hint) if dataclasses.is_dataclass(kind)), rest) if rest else hint
-
-
-def _parts(hint: Any) -> tuple[Any, ...]:
-    return (hint, *typing.get_args(hint))
+    hint = typing.get_args(schema)[1] if typing.get_origin(schema) is dict else typing.get_type_hints(schema)[head]
+    return field_type(hint, rest) if rest else hint
 
 
 def type_words(hint: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.labels.hops import true_progress
+from embodied_rm.models.fold import fold
+from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Curve, Figure, Panel, Rate, SuccessRow
 from embodied_rm.report.clip import HEIGHT
-from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.refine import Refined
+from embodied_rm.score import read_for
 from embodied_rm.types import Progress
 
 FRAMES = 600
@@ -43,6 +45,13 @@ def panel(source: EpisodeSource, row: int, curve: Progress) -> Panel:
     return Panel(episode=episode, progress=curve.value[kept], success=curve.success[kept])
 
 
+def panels(net: ProgressNet, source: EpisodeSource, count: int) -> tuple[Panel, ...]:
+    """Up to `count` episodes of all tasks and outcomes, each judged by the model."""
+    rows = spread(source, count)
+    curves = fold(net, list(read_for(net.config, source, rows)))
+    return tuple(panel(source, row, curve) for row, curve in zip(rows, curves, strict=True))
+
+
 def spread(source: EpisodeSource, count: int) -> list[int]:
     """Up to `count` episodes in turn from every task and outcome, in the order of the source."""
     kinds: dict[tuple[str, str], list[int]] = {}
@@ -66,32 +75,6 @@ def figures(model: Mapping[str, float], baselines: Mapping[str, Mapping[str, flo
     )
 
 
-def rate(verdict: Verdict) -> Rate:
-    """A verdict for the page."""
-    low, high = verdict.interval
-    return Rate(value=verdict.rate, low=low, high=high, episodes=verdict.episodes)
-
-
-def success_row(task: str, refined: Refined) -> SuccessRow:
-    """Success before and after refinement."""
-    return SuccessRow(task=task, rates={"cloned": rate(refined.cloned), "refined": rate(refined.refined)})
-
-
-def learning_curves(task: str, refined: Refined) -> tuple[Curve, Curve]:
-    """Success and return over the iterations of a refinement."""
-
-    def column(name: str) -> list[float | None]:
-        return [row[name] for row in refined.rows]
-
-    success = {"by the model's verdict": column("learned_success"), "by the simulator": column("simulator_success")}
-    return (
-        Curve(title=f"{task}: success of training episodes", x_label="iteration", lines=success),
-        Curve(
-            title=f"{task}: shaped return", x_label="iteration", lines={"mean of an episode": column("shaped_return")}
-        ),
-    )
-
-
 def task_metrics(refined: Refined) -> dict[str, Any]:
     """What metrics.json says of one refined policy; success is the simulator's verdict over `episodes` episodes."""
     rows = refined.rows
@@ -107,3 +90,26 @@ def task_metrics(refined: Refined) -> dict[str, Any]:
         "faults": sum(row["faults"] for row in rows),
         "seconds": {stage: sum(row["seconds"][stage] for row in rows) for stage in rows[0]["seconds"]},
     }
+
+
+def success_row(task: str, metrics: Mapping[str, Any]) -> SuccessRow:
+    """Success before and after refinement, from `task_metrics`."""
+
+    def rate(name: str) -> Rate:
+        low, high = metrics[f"{name}_interval"]
+        return Rate(value=metrics[f"{name}_success"], low=low, high=high, episodes=metrics["episodes"])
+
+    return SuccessRow(task=task, rates={"cloned": rate("cloned"), "refined": rate("refined")})
+
+
+def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve, Curve]:
+    """Success and return over the iterations of a refinement, from the rows of its `progress.jsonl`."""
+
+    def column(name: str) -> list[float | None]:
+        return [row[name] for row in rows]
+
+    success = {"by the model's verdict": column("learned_success"), "by the simulator": column("simulator_success")}
+    return (
+        Curve(title=f"{task}: success of training episodes", x_label="iteration", lines=success),
+        Curve(title=f"{task}: shaped return", x_label="iteration", lines={"mean": column("shaped_return")}),
+    )

@@ -25,6 +25,9 @@ def composable(schema: type) -> type:
 def _kind(hint: Any) -> Any:
     if dataclasses.is_dataclass(hint):
         return composable(typing.cast(type, hint))
+    if typing.get_origin(hint) is dict:
+        key, value = typing.get_args(hint)
+        return dict[key, _kind(value)]  # type: ignore[valid-type, misc]
     return str if typing.get_origin(hint) is Literal else hint
 
 
@@ -39,6 +42,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     values = {field.name: _copy(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -57,6 +62,8 @@ def build(schema: type, values: dict[str, Any], prefix: str = "") -> Any:
 def _convert(hint: Any, value: Any, key: str) -> Any:
     if isinstance(value, dict) and dataclasses.is_dataclass(hint):
         return build(typing.cast(type, hint), value, f"{key}.")
+    if isinstance(value, dict):
+        return {name: _convert(typing.get_args(hint)[1], item, f"{key}.{name}") for name, item in value.items()}
     if typing.get_origin(hint) is Literal and value not in typing.get_args(hint):
         raise UserError(choices(str(value), typing.get_args(hint), f"value of {key}"))
     if isinstance(value, list):

@@ -9,15 +9,12 @@ from typing import Any
 
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
-from embodied_rm.cli.reports import figures, panel, spread
+from embodied_rm.cli.reports import figures, panels
 from embodied_rm.data.catalog import open_data
-from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import evaluate
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.fold import fold
-from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.report import Panel, Report, write_report
+from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
 
@@ -42,7 +39,8 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
     source = open_data(dataset_in(config.data), config.instruction)
     reporter.table("evaluate", {"episodes": len(source), "views": source.views, "model": config.checkpoint})
-    metrics, panels = evaluate_source(net, source, config.shown, reporter)
+    read = reporter.track(read_for(net.config, source), "read episodes", total=len(source))
+    metrics: dict[str, Any] = dict(evaluate(net, read, reporter))
     reporter.table(config.name, metrics["reward_model"])
     for name, numbers in metrics["baselines"].items():
         reporter.table(f"baseline: {name}", numbers)
@@ -50,21 +48,10 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
         title="Reward model against annotation",
         subtitle=f"{config.checkpoint} on {config.data}, which it must not have seen.",
         figures=figures(metrics["reward_model"], metrics["baselines"]),
-        panels=panels,
+        panels=panels(net, source, config.shown),
     )
     write_report(run.file("report.html"), report)
     run.write_json("metrics.json", named(metrics, config.name))
-
-
-def evaluate_source(
-    net: ProgressNet, source: EpisodeSource, shown: int, reporter: Reporter
-) -> tuple[dict[str, Any], tuple[Panel, ...]]:
-    """The numbers of `evaluate`, and panels of up to `shown` episodes of all tasks and outcomes."""
-    read = reporter.track(read_for(net.config, source), "read episodes", total=len(source))
-    metrics: dict[str, Any] = dict(evaluate(net, read, reporter))
-    rows = spread(source, shown)
-    curves = fold(net, list(read_for(net.config, source, rows)))
-    return metrics, tuple(panel(source, row, curve) for row, curve in zip(rows, curves, strict=True))
 
 
 def named(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -33,15 +33,16 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     policy = load_policy(checkpoint_in(config.policy, POLICY))
     model = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
     done = refine_task(config.task, policy, model, config, config.world, config.episodes, run, reporter)
-    reporter.table(f"refined {config.task}", {"before": done.cloned.as_dict(), "after": done.refined.as_dict()})
+    metrics = task_metrics(done)
+    reporter.table(f"refined {config.task}", metrics)
     report = Report(
         title=f"Refinement of {config.task}",
         subtitle="PPO on a learned reward; the simulator judges before and after and does nothing else.",
-        success=(success_row(config.task, done),),
-        curves=learning_curves(config.task, done),
+        success=(success_row(config.task, metrics),),
+        curves=learning_curves(config.task, done.rows),
     )
     write_report(run.file("report.html"), report)
-    run.write_json("metrics.json", {"tasks": {config.task: task_metrics(done)}})
+    run.write_json("metrics.json", {"tasks": {config.task: metrics}})
 
 
 def refine_task(

@@ -1,0 +1,41 @@
+"""Run folders from the command line's side: one config each, never another run's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.cli.mistakes import differing_keys
+from embodied_rm.errors import UserError
+from embodied_rm.run import RunFolder
+
+
+def open_run(name: str, config: Any, folder: Path, *, resume: bool) -> RunFolder:
+    """Open the run folder of a command and write the resolved config into it.
+
+    Raises `UserError` when it holds a run that may not be continued, or another one than this.
+    """
+    run = RunFolder.open(folder, resume=resume)
+    resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
+    if (folder / "config.json").exists():
+        _check_same(run.read_json("config.json"), resolved, folder)
+    else:
+        run.write_json("config.json", {**resolved, "version": version("embodied-rm")})
+    return run
+
+
+def forget(run: RunFolder) -> None:
+    """Take back the folder of a run that a mistake ended before it wrote anything, so that it can be tried again."""
+    if {path.name for path in run.path.iterdir()} == {"config.json"}:
+        (run.path / "config.json").unlink()
+        run.path.rmdir()
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    if before["command"] != now["command"]:
+        raise UserError(f"the run in {folder} is one of embodied-rm {before['command']}, not of {now['command']}")
+    if changed := differing_keys(before["config"], now["config"]):
+        raise UserError(f"the run in {folder} was started with other values of {', '.join(changed)}: not resumed")
