@@ -25,9 +25,9 @@ def evaluate(model: RewardModel, episodes: Iterable[Episode], reporter: Reporter
     (behind it nothing is ordered). Reversed: the model opens the episode at its true first frame and then sees the
     others from the last to the first. mae, mae_successes, mae_failures: mean absolute error with the true progress,
     mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy:
-    share of the frames with an annotated step whose step is named. voc_undefined: successes with a constant curve, which have
-    no order and do not enter the mean; there only if there are any. What cannot be computed (no failures, no steps) is
-    left out. Raises `DataError` naming an episode whose true progress is unknown.
+    share of the frames with an annotated step whose step is named. voc_undefined: successes with a constant curve,
+    which have no order and do not enter the mean; there only if there are any. What cannot be computed (no failures, no
+    steps) is left out. Raises `DataError` naming an episode whose true progress is unknown.
     """
     known = list(episodes)
     labels = label(known)

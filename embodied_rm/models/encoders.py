@@ -84,8 +84,8 @@ def resized(frames: Frames, size: tuple[int, int]) -> Frames:
 class Encoder(nn.Module):
     """Pictures -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
 
-    mean: Tensor
-    std: Tensor
+    gain: Tensor
+    offset: Tensor
 
     def __init__(self, config: EncoderConfig, clip: Any = None) -> None:
         """`clip`: the model already built, with its weights; made from the description when None."""
@@ -95,8 +95,10 @@ class Encoder(nn.Module):
         trunk = getattr(self.clip.visual, "trunk", self.clip.visual)
         self._stage = trunk.prune_intermediate_layers([config.stage], prune_norm=False, prune_head=True)[0]
         self.clip.requires_grad_(config.trained)
-        self.register_buffer("mean", 255 * torch.tensor(config.mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", 255 * torch.tensor(config.std).view(3, 1, 1), persistent=False)
+        mean, std = torch.tensor(config.mean).view(3, 1, 1), torch.tensor(config.std).view(3, 1, 1)
+        # Normalised = pixel * gain + offset.
+        self.register_buffer("gain", 1 / (255 * std), persistent=False)
+        self.register_buffer("offset", -mean / std, persistent=False)
         self.clip.to(memory_format=torch.channels_last)
 
     def train(self, mode: bool = True) -> Encoder:
@@ -105,7 +107,8 @@ class Encoder(nn.Module):
 
     def prepare(self, frames: Tensor) -> Tensor:
         """Pixels uint8 [M, H, W, 3] -> normalised float [M, 3, *image_size]."""
-        return (resize(frames.permute(0, 3, 1, 2).float(), self.config.image_size) - self.mean) / self.std
+        pixels = resize(frames.permute(0, 3, 1, 2).float(), self.config.image_size)
+        return torch.addcmul(self.offset, pixels, self.gain)
 
     def look(self, pictures: Tensor) -> Tensor:
         """Normalised pictures float [M, 3, *image_size] -> map [M, C, h, w]."""
@@ -126,7 +129,7 @@ class Encoder(nn.Module):
         """Token ids int64 [N, L] of the instructions, on this encoder's device."""
         text = self.config.open_clip["text_cfg"]
         ids = tokenize(instructions, text.get("context_length", 77), text.get("vocab_size", 49408))
-        return ids.to(self.mean.device)
+        return ids.to(self.gain.device)
 
     def map_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of the map, found by looking at a blank picture on the CPU."""

@@ -80,11 +80,18 @@ class Learner:
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in under_prefix("optimiser", tensors).items():
             name, i = key.rsplit(".", 1)
-            state.setdefault(int(i), {})[name] = value
+            parameter = self._parameters_in_order()[int(i)]
+            # The fused optimiser walks memory: a moment must lie as its parameter does (channels last or not).
+            laid_out = value if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
+            state.setdefault(int(i), {})[name] = laid_out
         self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": state})
         self.generator.set_state(tensors["generator"])
         self.rng.bit_generator.state = manifest["rng"]
         self.updates, self.seconds = manifest["updates"], manifest["seconds"]
+
+    def _parameters_in_order(self) -> list[Tensor]:
+        """The parameters as the optimiser numbers them."""
+        return [p for group in self._optimiser.param_groups for p in group["params"]]
 
     @staticmethod
     def discard(folder: Path) -> None:

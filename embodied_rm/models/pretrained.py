@@ -43,7 +43,7 @@ def load_pretrained(source: str, *, stage: int = -1, trained: bool = True) -> En
         clip = build_clip(config)
         load_checkpoint(clip, str(weights))
     except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as fault:
-        # All that open_clip and timm raise for a description or weights that do not fit; they have no errors of their own.
+        # What open_clip and timm raise for a description or weights that do not fit: they have no errors of their own.
         reason = str(fault).strip().splitlines()[0]
         raise CheckpointError(f"{weights}: does not hold the model that {CONFIG} describes ({reason})") from None
     return Encoder(config, clip)

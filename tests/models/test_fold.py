@@ -1,0 +1,102 @@
+"""Offline scoring is a fold of the online step: every row its own episode, every frame in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.fold import TOGETHER, fold
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.types import Episode, Progress, Views
+
+torch.manual_seed(0)
+NET = ProgressNet(NetConfig(views=("front", "side"), encoder=small_encoder("stride_tower_tiny", (32, 32)))).eval()
+
+
+@dataclass
+class Counted:
+    """The memory of `Counter`: instruction numbers and steps."""
+
+    number: np.ndarray
+    steps: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, rows) -> Counted:
+        return Counted(self.number[rows], self.steps[rows])
+
+    def put(self, rows, other) -> Counted:
+        raise NotImplementedError
+
+    def potential(self) -> np.ndarray:
+        return self.steps / 100
+
+
+class Counter:
+    """A reward model whose answer is known: it reads who and when off the pixels and checks them against its memory."""
+
+    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Counted:
+        number = np.array([int(text) for text in instructions])
+        assert (views.frames[:, 0, 0, 0, 0] == number).all() and (views.frames[:, 0, 0, 0, 1] == 0).all()
+        if goal is not None:
+            assert (goal.frames[:, 0, 0, 0, 0] == number + 100).all() and (goal.frames[:, 0, 0, 0, 1] == 2).all()
+        return Counted(number, np.zeros(len(number), np.int64))
+
+    def advance(self, memory: Counted, views: Views) -> tuple[Progress, Counted]:
+        steps = memory.steps + 1
+        assert (views.frames[:, :, 0, 0, 0] == memory.number[:, None]).all()
+        assert (views.frames[:, :, 0, 0, 1] == steps[:, None]).all()
+        return (
+            Progress(
+                value=(steps / 100).astype(np.float32),
+                valid=steps % 3 > 0,
+                stage=memory.number * 1000 + steps,
+                success=np.zeros(len(steps), np.float32),
+                spread=np.ones(len(steps), np.float32),
+            ),
+            Counted(memory.number, steps),
+        )
+
+
+def numbered(number: int, length: int, views: tuple[str, ...] = ("front", "side"), size: int = 4) -> Episode:
+    frames = np.zeros((length, size, size, 3), np.uint8)
+    frames[..., 0], frames[..., 1] = number, np.arange(length)[:, None, None]
+    return Episode(name=f"e{number}", views=dict.fromkeys(views, frames), instruction=str(number), fps=10.0)
+
+
+def test_every_frame_is_judged_once_in_its_own_row_whatever_the_lengths_views_and_sizes():
+    rng = np.random.default_rng(0)
+    kinds = [(("front", "side"), 4), (("side",), 4), (("front", "side"), 8)]
+    episodes = [numbered(i, int(rng.integers(1, 12)), *kinds[i % 3]) for i in range(3 * TOGETHER)]
+    for i, curve in enumerate(fold(Counter(), episodes)):
+        steps = np.arange(len(episodes[i]))
+        np.testing.assert_allclose(curve.value, steps / 100, atol=1e-7)
+        assert (curve.stage[1:] == i * 1000 + steps[1:]).all() and curve.stage[0] == 0
+        assert (curve.valid[1:] == (steps[1:] % 3 > 0)).all() and curve.valid[0]
+
+
+def test_the_goal_is_the_last_frame_of_the_episode_given_for_it():
+    episodes = [numbered(i, 3 + i) for i in range(4)]
+    fold(Counter(), episodes, [numbered(i + 100, 3) for i in range(4)])
+
+
+def noise(seed: int, length: int) -> Episode:
+    frames = np.random.default_rng(seed).integers(0, 256, (2, length, 32, 32, 3), np.uint8)
+    return Episode(name=str(seed), views={"front": frames[0], "side": frames[1]}, instruction="lift it", fps=10.0)
+
+
+def test_side_by_side_is_one_by_one_and_a_longer_recording_changes_no_past_score():
+    episodes = [noise(1, 6), noise(2, 9), noise(3, 4)]
+    together = fold(NET, episodes)
+    for episode, curve in zip(episodes, together, strict=True):
+        alone = fold(NET, [episode])[0]
+        cut = {name: frames[:3] for name, frames in episode.views.items()}
+        early = fold(NET, [replace(episode, views=cut)])[0]
+        np.testing.assert_allclose(curve.value, alone.value, atol=1e-5)
+        np.testing.assert_allclose(curve.success, alone.success, atol=1e-5)
+        np.testing.assert_allclose(early.value, curve.value[:3], atol=1e-5)

@@ -1,0 +1,80 @@
+"""Adapting to one demonstration: it is learned, views and steps are added, the given model stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sprites import episode, episodes
+
+from embodied_rm.adapt import AdaptConfig, adapt, extended
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.metrics import voc
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
+from embodied_rm.run import RunFolder, Silent
+from embodied_rm.train import CHECKPOINT, TrainConfig, new_net
+from embodied_rm.types import Episode, Step
+
+CONFIG = AdaptConfig(image_size=(32, 32), max_seconds=None, updates=60, batch=4, moments=6)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def annotated(number: int, **about) -> Episode:
+    """A success whose progress is known from its annotated steps only."""
+    return replace(episode(number, length=40), **{"progress": None, "success": None, **about})
+
+
+def test_one_demonstration_is_enough_to_order_another(tmp_path):
+    run = RunFolder.open(tmp_path / "run")
+    net = adapt(annotated(0), CONFIG, run, Silent())
+    unseen = annotated(2)
+    judged = fold(net, [unseen])[0]
+    assert voc(judged.value) > 0.9
+    assert np.abs(judged.value - true_progress(unseen)).mean() < 0.2
+    assert load_progress_net(run.path / CHECKPOINT).config == net.config
+
+
+def start_model():
+    return new_net(episodes(2), TrainConfig(image_size=(32, 32))).eval()
+
+
+def test_a_model_is_extended_by_views_and_steps_and_not_changed_itself(tmp_path):
+    start = start_model()
+    before = {name: tensor.clone() for name, tensor in start.state_dict().items()}
+    shown = annotated(0)
+    steps = tuple(Step(name=f"s{i}", start=4 * i, end=4 * i + 4) for i in range(9))
+    other = replace(shown, views={"wrist": shown.views["top"], "front": shown.views["front"]}, steps=steps)
+    net = adapt(other, replace(CONFIG, updates=2), RunFolder.open(tmp_path / "run"), Silent(), start)
+    assert net.config.views == ("front", "top", "wrist") and net.config.max_steps == 9
+    assert net.config.encoder == start.config.encoder
+    assert all(torch.equal(tensor, before[name]) for name, tensor in start.state_dict().items())
+    assert fold(net, [other])[0].valid.all()
+
+
+def test_an_extended_model_judges_what_it_knows_as_before():
+    start = start_model()
+    more = new_net([replace(episode(1), views={"wrist": episode(1).views["top"]})], TrainConfig(image_size=(32, 32)))
+    tried = episodes(3)
+    for one, other in zip(fold(start, tried), fold(extended(start, more).eval(), tried), strict=True):
+        np.testing.assert_allclose(one.value, other.value, atol=1e-6)
+        np.testing.assert_array_equal(one.stage, other.stage)
+
+
+def test_a_failed_or_unannotated_demonstration_is_refused(tmp_path):
+    run = RunFolder.open(tmp_path / "run")
+    with pytest.raises(UserError, match="must succeed"):
+        adapt(episode(1, success=False), CONFIG, run, Silent())
+    with pytest.raises(DataError, match="neither annotated steps nor progress"):
+        adapt(annotated(0, steps=()), CONFIG, run, Silent())

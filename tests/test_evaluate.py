@@ -1,0 +1,142 @@
+"""The table of `evaluate` against reward models whose every number is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from embodied_rm.errors import DataError
+from embodied_rm.evaluate import backward, evaluate
+from embodied_rm.labels.frames import label
+from embodied_rm.run import Silent
+from embodied_rm.types import Episode, Progress, Step, Views
+
+STEPS = ("a", "b", "c", "d")
+
+
+@dataclass
+class Nothing:
+    """The memory of a model that needs none."""
+
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def take(self, rows) -> Nothing:
+        return Nothing(len(rows))
+
+    def put(self, rows, other) -> Nothing:
+        return self
+
+    def potential(self) -> np.ndarray:
+        return np.zeros(self.length, np.float32)
+
+
+class Reader:
+    """Reads the true progress off the first pixel, and tells it changed by `say`."""
+
+    def __init__(self, say=lambda truth: truth) -> None:
+        self.say = say
+
+    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Nothing:
+        return Nothing(len(views))
+
+    def advance(self, memory: Nothing, views: Views) -> tuple[Progress, Nothing]:
+        truth = views.frames[:, 0, 0, 0, 0].astype(np.float32) / 200
+        value = np.clip(self.say(truth), 0, 1).astype(np.float32)
+        return (
+            Progress(
+                value=value,
+                valid=np.ones(len(value), bool),
+                stage=np.minimum((truth * 4).astype(np.int64), 3),
+                success=(value > 0.99).astype(np.float32),
+                spread=np.zeros(len(value), np.float32),
+            ),
+            memory,
+        )
+
+
+def episode(name: str, percent: list[int], *, steps: bool = True, success: bool | None = None) -> Episode:
+    """The progress in half percents is painted on every pixel."""
+    progress = np.array(percent, np.float32) / 200
+    frames = np.broadcast_to(np.array(percent, np.uint8)[:, None, None, None], (len(percent), 4, 4, 3))
+    places = np.minimum((progress * 4).astype(int), 3)
+    runs = tuple(Step(name=STEPS[k], start=i, end=i + 1) for i, k in enumerate(places)) if steps else ()
+    return Episode(
+        name=name,
+        views={"front": np.ascontiguousarray(frames)},
+        instruction="go",
+        fps=10.0,
+        steps=runs,
+        success=percent[-1] == 200 if success is None else success,
+        progress=progress,
+        meta={"task": "go"},
+    )
+
+
+GOOD = [episode(f"good{i}", [*range(0, 200, 8 + i), 200, 200, 200]) for i in range(3)]
+BAD = [episode("stall", [*range(0, 100, 5), *[100] * 20]), episode("undo", [*range(0, 160, 5), *range(160, -1, -5)])]
+
+
+def test_the_truth_gets_the_best_of_everything():
+    result = evaluate(Reader(), GOOD + BAD, Silent())
+    assert result["reward_model"] == pytest.approx(
+        {
+            "voc": 1,
+            "voc_reversed": -1,
+            "mae": 0,
+            "mae_successes": 0,
+            "mae_failures": 0,
+            "success_auc": 1,
+            "step_accuracy": 1,
+        },
+        abs=1e-6,
+    )
+    assert result["baselines"]["oracle"]["voc"] == pytest.approx(1)
+    assert result["episodes"] == {"successes": 3, "failures": 2}
+
+
+def test_the_clock_is_in_perfect_order_and_wrong_about_failures():
+    clock = evaluate(Reader(), GOOD + BAD, Silent())["baselines"]["clock"]
+    assert clock["voc"] == pytest.approx(1)
+    stall, undo = (np.linspace(0, 1, len(e)) - e.progress for e in BAD)
+    assert clock["mae_failures"] == pytest.approx((abs(stall).mean() + abs(undo).mean()) / 2)
+
+
+def test_a_model_that_says_the_opposite_gets_the_opposite_sign():
+    result = evaluate(Reader(lambda truth: 1 - truth), GOOD + BAD, Silent())["reward_model"]
+    assert result["voc"] < -0.7 and result["voc_reversed"] == pytest.approx(1)
+    # "undo" ends where the opposite of the truth is success.
+    assert result["success_auc"] == pytest.approx(0.25)
+
+
+def test_a_constant_offset_shows_in_the_error_alone():
+    result = evaluate(Reader(lambda truth: 0.1 + 0.8 * truth), [GOOD[0]], Silent())["reward_model"]
+    truth = GOOD[0].progress
+    assert truth is not None
+    expected = np.abs(0.1 - 0.2 * truth)
+    expected[0] = 0.0  # the first frame's potential is 0 by contract
+    assert result["mae_successes"] == pytest.approx(expected.mean(), abs=1e-6)
+    assert result["voc"] == pytest.approx(1)
+
+
+def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_counted():
+    result = evaluate(Reader(lambda truth: 0 * truth), [replace(e, steps=()) for e in GOOD], Silent())
+    assert set(result["reward_model"]) == {"mae", "mae_successes", "voc_undefined"}
+    assert result["reward_model"]["voc_undefined"] == len(GOOD)
+    assert "voc" not in result["baselines"]["constant"]
+
+
+def test_backwards_is_the_true_start_then_the_way_back_from_where_it_is_done():
+    tried = episode("e", [0, 50, 100, 200, 200, 200])
+    shown = backward(tried, label([tried])[0]).views["front"][:, 0, 0, 0]
+    assert shown.tolist() == [0, 200, 100, 50, 0]
+
+
+def test_an_episode_without_known_progress_is_named():
+    with pytest.raises(DataError, match="stall: "):
+        evaluate(Reader(), [replace(BAD[0], progress=None)], Silent())

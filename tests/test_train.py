@@ -1,0 +1,152 @@
+"""Training: a toy world is learned in seconds, an interrupted run ends as one that was not, leaks are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sprites import episode, episodes
+
+from embodied_rm.errors import CheckpointError, DataError, UserError
+from embodied_rm.evaluate import evaluate
+from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.run import RunFolder, Silent
+from embodied_rm.train import CHECKPOINT, UNFINISHED, TrainConfig, schedule, train
+
+QUICK = TrainConfig(
+    image_size=(32, 32), updates=6, batch=4, moments=4, augment=AugmentConfig(drop_view=0.3), checkpoint_seconds=1e-9
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory) -> ProgressNet:
+    torch.set_num_threads(1)
+    config = TrainConfig(image_size=(32, 32), updates=150, batch=8, moments=6, augment=AugmentConfig(colour=0.05))
+    data = episodes(30) + episodes(30, start=100, task="return")
+    return train(data, config, RunFolder.open(tmp_path_factory.mktemp("run") / "r"), Silent())
+
+
+def test_it_learns_order_error_success_and_step_of_unseen_episodes(learned):
+    unseen = episodes(12, start=500) + episodes(12, start=600, task="return")
+    result = evaluate(learned, unseen, Silent())
+    model, clock = result["reward_model"], result["baselines"]["clock"]
+    assert model["voc"] > 0.95 and model["voc_reversed"] < -0.9, model
+    assert model["mae_failures"] < clock["mae_failures"] / 2, (model, clock)
+    assert model["success_auc"] > 0.95 and model["step_accuracy"] > 0.8, model
+
+
+def test_the_instruction_decides_what_counts_as_progress(learned):
+    shown = [episode(700 + i, task="carry") for i in range(6)]
+    swapped = [replace(e, instruction=episode(i, task="return").instruction) for i, e in enumerate(shown)]
+    right, wrong = fold(learned, shown), fold(learned, swapped)
+    assert np.mean([curve.value[-1] for curve in right]) > np.mean([curve.value[-1] for curve in wrong]) + 0.5
+    assert np.mean([curve.success[-1] for curve in right]) > 2 * np.mean([curve.success[-1] for curve in wrong])
+
+
+def test_a_goal_picture_may_be_given(learned):
+    tried, goal = episode(802), episode(804)
+    assert tried.progress is not None
+    judged = fold(learned, [tried], [goal])[0]
+    assert np.abs(judged.value - tried.progress).mean() < 0.15
+
+
+def test_what_is_saved_is_what_was_trained(tmp_path):
+    run = RunFolder.open(tmp_path / "run")
+    net = train(episodes(4), QUICK, run, Silent())
+    assert not net.training and not (run.path / UNFINISHED).exists()
+    again = load_progress_net(run.path / CHECKPOINT)
+    assert again.config == net.config and again.config.views == ("front", "top") and again.config.max_steps == 2
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in net.state_dict().items())
+
+
+class KilledError(Exception):
+    """The power fails."""
+
+
+class KillingReporter(Silent):
+    """Ends the process after half of the training."""
+
+    def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
+        for percent in items:
+            yield percent
+            if percent >= 50:
+                raise KilledError
+
+
+def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path):
+    data = episodes(4)
+    straight = train(data, QUICK, RunFolder.open(tmp_path / "straight"), Silent())
+    with pytest.raises(KilledError):
+        train(data, QUICK, RunFolder.open(tmp_path / "broken"), KillingReporter())
+    run = RunFolder.open(tmp_path / "broken", resume=True)
+    assert (run.path / UNFINISHED).exists() and not (run.path / CHECKPOINT).exists()
+    with pytest.raises(CheckpointError, match="another configuration: learning_rate"):
+        train(data, replace(QUICK, learning_rate=1e-4), run, Silent())
+    resumed = train(data, QUICK, run, Silent())
+    for name, tensor in straight.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_the_same_seed_gives_the_same_net_and_another_seed_another(tmp_path):
+    nets = [
+        train(episodes(4), replace(QUICK, updates=2, seed=seed), RunFolder.open(tmp_path / str(i)), Silent())
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    first, same, other = (net.heads.state_dict()["_hop.mlp.0.weight"] for net in nets)
+    assert torch.equal(first, same) and not torch.equal(first, other)
+
+
+def test_a_time_budget_is_kept_and_the_schedule_follows_it(tmp_path):
+    seen: list[int] = []
+
+    class Watch(Silent):
+        def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
+            for percent in items:
+                seen.append(percent)
+                yield percent
+
+    config = replace(QUICK, max_seconds=1.5, updates=1, checkpoint_seconds=60)
+    train(episodes(4), config, RunFolder.open(tmp_path / "run"), Watch())
+    assert seen == list(range(1, 101)) or seen[-1] >= 100
+
+
+def test_the_learning_rate_rises_then_falls_to_nothing():
+    shares = np.linspace(0, 1, 101)
+    rates = np.array([schedule(share) for share in shares])
+    assert rates.max() <= 1 and rates[0] > 0 and rates[-1] == pytest.approx(0, abs=1e-9)
+    assert (np.diff(rates[:5]) > 0).all() and (np.diff(rates[6:]) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "held_out", "message"),
+    [
+        ([], [], "no episodes to train on"),
+        ([episode(1)], [replace(episode(1), name="x")], "x: held out, but the same episode is trained on"),
+        ([replace(episode(1), progress=None, steps=())], [], "neither annotated steps nor progress"),
+    ],
+)
+def test_data_that_cannot_be_used_is_refused(tmp_path, data, held_out, message):
+    with pytest.raises(DataError, match=message):
+        train(data, QUICK, RunFolder.open(tmp_path / "run"), Silent(), held_out)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"updates": 0}, {"batch": 0}, {"moments": 2}, {"learning_rate": -1.0}, {"max_seconds": 0.0}]
+)
+def test_a_configuration_that_makes_no_sense_names_the_key(wrong):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        TrainConfig(**wrong)
