@@ -110,6 +110,6 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve
 
     success = {"by the model's verdict": column("learned_success"), "by the simulator": column("simulator_success")}
     return (
-        Curve(title=f"{task}: success of training episodes", x_label="iteration", lines=success),
+        Curve(title=f"{task}: success of training episodes", x_label="iteration", lines=success, top=1.0),
         Curve(title=f"{task}: shaped return", x_label="iteration", lines={"mean": column("shaped_return")}),
     )

@@ -50,6 +50,8 @@ class Curve:
     title: str
     x_label: str
     lines: Mapping[str, list[float | None]]
+    top: float | None = None
+    """Where the vertical axis ends at least, e.g. 1 for rates."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@
     const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
     const out = [];
-    for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + 1e-9 * step; t += step) out.push(+t.toPrecision(12));
+    for (let k = Math.ceil(low / step - 1e-9); k <= high / step + 1e-9; k++) out.push(+(k * step).toPrecision(12));
     return out;
   }
 
@@ -87,8 +87,7 @@
     const box = add(card, "div", "chart");
     const all = names.flatMap((n) => c.lines[n]).filter((v) => v !== null);
     const length = Math.max(...names.map((n) => c.lines[n].length));
-    let low = Math.min(0, ...all), high = Math.max(...all);
-    if (high <= 1 && high > 0.5) high = 1;
+    let low = Math.min(0, ...all), high = Math.max(0, c.top ?? 0, ...all);
     if (high === low) high = low + 1;
     const label = (at) => {
       legend.innerHTML = names.map((n, i) => `<span>${stroke(`stroke="${COLOURS[i % COLOURS.length]}" stroke-width="2.5"`)}${escape(n)}${
@@ -148,6 +147,7 @@
   function panel(parent, p, index) {
     const length = p.progress.length;
     const card = add(parent, "article", "panel card");
+    card.style.setProperty("--screen", `${Math.min(51, 20 * p.views.length)}%`);
     card.dataset.outcome = p.outcome || (p.done === null ? "" : p.done ? "success" : "failure");
     add(card, "header", "", `<h3>${escape(p.instruction)}</h3>${chips(p)}<span class="file">${escape(p.name)}</span>`);
     const screen = add(card, "div", "screen");
@@ -174,7 +174,7 @@
       const said = [`${(i / p.fps).toFixed(2)} s`, `progress <b>${p.progress[i].toFixed(2)}</b>`];
       if (p.truth) said.push(`true ${p.truth[i].toFixed(2)}`);
       if (p.success) said.push(`success ${p.success[i].toFixed(2)}`);
-      if (step >= 0) said.push(`step ${step + 1}: ${escape(p.steps[step].name)}`);
+      if (step >= 0) said.push(`step: ${escape(p.steps[step].name)}`);
       readout.innerHTML = said.join(" &nbsp;·&nbsp; ");
       if (!geometry) return;
       const { x, y } = geometry, line = box.querySelector(".cursor"), dot = box.querySelector(".dot");

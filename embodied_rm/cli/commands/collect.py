@@ -17,7 +17,7 @@ from embodied_rm.data.record import Recorder
 from embodied_rm.errors import UserError
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
-from sim.actors import SUCCESS, ScriptedActor, outcomes
+from sim.actors import SUCCESS, WRONG_OBJECT, ScriptedActor, outcomes
 from sim.vec_env import TabletopVecEnv
 
 
@@ -83,12 +83,21 @@ def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episod
         if not count:
             continue
         env = make_worlds(task, config.world, ends_on_success=part == 0)
-        kinds = (SUCCESS,) if part == 0 else tuple(kind for kind in outcomes(env) if kind != SUCCESS)
+        kinds = failing_kinds(outcomes(env)) if part else (SUCCESS,)
         seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
         try:
             yield from play(env, task, kinds, count, config, seed)
         finally:
             env.close()
+
+
+def failing_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
+    """The failures in the order in which actors take them: every other one mistakes the object.
+
+    A mistaken object looks like a success in all but the instruction, so it takes as many of them to learn to read.
+    """
+    others = [kind for kind in kinds if kind not in (SUCCESS, WRONG_OBJECT)]
+    return tuple(kind for other in others for kind in (WRONG_OBJECT, other))
 
 
 def play(
