@@ -13,6 +13,8 @@ from sim.vec_env import TabletopVecEnv
 
 SUCCESS = "success"
 """The outcome of following the expert's plan; the others are the task's failures."""
+WRONG_OBJECT = "wrong_object"
+"""The failure that every task has: the right thing done to the wrong object."""
 
 
 def outcomes(env: TabletopVecEnv) -> tuple[str, ...]:
