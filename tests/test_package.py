@@ -1,5 +1,6 @@
 """What is installed is the whole thing: a wheel carries code, configs and assets, and runs from any folder."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -69,8 +70,37 @@ def test_the_wheel_claims_no_other_name(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"embodied_rm", "sim"}
 
 
-def test_the_installed_package_works_from_another_folder(installed: Path, tmp_path: Path) -> None:
+SMALL = (
+    "tasks=[lift_cube]",
+    "benchmark_steps=2",
+    "unseen={successes:2,failures:2}",
+    "sizes.lift_cube={demonstrations:2,rollout_steps:4,iterations:2}",
+    "collect={tasks:[lift_cube,open_drawer],successes:3,failures:2}",
+    "train={max_seconds:3,batch:4}",
+    "evaluate.shown=2",
+    "clone={steps:10,episodes:2}",
+    "refine={warmup_iterations:1,episodes:2}",
+    *(f"{command}.world.num_envs=2" for command in ("collect", "clone", "refine")),
+)
+
+
+def test_the_installed_package_does_the_whole_loop_from_another_folder(installed: Path, tmp_path: Path) -> None:
     assert "lift_cube" in embodied_rm("tasks", installed=installed, cwd=tmp_path)
-    small = ("tasks=[lift_cube]", "successes=2", "failures=0", "world.num_envs=2", "out=demos")
-    embodied_rm("collect", *small, installed=installed, cwd=tmp_path)
-    assert (tmp_path / "demos" / "metrics.json").exists()
+    embodied_rm("demo", *SMALL, "out=demo", installed=installed, cwd=tmp_path)
+    metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
+    assert metrics["tasks"]["lift_cube"]["iterations"] == 2
+    assert metrics["seconds"]["total"] > 0 and metrics["memory"]["peak_gib"] > 0
+    assert metrics["benchmark"]["rollout_env_steps_per_s"] > 0
+    assert {"voc", "mae_failures", "success_auc"} <= set(metrics["reward_model"]) and metrics["baselines"]["clock"]
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
+    scored = ("score", "data=demo/unseen", "checkpoint=demo/reward_model", "episodes=[0]", "out=scored")
+    embodied_rm(*scored, installed=installed, cwd=tmp_path)
+    assert {path.name for path in (tmp_path / "scored").iterdir()} == {
+        "config.json",
+        "metrics.json",
+        "report.html",
+        "progress.parquet",
+        "episode_000000.png",
+        "episode_000000.mp4",
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {"demo", "scored"}

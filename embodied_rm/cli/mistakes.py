@@ -37,12 +37,15 @@ def check_choice(override: Override, available: Sequence[str]) -> None:
 
 
 def check_key(command: str, override: Override, known: DictConfig) -> None:
-    """Refuse a key that the composed config does not have."""
+    """Refuse a key that the composed config does not have, also one inside a value such as {steps:3}."""
     key = override.get_key_element()
     names = list(leaves(known))
     sections = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
-    if key not in names and key not in sections:
-        raise UserError(choices(key, [*names, "out", "resume"], f"key of embodied-rm {command}"))
+    value = override.value()
+    inner = [f"{key}.{name}" for name in leaves(OmegaConf.create(value))] if isinstance(value, dict) else []
+    for name in (key, *inner):
+        if name not in names and name not in sections:
+            raise UserError(choices(name, [*names, "out", "resume"], f"key of embodied-rm {command}"))
 
 
 def leaves(config: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -1,16 +1,27 @@
 """The commands as a chain, at the smallest sizes: what one leaves is what the next one takes."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.catalog import open_data
+from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.rl.policy import load_policy
+from sim.registry import make_task
 
 TINY = ("world.num_envs=4", "world.image_size=32")
+
+
+def fill(word: str, **folders: Path) -> str:
+    """The word with `{name}` replaced by a folder; other braces stay."""
+    for name, folder in folders.items():
+        word = word.replace(f"{{{name}}}", str(folder))
+    return word
 
 
 def metrics(folder: Path) -> dict:
@@ -32,11 +43,28 @@ def cloned(demos: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def reward_model(demos: Path) -> Path:
+    folder = demos.parent / "reward_model"
+    words = ["train", f"data={demos}", "updates=3", "batch=2", "image_size=[32,32]", f"out={folder}"]
+    assert main(words) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def refined(cloned: Path, reward_model: Path) -> Path:
+    folder = cloned.parent / "refined"
+    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4"]
+    places = [f"policy={cloned}", f"checkpoint={reward_model}", f"out={folder}"]
+    assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
+    return folder
+
+
 def test_collect_records_what_was_asked_for(demos: Path) -> None:
     data = open_data(demos / "dataset")
     assert len(data) == 2 * (4 + 5) == metrics(demos)["collect"]["episodes"]
     kinds = [meta.text["outcome"] for meta in data.meta if meta.text["task"] == "lift_cube"]
-    assert kinds.count("success") == 4 and len(set(kinds)) == 6
+    assert kinds.count("success") == 4 and set(kinds) <= {"success", *make_task("lift_cube").failures()}
     assert all(meta.success for meta in data.meta if meta.text["outcome"] == "success")
     assert not any(meta.success for meta in data.meta if meta.text["outcome"] != "success")
     episode = data.episode(0)
@@ -60,6 +88,42 @@ def test_clone_leaves_a_policy_and_the_simulators_verdict(cloned: Path) -> None:
     assert verdict["episodes"] == 4 and 0 <= verdict["interval"][0] <= verdict["rate"] <= verdict["interval"][1] <= 1
 
 
+def test_refine_reports_success_before_and_after(refined: Path) -> None:
+    numbers = metrics(refined)["tasks"]["lift_cube"]
+    assert numbers["iterations"] == 2 and numbers["episodes"] == 4 and numbers["env_steps"] == 2 * 4 * 4
+    assert load_policy(refined / "policy").spec.action_dim == 4
+    assert len((refined / "progress.jsonl").read_text().splitlines()) == 2
+    assert '"refined"' in (refined / "report.html").read_text()
+
+
+def test_a_refined_policy_was_cloned_first(cloned: Path, refined: Path) -> None:
+    """The same judge with the same seed: cloning and refinement must agree on the policy they share."""
+    assert metrics(refined)["tasks"]["lift_cube"]["cloned_success"] == metrics(cloned)["cloned_success"]["rate"]
+
+
+def test_score_and_evaluate_say_the_same_of_a_frame(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    common = [f"data={demos}", f"checkpoint={reward_model}"]
+    assert main(["score", *common, "episodes=[3,1]", "videos=false", f"out={tmp_path / 'score'}"]) == 0
+    table = pq.read_table(tmp_path / "score" / "progress.parquet").to_pydict()
+    lengths = [meta.length for meta in open_data(demos / "dataset").meta]
+    assert len(table["index"]) == lengths[1] + lengths[3]
+    assert not list((tmp_path / "score").glob("*.mp4"))
+    assert main(["evaluate", *common, "shown=18", "name=mine", f"out={tmp_path / 'evaluate'}"]) == 0
+    assert {"mine", "baselines", "episodes"} == set(metrics(tmp_path / "evaluate"))
+    shown = re.search(r'id="data">(.*?)</script>', (tmp_path / "evaluate" / "report.html").read_text())
+    assert shown is not None
+    panel = json.loads(shown[1])["panels"][1]
+    np.testing.assert_allclose(panel["progress"], table["progress_sparse"][: lengths[1]], atol=1e-3)
+
+
+def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    words = ["adapt", f"data={demos}", "episode=2", f"start={reward_model}", "max_seconds=null", "updates=2", "batch=2"]
+    assert main([*words, f"out={tmp_path / 'adapted'}"]) == 0
+    before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "adapted"))
+    assert before.config == after.config
+    assert metrics(tmp_path / "adapted")["adapt"]["steps"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -78,6 +142,18 @@ def test_clone_leaves_a_policy_and_the_simulators_verdict(cloned: Path) -> None:
             "unknown world 'gpu'. Did you mean 'cpu'? Available: cpu",
         ),
         (["clone", "data={demos}"], "task is required: embodied-rm clone task=..."),
+        (["train", "data={demos}/nowhere"], "nowhere does not exist"),
+        (["train", "data={demos}", "held_out={demos}"], "held out, but the same episode is trained on"),
+        (["train", "data={demos}", "fusion=men"], "unknown value of fusion 'men'. Did you mean 'mean'?"),
+        (["train", "data={demos}", "model=clap"], "unknown model 'clap'. Did you mean 'clip'?"),
+        (["adapt", "data={demos}", "episode=99"], "there is no episode 99"),
+        (["adapt", "data={demos}", "instruction=x"], "a LeRobot dataset has its own instructions"),
+        (["score", "data={demos}", "checkpoint={demos}"], "no checkpoint found in"),
+        (["score", "data={demos}", "checkpoint={reward_model}", "episodes=[99]"], "there is no episode 99"),
+        (["evaluate", "data={demos}", "checkpoint={reward_model}", "name=baselines"], "name must differ"),
+        (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
+        (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
+        (["demo", "train={max_secondz:3}"], "'train.max_secondz'. Did you mean 'train.max_seconds'?"),
         (["collect", "tasks=[lift]"], "unknown task 'lift'. Did you mean 'lift_cube'?"),
         (["collect", "tasks=lift_cube"], "tasks must be a list like [a,b] (each a text), got lift_cube"),
         (["collect", "pace=[0.5]"], "pace must be two shares [slowest,fastest] in (0, 1], got [0.5]"),
@@ -85,10 +161,10 @@ def test_clone_leaves_a_policy_and_the_simulators_verdict(cloned: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
-    words: list[str], sentence: str, demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], sentence: str, demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert main([*(word.format(demos=demos) for word in words), f"out={out}"]) == 2
+    assert main([*(fill(word, demos=demos, reward_model=reward_model) for word in words), f"out={out}"]) == 2
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
     assert not out.exists()
