@@ -27,7 +27,7 @@ class CloneConfig:
     lr: float = 1e-3
     """Peak of a cosine schedule that ends at 0."""
     hidden: tuple[int, ...] = (128, 128)
-    log_std_init: float = -0.7
+    log_std_init: float = -1.0
     """Exploration noise that refinement starts with; the regression fits the mean only."""
     seed: int = 0
 

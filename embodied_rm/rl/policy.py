@@ -31,7 +31,7 @@ class PolicySpec:
     obs_dim: int
     action_dim: int
     hidden: tuple[int, ...] = (128, 128)
-    log_std_init: float = -0.7
+    log_std_init: float = -1.0
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
 
     def __post_init__(self) -> None:

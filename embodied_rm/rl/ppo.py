@@ -27,9 +27,11 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 class PPOConfig:
     """Proximal policy optimisation. `gamma` is the only discount there is: shaping uses it too."""
 
-    gamma: float = 0.97
-    gae_lambda: float = 0.8
-    actor_lr: float = 1e-3
+    gamma: float = 0.98
+    gae_lambda: float = 0.85
+    actor_lr: float = 2e-3
+    """For an exploration noise of 1; scaled by the noise at the start, because a step of the mean counts relative
+    to it: the same divergence an update, however carefully the policy explores."""
     critic_lr: float = 1e-3
     epochs: int = 8
     minibatch: int = 240
@@ -86,7 +88,8 @@ class PPO:
     def __init__(self, policy: GaussianPolicy, critic: Critic, config: PPOConfig, generator: torch.Generator) -> None:
         self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
         self.reference = copy.deepcopy(policy).requires_grad_(False)
-        self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=config.actor_lr, eps=1e-5, fused=True)
+        actor_lr = config.actor_lr * float(policy.log_std.detach().exp().mean())
+        self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=actor_lr, eps=1e-5, fused=True)
         self.critic_optimiser = torch.optim.Adam(critic.parameters(), lr=config.critic_lr, eps=1e-5, fused=True)
 
     @one_thread()

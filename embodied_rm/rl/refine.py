@@ -39,7 +39,7 @@ class RefineConfig:
     """Steps of every environment in one iteration."""
     warmup_iterations: int = 2
     """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
-    reference_coef: float = 0.01
+    reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
     stop_success: float = 1.0
     """Stop early when the *learned* success rate of each of the last `stop_patience` iterations reached this."""
