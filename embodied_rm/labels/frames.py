@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.errors import DataError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.moments import sample_moments
-from embodied_rm.labels.steps import UNLABELLED, goal_of, step_indices, step_orders, task_of
+from embodied_rm.labels.steps import UNLABELLED, distinct_goal_of, goal_of, step_indices, step_orders, task_of
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
 
@@ -23,7 +23,9 @@ class LabelledEpisode:
     """View name -> uint8 [T, H, W, 3], all of one size."""
     instruction: str
     goal: str
-    """What is wanted, however it is phrased."""
+    """See `goal_of`."""
+    distinct_goal: str | None
+    """See `distinct_goal_of`."""
     progress: Array
     """True progress, float32 [T]."""
     step: IntArray
@@ -50,6 +52,7 @@ def _labelled(episode: Episode, order: tuple[str, ...]) -> LabelledEpisode:
         views=episode.views,
         instruction=episode.instruction,
         goal=goal_of(episode),
+        distinct_goal=distinct_goal_of(episode),
         progress=progress,
         step=step_indices(episode, order),
         done=done,
@@ -99,6 +102,14 @@ class Batch:
     Where nobody was seen to do it, that moment must not be used."""
 
 
+def foreign_instructions(episodes: Sequence[LabelledEpisode]) -> dict[str | None, list[str]]:
+    """Distinct goal -> the instructions that want something else; none where the goal is not known."""
+    goals = {(episode.distinct_goal, episode.instruction) for episode in episodes if episode.distinct_goal is not None}
+    owners: list[str | None] = [own for own, _ in goals]
+    others = {own: sorted({text for goal, text in goals if goal != own}) for own in owners}
+    return {**others, None: []}
+
+
 class Batches:
     """Draws batches from labelled episodes; the same generator state gives the same batch."""
 
@@ -110,8 +121,7 @@ class Batches:
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
                 self._done.setdefault(episode.goal, []).append(i)
-        goals = {episode.goal for episode in self.episodes}
-        self._foreign = {goal: sorted({e.instruction for e in self.episodes if e.goal != goal}) for goal in goals}
+        self._foreign = foreign_instructions(self.episodes)
 
     def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
         """A batch of `size` episodes at `moments` moments and a goal."""
@@ -130,8 +140,8 @@ class Batches:
             frames=frames,
             present=present,
             instructions=tuple(episode.instruction for episode in chosen),
-            foreign=tuple(str(rng.choice(self._foreign[e.goal] or [e.instruction])) for e in chosen),
-            foreign_known=np.array([bool(e.done[-1] and self._foreign[e.goal]) for e in chosen]),
+            foreign=tuple(str(rng.choice(self._foreign[e.distinct_goal] or [e.instruction])) for e in chosen),
+            foreign_known=np.array([bool(e.done[-1] and self._foreign[e.distinct_goal]) for e in chosen]),
             progress=np.stack([np.append(e.progress[m], np.float32(1)) for e, m in pairs]),
             step=np.stack([np.append(e.step[m], UNLABELLED) for e, m in pairs]),
             done=np.stack([np.append(e.done[m], True) for e, m in pairs]),

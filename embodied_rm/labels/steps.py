@@ -18,8 +18,16 @@ def task_of(episode: Episode) -> str:
 
 
 def goal_of(episode: Episode) -> str:
-    """What tells one goal from another, however it is phrased: the recorded goal, else the instruction."""
+    """Episodes with this in common want the same: the recorded goal, else the instruction word for word."""
     return episode.meta.get("goal", episode.instruction)
+
+
+def distinct_goal_of(episode: Episode) -> str | None:
+    """Episodes that differ in this want different things: the recorded goal, else the task; None when neither is known.
+
+    Two instructions do not tell: they may be two phrasings of one wish.
+    """
+    return episode.meta.get("goal", episode.meta.get("task"))
 
 
 def step_orders(episodes: Iterable[Episode]) -> dict[str, tuple[str, ...]]:

@@ -32,9 +32,12 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     """Judge an augmented batch. The goal is augmented on its own: it comes from another recording."""
     pictures = torch.from_numpy(batch.frames)
     present = torch.from_numpy(batch.present)
-    parts = [_varied(net, pictures[:, part], config, generator) for part in (slice(-1), slice(-1, None))]
-    shown = torch.cat([hide_views(present[:, part], config, generator) for part in (slice(-1), slice(-1, None))], dim=1)
-    maps = net.encoder.look(torch.cat(parts, dim=1)[shown])
+    varied, shown = torch.empty(pictures.shape), torch.empty_like(present)
+    for part in (slice(-1), slice(-1, None)):
+        varied[:, part] = _varied(net, pictures[:, part], config, generator).movedim(3, -1)
+        shown[:, part] = hide_views(present[:, part], config, generator)
+    # Pixels lie channels last, as the tower wants them.
+    maps = net.encoder.look(varied[shown].movedim(-1, 1))
     states = _states(net, maps, shown, batch.instructions)
     moments, goals = states[:, :-1], states[:, -1:]
     first = moments[:, :1]

@@ -68,7 +68,24 @@ def test_the_goal_is_the_end_of_another_success_at_the_same_instruction(batch):
     assert (batch.progress[:, -1] == 1).all() and (batch.step[:, -1] < 0).all()
 
 
-def test_foreign_instructions_are_of_another_task(batch):
+def test_two_phrasings_are_not_two_wishes():
+    """Only a recorded goal or task tells that two instructions want different things."""
+
+    def known(batch) -> set[bool]:
+        return set(batch.foreign_known.tolist())
+
+    def drawn(*metas: dict[str, str]):
+        said = [replace(painted(i, instruction=f"phrasing {i}"), meta=meta) for i, meta in enumerate(metas)]
+        return Batches(label(said), ("front",)).draw(16, 4, np.random.default_rng(0))
+
+    assert known(drawn({}, {})) == {False}
+    assert known(drawn({"task": "t"}, {"task": "t"})) == {False}
+    assert known(drawn({"task": "t", "goal": "red"}, {"task": "t", "goal": "red"})) == {False}
+    assert known(drawn({"task": "t", "goal": "red"}, {"task": "t", "goal": "blue"})) == {True}
+    assert known(drawn({"task": "t"}, {"task": "u"})) == {True}
+
+
+def test_foreign_instructions_want_something_else(batch):
     assert set(zip(batch.instructions, batch.foreign, strict=True)) == {("go", "stop"), ("stop", "go")}
     alone = Batches(label([painted(0)]), ("front",)).draw(2, 4, np.random.default_rng(0))
     assert alone.foreign == alone.instructions
