@@ -23,7 +23,8 @@ demo: install  ## the whole loop in ten minutes: record, learn a reward, clone, 
 	$(BIN)/embodied-rm demo out=$(RUN)
 
 demo-full: install  ## the same with the long task, cube_in_drawer
-	$(BIN)/embodied-rm demo 'tasks=[lift_cube,open_drawer,cube_in_drawer]' out=$(RUN)
+	$(BIN)/embodied-rm demo 'tasks=[lift_cube,open_drawer,cube_in_drawer]' \
+		'collect.tasks=[lift_cube,open_drawer,cube_in_drawer]' train.max_seconds=400 out=$(RUN)
 
 test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .

@@ -35,6 +35,15 @@ class Unseen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Demonstrations:
+    """Episodes of each task that the policies imitate: few, at full pace, with little noise."""
+
+    successes: int
+    noise: float
+    pace: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskSizes:
     """What differs between the tasks."""
 
@@ -50,6 +59,7 @@ class DemoConfig:
     tasks: tuple[str, ...]
     benchmark_steps: int
     unseen: Unseen
+    demonstrations: Demonstrations
     sizes: dict[str, TaskSizes]
     collect: collect.CollectConfig
     train: train.TrainCommand
@@ -84,6 +94,16 @@ def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
     # Seeds of their own: the very episodes would otherwise be recorded twice.
     unseen = replace(config.collect, **vars(config.unseen), seed=config.collect.seed + 1)
     stages.command("collect", "unseen", collect.COMMAND, unseen)
+    # At every control step, whatever the reward model is trained on: a policy acts at every step.
+    shown = replace(
+        config.collect,
+        **vars(config.demonstrations),
+        failures=0,
+        every=1,
+        tasks=config.tasks,
+        seed=config.collect.seed + 2,
+    )
+    stages.command("collect", "demonstrations", collect.COMMAND, shown)
     held_out = None if config.train.held_out is None else root / config.train.held_out
     training = replace(config.train, data=root / config.train.data, held_out=held_out)
     trained = stages.command("train", "reward_model", train.COMMAND, training)
