@@ -101,6 +101,13 @@ def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path):
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
+def test_a_loss_that_is_not_a_number_ends_training_and_saves_nothing_broken(tmp_path):
+    run = RunFolder.open(tmp_path / "run")
+    with pytest.raises(UserError, match=r"the loss became nan at update \d+; learning_rate"):
+        train(episodes(4), replace(QUICK, updates=50, learning_rate=1e30, checkpoint_seconds=60), run, Silent())
+    assert not (run.path / CHECKPOINT).exists()
+
+
 def test_the_same_seed_gives_the_same_net_and_another_seed_another(tmp_path):
     nets = [
         train(episodes(4), replace(QUICK, updates=2, seed=seed), RunFolder.open(tmp_path / str(i)), Silent())

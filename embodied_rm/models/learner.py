@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import MANIFEST, load_into, load_tensors, save_tensors, under_prefix, with_prefix
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, UserError
 
 ARCHITECTURE = "training_state"
 
@@ -35,7 +35,12 @@ class Learner:
         """Time spent on these updates, in all sessions."""
 
     def update(self, loss: Tensor, learning_rate: float) -> None:
-        """One step down the gradient."""
+        """One step down the gradient. Raises `UserError`, nothing changed, when the loss is not a number."""
+        if not bool(torch.isfinite(loss)):
+            raise UserError(
+                f"the loss became {loss.item()} at update {self.updates + 1}; "
+                f"learning_rate={learning_rate:g} is too high for these data"
+            )
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
         self._optimiser.zero_grad(set_to_none=True)
