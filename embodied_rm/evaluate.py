@@ -18,7 +18,9 @@ from embodied_rm.types import Array, Episode, Progress
 Table = dict[str, float]
 
 
-def evaluate(model: RewardModel, episodes: Iterable[Episode], reporter: Reporter) -> dict[str, object]:
+def evaluate(
+    model: RewardModel, episodes: Iterable[Episode], reporter: Reporter, curves: Sequence[Progress] | None = None
+) -> dict[str, object]:
     """`{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`.
 
     voc, voc_reversed: mean order correlation with time over the successes, up to the frame at which they are done
@@ -27,13 +29,13 @@ def evaluate(model: RewardModel, episodes: Iterable[Episode], reporter: Reporter
     mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy:
     share of the frames with an annotated step whose step is named. voc_undefined: successes with a constant curve,
     which have no order and do not enter the mean; there only if there are any. What cannot be computed (no failures, no
-    steps) is left out. Raises `DataError` naming an episode whose true progress is unknown.
+    steps) is left out. `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an episode whose true progress is unknown.
     """
     known = list(episodes)
     labels = label(known)
     done = [bool(episode.done[-1]) for episode in labels]
     reporter.note(f"scoring {len(known)} episodes")
-    curves = fold(model, known)
+    curves = fold(model, known) if curves is None else curves
     backwards = fold(model, [backward(e, t) for e, t, d in zip(known, labels, done, strict=True) if d])
     table = progress_table([curve.value for curve in curves], labels)
     if undefined := sum(np.isnan(voc(c.value[: finish(e)])) for c, e in zip(curves, labels, strict=True) if e.done[-1]):

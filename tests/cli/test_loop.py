@@ -2,6 +2,10 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +118,28 @@ def test_score_and_evaluate_say_the_same_of_a_frame(demos: Path, reward_model: P
     assert shown is not None
     panel = json.loads(shown[1])["panels"][1]
     np.testing.assert_allclose(panel["progress"], table["progress_sparse"][: lengths[1]], atol=1e-3)
+
+
+def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: Path) -> None:
+    words = [
+        "train",
+        f"data={demos}",
+        "batch=2",
+        "image_size=[32,32]",
+        "checkpoint_seconds=0.01",
+        f"out={tmp_path / 'r'}",
+    ]
+    script = "import sys; from embodied_rm.cli.main import main; sys.exit(main())"
+    process = subprocess.Popen([sys.executable, "-c", script, *words], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "r" / "unfinished" / "manifest.json").exists():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert (process.returncode, error) == (130, "interrupted; go on with the same line and resume=true\n")
+    assert main([*words, "updates=5"]) == 2, "it must not be written over"
+    assert main([*words, "updates=5", "resume=true"]) == 2, "nor be continued as another run"
+    assert not (tmp_path / "r" / "metrics.json").exists()
 
 
 def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
-from embodied_rm.cli.reports import figures, panels
+from embodied_rm.cli.reports import figures, panel, spread
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import evaluate
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
 from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
@@ -39,8 +40,9 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
     source = open_data(dataset_in(config.data), config.instruction)
     reporter.table("evaluate", {"episodes": len(source), "views": source.views, "model": config.checkpoint})
-    read = reporter.track(read_for(net.config, source), "read episodes", total=len(source))
-    metrics: dict[str, Any] = dict(evaluate(net, read, reporter))
+    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    curves = fold(net, episodes)
+    metrics: dict[str, Any] = dict(evaluate(net, episodes, reporter, curves))
     reporter.table(config.name, metrics["reward_model"])
     for name, numbers in metrics["baselines"].items():
         reporter.table(f"baseline: {name}", numbers)
@@ -48,7 +50,7 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
         title="Reward model against annotation",
         subtitle=f"{config.checkpoint} on {config.data}, which it must not have seen.",
         figures=figures(metrics["reward_model"], metrics["baselines"]),
-        panels=panels(net, source, config.shown),
+        panels=tuple(panel(source, row, curves[row]) for row in spread(source, config.shown)),
     )
     write_report(run.file("report.html"), report)
     run.write_json("metrics.json", named(metrics, config.name))
