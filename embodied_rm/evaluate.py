@@ -29,7 +29,8 @@ def evaluate(
     mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy:
     share of the frames with an annotated step whose step is named. voc_undefined: successes with a constant curve,
     which have no order and do not enter the mean; there only if there are any. What cannot be computed (no failures, no
-    steps) is left out. `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an episode whose true progress is unknown.
+    steps) is left out. `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an
+    episode whose true progress is unknown.
     """
     known = list(episodes)
     labels = label(known)
