@@ -179,6 +179,7 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["evaluate", "data={demos}", "checkpoint={reward_model}", "name=baselines"], "name must differ"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
+        (["demo", "collect.tasks=[open_drawer]"], "the reward model would not know lift_cube"),
         (["demo", "train={max_secondz:3}"], "'train.max_secondz'. Did you mean 'train.max_seconds'?"),
         (["collect", "tasks=[lift]"], "unknown task 'lift'. Did you mean 'lift_cube'?"),
         (["collect", "tasks=lift_cube"], "tasks must be a list like [a,b] (each a text), got lift_cube"),

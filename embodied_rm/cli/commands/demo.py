@@ -17,7 +17,7 @@ from embodied_rm.cli.reports import figures, learning_curves, panels, success_ro
 from embodied_rm.cli.stages import Stages, peak_memory_gib
 from embodied_rm.cli.worlds import make_worlds
 from embodied_rm.data.catalog import open_data
-from embodied_rm.errors import lookup
+from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.policy import load_policy
@@ -67,11 +67,15 @@ class DemoConfig:
     clone: clone.CloneCommand
     refine: refine.RefineCommand
 
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            lookup(self.sizes, task, "task of the demo")
+            if task not in self.collect.tasks:
+                raise UserError(f"collect.tasks must have every one of tasks: the reward model would not know {task}")
+
 
 def start(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
     """Run the loop; leave the numbers of all stages in metrics.json and the story in report.html."""
-    for task in config.tasks:
-        lookup(config.sizes, task, "task of the demo")
     stages = Stages(run, reporter)
     metrics = learn_reward(config, stages)
     metrics["tasks"] = {task: refine_policy(task, config, stages) for task in config.tasks}
