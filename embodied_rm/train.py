@@ -35,7 +35,7 @@ UNFINISHED = "unfinished"
 """Folder of the training state inside the run folder, while training is under way."""
 WARM_UP = 0.05
 """Share of the schedule in which the learning rate rises."""
-WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "foreign": 0.3}
+WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "foreign": 0.5}
 """What each term of the objective counts."""
 
 
