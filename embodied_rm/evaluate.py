@@ -26,10 +26,11 @@ def evaluate(
     voc, voc_reversed: mean order correlation with time over the successes, up to the frame at which they are done
     (behind it nothing is ordered). Reversed: the model opens the episode at its true first frame and then sees the
     others from the last to the first. mae, mae_successes, mae_failures: mean absolute error with the true progress,
-    mean over episodes. success_auc: success or not, by the completion probability at the last frame. step_accuracy:
-    share of the frames with an annotated step whose step is named. voc_undefined: successes with a constant curve,
-    which have no order and do not enter the mean; there only if there are any. What cannot be computed (no failures, no
-    steps) is left out. `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an
+    mean over episodes. success_auc: success or not, by the completion probability at the last frame.
+    verdict_precision, verdict_recall: of the frames called done (probability >= 1/2) the share that are, of those that
+    are the share called so. step_accuracy: share of the frames with an annotated step whose step is named.
+    voc_undefined: successes with a constant curve, which have no order and do not enter the mean; there only if there
+    are any. What cannot be computed (no failures, no steps) is left out. `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an
     episode whose true progress is unknown.
     """
     known = list(episodes)
@@ -43,6 +44,7 @@ def evaluate(
         table["voc_undefined"] = float(undefined)
     table["voc_reversed"] = _mean(voc(curve.value[1:]) for curve in backwards)
     table["success_auc"] = roc_auc([curve.success[-1] for curve in curves], np.array(done))
+    table["verdict_precision"], table["verdict_recall"] = verdicts(curves, labels)
     table["step_accuracy"] = step_accuracy(curves, labels)
     truths = [episode.progress for episode in labels]
     baselines = {name: progress_table([curve(t) for t in truths], labels) for name, curve in BASELINES.items()}
@@ -76,6 +78,13 @@ def backward(episode: Episode, labels: LabelledEpisode) -> Episode:
     end = finish(labels)
     views = {name: np.concatenate([frames[:1], frames[:end][::-1]]) for name, frames in episode.views.items()}
     return replace(episode, views=views, steps=(), progress=None, state=None, action=None)
+
+
+def verdicts(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> tuple[float, float]:
+    """Precision and recall of "done" over all frames; nan where nothing was called done, or nothing was."""
+    called = np.concatenate([curve.success >= 0.5 for curve in curves])
+    true = np.concatenate([episode.done for episode in labels])
+    return _mean(true[called]), _mean(called[true])
 
 
 def step_accuracy(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> float:

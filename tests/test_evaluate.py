@@ -92,6 +92,8 @@ def test_the_truth_gets_the_best_of_everything():
             "mae_successes": 0,
             "mae_failures": 0,
             "success_auc": 1,
+            "verdict_precision": 1,
+            "verdict_recall": 1,
             "step_accuracy": 1,
         },
         abs=1e-6,
@@ -126,8 +128,9 @@ def test_a_constant_offset_shows_in_the_error_alone():
 
 def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_counted():
     result = evaluate(Reader(lambda truth: 0 * truth), [replace(e, steps=()) for e in GOOD], Silent())
-    assert set(result["reward_model"]) == {"mae", "mae_successes", "voc_undefined"}
+    assert set(result["reward_model"]) == {"mae", "mae_successes", "voc_undefined", "verdict_recall"}
     assert result["reward_model"]["voc_undefined"] == len(GOOD)
+    assert result["reward_model"]["verdict_recall"] == 0, "nothing was called done: its precision does not exist"
     assert "voc" not in result["baselines"]["constant"]
 
 
