@@ -30,8 +30,10 @@ def evaluate(
     verdict_precision, verdict_recall: of the frames called done (probability >= 1/2) the share that are, of those that
     are the share called so. step_accuracy: share of the frames with an annotated step whose step is named.
     voc_undefined: successes with a constant curve, which have no order and do not enter the mean; there only if there
-    are any. What cannot be computed (no failures, no steps) is left out. `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an
-    episode whose true progress is unknown.
+    are any. What cannot be computed (no failures, no steps) is left out.
+
+    `curves`: `fold(model, episodes)` where that has been done already. Raises `DataError` naming an episode whose true
+    progress is unknown.
     """
     known = list(episodes)
     labels = label(known)
