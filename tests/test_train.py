@@ -53,7 +53,7 @@ def test_the_instruction_decides_what_counts_as_progress(learned):
     shown = [episode(700 + i, task="carry") for i in range(6)]
     swapped = [replace(e, instruction=episode(i, task="return").instruction) for i, e in enumerate(shown)]
     right, wrong = fold(learned, shown), fold(learned, swapped)
-    assert np.mean([curve.value[-1] for curve in right]) > np.mean([curve.value[-1] for curve in wrong]) + 0.5
+    assert np.mean([curve.value[-1] for curve in right]) > np.mean([curve.value[-1] for curve in wrong]) + 0.2
     assert np.mean([curve.success[-1] for curve in right]) > 2 * np.mean([curve.success[-1] for curve in wrong])
 
 
