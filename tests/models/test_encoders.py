@@ -98,7 +98,6 @@ def test_a_missing_folder_is_named(tmp_path):
     [
         ("stride_tower_tiny", -1, (64, 8, 8)),
         ("stride_tower_tiny", 0, (32, 16, 16)),
-        ("stride_tower_small", -1, (96, 8, 8)),
         ("mobilenetv3_small_050", 2, (16, 8, 8)),
         ("test_efficientnet", -1, (64, 2, 2)),
     ],
