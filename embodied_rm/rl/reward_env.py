@@ -34,7 +34,7 @@ class RewardConfig:
     """Weight of the shaping: the whole task, from potential 0 to 1, is worth this much."""
     score_every: int = 1
     """Steps between two scores of a row; an episode's end is always scored."""
-    success_threshold: float = 0.9
+    success_threshold: float = 0.5
     """Probability of success from which a score counts as the verdict "done"."""
     success_patience: int = 5
     """Consecutive verdicts that end an episode as a success."""
