@@ -52,10 +52,10 @@ class ScriptedActor:
             chosen.append(plans[self._rng.integers(len(plans))])
         pace = self._rng.uniform(*self._pace, size=len(rows))
         self._level[rows] = self._rng.uniform(0, self._noise, size=len(rows))
-        self._follower.assign(rows, chosen, pace, self._env.scene_state())
+        self._follower.assign(rows, chosen, pace, self._env.state)
 
     def act(self) -> npt.NDArray[np.float32]:
         """Actions float32 [N, 4] in [-1, 1] for the worlds as they are now."""
-        action = self._follower.act(self._env.scene_state())
+        action = self._follower.act(self._env.state)
         action[:, :3] += self._level[:, None] * self._rng.standard_normal((len(action), 3))
         return np.clip(action, -1.0, 1.0).astype(np.float32)

@@ -21,7 +21,7 @@ from sim.observation import OBSERVATION_SIZE, observe
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer
 from sim.scene import COLOURS, build_scene
-from sim.state import SceneReader, SceneState
+from sim.state import SceneReader
 from sim.task import START_AREA, Layout, sample_layout
 
 CONTROL_HZ = 20
@@ -230,10 +230,6 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def model(self) -> mujoco.MjModel:
         """The compiled scene. Read only."""
         return self._backend.model
-
-    def scene_state(self) -> SceneState:
-        """What the scripted experts see."""
-        return self.state
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the renderer and the worlds."""

@@ -82,7 +82,9 @@ def test_every_frame_is_judged_once_in_its_own_row_whatever_the_lengths_views_an
 
 def test_the_goal_is_the_last_frame_of_the_episode_given_for_it():
     episodes = [numbered(i, 3 + i) for i in range(4)]
-    fold(Counter(), episodes, [numbered(i + 100, 3) for i in range(4)])
+    # `Counter.begin` checks the goal of every row.
+    curves = fold(Counter(), episodes, [numbered(i + 100, 3) for i in range(4)])
+    assert [len(curve.value) for curve in curves] == [3, 4, 5, 6]
 
 
 def noise(seed: int, length: int) -> Episode:

@@ -79,7 +79,7 @@ def test_every_object_the_instruction_names_is_seen_at_the_start(task):
         data.mocap_pos[:] = env._backend.mocap_pos[row]
         mujoco.mj_forward(model, data)
         seen = {view: bodies_seen(model, data, view, env.image_size) for view in env.view_names}
-        for name in env.task.named_bodies(int(env.scene_state().target[row])):
+        for name in env.task.named_bodies(int(env.state.target[row])):
             pixels = {view: int((bodies == model.body(name).id).sum()) for view, bodies in seen.items()}
             assert max(pixels.values()) >= 12, (name, row, pixels)
     env.close()
