@@ -23,14 +23,14 @@ from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPO, PPOConfig
 
-TASK, ENVS, ROLLOUT, HIDDEN = "Pendulum-v1", 4, 1024, (64, 64)
+TASK, ENVS, ROLLOUT, MINIBATCH, HIDDEN = "Pendulum-v1", 4, 1024, 64, (64, 64)
 CONFIG = PPOConfig(
     gamma=0.9,
     gae_lambda=0.95,
     actor_lr=1e-3,
     critic_lr=1e-3,
     epochs=10,
-    minibatch=64,
+    minibatches=ENVS * ROLLOUT // MINIBATCH,
     clip=0.2,
     entropy_coef=0.0,
     target_kl=float("inf"),
@@ -73,7 +73,7 @@ def train_theirs(steps: int, seed: int) -> Act:
         make_vec_env(TASK, ENVS, seed=seed),
         learning_rate=CONFIG.actor_lr,
         n_steps=ROLLOUT,
-        batch_size=CONFIG.minibatch,
+        batch_size=MINIBATCH,
         n_epochs=CONFIG.epochs,
         gamma=CONFIG.gamma,
         gae_lambda=CONFIG.gae_lambda,
@@ -130,7 +130,7 @@ def report(returns: dict[str, list[float]], seconds: dict[str, float], steps: in
         "",
         f"Our mean lies {'inside' if inside else '**outside**'} the interval of Stable-Baselines3.",
         "",
-        f"Settings: {ENVS} environments, {ROLLOUT} steps a rollout, minibatch {CONFIG.minibatch}, "
+        f"Settings: {ENVS} environments, {ROLLOUT} steps a rollout, minibatch {MINIBATCH}, "
         f"{CONFIG.epochs} epochs, learning rate {CONFIG.actor_lr}, gamma {CONFIG.gamma}, lambda {CONFIG.gae_lambda}, "
         f"clip {CONFIG.clip}, gradient norm {CONFIG.max_grad_norm}, two tanh layers of {HIDDEN[0]}, one thread on a "
         "shared CPU. What is not equal: ours has an optimiser and a gradient norm for each network, and normalises "

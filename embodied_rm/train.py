@@ -164,11 +164,12 @@ def objective(outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
     hops = torch.from_numpy(hop(progress[:, :, None], progress[:, None]))
     from_goal, has_goal = torch.from_numpy(hop(1.0, progress)), torch.from_numpy(batch.has_goal)[:, None]
     foreign = torch.from_numpy(batch.foreign_known)
+    done, done_known = (torch.from_numpy(column[:, :-1]) for column in (batch.done, batch.done_known))
     return {
         "pairs": losses.hop_loss(outputs.hops, hops, between),
         "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
         "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
-        "completion": losses.completion_loss(outputs.completion, torch.from_numpy(batch.done[:, :-1])),
+        "completion": losses.completion_loss(outputs.completion, done, done_known),
         "step": losses.step_loss(outputs.step, torch.from_numpy(batch.step[:, :-1])),
         "foreign": losses.completion_loss(outputs.foreign_completion, torch.zeros(len(foreign)), foreign),
     }

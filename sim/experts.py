@@ -59,15 +59,20 @@ def mistaken(plan: Plan) -> Plan:
     return tuple(replace(waypoint, target=swap(waypoint.target)) for waypoint in plan)
 
 
-def missed(plan: Plan, x: float, y: float) -> Plan:
-    """The same plan, every goal displaced by (x, y) m: the fingers close beside the thing."""
+def missed(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Plan:
+    """The same plan, every goal displaced by (x, y, z) m: the fingers close beside or above the thing."""
 
     def shift(target: Target) -> Target:
-        return lambda state, began: target(state, began) + np.array([x, y, 0.0])
+        return lambda state, began: target(state, began) + np.array([x, y, z])
 
     return tuple(
         waypoint if waypoint.target is stay else replace(waypoint, target=shift(waypoint.target)) for waypoint in plan
     )
+
+
+def gripped(plan: Plan, grip: float, after: int = 0) -> Plan:
+    """The same plan with the grip like that from waypoint `after` on: an open hand, a fist, a hand that lets go."""
+    return (*plan[:after], *(replace(waypoint, grip=grip) for waypoint in plan[after:]))
 
 
 class PlanFollower:

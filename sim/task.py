@@ -80,6 +80,11 @@ class Task(ABC):
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         """Kind of failure -> ways to fail like that: stall, drop, undo, wrong_object."""
 
+    @property
+    def names_object(self) -> bool:
+        """Whether the instruction tells one object from others like it."""
+        return any("{colour}" in template for template in self.templates)
+
     def named_bodies(self, target: int) -> tuple[str, ...]:
         """Bodies that the instruction names, which must be seen at the start."""
         return (list(COLOURS)[target],)
@@ -111,9 +116,11 @@ def closing(opening: FloatArray, width: float) -> FloatArray:
 
 
 def holds(now: SceneState, point: FloatArray, width: float) -> np.ndarray:
-    """Whether the fingers are shut on a thing of that width at that point, bool [N]."""
-    near = distance(now.tool, point) < 0.025
-    return near & (now.opening < width + 0.008)
+    """Whether the fingers are shut on a thing of that width at that point, and stopped by it, bool [N]."""
+    near = distance(now.tool, point) < CUBE_HALF + PAD_HALF
+    return near & (np.abs(now.opening - width) < 0.008)
 
 
 CUBE_WIDTH = 2 * CUBE_HALF
+PAD_HALF = 0.009
+"""Half the width of a finger pad, m: nearer than this to the edge of a cube, pads and cube still overlap."""

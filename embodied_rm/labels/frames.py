@@ -14,6 +14,9 @@ from embodied_rm.labels.moments import sample_moments
 from embodied_rm.labels.steps import UNLABELLED, distinct_goal_of, goal_of, step_indices, step_orders, task_of
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
+SETTLING = 0.2
+"""Seconds for which a task must have been done before that is taught as "done"."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledEpisode:
@@ -32,6 +35,8 @@ class LabelledEpisode:
     """Step under way, int64 [T]; `UNLABELLED` where unknown."""
     done: BoolArray
     """Whether the task is done, bool [T]."""
+    done_known: BoolArray
+    """Whether `done` is to be learned, bool [T]; see `settled`."""
 
     def __len__(self) -> int:
         return len(self.progress)
@@ -56,7 +61,21 @@ def _labelled(episode: Episode, order: tuple[str, ...]) -> LabelledEpisode:
         progress=progress,
         step=step_indices(episode, order),
         done=done,
+        done_known=settled(done, round(SETTLING * episode.fps)),
     )
+
+
+def settled(done: BoolArray, frames: int) -> BoolArray:
+    """Where `done` [T] is beyond doubt, bool [T]: where it is false, from `frames` frames on after it came true, and
+    at the last frame.
+
+    What has only just come true may be lost again. A model that is told to say "done" there says so at the very edge
+    of success, half the time before it; left open, the edge of its verdict falls inside.
+    """
+    begun = np.maximum.accumulate(np.where(done, -1, np.arange(len(done)))) + 1
+    known = ~done | (np.arange(len(done)) - begun >= frames)
+    known[-1] = True
+    return known
 
 
 def fingerprint(episode: Episode) -> str:
@@ -97,6 +116,8 @@ class Batch:
     """int64 [B, M]; `UNLABELLED` at the goal."""
     done: BoolArray
     """bool [B, M]."""
+    done_known: BoolArray
+    """bool [B, M]: see `settled`."""
     has_goal: BoolArray
     """bool [B]: whether the last moment shows the task done, in another episode with the same goal if there is one.
     Where nobody was seen to do it, that moment must not be used."""
@@ -145,6 +166,7 @@ class Batches:
             progress=np.stack([np.append(e.progress[m], np.float32(1)) for e, m in pairs]),
             step=np.stack([np.append(e.step[m], UNLABELLED) for e, m in pairs]),
             done=np.stack([np.append(e.done[m], True) for e, m in pairs]),
+            done_known=np.stack([np.append(e.done_known[m], True) for e, m in pairs]),
             has_goal=known,
         )
 

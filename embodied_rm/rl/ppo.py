@@ -34,7 +34,8 @@ class PPOConfig:
     to it: the same divergence an update, however carefully the policy explores."""
     critic_lr: float = 1e-3
     epochs: int = 8
-    minibatch: int = 240
+    minibatches: int = 16
+    """Parts of a rollout, each of which makes one step of the optimisers in every epoch."""
     clip: float = 0.3
     entropy_coef: float = 0.0
     target_kl: float = 0.2
@@ -45,7 +46,7 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             if not 0 < getattr(self, name) <= 1:
                 raise UserError(f"{name} must be in (0, 1], got {getattr(self, name)}")
-        for name in ("actor_lr", "critic_lr", "epochs", "minibatch", "clip", "target_kl", "max_grad_norm"):
+        for name in ("actor_lr", "critic_lr", "epochs", "minibatches", "clip", "target_kl", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
 
@@ -140,7 +141,7 @@ class PPO:
     def _minibatches(self, size: int) -> Iterator[Tensor]:
         order = torch.randperm(size, generator=self.generator)
         # Equal parts: a small remainder would make a step as large as the others from a few transitions.
-        return iter(order.chunk(max(1, round(size / self.config.minibatch))))
+        return iter(order.tensor_split(min(self.config.minibatches, size)))
 
     def _step_critic(self, batch: Batch, rows: Tensor) -> float:
         loss = mse_loss(self.critic(batch.observation[rows], batch.potential[rows]), batch.target[rows])

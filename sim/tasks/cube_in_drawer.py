@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, mistaken, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
 from sim.registry import register
 from sim.scene import CUBE_HALF
 from sim.state import SceneState
@@ -55,7 +55,16 @@ CLOSING: Plan = (
     Waypoint(before_knob, SHUT, tolerance=0.015),
     Waypoint(moved(x=0.25), SHUT, tolerance=0.01, patience=25),
 )
+BESIDE = tuple(Waypoint(moved(y=y, z=-0.1), SHUT, tolerance=0.02) for y in (-0.1, 0.1))
+"""Ways to put the cube down on the table."""
+BESIDE_CUBE = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))
+"""Offsets at which the fingers miss the cube, m."""
 WHOLE: Plan = (*OPENING, *CARRY, *CLOSING, Waypoint(stay, SHUT, hold=10**6))
+
+
+def ajar(push: float) -> Plan:
+    """The drawer pushed by `push` m from 7.5 cm before its knob, and left like that."""
+    return (*CLOSING[:-1], Waypoint(moved(x=push), SHUT, tolerance=0.01, patience=25))
 
 
 @register
@@ -111,12 +120,22 @@ class CubeInDrawer(Task):
         fall = Waypoint(stay, OPEN, hold=4)
         leave = Waypoint(moved(z=0.08), OPEN, tolerance=0.02)
         return {
-            "stall": tuple(stalled(WHOLE, n) for n in (3, 6, 8, 10, 13, 15)),
-            "drop": tuple((*OPENING, *CARRY[:n], fall, leave, end) for n in (4,)),
+            "stall": (
+                *(stalled(WHOLE, n) for n in (3, 6, 8, 10, 13, 15)),
+                *(stalled((*OPENING, *CARRY, *ajar(x)), len(WHOLE) - 1) for x in (0.08, 0.1, 0.12, 0.135)),
+            ),
+            "drop": (
+                (*OPENING, *CARRY[:4], fall, leave, end),
+                *((*OPENING, *CARRY[:4], beside, fall, leave, *CLOSING, end) for beside in BESIDE),
+            ),
             "undo": (
                 (*PULL, Waypoint(moved(x=0.19), SHUT, tolerance=0.015, patience=20), *RELEASE, end),
                 (*OPENING, *CLOSING, Waypoint(stay, SHUT, hold=10**6)),
             ),
             "wrong_object": (mistaken(WHOLE), LIFT),
-            "miss": ((*OPENING, *missed(CARRY[:4], 0.05, 0.0), *CARRY[4:], *CLOSING, end),),
+            "miss": (
+                *((*OPENING, *missed(CARRY[:4], x, y), *CARRY[4:], *CLOSING, end) for x, y in BESIDE_CUBE),
+                *((*OPENING, *gripped(CARRY, grip), *CLOSING, end) for grip in (OPEN, SHUT)),
+                *((*missed(PULL, -0.06, y), *RELEASE, *CARRY, *CLOSING, end) for y in (-0.05, 0.0, 0.05)),
+            ),
         }

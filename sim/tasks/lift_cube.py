@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, mistaken, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
 from sim.registry import register
 from sim.scene import CUBE_HALF
 from sim.state import SceneState
@@ -33,7 +33,14 @@ PICK: Plan = (
     Waypoint(at_cube, OPEN, tolerance=0.01),
     Waypoint(stay, SHUT, hold=4),
 )
-LIFT: Plan = (*PICK, Waypoint(moved(z=0.17), SHUT, tolerance=0.015), Waypoint(stay, SHUT, hold=10**6))
+
+
+def raised(height: float) -> Plan:
+    """The cube picked and lifted by `height` m."""
+    return (*PICK, Waypoint(moved(z=height), SHUT, tolerance=0.015))
+
+
+LIFT: Plan = (*raised(0.17), Waypoint(stay, SHUT, hold=10**6))
 
 
 @register
@@ -70,12 +77,17 @@ class LiftCube(Task):
         lower = (Waypoint(moved(z=-0.17), SHUT, tolerance=0.02, patience=12), Waypoint(stay, OPEN, hold=3))
         leave = (Waypoint(moved(x=-0.05, z=0.12), OPEN), Waypoint(stay, OPEN, hold=10**6))
         return {
-            "stall": tuple(stalled(LIFT, n) for n in (1, 2, 3)),
-            "drop": tuple(
-                (*PICK, Waypoint(moved(z=z), SHUT, tolerance=0.02), Waypoint(stay, OPEN, hold=4), *leave)
-                for z in (0.05, 0.08, 0.17)
+            "stall": (
+                *(stalled(LIFT, n) for n in (1, 2, 3)),
+                *(stalled(raised(z), 4) for z in (0.03, 0.06, 0.085, 0.1)),
             ),
+            "drop": tuple((*raised(z), Waypoint(stay, OPEN, hold=4), *leave) for z in (0.05, 0.08, 0.1, 0.17)),
             "undo": ((*LIFT[:-1], Waypoint(stay, SHUT, hold=6), *lower, *leave),),
             "wrong_object": (mistaken(LIFT),),
-            "miss": (missed(LIFT, 0.05, 0.0), missed(LIFT, -0.045, 0.0), missed(LIFT, 0.0, 0.07)),
+            "miss": (
+                *(missed(LIFT, x, y) for x, y in ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07), (0.0, -0.07))),
+                *(missed(LIFT, z=z) for z in (0.05, 0.08)),
+                *(gripped(LIFT, grip) for grip in (OPEN, SHUT)),
+                gripped(LIFT, OPEN, after=3),
+            ),
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, stalled, stay
 from sim.registry import register
 from sim.state import SceneState
 from sim.task import Task, closing, distance, nearness
@@ -71,12 +71,18 @@ class OpenDrawer(Task):
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         end = Waypoint(stay, OPEN, hold=10**6)
-        half = tuple((*TAKE_KNOB, Waypoint(moved(x=-x), SHUT, tolerance=0.015)) for x in (0.04, 0.07, 0.1))
+        half = tuple((*TAKE_KNOB, Waypoint(moved(x=-x), SHUT, tolerance=0.015)) for x in (0.04, 0.07, 0.1, 0.12))
         shut = Waypoint(moved(x=0.17), SHUT, tolerance=0.015, patience=20)
         return {
             "stall": (*(stalled(PULL, n) for n in (1, 2, 3)), *(stalled(plan, 4) for plan in half)),
             "drop": tuple((*plan, *RELEASE, end) for plan in half),
             "undo": ((*PULL, shut, *RELEASE, end), *((*plan, shut, *RELEASE, end) for plan in half)),
             "wrong_object": (LIFT,),
-            "miss": (missed(PULL, -0.07, 0.0), missed(PULL, -0.02, -0.07), missed(PULL, -0.02, 0.08)),
+            "miss": (
+                *(missed(PULL, x, y) for x, y in ((-0.07, 0.0), (-0.05, 0.0), (-0.02, -0.07), (-0.02, 0.08))),
+                *(missed(PULL, y=y) for y in (-0.05, 0.05)),
+                *(missed(PULL, z=z) for z in (0.05, 0.07)),
+                *(gripped(PULL, grip) for grip in (OPEN, SHUT)),
+                gripped(PULL, OPEN, after=3),
+            ),
         }

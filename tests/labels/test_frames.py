@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap, settled
 from embodied_rm.types import Episode, Step
 
 LENGTH = 12
@@ -96,6 +96,22 @@ def test_done_is_the_end_of_a_success_even_where_the_last_step_ends_with_the_rec
     assert label([annotated])[0].done.tolist() == [False] * (LENGTH - 1) + [True]
     assert label([annotated])[0].progress[-1] < 1
     assert not label([painted(1, success=False)])[0].done.any()
+
+
+def test_only_what_has_stayed_done_for_a_while_is_taught_as_done():
+    done = np.array([0, 0, 1, 1, 1, 0, 1, 1, 1, 1], bool)
+    assert settled(done, 2).tolist() == [1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
+    assert settled(done, 0).all()
+    assert settled(done, 9).tolist() == [1, 1, 0, 0, 0, 1, 0, 0, 0, 1], "the end of a success is done"
+    assert settled(np.ones(4, bool), 2).tolist() == [0, 0, 1, 1]
+
+
+def test_a_batch_knows_which_of_its_moments_are_beyond_doubt():
+    episode = replace(painted(0), progress=np.minimum(np.arange(LENGTH) / 6, 1).astype(np.float32))
+    batch = Batches(label([episode]), ("front",)).draw(64, 6, np.random.default_rng(0))
+    frame = batch.frames[:, :-1, 0, 0, 0, 2]
+    assert (batch.done[:, :-1] == (frame >= 6)).all()
+    assert (batch.done_known[:, :-1] == ~np.isin(frame, [6, 7])).all(), "0.2 s at 10 frames a second"
 
 
 def test_a_fingerprint_ignores_the_name_and_notices_a_pixel():

@@ -17,7 +17,7 @@ from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec, gaussian_k
 from embodied_rm.rl.ppo import PPO, PPOConfig
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
-CONFIG = PPOConfig(gamma=0.95, actor_lr=3e-3, critic_lr=3e-3, minibatch=128)
+CONFIG = PPOConfig(gamma=0.95, actor_lr=3e-3, critic_lr=3e-3, minibatches=4)
 
 
 def learner(config: PPOConfig = CONFIG, spec: PolicySpec = SPEC, seed: int = 0) -> PPO:
@@ -120,7 +120,7 @@ def test_statistics_are_those_of_the_policies() -> None:
 @pytest.mark.parametrize(("column", "loss"), [("target", "critic"), ("log_prob", "actor")])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_it_never_steps_on_a_number_that_is_not_one(column: str, loss: str, poison: float) -> None:
-    ppo = learner(replace(CONFIG, minibatch=10_000))
+    ppo = learner(replace(CONFIG, minibatches=1))
     batch = bandit(ppo)
     getattr(batch, column)[3] = -poison
     with pytest.raises(UserError, match=f"the {loss} loss became"):
@@ -171,7 +171,7 @@ def test_another_network_is_refused() -> None:
         learner(spec=replace(SPEC, hidden=(8,))).restore(learner().state(), "here")
 
 
-@pytest.mark.parametrize("setting", ["gamma", "actor_lr", "minibatch", "target_kl"])
+@pytest.mark.parametrize("setting", ["gamma", "actor_lr", "minibatches", "target_kl"])
 def test_settings_out_of_range_are_named(setting: str) -> None:
     with pytest.raises(UserError, match=setting):
         PPOConfig(**{setting: 0})

@@ -28,7 +28,7 @@ CONFIG = RefineConfig(
     rollout_steps=20,
     warmup_iterations=2,
     reward=RewardConfig(success_patience=4),
-    ppo=PPOConfig(gamma=0.95, actor_lr=1e-3, minibatch=160),
+    ppo=PPOConfig(gamma=0.95, actor_lr=1e-3, minibatches=8),
 )
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,))
 

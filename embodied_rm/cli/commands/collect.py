@@ -83,7 +83,7 @@ def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episod
         if not count:
             continue
         env = make_worlds(task, config.world, ends_on_success=part == 0)
-        kinds = failing_kinds(outcomes(env)) if part else (SUCCESS,)
+        kinds = failing_kinds(outcomes(env), env.task.names_object) if part else (SUCCESS,)
         seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
         try:
             yield from play(env, task, kinds, count, config, seed)
@@ -91,12 +91,15 @@ def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episod
             env.close()
 
 
-def failing_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
-    """The failures in the order in which actors take them: every other one mistakes the object.
+def failing_kinds(kinds: Sequence[str], names_object: bool) -> tuple[str, ...]:
+    """The failures in the order in which actors take them; where the instruction names one of several objects, every
+    other one mistakes it.
 
-    A mistaken object looks like a success in all but the instruction, so it takes as many of them to learn to read.
+    A mistaken object then looks like a success in all but the words, so it takes as many of them to learn to read.
     """
     others = [kind for kind in kinds if kind not in (SUCCESS, WRONG_OBJECT)]
+    if not names_object:
+        return (*others, WRONG_OBJECT)
     return tuple(kind for other in others for kind in (WRONG_OBJECT, other))
 
 
