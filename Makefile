@@ -24,7 +24,7 @@ demo: install  ## the whole loop in ten minutes: record, learn a reward, clone, 
 
 demo-full: install  ## the same with the long task, cube_in_drawer
 	$(BIN)/embodied-rm demo 'tasks=[lift_cube,open_drawer,cube_in_drawer]' \
-		'collect.tasks=[lift_cube,open_drawer,cube_in_drawer]' train.max_seconds=400 out=$(RUN)
+		'collect.tasks=[lift_cube,open_drawer,cube_in_drawer]' train.updates=1600 out=$(RUN)
 
 test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .

@@ -1,5 +1,7 @@
 """The registry sweep: what every task must be able to do, by itself, for any seed."""
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from sim.actors import ScriptedActor, outcomes
 from sim.errors import SimError
 from sim.registry import make_task, task_names
+from sim.task import CUBE_WIDTH, holds
 from sim.vec_env import TabletopVecEnv
 
 OUTCOMES = [(name, kind) for name in task_names() for kind in ("success", *make_task(name).failures())]
@@ -104,3 +107,21 @@ def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(SimError, match=r"unknown outcome 'dropp'\. Did you mean 'drop'\?"):
         ScriptedActor(env, ("dropp",))
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "opening", "held"),
+    [
+        ([0.0, 0.0, 0.0], 0.05, True),
+        ([0.03, 0.0, 0.0], 0.05, True),  # off the middle, but pads and cube overlap
+        ([0.0, 0.0, 0.0], 0.08, False),  # still open
+        ([0.0, 0.0, 0.033], 0.0, False),  # a fist on top of it
+        ([0.06, 0.0, 0.0], 0.05, False),  # beside it
+    ],
+)
+def test_a_cube_is_held_by_fingers_that_it_keeps_apart(offset, opening, held):
+    env = TabletopVecEnv("lift_cube", 1, autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=0)
+    state = replace(env.state, tool=env.state.target_cube + np.array(offset), opening=np.array([opening]))
+    env.close()
+    assert holds(state, state.target_cube, CUBE_WIDTH).tolist() == [held]

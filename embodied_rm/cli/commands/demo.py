@@ -45,11 +45,14 @@ class Demonstrations:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSizes:
-    """What differs between the tasks."""
+    """What differs between the tasks; takes the place of what `clone` and `refine` say."""
 
     demonstrations: int
     rollout_steps: int
     iterations: int
+    log_std_init: float
+    gamma: float
+    gae_lambda: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +122,13 @@ def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
 def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, Any]:
     """Clone and refine the policy of one task; the numbers of its refinement."""
     root, sizes = stages.run.path, config.sizes[task]
-    imitation = replace(config.clone, task=task, data=root / config.clone.data, demonstrations=sizes.demonstrations)
+    imitation = replace(
+        config.clone,
+        task=task,
+        data=root / config.clone.data,
+        demonstrations=sizes.demonstrations,
+        log_std_init=sizes.log_std_init,
+    )
     stages.command("clone", f"{task}/clone", clone.COMMAND, imitation)
     refinement = replace(
         config.refine,
@@ -128,6 +137,7 @@ def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, An
         checkpoint=root / config.refine.checkpoint,
         rollout_steps=sizes.rollout_steps,
         iterations=sizes.iterations,
+        ppo=replace(config.refine.ppo, gamma=sizes.gamma, gae_lambda=sizes.gae_lambda),
     )
     return stages.command("refine", f"{task}/refine", refine.COMMAND, refinement)["tasks"][task]
 
