@@ -26,6 +26,16 @@ def completion_loss(logit: Tensor, done: Tensor, weight: Tensor | None = None) -
     return weighted_mean(loss, weight)
 
 
+def contrast_loss(own: Tensor, foreign: Tensor, weight: Tensor) -> Tensor:
+    """Cross-entropy of "done" at the end of a success [B]: yes under its own instruction, no under a foreign one.
+
+    Both, though the completion term has the first already: with the second alone "no" would outweigh "yes" until the
+    words are understood, and so keep them from being.
+    """
+    yes, no = torch.ones_like(own), torch.zeros_like(foreign)
+    return 0.5 * (completion_loss(own, yes, weight) + completion_loss(foreign, no, weight))
+
+
 def step_loss(logits: Tensor, step: Tensor) -> Tensor:
     """Cross-entropy of the step under way, logits [..., S], `step` int64 [...]; negative ones are unlabelled.
 

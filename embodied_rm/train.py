@@ -35,7 +35,7 @@ UNFINISHED = "unfinished"
 """Folder of the training state inside the run folder, while training is under way."""
 WARM_UP = 0.05
 """Share of the schedule in which the learning rate rises."""
-WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "foreign": 0.5}
+WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "contrast": 0.5}
 """What each term of the objective counts."""
 
 
@@ -171,7 +171,7 @@ def objective(outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
         "completion": losses.completion_loss(outputs.completion, done, done_known),
         "step": losses.step_loss(outputs.step, torch.from_numpy(batch.step[:, :-1])),
-        "foreign": losses.completion_loss(outputs.foreign_completion, torch.zeros(len(foreign)), foreign),
+        "contrast": losses.contrast_loss(outputs.completion[:, 1], outputs.foreign_completion, foreign),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from embodied_rm.losses import HUBER, completion_loss, hop_loss, step_loss, total
+from embodied_rm.losses import HUBER, completion_loss, contrast_loss, hop_loss, step_loss, total
 
 
 def test_perfect_predictions_cost_nothing():
@@ -36,6 +36,16 @@ def test_a_term_about_which_nothing_is_known_is_zero_with_zero_gradient():
     loss = step_loss(logits, torch.full((2, 5), -1)) + hop_loss(logits, torch.ones(2, 5, 3), torch.zeros(2, 5, 3))
     loss.backward()
     assert loss == 0 and logits.grad is not None and (logits.grad == 0).all()
+
+
+def test_a_contrast_that_cannot_tell_the_wishes_apart_is_pulled_neither_way():
+    """Equal logits for both: no bias towards "no" holds back who cannot read yet, and telling them apart pays."""
+    shared = torch.zeros(3, requires_grad=True)
+    contrast_loss(shared, shared, torch.tensor([True, True, False])).backward()
+    assert shared.grad is not None and shared.grad.abs().max() < 1e-7
+    apart, known = torch.tensor([20.0, 20.0]), torch.ones(2, dtype=torch.bool)
+    assert contrast_loss(apart, -apart, known) == pytest.approx(0, abs=1e-6)
+    assert contrast_loss(apart, -apart, ~known) == 0
 
 
 def test_total_is_the_weighted_sum_and_refuses_a_term_without_weight():

@@ -25,6 +25,8 @@ class LabelledEpisode:
     views: Mapping[str, Frames]
     """View name -> uint8 [T, H, W, 3], all of one size."""
     instruction: str
+    task: str
+    """See `task_of`."""
     goal: str
     """See `goal_of`."""
     distinct_goal: str | None
@@ -56,6 +58,7 @@ def _labelled(episode: Episode, order: tuple[str, ...]) -> LabelledEpisode:
     return LabelledEpisode(
         views=episode.views,
         instruction=episode.instruction,
+        task=task_of(episode),
         goal=goal_of(episode),
         distinct_goal=distinct_goal_of(episode),
         progress=progress,
@@ -123,12 +126,29 @@ class Batch:
     Where nobody was seen to do it, that moment must not be used."""
 
 
-def foreign_instructions(episodes: Sequence[LabelledEpisode]) -> dict[str | None, list[str]]:
-    """Distinct goal -> the instructions that want something else; none where the goal is not known."""
-    goals = {(episode.distinct_goal, episode.instruction) for episode in episodes if episode.distinct_goal is not None}
-    owners: list[str | None] = [own for own, _ in goals]
-    others = {own: sorted({text for goal, text in goals if goal != own}) for own in owners}
-    return {**others, None: []}
+class ForeignInstructions:
+    """Instructions that want something else than an episode does, of its own task as often as of any."""
+
+    def __init__(self, episodes: Sequence[LabelledEpisode]) -> None:
+        known = sorted({(e.distinct_goal, e.task, e.instruction) for e in episodes if e.distinct_goal is not None})
+        goals = {(goal, task) for goal, task, _ in known}
+        self._others = {goal: [text for other, _, text in known if other != goal] for goal, _ in goals}
+        self._near = {
+            (goal, task): [text for other, kind, text in known if other != goal and kind == task]
+            for goal, task in goals
+        }
+
+    def draw(self, episode: LabelledEpisode, rng: np.random.Generator) -> str | None:
+        """One of them; None where no other goal is known.
+
+        Another object of the same task differs in one word: drawn as rarely as it comes among all tasks, that word is
+        not learned.
+        """
+        if episode.distinct_goal is None or not self._others[episode.distinct_goal]:
+            return None
+        near = self._near[episode.distinct_goal, episode.task]
+        pool = near if near and rng.random() < 0.5 else self._others[episode.distinct_goal]
+        return str(rng.choice(pool))
 
 
 class Batches:
@@ -142,7 +162,7 @@ class Batches:
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
                 self._done.setdefault(episode.goal, []).append(i)
-        self._foreign = foreign_instructions(self.episodes)
+        self._foreign = ForeignInstructions(self.episodes)
 
     def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
         """A batch of `size` episodes at `moments` moments and a goal."""
@@ -156,13 +176,14 @@ class Batches:
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
             self._show(goal, np.array([len(goal) - 1]), frames[b, -1:], present[b, -1:])
         known = np.array([bool(goal.done[-1]) for goal in goals])
+        foreign = [self._foreign.draw(episode, rng) for episode in chosen]
         pairs = list(zip(chosen, at, strict=True))
         return Batch(
             frames=frames,
             present=present,
             instructions=tuple(episode.instruction for episode in chosen),
-            foreign=tuple(str(rng.choice(self._foreign[e.distinct_goal] or [e.instruction])) for e in chosen),
-            foreign_known=np.array([bool(e.done[-1] and self._foreign[e.distinct_goal]) for e in chosen]),
+            foreign=tuple(text or e.instruction for text, e in zip(foreign, chosen, strict=True)),
+            foreign_known=np.array([bool(e.done[-1] and text) for text, e in zip(foreign, chosen, strict=True)]),
             progress=np.stack([np.append(e.progress[m], np.float32(1)) for e, m in pairs]),
             step=np.stack([np.append(e.step[m], UNLABELLED) for e, m in pairs]),
             done=np.stack([np.append(e.done[m], True) for e, m in pairs]),

@@ -18,15 +18,16 @@ class ViewToken(nn.Module):
         self.grid = (min(grid[0], shape[1]), min(grid[1], shape[2]))
         self.reduce = nn.Conv2d(shape[0], channels, 1)
         self.film = nn.Linear(width, 2 * channels)
-        self.flat = nn.Linear(channels * self.grid[0] * self.grid[1], width)
+        self.flat = nn.Linear(channels * (self.grid[0] * self.grid[1] + 1), width)
 
     def forward(self, maps: Tensor, condition: Tensor) -> Tensor:
         """`condition` [M, width]: the instruction and the view that the map belongs to."""
         scale, shift = self.film(condition)[:, :, None, None].chunk(2, dim=1)
         x = nn.functional.relu(torch.addcmul(shift, self.reduce(maps), 1 + scale))
+        anywhere = x.amax(dim=(2, 3))
         if x.shape[2:] != self.grid:
             x = nn.functional.adaptive_avg_pool2d(x, self.grid)
-        return self.flat(x.flatten(1))
+        return self.flat(torch.cat([x.flatten(1), anywhere], dim=1))
 
 
 class StateFusion(nn.Module):

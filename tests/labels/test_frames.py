@@ -91,6 +91,17 @@ def test_foreign_instructions_want_something_else(batch):
     assert alone.foreign == alone.instructions
 
 
+def test_other_wishes_of_the_same_task_are_as_frequent_as_all_together():
+    """One word apart, and drawn often enough to be learned, however many tasks there are."""
+    metas = [{"task": "lift", "goal": "red"}, {"task": "lift", "goal": "blue"}]
+    metas += [{"task": f"other {i}", "goal": f"goal {i}"} for i in range(18)]
+    said = [replace(painted(i, instruction=meta["goal"]), meta=meta) for i, meta in enumerate(metas)]
+    batch = Batches(label(said[:1] * 50 + said), ("front",)).draw(1000, 3, np.random.default_rng(0))
+    foreign = [text for own, text in zip(batch.instructions, batch.foreign, strict=True) if own == "red"]
+    assert 0.4 < np.mean([text == "blue" for text in foreign]) < 0.65
+    assert len(set(foreign)) == 19 and "red" not in foreign
+
+
 def test_done_is_the_end_of_a_success_even_where_the_last_step_ends_with_the_recording():
     annotated = replace(painted(0), progress=None)
     assert label([annotated])[0].done.tolist() == [False] * (LENGTH - 1) + [True]

@@ -23,7 +23,7 @@ TOLERANCE = 1e-5
 
 
 def make_net(**about) -> ProgressNet:
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     net = ProgressNet(NetConfig(views=NAMES, encoder=small_encoder("stride_tower_tiny", (32, 32)), **about))
     with torch.no_grad():
         # Random weights hop by next to nothing; louder ones make every difference show.
