@@ -17,12 +17,13 @@ from sim.arm import ACTION_SIZE, Arm, inverse_kinematics
 from sim.backends import make_backend
 from sim.control import FloatArray
 from sim.errors import SimError, lookup
-from sim.observation import OBSERVATION_SIZE, observe
+from sim.layout import START_AREA
+from sim.observation import observe
+from sim.props.base import PALETTE
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer
-from sim.scene import COLOURS, build_scene
-from sim.state import SceneReader
-from sim.task import START_AREA, Layout, sample_layout
+from sim.scene import build_scene
+from sim.state import SceneReader, SceneState
 
 CONTROL_HZ = 20
 SUBSTEPS = 10
@@ -38,11 +39,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     """N tabletop worlds, stepped together at 20 Hz.
 
     Action: float [N, 4] in [-1, 1], displacement of the tool (4 cm a unit) and grip (-1 opens, +1 closes).
-    Observation: float32 [N, 29], see `observation.py`. Reward: 1 at the step in which success is first sustained.
+    Observation: float32 [N, D], see `observation.py`. Reward: 1 at the step in which success is first sustained.
 
     `terminated`: a diverged world, and with `ends_on_success` a sustained success; `truncated`: the time limit.
     Every step's infos hold, dense over rows: `success` (sustained), `progress` (float32, true step progress),
-    `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, 29] (the true next observation
+    `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, D] (the true next observation
     of every row, before any reset) and `final_info` with the four above as they were before the reset.
 
     Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
@@ -75,22 +76,25 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.ends_on_success = ends_on_success
         self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
         self.render_mode = None
-        self._define_spaces()
-        model = build_scene()
+        model = build_scene(self.task.props)
         self._start_angles = inverse_kinematics(model, start_positions(START_POSES))
         self._backend = make_backend(backend, model, num_envs, threads)
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend)
-        self._reader = SceneReader(self._arm)
+        self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
-        self._target = np.zeros(num_envs, np.int64)
+        self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]
+        self._order = np.array([layout.order for layout in self._layouts], np.int64).reshape(num_envs, -1)
+        self._side = np.array([layout.side for layout in self._layouts], np.int64)
         self._phrasing = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._held = np.zeros(num_envs, np.int64)
-        self.state = self._start = self._reader.read(self._target)
+        self.state = self._start = self._read()
+        self._define_spaces()
 
     def _define_spaces(self) -> None:
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE,), np.float32)
+        size = self._observe().shape[1]
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self.single_action_space = gym.spaces.Box(-1.0, 1.0, (ACTION_SIZE,), np.float32)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -99,14 +103,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def instructions(self) -> tuple[str, ...]:
         """The instruction of every row's present episode."""
         return tuple(
-            self.task.instruction(int(target), int(phrasing))
-            for target, phrasing in zip(self._target, self._phrasing, strict=True)
+            self.task.instruction(layout, int(phrasing))
+            for layout, phrasing in zip(self._layouts, self._phrasing, strict=True)
         )
 
     @property
     def goals(self) -> tuple[str, ...]:
         """What every row's instruction wants, in the same words however it is phrased."""
-        return tuple(self.task.instruction(int(target)) for target in self._target)
+        return tuple(self.task.instruction(layout) for layout in self._layouts)
 
     @property
     def max_episode_steps(self) -> int:
@@ -128,7 +132,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         if seed is not None:
             self._seed(seed, mask)
         self._reset_rows(np.flatnonzero(mask))
-        return observe(self.state), self._info(np.zeros(self.num_envs, np.bool_))
+        return self._observe(), self._info(np.zeros(self.num_envs, np.bool_))
 
     def _seed(self, seed: int | Sequence[int], mask: BoolArray) -> None:
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
@@ -140,34 +144,52 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def _reset_rows(self, rows: npt.NDArray[np.int64]) -> None:
         if not len(rows):
             return
-        layouts = [sample_layout(self._rngs[row], START_POSES) for row in rows]
-        for row, layout in zip(rows, layouts, strict=True):
-            self._target[row] = layout.target
+        for row in rows:
+            self._layouts[row] = layout = self.task.layout(self._rngs[row], START_POSES)
+            self._order[row], self._side[row] = layout.order, layout.side
             self._phrasing[row] = self._rngs[row].integers(len(self.task.templates))
-        self._place(rows, layouts)
+        self._place(rows)
         self._elapsed[rows] = self._held[rows] = 0
         self._arm.hold(rows)
-        now = self._reader.read(self._target)
+        now = self._read()
         mask = np.isin(np.arange(self.num_envs), rows)
         self._start = self._start.with_rows(mask, now)
         self.state = now
 
-    def _place(self, rows: npt.NDArray[np.int64], layouts: Sequence[Layout]) -> None:
-        """Write the layouts into the physics state of `rows`."""
-        model = self._backend.model
+    def _read(self) -> SceneState:
+        return self._reader.read(self._order, self._side)
+
+    def _observe(self) -> npt.NDArray[np.float32]:
+        return observe(self.state, self.task.watched, self.task.extra(self.state))
+
+    def _place(self, rows: npt.NDArray[np.int64]) -> None:
+        """Write the layouts of `rows` into the physics state."""
+        model, layouts = self._backend.model, [self._layouts[row] for row in rows]
         qpos = np.tile(model.qpos0, (len(rows), 1))
         qpos[:, self._arm.qpos] = self._start_angles[[layout.start_pose for layout in layouts]]
         qpos[:, self._arm.fingers] = 0.04
-        qpos[:, model.joint("drawer").qposadr[0]] = [layout.drawer for layout in layouts]
-        for c, name in enumerate(COLOURS):
-            address = int(model.joint(name).qposadr[0])
-            pose = np.array([layout.cubes[c] for layout in layouts])
+        for name in layouts[0].joints:
+            qpos[:, model.joint(name).qposadr[0]] = [layout.joints[name] for layout in layouts]
+        for i, item in enumerate(self.task.items):
+            address = int(model.joint(item.name).qposadr[0])
+            pose = np.array([layout.items[i] for layout in layouts])
             qpos[:, address : address + 2] = pose[:, :2]
             qpos[:, address + 3] = np.cos(pose[:, 2] / 2)
             qpos[:, address + 6] = np.sin(pose[:, 2] / 2)
-        mocap = model.body("cabinet").mocapid[0]
-        self._backend.mocap_pos[rows, mocap, :2] = [layout.cabinet for layout in layouts]
+        for i, fixture in enumerate(self.task.fixtures):
+            mocap = model.body(fixture.name).mocapid[0]
+            self._backend.mocap_pos[rows, mocap, :2] = [layout.fixtures[i] for layout in layouts]
+        self._paint(rows)
         self._backend.set_state(rows, qpos, np.zeros((len(rows), model.nv)))
+
+    def _paint(self, rows: npt.NDArray[np.int64]) -> None:
+        """Give the objects whose colour is drawn for every episode the colours of their layouts."""
+        model = self._backend.model
+        for c, prop in enumerate(self.task.object_props):
+            if prop.colour is None:
+                geoms = [model.geom(name).id for name in prop.painted]
+                rgba = np.array([PALETTE[self._layouts[row].colours[c]] for row in rows])
+                self._backend.vary("geom_rgba")[rows[:, None], geoms] = rgba[:, None]
 
     def step(
         self, actions: npt.NDArray[np.float32]
@@ -176,13 +198,13 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._arm.follow(self._checked(actions))
         diverged = self._backend.step(SUBSTEPS)
         self._elapsed += 1
-        self.state = self._reader.read(self._target)
+        self.state = self._read()
         self._held = np.where(self.task.success(self.state) & ~diverged, self._held + 1, 0)
         info = self._info(diverged)
         reward = (self._held == SUCCESS_HOLD).astype(np.float64)
         terminated = diverged | (info["success"] & self.ends_on_success)
         truncated = (self._elapsed >= self.max_episode_steps) & ~terminated
-        obs = observe(self.state)
+        obs = self._observe()
         if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
             obs, info = self._autoreset(terminated | truncated, obs, info)
         return obs, reward, terminated, truncated, info
@@ -214,7 +236,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             self._reset_rows(np.flatnonzero(done))
             fresh = self._info(np.zeros(self.num_envs, np.bool_))
             info = {name: np.where(done, fresh[name], info[name]) for name in info}
-        return observe(self.state), {**info, **final}
+        return self._observe(), {**info, **final}
 
     @cached_property
     def renderer(self) -> Renderer:

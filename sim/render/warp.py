@@ -14,7 +14,7 @@ import mujoco_warp
 import numpy as np
 import warp
 
-from sim.backends.base import Backend, Rows
+from sim.backends.base import VISIBLE, Backend, Rows
 from sim.render.base import Frames, camera_ids, height_width
 
 CHUNK = 8
@@ -51,8 +51,11 @@ class WarpRenderer:
         self.__dict__.pop("_studio", None)
 
     def _push(self, rows: Rows) -> None:
-        """Put the worlds `rows` first among the tracer's."""
-        backend, (_, data, _) = self._backend, self._studio
+        """Put the worlds `rows` first among the tracer's, and their looks."""
+        backend, (model, data, _) = self._backend, self._studio
+        for name, values in backend.varied.items():
+            if name in VISIBLE:
+                getattr(model, name).numpy()[: len(rows)] = values[rows]
         for target, source in (
             (data.qpos, backend.qpos),
             (data.mocap_pos, backend.mocap_pos),
@@ -92,4 +95,9 @@ def _studio(
         render_seg=False,
         cam_active=list(cameras),
     )
-    return mujoco_warp.put_model(model), mujoco_warp.make_data(model, nworld=CHUNK, nconmax=1, njmax=1), tracer
+    apart = dict.fromkeys(VISIBLE, CHUNK)
+    return (
+        mujoco_warp.put_model(model, batch_sizes=apart),
+        mujoco_warp.make_data(model, nworld=CHUNK, nconmax=1, njmax=1),
+        tracer,
+    )

@@ -10,7 +10,7 @@ from sim.arm import HOME, WORKSPACE, inverse_kinematics
 from sim.control import DOWN, damped_least_squares, geometric_jacobian, orientation_error
 from sim.scene import build_scene
 
-MODEL = build_scene()
+MODEL = build_scene(())
 DATA = mujoco.MjData(MODEL)
 JOINTS = [MODEL.joint(f"joint{i}").id for i in range(1, 8)]
 
