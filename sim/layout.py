@@ -70,7 +70,7 @@ def sample_layout(
 def _places(count: int, rng: np.random.Generator) -> FloatArray:
     """x, y of `count` items, [count, 2]."""
     while True:
-        xy = rng.uniform(*ITEM_AREA, size=(count, 2))
+        xy = rng.uniform(ITEM_AREA[0], ITEM_AREA[1], size=(count, 2))
         apart = np.linalg.norm(xy[:, None] - xy[None], axis=2)[np.triu_indices(count, 1)]
         if (apart >= ITEM_GAP).all():
             return xy

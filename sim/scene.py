@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import mujoco
 import numpy as np
 
 from sim.props import Prop
 from sim.props.base import Point
-
-HERE = Path(__file__).resolve().parent
-ASSETS = HERE / "assets" if (HERE / "assets").is_dir() else HERE.parent / "assets"
-"""Inside the installed package, or beside it in a checkout."""
+from sim.robots import Robot
 
 CAMERAS = {
     "front": ((0.98, -0.42, 0.72), (0.47, 0.02, 0.06), 46.0),
@@ -22,9 +18,9 @@ CAMERAS = {
 """Fixed camera -> position, point it looks at, vertical field of view (degrees). The arm carries "wrist"."""
 
 
-def build_scene(props: Sequence[Prop], timestep: float = 0.005) -> mujoco.MjModel:
+def build_scene(props: Sequence[Prop], robot: Robot, timestep: float = 0.005) -> mujoco.MjModel:
     """Compile the scene. World frame: robot base at the origin, table top at z = 0, metres."""
-    spec = mujoco.MjSpec.from_file(str(ASSETS / "robots" / "panda_primitives.xml"))
+    spec = robot.load()
     _set_options(spec, timestep)
     _add_table(spec)
     for prop in props:

@@ -22,6 +22,7 @@ from sim.observation import observe
 from sim.props.base import PALETTE
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer
+from sim.robots import find_robot
 from sim.scene import build_scene
 from sim.state import SceneReader, SceneState
 
@@ -54,6 +55,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         task: str,
         num_envs: int = 64,
         *,
+        robot: str = "panda",
         views: Sequence[str] = VIEWS,
         image_size: int = 64,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
@@ -76,11 +78,12 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.ends_on_success = ends_on_success
         self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
         self.render_mode = None
-        model = build_scene(self.task.props)
-        self._start_angles = inverse_kinematics(model, start_positions(START_POSES))
+        arm = find_robot(robot)
+        model = build_scene(self.task.props, arm)
+        self._start_angles = inverse_kinematics(model, arm, start_positions(START_POSES))
         self._backend = make_backend(backend, model, num_envs, threads)
         self._renderer_name, self._threads = renderer, threads
-        self._arm = Arm(self._backend)
+        self._arm = Arm(self._backend, arm)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
         self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]
@@ -167,7 +170,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         model, layouts = self._backend.model, [self._layouts[row] for row in rows]
         qpos = np.tile(model.qpos0, (len(rows), 1))
         qpos[:, self._arm.qpos] = self._start_angles[[layout.start_pose for layout in layouts]]
-        qpos[:, self._arm.fingers] = 0.04
+        qpos[:, self._arm.fingers] = self._arm.fingers_open
         for name in layouts[0].joints:
             qpos[:, model.joint(name).qposadr[0]] = [layout.joints[name] for layout in layouts]
         for i, item in enumerate(self.task.items):

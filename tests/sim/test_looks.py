@@ -10,6 +10,7 @@ from sim.layout import draw_colours
 from sim.props import Item
 from sim.props.base import PALETTE
 from sim.render import RENDERERS, make_renderer
+from sim.robots import ROBOTS
 from sim.scene import build_scene
 from sim.vec_env import TabletopVecEnv
 
@@ -19,7 +20,7 @@ ROWS = np.arange(3)
 
 @pytest.fixture
 def worlds():
-    backend = make_backend("batch", build_scene((ITEM,)), 3)
+    backend = make_backend("batch", build_scene((ITEM,), ROBOTS["panda"]), 3)
     yield backend
     backend.close()
 

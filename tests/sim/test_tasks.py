@@ -11,15 +11,16 @@ from gymnasium.vector import AutoresetMode
 from sim.actors import ScriptedActor, outcomes
 from sim.errors import SimError
 from sim.registry import make_task, task_names
+from sim.robots import ROBOTS
 from sim.task import WIDTH, holds
 from sim.vec_env import TabletopVecEnv
 
 OUTCOMES = [(name, kind) for name in task_names() for kind in ("success", *make_task(name).failures())]
 
 
-def play(task: str, kind: str, episodes: int):
+def play(task: str, kind: str, episodes: int, robot: str = "panda"):
     """All progress [T, N], stages [T, N] and the last infos of `episodes` played to the time limit."""
-    env = TabletopVecEnv(task, episodes, autoreset_mode=AutoresetMode.DISABLED)
+    env = TabletopVecEnv(task, episodes, robot=robot, autoreset_mode=AutoresetMode.DISABLED)
     actor = ScriptedActor(env, (kind,), seed=1, noise=0.0)
     _, info = env.reset(seed=7)
     actor.begin(np.arange(episodes))
@@ -30,6 +31,14 @@ def play(task: str, kind: str, episodes: int):
         stages.append(info["stage"])
     env.close()
     return np.array(progress), np.array(stages), info
+
+
+@pytest.mark.parametrize("robot", set(ROBOTS) - {"panda"})
+@pytest.mark.parametrize("task", task_names())
+def test_the_expert_succeeds_with_every_other_arm(task, robot):
+    *_, info = play(task, "success", 100, robot)
+    assert not info["diverged"].any()
+    assert info["success"].mean() >= 0.95
 
 
 @pytest.mark.parametrize(("task", "kind"), OUTCOMES)
