@@ -16,10 +16,12 @@ from gymnasium.vector.utils import batch_space
 from sim.arm import ACTION_SIZE, Arm, inverse_kinematics
 from sim.backends import make_backend
 from sim.control import FloatArray
+from sim.delay import DelayLine
 from sim.errors import SimError, lookup
 from sim.layout import START_AREA
 from sim.observation import observe
 from sim.props.base import PALETTE
+from sim.randomize import Randomization
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer
 from sim.robots import find_robot
@@ -63,6 +65,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         backend: str = "batch",
         renderer: str = "auto",
         threads: int = 0,
+        randomize: Randomization | None = None,
     ) -> None:
         for view in views:
             lookup({name: name for name in VIEWS}, view, "view")
@@ -85,6 +88,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend, arm)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
+        self._randomize = Randomization() if randomize is None else randomize
+        self._line = DelayLine(num_envs, ACTION_SIZE, self._randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
         self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]
         self._order = np.array([layout.order for layout in self._layouts], np.int64).reshape(num_envs, -1)
@@ -151,9 +156,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             self._layouts[row] = layout = self.task.layout(self._rngs[row], START_POSES)
             self._order[row], self._side[row] = layout.order, layout.side
             self._phrasing[row] = self._rngs[row].integers(len(self.task.templates))
+        self._vary(rows)
         self._place(rows)
         self._elapsed[rows] = self._held[rows] = 0
         self._arm.hold(rows)
+        self._line.clear(rows)
         now = self._read()
         mask = np.isin(np.arange(self.num_envs), rows)
         self._start = self._start.with_rows(mask, now)
@@ -185,6 +192,17 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._paint(rows)
         self._backend.set_state(rows, qpos, np.zeros((len(rows), model.nv)))
 
+    def _vary(self, rows: npt.NDArray[np.int64]) -> None:
+        """Draw how these worlds differ, each from a stream of its own: the layouts stay what they would be anyway."""
+        if self._randomize == Randomization():
+            return
+        items = [self._backend.model.body(item.name).id for item in self.task.items]
+        for row in rows:
+            rng = np.random.default_rng(self._rngs[row].bit_generator.seed_seq.spawn(1)[0])
+            for name, value in self._randomize.draw(self._backend.model, items, rng).items():
+                self._backend.vary(name)[row] = value
+            self._line.delay[row] = rng.integers(self._randomize.latency + 1)
+
     def _paint(self, rows: npt.NDArray[np.int64]) -> None:
         """Give the objects whose colour is drawn for every episode the colours of their layouts."""
         model = self._backend.model
@@ -198,7 +216,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
         """One control step (50 ms) in every row."""
-        self._arm.follow(self._checked(actions))
+        self._arm.follow(self._line.pass_on(self._checked(actions)))
         diverged = self._backend.step(SUBSTEPS)
         self._elapsed += 1
         self.state = self._read()
