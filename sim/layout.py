@@ -82,3 +82,10 @@ def draw_colours(objects: Sequence[Prop], rng: np.random.Generator) -> tuple[str
     free = [colour for colour in PALETTE if colour not in taken]
     drawn = iter(rng.permutation(free) if None in {prop.colour for prop in objects} else ())
     return tuple(str(next(drawn)) if prop.colour is None else prop.colour for prop in objects)
+
+
+def start_positions(count: int) -> FloatArray:
+    """Tool positions spread evenly over the start area: the R3 low-discrepancy sequence (Roberts 2018), [count, 3]."""
+    root = 1.2207440846057596
+    lattice = (0.5 + np.outer(np.arange(1, count + 1), 1 / root ** np.arange(1, 4))) % 1.0
+    return START_AREA[0] + lattice * (START_AREA[1] - START_AREA[0])

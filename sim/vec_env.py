@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,8 @@ from sim.backends import make_backend
 from sim.control import FloatArray
 from sim.delay import DelayLine
 from sim.errors import SimError, lookup
-from sim.layout import START_AREA
+from sim.faults import write_fault
+from sim.layout import start_positions
 from sim.observation import observe
 from sim.props.base import PALETTE
 from sim.randomize import Randomization
@@ -66,6 +68,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         renderer: str = "auto",
         threads: int = 0,
         randomize: Randomization | None = None,
+        faults: Path | None = None,
     ) -> None:
         for view in views:
             lookup({name: name for name in VIEWS}, view, "view")
@@ -88,6 +91,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend, arm)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
+        self._faults = faults
+        self._robot_name = robot
         self._randomize = Randomization() if randomize is None else randomize
         self._line = DelayLine(num_envs, ACTION_SIZE, self._randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
@@ -217,7 +222,9 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
         """One control step (50 ms) in every row."""
         self._arm.follow(self._line.pass_on(self._checked(actions)))
+        standing, commanded = self._backend.faults(), self._backend.ctrl.copy()
         diverged = self._backend.step(SUBSTEPS)
+        self._keep_faults(standing, commanded)
         self._elapsed += 1
         self.state = self._read()
         self._held = np.where(self.task.success(self.state) & ~diverged, self._held + 1, 0)
@@ -239,6 +246,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             row, dim = np.argwhere(~np.isfinite(values))[0]
             raise SimError(f"action of environment {row} is {values[row, dim]} in dimension {dim}; it must be finite")
         return np.clip(values, -1.0, 1.0)
+
+    def _keep_faults(self, known: Mapping[int, str], commanded: FloatArray) -> None:
+        """Write down the worlds that have just diverged under these commands."""
+        if self._faults is None:
+            return
+        for row, why in self._backend.faults().items():
+            if row not in known:
+                write_fault(self._faults, self._backend, row, commanded[row], why, self.task.name, self._robot_name)
 
     def _info(self, diverged: BoolArray) -> dict[str, Any]:
         stage, progress = self.task.progress(self.state, self._start)
@@ -279,10 +294,3 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         if "renderer" in self.__dict__:
             self.renderer.close()
         self._backend.close()
-
-
-def start_positions(count: int) -> FloatArray:
-    """Tool positions spread evenly over the start area: the R3 low-discrepancy sequence (Roberts 2018), [count, 3]."""
-    root = 1.2207440846057596
-    lattice = (0.5 + np.outer(np.arange(1, count + 1), 1 / root ** np.arange(1, 4))) % 1.0
-    return START_AREA[0] + lattice * (START_AREA[1] - START_AREA[0])
