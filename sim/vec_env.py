@@ -14,15 +14,14 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from sim.arm import ACTION_SIZE, Arm, inverse_kinematics
+from sim.arm import ACTION_SIZE, Arm
 from sim.backends import make_backend
 from sim.control import FloatArray
 from sim.delay import DelayLine
 from sim.errors import SimError, lookup
 from sim.faults import write_fault
-from sim.layout import start_positions
 from sim.observation import observe
-from sim.props.base import PALETTE
+from sim.placing import START_POSES, Placer
 from sim.randomize import Randomization
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer
@@ -32,7 +31,6 @@ from sim.state import SceneReader, SceneState
 
 CONTROL_HZ = 20
 SUBSTEPS = 10
-START_POSES = 96
 VIEWS = ("front", "side", "wrist")
 SUCCESS_HOLD = 5
 """Control steps for which the task must have been done without a break to count as success."""
@@ -86,15 +84,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.render_mode = None
         arm = find_robot(robot)
         model = build_scene(self.task.props, arm)
-        self._start_angles = inverse_kinematics(model, arm, start_positions(START_POSES))
         self._backend = make_backend(backend, model, num_envs, threads)
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend, arm)
+        self._placer = Placer(self._backend, self._arm, self.task, Randomization() if randomize is None else randomize)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
         self._faults = faults
         self._robot_name = robot
-        self._randomize = Randomization() if randomize is None else randomize
-        self._line = DelayLine(num_envs, ACTION_SIZE, self._randomize.latency)
+        self._line = DelayLine(num_envs, ACTION_SIZE, self._placer.randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
         self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]
         self._order = np.array([layout.order for layout in self._layouts], np.int64).reshape(num_envs, -1)
@@ -161,8 +158,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             self._layouts[row] = layout = self.task.layout(self._rngs[row], START_POSES)
             self._order[row], self._side[row] = layout.order, layout.side
             self._phrasing[row] = self._rngs[row].integers(len(self.task.templates))
-        self._vary(rows)
-        self._place(rows)
+        self._line.delay[rows] = self._placer.vary({int(row): self._rngs[row] for row in rows})
+        self._placer.place(rows, [self._layouts[row] for row in rows])
         self._elapsed[rows] = self._held[rows] = 0
         self._arm.hold(rows)
         self._line.clear(rows)
@@ -176,46 +173,6 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     def _observe(self) -> npt.NDArray[np.float32]:
         return observe(self.state, self.task.watched, self.task.extra(self.state))
-
-    def _place(self, rows: npt.NDArray[np.int64]) -> None:
-        """Write the layouts of `rows` into the physics state."""
-        model, layouts = self._backend.model, [self._layouts[row] for row in rows]
-        qpos = np.tile(model.qpos0, (len(rows), 1))
-        qpos[:, self._arm.qpos] = self._start_angles[[layout.start_pose for layout in layouts]]
-        qpos[:, self._arm.fingers] = self._arm.fingers_open
-        for name in layouts[0].joints:
-            qpos[:, model.joint(name).qposadr[0]] = [layout.joints[name] for layout in layouts]
-        for i, item in enumerate(self.task.items):
-            address = int(model.joint(item.name).qposadr[0])
-            pose = np.array([layout.items[i] for layout in layouts])
-            qpos[:, address : address + 2] = pose[:, :2]
-            qpos[:, address + 3] = np.cos(pose[:, 2] / 2)
-            qpos[:, address + 6] = np.sin(pose[:, 2] / 2)
-        for i, fixture in enumerate(self.task.fixtures):
-            mocap = model.body(fixture.name).mocapid[0]
-            self._backend.mocap_pos[rows, mocap, :2] = [layout.fixtures[i] for layout in layouts]
-        self._paint(rows)
-        self._backend.set_state(rows, qpos, np.zeros((len(rows), model.nv)))
-
-    def _vary(self, rows: npt.NDArray[np.int64]) -> None:
-        """Draw how these worlds differ, each from a stream of its own: the layouts stay what they would be anyway."""
-        if self._randomize == Randomization():
-            return
-        items = [self._backend.model.body(item.name).id for item in self.task.items]
-        for row in rows:
-            rng = np.random.default_rng(self._rngs[row].bit_generator.seed_seq.spawn(1)[0])
-            for name, value in self._randomize.draw(self._backend.model, items, rng).items():
-                self._backend.vary(name)[row] = value
-            self._line.delay[row] = rng.integers(self._randomize.latency + 1)
-
-    def _paint(self, rows: npt.NDArray[np.int64]) -> None:
-        """Give the objects whose colour is drawn for every episode the colours of their layouts."""
-        model = self._backend.model
-        for c, prop in enumerate(self.task.object_props):
-            if prop.colour is None:
-                geoms = [model.geom(name).id for name in prop.painted]
-                rgba = np.array([PALETTE[self._layouts[row].colours[c]] for row in rows])
-                self._backend.vary("geom_rgba")[rows[:, None], geoms] = rgba[:, None]
 
     def step(
         self, actions: npt.NDArray[np.float32]
