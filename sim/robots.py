@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from sim.compile_check import check_mjcf
 from sim.control import FloatArray
 from sim.errors import SimError, lookup
 from sim.paths import ASSETS
@@ -31,14 +32,8 @@ class Robot:
 
     def load(self) -> mujoco.MjSpec:
         """Its description, to which a scene is added. Raises `SimError` saying what is missing."""
-        if not self.mjcf.is_file():
-            raise SimError(f"robot.mjcf={self.mjcf}: there is no such file")
-        try:
-            spec = mujoco.MjSpec.from_file(str(self.mjcf))
-            model = spec.copy().compile()
-        except ValueError as error:
-            raise SimError(f"robot.mjcf={self.mjcf}: {str(error).splitlines()[0]}") from error
-        self._check(model)
+        spec = mujoco.MjSpec.from_file(str(self.mjcf))
+        self._check(spec.copy().compile())
         return spec
 
     def joints(self, model: mujoco.MjModel) -> IntArray:
@@ -75,8 +70,7 @@ class Robot:
         count = len(self.joints(model))
         if count < 6:
             raise SimError(
-                f"robot.mjcf={self.mjcf}: {count} hinges have a position actuator of their own; reaching any pose "
-                "takes at least 6"
+                f"{self.mjcf}: {count} hinges have a position actuator of their own; reaching any pose takes at least 6"
             )
         if self.home is not None and len(self.home) != count:
             raise SimError(f"robot.home has {len(self.home)} angles, {self.mjcf.name} has {count} actuated hinges")
@@ -84,6 +78,7 @@ class Robot:
 
 def custom_robot(mjcf: Path | str, tool: str = "tool", grip: str = "grip") -> Robot:
     """The arm of a MuJoCo XML file of one's own. Raises `SimError` when its file cannot be used."""
+    check_mjcf(Path(mjcf))
     robot = Robot(mjcf=Path(mjcf), tool=tool, grip=grip)
     robot.load()
     return robot
