@@ -241,6 +241,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         """What the cameras of `rows` (default: all) show now: uint8 [n, V, H, W, 3]."""
         return self.renderer.render(np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
+    def physics_state(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4] of the worlds now, for a renderer of
+        one's own. Live: read, do not write."""
+        return self._backend.qpos, self._backend.mocap_pos, self._backend.mocap_quat
+
     @property
     def model(self) -> mujoco.MjModel:
         """The compiled scene. Read only."""
