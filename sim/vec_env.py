@@ -59,6 +59,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         ends_on_success: bool = False,
         backend: str = "batch",
+        device: str = "cpu",
         renderer: str = "auto",
         threads: int = 0,
     ) -> None:
@@ -78,7 +79,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.render_mode = None
         model = build_scene(self.task.props)
         self._start_angles = inverse_kinematics(model, start_positions(START_POSES))
-        self._backend = make_backend(backend, model, num_envs, threads)
+        self._backend = make_backend(backend, model, num_envs, threads, device)
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
