@@ -11,9 +11,7 @@ from sim.backends.batch import BatchBackend
 from sim.errors import SimError, lookup
 
 
-def make_backend(
-    name: str, model: mujoco.MjModel, num_worlds: int, threads: int = 0, device: str = "cpu"
-) -> Backend:
+def make_backend(name: str, model: mujoco.MjModel, num_worlds: int, threads: int = 0, device: str = "cpu") -> Backend:
     """`num_worlds` worlds of `model` on the engine called `name`.
 
     `threads` is for "batch" (0: one a processor), `device` for "warp": "cpu" or "cuda". Raises `SimError` for an

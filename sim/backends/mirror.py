@@ -14,6 +14,7 @@ class Mirror:
     def __init__(self, source: warp.array, shape: tuple[int, ...]) -> None:
         """`shape`: how the host sees it, e.g. [N, nsite, 9] where Warp has N x nsite matrices."""
         self._source = source
+        self._inner = source.numpy().shape
         self._there: Array = np.empty(shape)
         self.host: Array = np.empty(shape)
         """Live: its memory stays the same."""
@@ -34,7 +35,7 @@ class Mirror:
         self._there[...] = self.host
         # float64 beyond the range of float32 becomes infinite: whoever steps the worlds looks for that.
         with np.errstate(over="ignore"):
-            self._source.assign(self.host.astype(np.float32).reshape(self._source.numpy().shape))
+            self._source.assign(self.host.astype(np.float32).reshape(self._inner))
         return True
 
 

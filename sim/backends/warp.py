@@ -12,6 +12,7 @@ are those of the model. Bit-identical from run to run on the `cpu` device, not o
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ class WarpBackend:
         shares its memory with the worlds (rotation matrices: [..., 3, 3]).
 
         What is written to it counts at the next call, unless the host has written to its array of that name too; the
-        host sees it after the next call. On a GPU use torch's default stream, which waits for Warp's and the reverse.
+        host sees it after the next call. Masses are for `vary`, which knows what follows from them. On a GPU use
+        torch's default stream, which waits for Warp's and the reverse.
         """
         import torch  # heavy, and nothing else here needs it
 
@@ -220,9 +222,13 @@ class WarpBackend:
         return {int(row): why for why, rows in reversed(wrong.items()) for row in np.flatnonzero(rows)}
 
     def _overflow(self) -> dict[int, str]:
-        """Worlds some of whose contacts were dropped for want of room."""
+        """Worlds some of whose contacts were dropped for want of room; warned of, as it is not the worlds' fault."""
         bits = self.data.overflow.numpy()
-        return {int(row): self._budget.exceeded(int(bits[row])) for row in np.flatnonzero(bits & Budget.DROPPED)}
+        found = {int(row): self._budget.exceeded(int(bits[row])) for row in np.flatnonzero(bits & Budget.DROPPED)}
+        for row, why in found.items():
+            if row not in self._faults:
+                warnings.warn(f"world {row} stands still: {why}", RuntimeWarning, stacklevel=3)
+        return found
 
 
 def _device(name: str) -> warp.Device:
@@ -232,9 +238,7 @@ def _device(name: str) -> warp.Device:
     return warp.get_device(name)
 
 
-def _put(
-    model: mujoco.MjModel, num_worlds: int, budget: Budget
-) -> tuple[mujoco_warp.Model, mujoco_warp.Data]:
+def _put(model: mujoco.MjModel, num_worlds: int, budget: Budget) -> tuple[mujoco_warp.Model, mujoco_warp.Data]:
     """The model, with every field that can differ between worlds apart, and the worlds, on the current device."""
     model = copy.copy(model)
     model.opt.disableflags &= ~UNKNOWN_FLAGS
