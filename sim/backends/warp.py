@@ -6,7 +6,9 @@ control step are recorded once as a CUDA graph and then replayed. Tested on the 
 
 What differs from the C engine: float32, a solver tolerance of no less than 1e-6, never a reset of a diverged world by
 MuJoCo (the flag that forbids it is unknown there), no mid-phase to disable. Integrator, cone, solver and iterations
-are those of the model. Bit-identical from run to run on the `cpu` device, not on a GPU (atomic sums).
+are those of the model. A contact so stiff or deep that it asks for more than some 1e8 m/s2 is past its line search:
+the C engine diverges there, here the bodies sink into each other. Bit-identical from run to run on the `cpu` device,
+not on a GPU (atomic sums).
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class WarpBackend:
         return tensor
 
     def step(self, substeps: int) -> BoolArray:
-        # Looked at before as well: a clamp would turn a control that is not a number into one.
+        # Looked at before as well: damping may slow down, within the step, what the host has made too fast.
         self._note(self._unfit())
         self._good.put_back(self._still())
         self._push()
