@@ -20,11 +20,13 @@ class WorldConfig:
     views: tuple[str, ...] = ("front", "wrist")
     image_size: int = 64
     backend: str = "batch"
+    device: str = "cpu"
     renderer: str = "auto"
 
 
 def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> TabletopVecEnv:
-    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, view, backend or renderer."""
+    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, view, backend, device or
+    renderer."""
     return TabletopVecEnv(
         task,
         config.num_envs,
@@ -33,6 +35,7 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         autoreset_mode=AutoresetMode.DISABLED,
         ends_on_success=ends_on_success,
         backend=config.backend,
+        device=config.device,
         renderer=config.renderer,
     )
 

@@ -19,6 +19,9 @@ VISIBLE = ("geom_rgba", "cam_pos", "cam_quat", "cam_fovy", "light_dir", "light_d
 VARIABLE = (*VISIBLE, "geom_friction", "body_mass", "body_inertia")
 """Model fields that can differ between worlds. Whoever changes a mass changes the inertia in proportion."""
 
+MAX_SPEED = 1e4
+"""m/s or rad/s. MuJoCo itself complains only beyond 1e10, when the world has long been nonsense."""
+
 
 class Backend(Protocol):
     """N independent worlds of one model. Every array is live: index it, do not keep a copy across a call.

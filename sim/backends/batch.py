@@ -18,10 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from mujoco.batch import Batch, SimulationError
 
-from sim.backends.base import VARIABLE, Array, BoolArray, Rows
-
-MAX_SPEED = 1e4
-"""m/s or rad/s. MuJoCo itself complains only beyond 1e10, when the world has long been nonsense."""
+from sim.backends.base import MAX_SPEED, VARIABLE, Array, BoolArray, Rows
 
 CURRENT = int(mujoco.mjtStage.mjSTAGE_VEL)
 DIVERGED = {

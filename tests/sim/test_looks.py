@@ -41,6 +41,17 @@ def test_a_world_is_drawn_in_its_own_colours_and_from_its_own_camera(worlds, nam
     renderer.close()
 
 
+@pytest.mark.parametrize("name", sorted(set(RENDERERS) - {"auto"}))
+def test_every_camera_field_shows_in_the_pictures_of_its_world(worlds, name):
+    renderer = make_renderer(name, worlds, ("front",), 64)
+    before = renderer.render(ROWS)
+    worlds.vary("cam_fovy")[1] *= 1.2
+    worlds.vary("cam_quat")[2] += 0.02
+    after = renderer.render(ROWS)
+    assert [np.array_equal(a, b) for a, b in zip(after, before, strict=True)] == [True, False, False]
+    renderer.close()
+
+
 def test_what_only_pictures_show_moves_nothing(worlds):
     for name in VISIBLE:
         worlds.vary(name)[1] *= 0.9
