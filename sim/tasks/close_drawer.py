@@ -1,0 +1,90 @@
+"""Push the open drawer shut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sim.control import FloatArray
+from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, moved, stalled, stay
+from sim.layout import Layout
+from sim.props import Cabinet, Item
+from sim.registry import register
+from sim.state import SceneState
+from sim.task import distance, nearness
+from sim.tasks.common import CabinetTask
+from sim.tasks.cube_in_drawer import before_knob, before_knob_high
+from sim.tasks.lift_cube import LIFT
+from sim.tasks.open_drawer import PULL
+
+CLOSED = 0.01
+"""How far out the drawer may be to count as closed, m."""
+AHEAD = 0.03
+"""How far before the middle of the knob's neck a hand that touches the knob is, m."""
+
+APPROACH: Plan = (
+    Waypoint(before_knob_high, SHUT, tolerance=0.03),
+    Waypoint(before_knob, SHUT, tolerance=0.015),
+)
+PUSH: Plan = (*APPROACH, Waypoint(moved(x=0.28), SHUT, tolerance=0.01, patience=25))
+END = Waypoint(stay, SHUT, hold=10**6)
+
+
+def short_of(out: float) -> Plan:
+    """The drawer pushed until it is about `out` m out."""
+
+    def goal(state: SceneState, _: FloatArray) -> FloatArray:
+        rest = state.joints["drawer"] - out
+        return state.points["knob"] + np.array([-AHEAD - 0.009, 0.0, 0.0]) + rest[:, None] * np.array([1.0, 0.0, 0.0])
+
+    return (*APPROACH, Waypoint(goal, SHUT, tolerance=0.006, patience=25))
+
+
+@register
+class CloseDrawer(CabinetTask):
+    """Bring the closed hand before the knob of the open drawer, push the drawer in until it is less than 1 cm out."""
+
+    name = "close_drawer"
+    props = (Cabinet(out=(0.1, 0.15)), Item("red", "red"), Item("blue", "blue"))
+    steps = ("reach", "push")
+    max_episode_steps = 60
+    templates = (
+        "close the drawer",
+        "push the drawer shut",
+        "slide the drawer back into the cabinet",
+        "push the green knob until the drawer is closed",
+    )
+
+    def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        out, out_at_start = now.joints["drawer"], start.joints["drawer"]
+        reach = nearness(distance(now.tool, before_knob(now, now.tool)) - 0.02,
+                         distance(start.tool, before_knob(start, start.tool)) - 0.02)  # fmt: skip
+        pushed = out < out_at_start - 0.008
+        return np.where(pushed, 1, 0), np.where(pushed, (out_at_start - out) / (out_at_start - CLOSED), reach)
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return now.joints["drawer"] < CLOSED
+
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        return ("drawer",)
+
+    def expert(self) -> Plan:
+        return (*PUSH, END)
+
+    def failures(self) -> Mapping[str, tuple[Plan, ...]]:
+        half = tuple(short_of(out) for out in (0.02, 0.03, 0.05, 0.08))
+        leave = (Waypoint(moved(x=-0.08), SHUT, tolerance=0.02, patience=15), Waypoint(moved(z=0.12), SHUT))
+        reopen = (*leave, *PULL, Waypoint(stay, OPEN, hold=10**6))
+        return {
+            "stall": (*(stalled(PUSH, n) for n in (1, 2)), *(stalled(plan, len(plan)) for plan in half)),
+            "drop": tuple((*plan, *leave, END) for plan in half),
+            "undo": ((*PUSH, *reopen), *((*plan, *reopen) for plan in half)),
+            "wrong_object": (LIFT,),
+            "miss": (
+                *(missed(PUSH, z=z) for z in (0.055, 0.075)),
+                *(missed(PUSH, y=y) for y in (-0.17, -0.14)),
+                *(missed((*APPROACH, Waypoint(moved(x=x), SHUT, patience=25), END), x=-0.02) for x in (0.0, 0.02)),
+                (*APPROACH, Waypoint(moved(y=-0.16), SHUT), Waypoint(moved(x=0.2), SHUT, patience=25), END),
+            ),
+        }
