@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, missed, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, missed, moved, stalled, stay
 from sim.layout import Layout
 from sim.props import Cabinet, Item
 from sim.registry import register
@@ -20,25 +20,34 @@ from sim.tasks.open_drawer import PULL
 
 CLOSED = 0.01
 """How far out the drawer may be to count as closed, m."""
-AHEAD = 0.03
-"""How far before the middle of the knob's neck a hand that touches the knob is, m."""
+AHEAD = 0.032
+"""From the knob's point to the front of the knob, m."""
+TIP = 0.009
+"""Half the thickness of the closed fingers along the push, m."""
 
 APPROACH: Plan = (
     Waypoint(before_knob_high, SHUT, tolerance=0.03),
     Waypoint(before_knob, SHUT, tolerance=0.015),
 )
-PUSH: Plan = (*APPROACH, Waypoint(moved(x=0.28), SHUT, tolerance=0.01, patience=25))
+PUSH: Plan = (*APPROACH, Waypoint(moved(x=0.26), SHUT, tolerance=0.01, patience=18))
 END = Waypoint(stay, SHUT, hold=10**6)
 
 
-def short_of(out: float) -> Plan:
-    """The drawer pushed until it is about `out` m out."""
+def out_by(out: float) -> Target:
+    """The closed hand at the knob of a drawer that is `out` m out."""
 
     def goal(state: SceneState, _: FloatArray) -> FloatArray:
-        rest = state.joints["drawer"] - out
-        return state.points["knob"] + np.array([-AHEAD - 0.009, 0.0, 0.0]) + rest[:, None] * np.array([1.0, 0.0, 0.0])
+        touching = state.points["knob"] - np.array([AHEAD + TIP, 0.0, 0.0])
+        touching[:, 0] += state.joints["drawer"] - out
+        return touching
 
-    return (*APPROACH, Waypoint(goal, SHUT, tolerance=0.006, patience=25))
+    return goal
+
+
+def short_of(out: float) -> Plan:
+    """The drawer pushed until it is about `out` m out, slowly at the end, so that it does not slide on by itself."""
+    slower = (out + d for d in (0.05, 0.035, 0.02, 0.01, 0.0))
+    return (*APPROACH, *(Waypoint(out_by(d), SHUT, tolerance=0.006, hold=1, patience=12) for d in slower))
 
 
 @register
@@ -48,7 +57,7 @@ class CloseDrawer(CabinetTask):
     name = "close_drawer"
     props = (Cabinet(out=(0.1, 0.15)), Item("red", "red"), Item("blue", "blue"))
     steps = ("reach", "push")
-    max_episode_steps = 60
+    max_episode_steps = 70
     templates = (
         "close the drawer",
         "push the drawer shut",

@@ -22,6 +22,8 @@ GRIP_WIDTH = 2 * GRIP_HALF
 PEGS = (Peg("peg_a"), Peg("peg_b"))
 OVER = np.array([0.0, 0.0, 0.02])
 """From the hole to where the tip is carried, m."""
+GAIN = 2.0
+"""How much the expert overcorrects above the hole."""
 
 
 def tip(state: SceneState) -> FloatArray:
@@ -35,9 +37,13 @@ def in_hole(state: SceneState) -> FloatArray:
     return tip(state) - state.points["hole"]
 
 
-def lowered(depth: float) -> Target:
-    """The tip of the named peg, wherever the fingers hold it, that deep in the hole; above it where negative, m."""
-    return lambda state, _: state.tool - in_hole(state) - np.array([0.0, 0.0, depth])
+def lowered(depth: float, gain: float = 1.0) -> Target:
+    """The tip of the named peg, wherever the fingers hold it, that deep in the hole; above it where negative, m.
+
+    `gain`: by how much an error across the hole is overcorrected; the arm stops about 2 mm short of its command.
+    """
+    across = np.array([gain, gain, 1.0])
+    return lambda state, _: state.tool - across * in_hole(state) - np.array([0.0, 0.0, depth])
 
 
 def above_peg(state: SceneState, _: FloatArray) -> FloatArray:
@@ -51,11 +57,13 @@ PICK: Plan = (
     Waypoint(stay, SHUT, hold=4),
 )
 CARRY: Plan = (
-    Waypoint(moved(z=0.1), SHUT, tolerance=0.02),
-    Waypoint(lowered(-0.06), SHUT, tolerance=0.01),
-    Waypoint(lowered(-0.015), SHUT, tolerance=0.002, hold=1),
+    Waypoint(moved(z=0.12), SHUT, tolerance=0.015),
+    Waypoint(lowered(-0.075), SHUT, tolerance=0.01),
+    Waypoint(lowered(-0.01, gain=GAIN), SHUT, tolerance=0.003, hold=1),
 )
-INSERT: Plan = tuple(Waypoint(lowered(d), SHUT, tolerance=0.004, patience=10) for d in (-0.003, 0.006, 0.015, 0.024))
+INSERT: Plan = tuple(
+    Waypoint(lowered(d, gain=GAIN), SHUT, tolerance=0.004, patience=10) for d in (-0.002, 0.006, 0.015, 0.024)
+)
 RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.08), OPEN, tolerance=0.02))
 END = Waypoint(stay, OPEN, hold=10**6)
 WHOLE: Plan = (*PICK, *CARRY, *INSERT, *RELEASE, END)
@@ -111,7 +119,7 @@ class InsertPeg(Task):
                 (*PICK, CARRY[0], *RELEASE, END),
                 *((*PICK, CARRY[0], *missed((CARRY[1],), x, y), *RELEASE, END) for x, y in beside),
             ),
-            "undo": ((*carried, *INSERT, *out), *((*plan, *out) for plan in part)),
+            "undo": ((*carried, *INSERT, Waypoint(stay, SHUT, hold=6), *out), *((*plan, *out) for plan in part)),
             "wrong_object": (mistaken(WHOLE), *(mistaken((*plan, *RELEASE, END)) for plan in part[1:])),
             "miss": (
                 *((*PICK, *missed((*CARRY, *INSERT), x, y), *RELEASE, END) for x, y in beside),

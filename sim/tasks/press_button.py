@@ -53,7 +53,7 @@ class PressButton(Task):
     """Bring the closed hand over the named button, press it by 2 of its 3 cm and keep it down."""
 
     name = "press_button"
-    props = (Button("near_button", (0.5, 0.0)), Button("far_button", (0.52, 0.2)))
+    props = (Button("near_button", (0.47, 0.0)), Button("far_button", (0.56, 0.2)))
     steps = ("reach", "press")
     max_episode_steps = 50
     templates = (

@@ -94,7 +94,8 @@ class TurnLever(Task):
         moving = turned(now) > turned(start) + 0.05
         reach = nearness(distance(now.tool, touch(now)) - 0.02, distance(start.tool, touch(start)) - 0.02)
         turn = (turned(now) - turned(start)) / (TURNED - turned(start))
-        return np.where(moving, 1, 0), np.where(moving, turn, reach)
+        # What has been turned the wrong way has to be turned back first.
+        return np.where(moving, 1, 0), np.where(moving, turn, reach * np.clip(1.0 + turn, 0.0, 1.0))
 
     def success(self, now: SceneState) -> np.ndarray:
         return turned(now) > TURNED
@@ -114,7 +115,7 @@ class TurnLever(Task):
             "wrong_object": (other_way((*TURN, END)), *(other_way((*plan, END)) for plan in half[1:])),
             "miss": (
                 *(missed((*TURN, END), z=z) for z in (0.05, 0.07)),
-                *(missed((*TURN, END), x=x) for x in (-0.09,)),
+                *(missed((*TURN, END), x=x) for x in (-0.1, -0.08)),
             ),
         }
 
