@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +30,6 @@ APPROACH: Plan = (
     Waypoint(before_knob_high, SHUT, tolerance=0.03),
     Waypoint(before_knob, SHUT, tolerance=0.015),
 )
-PUSH: Plan = (*APPROACH, Waypoint(moved(x=0.26), SHUT, tolerance=0.01, patience=18))
 END = Waypoint(stay, SHUT, hold=10**6)
 
 
@@ -42,6 +42,9 @@ def out_by(out: float) -> Target:
         return touching
 
     return goal
+
+
+PUSH: Plan = (*APPROACH, Waypoint(out_by(-0.03), SHUT, patience=18))
 
 
 def short_of(out: float) -> Plan:
@@ -57,7 +60,7 @@ class CloseDrawer(CabinetTask):
     name = "close_drawer"
     props = (Cabinet(out=(0.1, 0.15)), Item("red", "red"), Item("blue", "blue"))
     steps = ("reach", "push")
-    max_episode_steps = 70
+    max_episode_steps = 60
     templates = (
         "close the drawer",
         "push the drawer shut",
@@ -88,7 +91,7 @@ class CloseDrawer(CabinetTask):
         return {
             "stall": (*(stalled(PUSH, n) for n in (1, 2)), *(stalled(plan, len(plan)) for plan in half)),
             "drop": tuple((*plan, *leave, END) for plan in half),
-            "undo": ((*PUSH, *reopen), *((*plan, *reopen) for plan in half)),
+            "undo": ((*APPROACH, replace(PUSH[-1], patience=11), *reopen), *((*plan, *reopen) for plan in half)),
             "wrong_object": (LIFT,),
             "miss": (
                 *(missed(PUSH, z=z) for z in (0.055, 0.075)),

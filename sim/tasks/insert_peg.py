@@ -112,7 +112,7 @@ class InsertPeg(Task):
         carried = (*PICK, *CARRY)
         part = tuple((*carried, *INSERT[:n]) for n in (1, 2, 3))
         out = (Waypoint(lowered(-0.05), SHUT, tolerance=0.01), Waypoint(stay, SHUT, hold=10**6))
-        beside = ((0.035, 0.0), (-0.035, 0.0), (0.0, 0.035), (0.0, -0.035), (-0.1, 0.0), (0.0, -0.1))
+        beside = ((0.045, 0.0), (-0.045, 0.0), (0.0, 0.045), (0.0, -0.045), (-0.1, 0.0), (0.0, -0.1))
         return {
             "stall": (*(stalled(WHOLE, n) for n in (1, 2, 3, 4, 5, 6)), *(stalled(plan, len(plan)) for plan in part)),
             "drop": (

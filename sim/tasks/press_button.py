@@ -55,7 +55,7 @@ class PressButton(Task):
     name = "press_button"
     props = (Button("near_button", (0.47, 0.0)), Button("far_button", (0.56, 0.2)))
     steps = ("reach", "press")
-    max_episode_steps = 50
+    max_episode_steps = 40
     templates = (
         "press the {colour} {thing}",
         "push the {colour} {thing} down and keep it down",

@@ -25,7 +25,7 @@ LAG = 0.29
 
 def sense(state: SceneState) -> FloatArray:
     """Which way is asked for [N]: -1 clockwise, 1 anticlockwise, seen from above."""
-    return 2.0 * state.side - 1.0
+    return np.where(state.side == 0, -1.0, 1.0)
 
 
 def turned(state: SceneState) -> FloatArray:
