@@ -25,6 +25,8 @@ AHEAD = 0.032
 """From the knob's point to the front of the knob, m."""
 TIP = 0.009
 """Half the thickness of the closed fingers along the push, m."""
+LOW = 0.008
+"""How far below the knob's middle the hand pushes, so that an unsteady one does not slide over the knob, m."""
 
 APPROACH: Plan = (
     Waypoint(before_knob_high, SHUT, tolerance=0.03),
@@ -37,7 +39,7 @@ def out_by(out: float) -> Target:
     """The closed hand at the knob of a drawer that is `out` m out."""
 
     def goal(state: SceneState, _: FloatArray) -> FloatArray:
-        touching = state.points["knob"] - np.array([AHEAD + TIP, 0.0, 0.0])
+        touching = state.points["knob"] - np.array([AHEAD + TIP, 0.0, LOW])
         touching[:, 0] += state.joints["drawer"] - out
         return touching
 

@@ -53,16 +53,16 @@ def above_peg(state: SceneState, _: FloatArray) -> FloatArray:
 
 PICK: Plan = (
     Waypoint(above_peg, OPEN, tolerance=0.02),
-    Waypoint(at_cube, OPEN, tolerance=0.008),
+    Waypoint(at_cube, OPEN, tolerance=0.01, patience=15),
     Waypoint(stay, SHUT, hold=4),
 )
 CARRY: Plan = (
     Waypoint(moved(z=0.12), SHUT, tolerance=0.015),
     Waypoint(lowered(-0.075), SHUT, tolerance=0.01),
-    Waypoint(lowered(-0.01, gain=GAIN), SHUT, tolerance=0.003, hold=1),
+    Waypoint(lowered(-0.012, gain=GAIN), SHUT, tolerance=0.005, hold=1, patience=8),
 )
 INSERT: Plan = tuple(
-    Waypoint(lowered(d, gain=GAIN), SHUT, tolerance=0.004, patience=10) for d in (-0.002, 0.006, 0.015, 0.024)
+    Waypoint(lowered(d, gain=GAIN), SHUT, tolerance=0.005, patience=20) for d in (-0.002, 0.006, 0.015, 0.024)
 )
 RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.08), OPEN, tolerance=0.02))
 END = Waypoint(stay, OPEN, hold=10**6)
@@ -77,7 +77,7 @@ class InsertPeg(Task):
     props = (Pegboard(), *PEGS)
     watched = ("hole",)
     steps = ("reach", "grasp", "carry", "insert")
-    max_episode_steps = 90
+    max_episode_steps = 100
     templates = (
         "insert the {colour} {thing} into the hole",
         "put the {colour} {thing} into the board",

@@ -15,7 +15,7 @@ from sim.registry import register
 from sim.state import SceneState
 from sim.task import Task, distance, nearness
 
-PRESSED = 0.02
+PRESSED = 0.018
 """How far down the cap must be to count as pressed, m."""
 TIP = 0.009
 """How far below the tool the ends of the fingers are, m."""
@@ -45,12 +45,12 @@ def pressed(by: float, hold: int = 0) -> Plan:
     return (*ABOVE, Waypoint(over(by), SHUT, tolerance=0.004, hold=hold, patience=12))
 
 
-PRESS: Plan = (*pressed(0.032), Waypoint(over(0.032), SHUT, hold=10**6))
+PRESS: Plan = (*pressed(0.04), Waypoint(over(0.04), SHUT, hold=10**6))
 
 
 @register
 class PressButton(Task):
-    """Bring the closed hand over the named button, press it by 2 of its 3 cm and keep it down."""
+    """Bring the closed hand over the named button, press it by 1.8 of its 3 cm and keep it down."""
 
     name = "press_button"
     props = (Button("near_button", (0.47, 0.0)), Button("far_button", (0.56, 0.2)))
@@ -91,12 +91,12 @@ class PressButton(Task):
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         slip = tuple(Waypoint(moved(x, y), SHUT, tolerance=0.02) for x, y in ((-0.07, 0.0), (0.0, 0.07), (0.0, -0.07)))
         leave = (Waypoint(moved(z=0.08), SHUT, tolerance=0.02), END)
-        part = (0.005, 0.01, 0.014)
+        part = (0.005, 0.009, 0.013)
         beside = ((-0.065, 0.0), (0.065, 0.0), (0.0, 0.075), (0.0, -0.075))
         return {
             "stall": (*(stalled(PRESS, n) for n in (1, 2)), *(stalled(pressed(by), 3) for by in part)),
             "drop": tuple((*pressed(by), aside, *leave) for by in part for aside in slip),
-            "undo": (*((*pressed(by), *leave) for by in (*part, 0.032)), (*pressed(0.032, hold=6), *leave)),
+            "undo": (*((*pressed(by), *leave) for by in (*part, 0.04)), (*pressed(0.04, hold=6), *leave)),
             "wrong_object": (mistaken(PRESS), *((*mistaken(pressed(by)), END) for by in part)),
             "miss": (
                 *(missed(PRESS, x, y) for x, y in beside),
