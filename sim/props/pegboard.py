@@ -37,8 +37,8 @@ class Pegboard(Fixture):
         rim, z = (_HALF - hole) / 2, THICKNESS / 2
         for sign in (-1, 1):
             middle = sign * (hole + rim)
-            box(board, (middle, 0, z), (rim, _HALF, z), _WOOD, friction=_SMOOTH)
-            box(board, (0, middle, z), (hole, rim, z), _WOOD, friction=_SMOOTH)
+            box(board, (middle, 0, z), (rim, _HALF, z), _WOOD, priority=1, friction=_SMOOTH)
+            box(board, (0, middle, z), (hole, rim, z), _WOOD, priority=1, friction=_SMOOTH)
             _add_slope(board, sign)
         board.add_site(name="hole", pos=(0, 0, THICKNESS), size=(0.004, 0, 0), group=5)
 
@@ -52,6 +52,6 @@ def _add_slope(board: mujoco.MjsBody, sign: int) -> None:
     wide = edge + np.sqrt(2) * length
     turn = sign * np.pi / 4
     box(board, (sign * (edge + out), 0, THICKNESS + up), (length, wide, thick), _RIM,
-        quat=(np.cos(turn / 2), 0, -np.sin(turn / 2), 0), friction=_SMOOTH)  # fmt: skip
+        quat=(np.cos(turn / 2), 0, -np.sin(turn / 2), 0), priority=1, friction=_SMOOTH)  # fmt: skip
     box(board, (0, sign * (edge + out), THICKNESS + up), (wide, length, thick), _RIM,
-        quat=(np.cos(turn / 2), np.sin(turn / 2), 0, 0), friction=_SMOOTH)  # fmt: skip
+        quat=(np.cos(turn / 2), np.sin(turn / 2), 0, 0), priority=1, friction=_SMOOTH)  # fmt: skip
