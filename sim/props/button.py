@@ -14,7 +14,7 @@ REST_Z = 0.075
 """Height of the top of the cap when nobody presses it, m."""
 
 _BASE = (0.045, 0.045, 0.015)
-_CAP_RADIUS = 0.03
+_CAP_HALF = 0.027
 _GREY = (0.75, 0.75, 0.78, 1.0)
 
 
@@ -58,7 +58,7 @@ class Button(Fixture):
             stiffness=150.0, damping=3.0, armature=0.05,
         )  # fmt: skip
         cap.add_geom(
-            name=self.cap, type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(_CAP_RADIUS, half, 0), mass=0.05,
+            name=self.cap, type=mujoco.mjtGeom.mjGEOM_BOX, size=(_CAP_HALF, _CAP_HALF, half), mass=0.05,
             rgba=PALETTE[self.colour or "red"],
         )  # fmt: skip
         cap.add_site(name=self.name, pos=(0, 0, half), size=(0.004, 0, 0), group=5)

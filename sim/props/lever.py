@@ -45,9 +45,7 @@ class Lever(Fixture):
             name="lever", type=mujoco.mjtJoint.mjJNT_HINGE, axis=(0, 0, 1), range=(-1.75, 1.75),
             damping=0.05, frictionloss=0.15, armature=0.005,
         )  # fmt: skip
-        arm.add_geom(
-            type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(0.022, 0.02, 0), pos=(0, 0, -0.004), rgba=_STEEL, mass=0.1
-        )
+        box(arm, (0, 0, -0.004), (0.02, 0.02, 0.02), _STEEL, mass=0.1)
         box(arm, (-_REACH / 2, 0, 0), (_REACH / 2, HALF_WIDTH, 0.012), _ARM, mass=0.1)
         box(arm, (-_REACH, 0, 0), (0.014, 0.018, 0.022), _ARM, mass=0.05)
         arm.add_site(name="handle", pos=(-_REACH, 0, 0), size=(0.004, 0, 0), group=5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from sim.state import SceneState
 from sim.task import distance, nearness
 from sim.tasks.common import CabinetTask
 from sim.tasks.cube_in_drawer import before_knob, before_knob_high
-from sim.tasks.lift_cube import LIFT
+from sim.tasks.lift_cube import LIFT, above_cube, at_cube
 from sim.tasks.open_drawer import PULL
 
 CLOSED = 0.01
@@ -62,7 +61,7 @@ class CloseDrawer(CabinetTask):
     name = "close_drawer"
     props = (Cabinet(out=(0.1, 0.15)), Item("red", "red"), Item("blue", "blue"))
     steps = ("reach", "push")
-    max_episode_steps = 60
+    max_episode_steps = 52
     templates = (
         "close the drawer",
         "push the drawer shut",
@@ -72,8 +71,8 @@ class CloseDrawer(CabinetTask):
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         out, out_at_start = now.joints["drawer"], start.joints["drawer"]
-        reach = nearness(distance(now.tool, before_knob(now, now.tool)) - 0.02,
-                         distance(start.tool, before_knob(start, start.tool)) - 0.02)  # fmt: skip
+        at, began = before_knob(now, now.tool), before_knob(start, start.tool)
+        reach = nearness(distance(now.tool, at) - 0.02, distance(start.tool, began) - 0.02)
         pushed = out < out_at_start - 0.008
         return np.where(pushed, 1, 0), np.where(pushed, (out_at_start - out) / (out_at_start - CLOSED), reach)
 
@@ -89,12 +88,16 @@ class CloseDrawer(CabinetTask):
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         half = tuple(short_of(out) for out in (0.02, 0.03, 0.05, 0.08))
         leave = (Waypoint(moved(x=-0.08), SHUT, tolerance=0.02, patience=15), Waypoint(moved(z=0.12), SHUT))
-        reopen = (*leave, *PULL, Waypoint(stay, OPEN, hold=10**6))
+        brisk = tuple(
+            (*APPROACH, Waypoint(out_by(out), SHUT, tolerance=0.02, patience=11)) for out in (-0.03, 0.05, 0.08)
+        )
+        reopen = (Waypoint(moved(z=0.1), OPEN, tolerance=0.03), *PULL, Waypoint(stay, OPEN, hold=10**6))
+        beside_cube = missed((Waypoint(above_cube, SHUT, tolerance=0.02), Waypoint(at_cube, SHUT)), x=-0.07)
         return {
             "stall": (*(stalled(PUSH, n) for n in (1, 2)), *(stalled(plan, len(plan)) for plan in half)),
             "drop": tuple((*plan, *leave, END) for plan in half),
-            "undo": ((*APPROACH, replace(PUSH[-1], patience=11), *reopen), *((*plan, *reopen) for plan in half)),
-            "wrong_object": (LIFT,),
+            "undo": tuple((*plan, *reopen) for plan in brisk),
+            "wrong_object": (LIFT, (*beside_cube, Waypoint(moved(x=0.15), SHUT), END)),
             "miss": (
                 *(missed(PUSH, z=z) for z in (0.055, 0.075)),
                 *(missed(PUSH, y=y) for y in (-0.17, -0.14)),

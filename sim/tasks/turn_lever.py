@@ -69,6 +69,15 @@ LEAVE: Plan = (Waypoint(moved(z=0.1), SHUT, tolerance=0.02),)
 TURN: Plan = (*APPROACH, *swept(-0.4, 0.0, 0.4, 0.8, 1.2))
 
 
+def back(angle: float) -> Plan:
+    """From above: down behind the lever at that angle, and the lever pushed back."""
+    return (
+        Waypoint(at(angle, z=0.09), SHUT, tolerance=0.02),
+        Waypoint(at(angle), SHUT),
+        *swept(*np.arange(angle - 0.4, 0.2, -0.4)),
+    )
+
+
 @register
 class TurnLever(Task):
     """Bring the closed hand beside the lever, push its arm through 60 degrees the way that is asked for."""
@@ -83,7 +92,7 @@ class TurnLever(Task):
         "turn the lever {side}",
         "push the orange lever {side}",
         "rotate the lever {side}, seen from above",
-        "swing the orange handle {side} as far as it goes",
+        "swing the orange handle round, {side}",
     )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
@@ -111,19 +120,12 @@ class TurnLever(Task):
         return {
             "stall": (*(stalled(TURN, n) for n in (1, 2)), *((*plan, END) for plan in half)),
             "drop": tuple((*plan, *LEAVE, END) for plan in half),
-            "undo": tuple((*plan, *LEAVE, *back(from_), END) for plan, from_ in ((TURN, 2.1), (half[3], 1.6))),
+            "undo": tuple(
+                (*plan, *LEAVE, *back(from_), END) for plan, from_ in ((TURN, 2.1), (half[3], 1.6), (half[2], 1.4))
+            ),
             "wrong_object": (other_way((*TURN, END)), *(other_way((*plan, END)) for plan in half[1:])),
             "miss": (
                 *(missed((*TURN, END), z=z) for z in (0.05, 0.07)),
                 *(missed((*TURN, END), x=x) for x in (-0.1, -0.08)),
             ),
         }
-
-
-def back(angle: float) -> Plan:
-    """From above: down behind the lever at that angle, and the lever pushed back."""
-    return (
-        Waypoint(at(angle, z=0.09), SHUT, tolerance=0.02),
-        Waypoint(at(angle), SHUT),
-        *swept(*np.arange(angle - 0.4, 0.2, -0.4)),
-    )
