@@ -9,7 +9,7 @@ import numpy as np
 from sim.control import FloatArray
 from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, gripped, missed, mistaken, moved, stalled, stay
 from sim.props import Peg, Pegboard
-from sim.props.peg import GRIP_HALF
+from sim.props.peg import GRIP_HALF, STANDING_Z
 from sim.props.pegboard import CLEARANCE
 from sim.registry import register
 from sim.state import SceneState
@@ -67,6 +67,20 @@ INSERT: Plan = tuple(
 RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.08), OPEN, tolerance=0.02))
 END = Waypoint(stay, OPEN, hold=10**6)
 WHOLE: Plan = (*PICK, *CARRY, *INSERT, *RELEASE, END)
+
+
+def over_hole(height: float) -> Target:
+    """The tool where it would be with a peg in the fingers, its tip `height` m above the hole."""
+    return lambda state, _: state.points["hole"] + np.array([0.0, 0.0, height + STANDING_Z])
+
+
+INSERT_BLIND: Plan = (
+    CARRY[0],
+    *(Waypoint(over_hole(height), SHUT, tolerance=0.01) for height in (0.06, 0.015, -0.024)),
+    *RELEASE,
+    END,
+)
+"""The carrying and inserting as somebody does it who does not see that there is no peg in the fingers."""
 
 
 @register
@@ -127,17 +141,3 @@ class InsertPeg(Task):
                 *(gripped((*PICK, *INSERT_BLIND), grip) for grip in (OPEN, SHUT)),
             ),
         }
-
-
-def over_hole(height: float) -> Target:
-    """The tool where it would be with a peg in the fingers, its tip `height` m above the hole."""
-    return lambda state, _: state.points["hole"] + np.array([0.0, 0.0, height + 0.072])
-
-
-INSERT_BLIND: Plan = (
-    CARRY[0],
-    *(Waypoint(over_hole(height), SHUT, tolerance=0.01) for height in (0.06, 0.015, -0.024)),
-    *RELEASE,
-    END,
-)
-"""The carrying and inserting as somebody does it who does not see that there is no peg in the fingers."""
