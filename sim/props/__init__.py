@@ -1,6 +1,10 @@
 """Things that stand on the table: items that move freely and fixtures that keep their place. One file a kind."""
 
 from sim.props.base import Fixture, Item, Prop, Shape
+from sim.props.button import Button
 from sim.props.cabinet import Cabinet
+from sim.props.lever import Lever
+from sim.props.peg import Peg
+from sim.props.pegboard import Pegboard
 
-__all__ = ["Cabinet", "Fixture", "Item", "Prop", "Shape"]
+__all__ = ["Button", "Cabinet", "Fixture", "Item", "Lever", "Peg", "Pegboard", "Prop", "Shape"]
