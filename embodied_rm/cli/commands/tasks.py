@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.worlds import WorldConfig, make_worlds
 from embodied_rm.errors import UserError
 from embodied_rm.report.sheet import SheetRow, draw_sheet
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 from sim.registry import make_task, task_names
-from sim.vec_env import CONTROL_HZ, VIEWS
+from sim.vec_env import CONTROL_HZ, TabletopVecEnv
 
-PICTURE = WorldConfig(num_envs=1, views=VIEWS, image_size=256)
-"""The world that stands for a task on the sheet."""
+PICTURE_SIZE = 256
+"""Height and width of a picture on the sheet, pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +57,13 @@ def write_sheet(path: Path, names: Sequence[str], reporter: Reporter) -> None:
 
 def picture(name: str) -> SheetRow:
     """The task at the start of an episode, under its instruction."""
-    worlds = make_worlds(name, PICTURE, ends_on_success=False)
+    world = TabletopVecEnv(name, 1, image_size=PICTURE_SIZE)
     try:
-        worlds.reset(seed=0)
-        views = dict(zip(worlds.view_names, worlds.render_views()[0], strict=True))
-        return SheetRow(caption=f"{name}: {worlds.instructions[0]}", views=views)
+        world.reset(seed=0)
+        views = dict(zip(world.view_names, world.render_views()[0], strict=True))
+        return SheetRow(caption=f"{name}: {world.instructions[0]}", views=views)
     finally:
-        worlds.close()
+        world.close()
 
 
 COMMAND = Command(schema=TasksConfig, start=show_tasks, keeps_run=False)
