@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="embodied_rm/LiftCube-v0", help="Gymnasium id of the task")
     parser.add_argument("--num-envs", type=int, default=64, help="worlds that are stepped together")
-    parser.add_argument("--iterations", type=int, default=250, help="rollouts of 64 steps of every world")
+    parser.add_argument("--iterations", type=int, default=60, help="rollouts of 64 steps of every world")
     args = parser.parse_args()
     train(args.env, args.num_envs, args.iterations, "runs/rsl_rl")
 
