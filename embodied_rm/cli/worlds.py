@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy
+from sim.randomize import Randomization
 from sim.vec_env import TabletopVecEnv
 
 
@@ -22,6 +24,9 @@ class WorldConfig:
     backend: str = "batch"
     device: str = "cpu"
     renderer: str = "auto"
+    robot: str = "panda"
+    faults: Path | None = None
+    randomize: Randomization = field(default_factory=Randomization)
 
 
 def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> TabletopVecEnv:
@@ -37,6 +42,9 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         backend=config.backend,
         device=config.device,
         renderer=config.renderer,
+        robot=config.robot,
+        faults=config.faults,
+        randomize=config.randomize,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import resource
 import time
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ import mujoco
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from sim.render.gl import small_picture_model
 from sim.vec_env import TabletopVecEnv
 
 WARM_UP = 2
@@ -84,7 +84,9 @@ class Pictured(gym.Env[dict[str, Any], np.ndarray]):
             rollout.task, 1, views=rollout.views, threads=1, autoreset_mode=AutoresetMode.DISABLED
         )
         self._views, size = rollout.views, rollout.image_size
-        model = small_picture_model(self._worlds.model, size, size) if lean else self._worlds.model
+        model = copy.copy(self._worlds.model)
+        if lean:
+            model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
         self._renderer = mujoco.Renderer(model, size, size)
         if lean:
             for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
