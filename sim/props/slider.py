@@ -8,7 +8,7 @@ import mujoco
 
 from sim.props.base import Item
 
-_FRICTION = (0.35, 0.005, 0.002)
+_FRICTION = (0.5, 0.005, 0.002)
 """Of its own, whatever it stands on: with that of the table, as tall as wide, it would tip over instead of sliding."""
 
 

@@ -10,7 +10,7 @@ from sim.props.base import Fixture, box
 
 ZONE_HALF = 0.06
 """Half the width of a zone, m."""
-ZONE_ACROSS = 0.11
+ZONE_ACROSS = 0.12
 """From the middle between the zones to the middle of each, along y, m."""
 
 _THICK = 0.001
@@ -23,7 +23,7 @@ class Zones(Fixture):
     """Points: `left_zone` and `right_zone`, their middles on the table. They are paint: things slide over them."""
 
     name = "zones"
-    place = (0.66, -0.05)
+    place = (0.66, -0.03)
     points = ("left_zone", "right_zone")
 
     def add(self, spec: mujoco.MjSpec) -> None:

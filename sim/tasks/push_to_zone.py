@@ -20,29 +20,23 @@ from sim.tasks.sides import SIDES, at_side, wrong_side
 
 INSIDE = 0.035
 """How far along x and along y the middle of a thing may be from that of its zone, m: all of it is within."""
-BEHIND = 0.075
-"""From the middle of a thing back (along x) to where the hand comes down, m."""
-TOUCH = 0.034
-"""The same when the fingers touch it, m."""
-CLEAR = 0.095
-"""How far from the way of one thing the other must be at the start, m."""
-LEAD = 0.03
+BESIDE, BEHIND = 0.07, 0.075
+"""From the middle of a thing to where the hand comes down beside it (along y) and behind it (along x), m."""
+CLEAR = 0.09
+"""How far from the way of one thing and of the hand the other must be at the start, m."""
+LEAD = 0.022
 """How far ahead of the hand its goal is while it pushes, m: slow enough for the thing to stop where the hand does."""
+TRACK = 2.0
+GAIN = 1.2
+"""Of the correction along y in a push along x: the arm drifts outwards as it stretches."""
 LOW, HIGH = 0.025, 0.11
 """Heights of the tool in a push and above the things, m; in a push the palm passes over them."""
 AJAR = 0.25
-"""Grip in a push: the fingers 3 cm apart, so that they touch the thing in two places and it does not turn aside."""
+"""Grip in a push along x: the fingers 3 cm apart, so that they touch the thing in two places and keep it straight."""
 OFF = ((-0.062, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
 """Offsets from the middle of a zone at which a thing is not all within, m."""
 ASIDE = 0.085
 """How far beside the middle of a thing the hand passes without touching it, m."""
-
-
-def flat(vector: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Direction [N, 3] on the level, and length [N, 1], of vectors [N, 3]."""
-    level = vector * (1.0, 1.0, 0.0)
-    length = np.linalg.norm(level, axis=1, keepdims=True)
-    return level / np.maximum(length, 1e-6), length
 
 
 def at_height(place: FloatArray, height: float) -> FloatArray:
@@ -55,32 +49,61 @@ def goal(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
     return at_side(state, "zone") + np.array([x, y, 0.0])
 
 
-def behind(back: float, height: float, aside: float = 0.0) -> Target:
-    """`back` m nearer to the robot than the named thing and `aside` m to its left."""
+def to_go(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
+    """[N, 2]: how far the named thing is from (x, y) off the middle of its zone, m along x and y."""
+    return (goal(state, x, y) - state.object())[:, :2]
+
+
+def behind(height: float, aside: float = 0.0) -> Target:
+    """Behind the named thing, `aside` m to its left."""
+    return lambda state, _: at_height(state.object() + np.array([-BEHIND, aside, 0.0]), height)
+
+
+def beside(height: float, y: float) -> Target:
+    """On the side of the named thing from which it has to be pushed to be level with the zone, or `y` m off it."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
-        return at_height(state.object() + np.array([-back, aside, 0.0]), height)
+        place = state.object().copy()
+        place[:, 1] -= BESIDE * np.sign(to_go(state, y=y)[:, 1])
+        return at_height(place, height)
 
     return target
 
 
-def pushing(x: float, y: float, stop: float) -> Target:
-    """Just ahead of the hand, the way that the thing has to go, until that is `stop` m from (x, y) off the middle."""
+def pushing_across(y: float) -> Target:
+    """Ahead of the hand along y, level with the thing along x, until that is level with the zone, or `y` m off it."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
-        ahead, length = flat(goal(state, x, y) - state.object())
-        return at_height(state.tool + np.where(length > stop, np.minimum(length, LEAD), 0.0) * ahead, LOW)
+        way = np.sign(state.object()[:, 1] - state.tool[:, 1])
+        step = way * np.clip(way * to_go(state, y=y)[:, 1] - 0.004, 0.0, LEAD)
+        level = state.tool[:, 0] + TRACK * (state.object()[:, 0] - state.tool[:, 0])
+        return np.column_stack([level, state.tool[:, 1] + step, np.full(len(state), LOW)])
 
     return target
 
 
-def pushed(x: float = 0.0, y: float = 0.0, stop: float = 0.012) -> Plan:
-    """The thing pushed until it is `stop` m from (x, y) off the middle of the zone; the hand stays there."""
+def pushing_on(x: float, y: float) -> Target:
+    """Ahead of the hand along x, until the thing is (x, y) off the middle of the zone."""
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        left = to_go(state, x, y)
+        step = np.clip(left[:, 0] - 0.004, 0.0, LEAD)
+        side = np.where(step > 0, np.clip(GAIN * left[:, 1], -0.04, 0.04), 0.0)
+        return at_height(state.tool + np.column_stack([step, side, 0 * step]), LOW)
+
+    return target
+
+
+def pushed(x: float = 0.0, y: float = 0.0) -> Plan:
+    """The thing pushed across and then on, to (x, y) off the middle of the zone; the hand stays there."""
     return (
-        Waypoint(behind(BEHIND, HIGH), AJAR, tolerance=0.02),
-        Waypoint(behind(BEHIND, LOW), AJAR, tolerance=0.012),
-        Waypoint(behind(TOUCH, LOW), AJAR, tolerance=0.005, patience=6),
-        Waypoint(pushing(x, y, stop), AJAR, tolerance=0.006, hold=2, patience=50),
+        Waypoint(beside(HIGH, y), SHUT, tolerance=0.025),
+        Waypoint(beside(LOW, y), SHUT, tolerance=0.012),
+        Waypoint(pushing_across(y), SHUT, tolerance=0.006, hold=1, patience=35),
+        Waypoint(moved(z=HIGH - LOW), SHUT, tolerance=0.04),
+        Waypoint(behind(HIGH), AJAR, tolerance=0.02),
+        Waypoint(behind(LOW), AJAR, tolerance=0.012),
+        Waypoint(pushing_on(x, y), AJAR, tolerance=0.006, hold=2, patience=45),
     )
 
 
@@ -89,16 +112,16 @@ def to_goal(height: float, aside: float = 0.0) -> Waypoint:
     return Waypoint(lambda state, _: at_height(goal(state, y=aside), height), AJAR, tolerance=0.015)
 
 
-def strayed(stop: float) -> Plan:
+def strayed(x: float) -> Plan:
     """The thing lost on its way: the hand rises over it and goes on to the zone."""
-    return (*pushed(stop=stop), Waypoint(moved(z=0.06), AJAR, tolerance=0.015), to_goal(0.085), to_goal(LOW))
+    return (*pushed(x), Waypoint(moved(z=0.06), AJAR, tolerance=0.015), to_goal(0.085), to_goal(LOW))
 
 
 def air(height: float, aside: float = 0.0) -> Plan:
     """The motions without the thing: over it, or beside it."""
     return (
-        Waypoint(behind(BEHIND, HIGH, aside), AJAR, tolerance=0.02),
-        Waypoint(behind(BEHIND, height, aside), AJAR, tolerance=0.012),
+        Waypoint(behind(HIGH, aside), AJAR, tolerance=0.02),
+        Waypoint(behind(height, aside), AJAR, tolerance=0.012),
         to_goal(height, aside),
     )
 
@@ -108,12 +131,12 @@ BACK = Waypoint(moved(z=0.1), SHUT, tolerance=0.02)
 
 
 def way_is_clear(thing: FloatArray, other: FloatArray, zone: FloatArray) -> bool:
-    """Whether a push of `thing` to `zone` keeps clear of `other`, each [2], m."""
-    length = float(np.linalg.norm(zone - thing))
-    ahead = (zone - thing) / length
-    along = np.clip((other - thing) @ ahead, 0.0, length)
-    off = np.array([thing + along * ahead, thing - (BEHIND, 0.0)]) - other
-    return bool((np.linalg.norm(off, axis=1) > (CLEAR, 0.075)).all())
+    """Whether a push of `thing` to `zone`, across and then on, keeps clear of `other`, each [2], m."""
+    lower, upper = sorted((thing[1], zone[1]))
+    near = np.array(
+        [[thing[0], np.clip(other[1], lower - BESIDE, upper)], [np.clip(other[0], thing[0] - BEHIND, zone[0]), zone[1]]]
+    )
+    return bool((np.linalg.norm(near - other, axis=1) > CLEAR).all())
 
 
 @register
@@ -128,7 +151,7 @@ class PushToZone(Task):
     watched = ("left_zone", "right_zone")
     sides = SIDES
     steps = ("reach", "push")
-    max_episode_steps = 100
+    max_episode_steps = 120
     templates = (
         "push the {colour} {thing} into the {side} zone",
         "slide the {colour} {thing} to the zone on the {side}",
@@ -151,8 +174,8 @@ class PushToZone(Task):
         return (state.object() - goal(state),)
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        left, at_start = (flat(goal(state) - state.object())[1][:, 0] for state in (now, start))
-        place, place_at_start = (behind(BEHIND, LOW)(state, state.tool) for state in (now, start))
+        left, at_start = np.abs(to_go(now)).sum(axis=1), np.abs(to_go(start)).sum(axis=1)
+        place, place_at_start = (beside(LOW, 0.0)(state, state.tool) for state in (now, start))
         ready = distance(now.tool, place) < 0.025
         stage = np.where(ready | (left < at_start - 0.01), 1, 0)
         reach = nearness(distance(now.tool, place) - 0.02, distance(start.tool, place_at_start) - 0.02)
@@ -169,10 +192,10 @@ class PushToZone(Task):
         out = (Waypoint(moved(y=0.12), SHUT, tolerance=0.02), Waypoint(moved(z=-0.09), SHUT, tolerance=0.02))
         return {
             "stall": (
-                *(stalled(WHOLE, n) for n in (1, 2, 3)),
-                *(still(pushed(stop=stop)) for stop in (0.065, 0.08, 0.1, 0.12)),
+                *(stalled(WHOLE, n) for n in (1, 2, 3, 5, 6)),
+                *(still(pushed(x)) for x in (-0.055, -0.07, -0.085, -0.1)),
             ),
-            "drop": tuple(strayed(stop) for stop in (0.065, 0.08, 0.1)),
+            "drop": tuple(strayed(x) for x in (-0.055, -0.07, -0.085)),
             "undo": (
                 *((*WHOLE, BACK, *pushed(y=y)) for y in (0.12, -0.12)),
                 (*WHOLE, BACK, *TAKE, *out, *LEAVE),
