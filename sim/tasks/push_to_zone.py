@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
+from sim.arm import STEP, WORKSPACE
 from sim.control import FloatArray
 from sim.experts import SHUT, Plan, Target, Waypoint, mistaken, moved, stalled
 from sim.layout import Layout
@@ -26,13 +28,19 @@ CLEAR = 0.09
 """How far from the way of one thing and of the hand the other must be at the start, m."""
 LEAD = 0.022
 """How far ahead of the hand its goal is while it pushes, m: slow enough for the thing to stop where the hand does."""
-TRACK = 2.0
-GAIN = 1.2
+FOLLOW = 2.0
+"""Of the correction along x in a push across: the hand keeps level with a thing that rolls off it."""
+GAIN = 0.6
 """Of the correction along y in a push along x: the arm drifts outwards as it stretches."""
 LOW, HIGH = 0.025, 0.11
 """Heights of the tool in a push and above the things, m; in a push the palm passes over them."""
+CENTRE = 1.0
+NEAR = 0.004
+"""How near to its place a thing is pushed along each axis, m."""
 AJAR = 0.25
 """Grip in a push along x: the fingers 3 cm apart, so that they touch the thing in two places and keep it straight."""
+BACK = Waypoint(moved(z=0.1), SHUT, tolerance=0.03)
+"""The hand out of the way."""
 OFF = ((-0.062, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
 """Offsets from the middle of a zone at which a thing is not all within, m."""
 ASIDE = 0.085
@@ -55,11 +63,16 @@ def to_go(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
 
 
 def behind(height: float, aside: float = 0.0) -> Target:
-    """Behind the named thing, `aside` m to its left."""
-    return lambda state, _: at_height(state.object() + np.array([-BEHIND, aside, 0.0]), height)
+    """Behind the named thing, as far as the hand can go, and `aside` m to its left."""
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        place = at_height(state.object() + np.array([-BEHIND, aside, 0.0]), height)
+        return np.maximum(place, WORKSPACE[0])
+
+    return target
 
 
-def beside(height: float, y: float) -> Target:
+def beside(height: float, y: float = 0.0) -> Target:
     """On the side of the named thing from which it has to be pushed to be level with the zone, or `y` m off it."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
@@ -73,11 +86,12 @@ def beside(height: float, y: float) -> Target:
 def pushing_across(y: float) -> Target:
     """Ahead of the hand along y, level with the thing along x, until that is level with the zone, or `y` m off it."""
 
-    def target(state: SceneState, _: FloatArray) -> FloatArray:
-        way = np.sign(state.object()[:, 1] - state.tool[:, 1])
-        step = way * np.clip(way * to_go(state, y=y)[:, 1] - 0.004, 0.0, LEAD)
-        level = state.tool[:, 0] + TRACK * (state.object()[:, 0] - state.tool[:, 0])
-        return np.column_stack([level, state.tool[:, 1] + step, np.full(len(state), LOW)])
+    def target(state: SceneState, began: FloatArray) -> FloatArray:
+        thing, tool = state.object(), state.tool
+        way = np.sign(thing[:, 1] - tool[:, 1])
+        step = way * np.clip(way * to_go(state, y=y)[:, 1] - NEAR, 0.0, LEAD)
+        level = tool[:, 0] + FOLLOW * (thing - tool)[:, 0]
+        return np.column_stack([level, tool[:, 1] + step, np.full(len(state), LOW)])
 
     return target
 
@@ -87,24 +101,41 @@ def pushing_on(x: float, y: float) -> Target:
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
         left = to_go(state, x, y)
-        step = np.clip(left[:, 0] - 0.004, 0.0, LEAD)
-        side = np.where(step > 0, np.clip(GAIN * left[:, 1], -0.04, 0.04), 0.0)
+        step = np.clip(left[:, 0] - NEAR, 0.0, LEAD)
+        side = np.where(
+            step > 0, np.clip(GAIN * left[:, 1] + CENTRE * (state.object() - state.tool)[:, 1], -STEP, STEP), 0.0
+        )
         return at_height(state.tool + np.column_stack([step, side, 0 * step]), LOW)
 
     return target
 
 
+def unless_there(plan: Plan, x: float, y: float) -> Plan:
+    """The plan, passed over where the thing is (x, y) off the middle of the zone already."""
+
+    def still_to_do(target: Target) -> Target:
+        def where_needed(state: SceneState, began: FloatArray) -> FloatArray:
+            there = (np.abs(to_go(state, x, y)) < INSIDE - 0.01).all(axis=1)
+            return np.where(there[:, None], state.tool, target(state, began))
+
+        return where_needed
+
+    return tuple(replace(waypoint, target=still_to_do(waypoint.target)) for waypoint in plan)
+
+
 def pushed(x: float = 0.0, y: float = 0.0) -> Plan:
-    """The thing pushed across and then on, to (x, y) off the middle of the zone; the hand stays there."""
-    return (
+    """The thing pushed across and then on, to (x, y) off the middle of the zone; once more where it is not there yet;
+    the hand stays there."""
+    once = (
         Waypoint(beside(HIGH, y), SHUT, tolerance=0.025),
-        Waypoint(beside(LOW, y), SHUT, tolerance=0.012),
+        Waypoint(beside(LOW, y), SHUT, tolerance=0.012, patience=12),
         Waypoint(pushing_across(y), SHUT, tolerance=0.006, hold=1, patience=35),
         Waypoint(moved(z=HIGH - LOW), SHUT, tolerance=0.04),
-        Waypoint(behind(HIGH), AJAR, tolerance=0.02),
-        Waypoint(behind(LOW), AJAR, tolerance=0.012),
+        Waypoint(behind(HIGH), AJAR, tolerance=0.02, patience=15),
+        Waypoint(behind(LOW), AJAR, tolerance=0.012, patience=12),
         Waypoint(pushing_on(x, y), AJAR, tolerance=0.006, hold=2, patience=45),
     )
+    return (*once, *unless_there((BACK, *once), x, y))
 
 
 def to_goal(height: float, aside: float = 0.0) -> Waypoint:
@@ -127,7 +158,6 @@ def air(height: float, aside: float = 0.0) -> Plan:
 
 
 WHOLE: Plan = pushed()
-BACK = Waypoint(moved(z=0.1), SHUT, tolerance=0.02)
 
 
 def way_is_clear(thing: FloatArray, other: FloatArray, zone: FloatArray) -> bool:
@@ -151,7 +181,7 @@ class PushToZone(Task):
     watched = ("left_zone", "right_zone")
     sides = SIDES
     steps = ("reach", "push")
-    max_episode_steps = 120
+    max_episode_steps = 140
     templates = (
         "push the {colour} {thing} into the {side} zone",
         "slide the {colour} {thing} to the zone on the {side}",
@@ -175,7 +205,7 @@ class PushToZone(Task):
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         left, at_start = np.abs(to_go(now)).sum(axis=1), np.abs(to_go(start)).sum(axis=1)
-        place, place_at_start = (beside(LOW, 0.0)(state, state.tool) for state in (now, start))
+        place, place_at_start = (beside(LOW)(state, state.tool) for state in (now, start))
         ready = distance(now.tool, place) < 0.025
         stage = np.where(ready | (left < at_start - 0.01), 1, 0)
         reach = nearness(distance(now.tool, place) - 0.02, distance(start.tool, place_at_start) - 0.02)
