@@ -47,7 +47,7 @@ class PlaceInBowl(Task):
     props = (Bowl(), Item("cube"), Item("other"))
     watched = ("bowl",)
     steps = ("reach", "grasp", "place")
-    max_episode_steps = 90
+    max_episode_steps = 80
     templates = (
         "put the {colour} {thing} into the bowl",
         "place the {colour} {thing} in the bowl",

@@ -32,7 +32,7 @@ class StackCubes(Task):
     name = "stack_cubes"
     props = (Item("cube"), Item("other"))
     steps = ("reach", "grasp", "place")
-    max_episode_steps = 80
+    max_episode_steps = 75
     templates = (
         "put the {colour} {thing} on top of the {other_colour} {other_thing}",
         "stack the {colour} {thing} on the {other_colour} one",
