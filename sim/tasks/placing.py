@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,8 +24,8 @@ Place = Callable[[SceneState], FloatArray]
 
 LET_GO: Plan = (Waypoint(stay, OPEN, hold=4),)
 LEAVE: Plan = (*LET_GO, Waypoint(moved(z=0.1), OPEN, tolerance=0.02))
-TAKE: Plan = (*PICK, Waypoint(moved(z=CARRY - HALF), SHUT, tolerance=0.02))
-"""The named thing picked up and raised to where it is carried."""
+TAKE: Plan = (*(replace(w, patience=15) for w in PICK), Waypoint(moved(z=CARRY - HALF), SHUT, tolerance=0.02))
+"""The named thing picked up and raised to where it is carried; an arm that stays a millimetre short grasps soon."""
 BESIDE_THING = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.075), (0.0, -0.075))
 """Offsets at which the fingers miss the thing, m."""
 
