@@ -19,9 +19,9 @@ from sim.tasks.placing import LEAVE, TAKE, still
 from sim.tasks.pushing import BACK, INSIDE, LOW, beside, goal, mimed, pushed, strayed, to_go, to_goal, way_is_clear
 from sim.tasks.sides import SIDES, wrong_side
 
-OFF = ((-0.062, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
+OFF = ((-0.075, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
 """Offsets from the middle of a zone at which a thing is not all within, m."""
-ASIDE = 0.085
+ASIDE = 0.1
 """How far beside the middle of a thing the hand passes without touching it, m."""
 WHOLE: Plan = pushed()
 ACROSS: Plan = WHOLE[:4]
@@ -82,10 +82,10 @@ class PushToZone(Task):
         return {
             "stall": (
                 *(stalled(WHOLE, n) for n in (1, 2, 3, 5, 6)),
-                *(still(pushed(x)) for x in (-0.055, -0.07, -0.085, -0.1)),
+                *(still(pushed(x)) for x in (-0.065, -0.075, -0.09, -0.105)),
             ),
             "drop": (
-                *(strayed(x) for x in (-0.055, -0.07, -0.085, -0.14)),
+                *(strayed(x) for x in (-0.065, -0.075, -0.09, -0.14)),
                 (*ACROSS, to_goal(0.085), to_goal(LOW)),
             ),
             "undo": (
