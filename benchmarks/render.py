@@ -25,9 +25,11 @@ import mujoco
 import numpy as np
 
 from sim.backends import Backend, make_backend
+from sim.registry import make_task
 from sim.render import make_renderer
 from sim.render.gl import small_picture_model
 from sim.render.worker import Worker
+from sim.robots import find_robot
 from sim.scene import build_scene
 
 CAMERAS = ("front", "side", "wrist")
@@ -59,7 +61,7 @@ def main() -> None:
 
 def _worlds() -> Backend:
     """Worlds of the tabletop scene with the arm in different places."""
-    backend = make_backend("batch", build_scene(), WORLDS)
+    backend = make_backend("batch", build_scene(make_task("cube_in_drawer").props, find_robot("panda")), WORLDS)
     rng = np.random.default_rng(0)
     for _ in range(10):
         backend.ctrl[:] = rng.uniform(-1, 1, backend.ctrl.shape)

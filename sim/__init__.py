@@ -1,1 +1,8 @@
-"""MuJoCo manipulation tasks as Gymnasium vector environments. Never imports `embodied_rm`."""
+"""MuJoCo manipulation tasks as Gymnasium environments. Never imports `embodied_rm`.
+
+`import sim` makes every task known to `gymnasium.make` and `gymnasium.make_vec`, see `gym_envs.py`.
+"""
+
+from sim.gym_envs import register_envs
+
+register_envs()

@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.backends.base import Backend
 from sim.control import DOWN, FloatArray, damped_least_squares, geometric_jacobian, orientation_error
+from sim.robots import Robot
 
 ACTION_SIZE = 4
 """Displacement of the tool in x, y, z, and the grip (-1 opens, +1 closes), each in [-1, 1]."""
@@ -18,9 +19,6 @@ LEAD = 0.06
 """How far the commanded tool position may run ahead of the real one, m."""
 WORKSPACE = np.array([[0.28, -0.36, 0.012], [0.72, 0.36, 0.36]])
 """Lowest and highest tool position that can be commanded, m."""
-FINGER_TRAVEL = 0.04
-HOME = np.array([0.0, -0.25, 0.0, -2.55, 0.0, 2.3, 0.785])
-"""Joint angles that the arm prefers where the task leaves it freedom, rad."""
 POSTURE_GAIN = 0.2
 
 
@@ -29,19 +27,22 @@ class Arm:
     """Cartesian control of one arm in every world of a backend."""
 
     backend: Backend
+    robot: Robot
     commanded: FloatArray = field(init=False)
     """[N, 3]: where the tool was told to be, m."""
 
     def __post_init__(self) -> None:
         model = self.backend.model
-        joints = [model.joint(f"joint{i}").id for i in range(1, 8)]
-        self.joints = np.array(joints)
+        self.joints = self.robot.joints(model)
         self.qpos = model.jnt_qposadr[self.joints]
-        self.tool_site = model.site("tool").id
-        self.fingers = np.array([model.joint(f"{side}_finger").qposadr[0] for side in ("left", "right")])
+        self.home = self.robot.preferred(model)
+        self.tool_site = model.site(self.robot.tool).id
+        fingers = self.robot.fingers(model)
+        self.fingers, self.fingers_open = model.jnt_qposadr[fingers], model.jnt_range[fingers, 1]
         self.limits = model.jnt_range[self.joints]
-        self.actuators = np.array([model.actuator(f"joint{i}").id for i in range(1, 8)])
-        self.grip_actuator = model.actuator("grip").id
+        self.actuators = self.robot.actuators(model)
+        self.grip_actuator = model.actuator(self.robot.grip).id
+        self.shut, self.open = model.actuator_ctrlrange[self.grip_actuator]
         self.commanded = self.tool().copy()
 
     def tool(self) -> FloatArray:
@@ -49,14 +50,14 @@ class Arm:
         return self.backend.site_xpos[:, self.tool_site]
 
     def opening(self) -> FloatArray:
-        """Distance between the finger pads [N], m: 0 closed, 0.08 open."""
+        """Distance between the finger pads [N], m: 0 closed."""
         return self.backend.qpos[:, self.fingers].sum(axis=1)
 
     def hold(self, rows: np.ndarray) -> None:
         """Command the current pose in `rows` (after a reset), grip open."""
         self.commanded[rows] = self.tool()[rows]
         self.backend.ctrl[rows[:, None], self.actuators] = self.backend.qpos[rows[:, None], self.qpos]
-        self.backend.ctrl[rows, self.grip_actuator] = FINGER_TRAVEL
+        self.backend.ctrl[rows, self.grip_actuator] = self.open
 
     def follow(self, action: FloatArray) -> None:
         """Turn actions [N, 4] in [-1, 1] into actuator targets."""
@@ -68,28 +69,26 @@ class Arm:
         error = np.concatenate([self.commanded - tool, orientation_error(rotation, DOWN)], axis=1)
         jacobian = geometric_jacobian(self.backend.xanchor[:, self.joints], self.backend.xaxis[:, self.joints], tool)
         angles = self.backend.qpos[:, self.qpos]
-        target = angles + damped_least_squares(jacobian, error, POSTURE_GAIN * (HOME - angles))
+        target = angles + damped_least_squares(jacobian, error, POSTURE_GAIN * (self.home - angles))
         self.backend.ctrl[:, self.actuators] = np.clip(target, self.limits[:, 0], self.limits[:, 1])
-        self.backend.ctrl[:, self.grip_actuator] = FINGER_TRAVEL * 0.5 * (1 - action[:, 3])
+        self.backend.ctrl[:, self.grip_actuator] = self.shut + (self.open - self.shut) * 0.5 * (1 - action[:, 3])
 
 
-def inverse_kinematics(model: mujoco.MjModel, position: FloatArray, steps: int = 60) -> FloatArray:
-    """Joint angles [N, 7] that put the tool at `position` [N, 3], fingers down; for start poses.
+def inverse_kinematics(model: mujoco.MjModel, robot: Robot, position: FloatArray, steps: int = 60) -> FloatArray:
+    """Joint angles [N, J] that put the tool at `position` [N, 3], fingers down; for start poses.
 
     Raises `ValueError` when a position is not reached within 1 mm.
     """
     data = mujoco.MjData(model)
-    joints = [model.joint(f"joint{i}") for i in range(1, 8)]
-    address = np.array([j.qposadr[0] for j in joints])
-    ids = np.array([j.id for j in joints])
-    angles = np.tile(HOME, (len(position), 1))
+    ids = robot.joints(model)
+    address, tool_site = model.jnt_qposadr[ids], data.site(robot.tool)
+    angles = np.tile(robot.preferred(model), (len(position), 1))
     for row, goal in enumerate(position):
         distance = np.inf
         for _ in range(steps):
             data.qpos[address] = angles[row]
             mujoco.mj_kinematics(model, data)
-            tool = data.site("tool").xpos[None]
-            rotation = data.site("tool").xmat.reshape(1, 3, 3)
+            tool, rotation = tool_site.xpos[None], tool_site.xmat.reshape(1, 3, 3)
             error = np.concatenate([goal - tool, orientation_error(rotation, DOWN)], axis=1)
             distance = float(np.abs(error).max())
             if distance < 1e-4:

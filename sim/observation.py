@@ -1,30 +1,29 @@
-"""The state observation a policy gets: positions of tool, cubes, knob and tray, as seen from the tool."""
+"""The state observation a policy gets: where things are, absolutely and as seen from the tool."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from sim.control import FloatArray
 from sim.state import SceneState
 
-OBSERVATION_SIZE = 29
 
-
-def observe(state: SceneState) -> npt.NDArray[np.float32]:
-    """float32 [N, 29], metres: tool 3, commanded - tool 3, opening 1, named cube 3, other cube 3, drawer 1, knob 3,
-    and from the tool: named cube 3, other cube 3, knob 3; named cube from the tray 3."""
-    tool, cube, other = state.tool, state.target_cube, state.other_cube
+def observe(state: SceneState, watched: Sequence[str], extra: Sequence[FloatArray]) -> npt.NDArray[np.float32]:
+    """float32 [N, D], metres: tool 3, commanded - tool 3, opening 1, objects by role 3 each, joints 1 each, watched
+    points 3 each; objects and watched points from the tool, 3 each; and what the task adds."""
+    objects = [state.object(role) for role in range(state.objects.shape[1])]
+    points = [state.points[name] for name in watched]
     columns = (
-        tool,
-        state.commanded - tool,
+        state.tool,
+        state.commanded - state.tool,
         state.opening[:, None],
-        cube,
-        other,
-        state.drawer[:, None],
-        state.knob,
-        cube - tool,
-        other - tool,
-        state.knob - tool,
-        cube - state.tray,
+        *objects,
+        *(joint[:, None] for joint in state.joints.values()),
+        *points,
+        *(place - state.tool for place in (*objects, *points)),
+        *extra,
     )
     return np.concatenate(columns, axis=1).astype(np.float32)

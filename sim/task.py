@@ -4,65 +4,63 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from sim.control import FloatArray
 from sim.experts import Plan
-from sim.scene import CABINET, COLOURS, CUBE_HALF
+from sim.layout import Layout, sample_layout
+from sim.props import Fixture, Item, Prop
+from sim.props.base import HALF
 from sim.state import SceneState
-
-CUBE_AREA = np.array([[0.36, -0.27], [0.54, -0.02]])
-"""Lowest and highest x, y at which a cube may start, m."""
-CUBE_GAP = 0.11
-"""Least distance between the middles of two cubes at the start, m."""
-START_AREA = np.array([[0.36, -0.14, 0.16], [0.5, 0.12, 0.25]])
-"""Lowest and highest tool position at which an episode may start, m."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where an episode of one world starts."""
-
-    start_pose: int
-    """Index into the bank of start poses."""
-    cubes: FloatArray
-    """[C, 3]: x, y (m) and yaw (rad) of each cube."""
-    cabinet: FloatArray
-    """[2]: x, y of the cabinet, m."""
-    drawer: float
-    """How far the drawer is out, m."""
-    target: int
-    """The cube that the instruction names."""
-
-
-def sample_layout(rng: np.random.Generator, start_poses: int) -> Layout:
-    """A random start: cubes apart from each other, the cabinet within 2 cm, the drawer nearly shut."""
-    while True:
-        xy = rng.uniform(CUBE_AREA[0], CUBE_AREA[1], size=(len(COLOURS), 2))
-        if np.linalg.norm(xy[0] - xy[1]) >= CUBE_GAP:
-            break
-    return Layout(
-        start_pose=int(rng.integers(start_poses)),
-        cubes=np.column_stack([xy, rng.uniform(-0.3, 0.3, len(COLOURS))]),
-        cabinet=np.array(CABINET) + rng.uniform(-0.02, 0.02, 2),
-        drawer=float(rng.uniform(0.0, 0.008)),
-        target=int(rng.integers(len(COLOURS))),
-    )
 
 
 class Task(ABC):
     """One tabletop task. Stateless: everything is a function of the worlds' state now and at the start."""
 
     name: ClassVar[str]
+    props: ClassVar[tuple[Prop, ...]]
+    """What stands on the table."""
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Points of the props that the policy sees, besides the objects."""
+    sides: ClassVar[tuple[str, ...]] = ()
+    """What `{side}` in a template can be."""
     steps: ClassVar[tuple[str, ...]]
     """Names of the ordered steps."""
     max_episode_steps: ClassVar[int]
     """Time limit, control steps of 50 ms."""
     templates: ClassVar[tuple[str, ...]]
-    """Phrasings of the instruction; `{colour}` is the named cube."""
+    """Phrasings of the instruction; `{colour}` and `{thing}` are those of the named object, `{other_colour}` and
+    `{other_thing}` those of the next, `{side}` the side that is meant."""
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """Names of the props, each an item or with a point of that name, that an episode can be about."""
+        return tuple(item.name for item in self.items)
+
+    @property
+    def object_props(self) -> tuple[Prop, ...]:
+        """The props of these names, in the same order."""
+        return tuple(prop for name in self.objects for prop in self.props if prop.name == name)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The props that can be picked up."""
+        return tuple(prop for prop in self.props if isinstance(prop, Item))
+
+    @property
+    def fixtures(self) -> tuple[Fixture, ...]:
+        """The props that keep their place."""
+        return tuple(prop for prop in self.props if isinstance(prop, Fixture))
+
+    def layout(self, rng: np.random.Generator, start_poses: int) -> Layout:
+        """A random start."""
+        return sample_layout(self.props, self.object_props, len(self.sides), start_poses, rng)
+
+    def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
+        """What the policy sees besides tool, objects, joints and watched points: arrays [N, k]."""
+        return ()
 
     @abstractmethod
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
@@ -85,13 +83,20 @@ class Task(ABC):
         """Whether the instruction tells one object from others like it."""
         return any("{colour}" in template for template in self.templates)
 
-    def named_bodies(self, target: int) -> tuple[str, ...]:
-        """Bodies that the instruction names, which must be seen at the start."""
-        return (list(COLOURS)[target],)
+    def words(self, layout: Layout) -> dict[str, str]:
+        """What the placeholders of the templates stand for."""
+        roles = [(layout.colours[i], self.object_props[i].noun) for i in layout.order[:2]]
+        named = {f"{who}{what}": word for who, role in zip(("", "other_"), roles, strict=False)
+                 for what, word in zip(("colour", "thing"), role, strict=True)}  # fmt: skip
+        return {**named, "side": self.sides[layout.side]} if self.sides else named
 
-    def instruction(self, target: int, phrasing: int = 0) -> str:
-        """The instruction for an episode whose named cube is `target`."""
-        return self.templates[phrasing % len(self.templates)].format(colour=list(COLOURS)[target])
+    def instruction(self, layout: Layout, phrasing: int = 0) -> str:
+        """The instruction for an episode that starts like that."""
+        return self.templates[phrasing % len(self.templates)].format(**self.words(layout))
+
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        """Bodies that the instruction names, which must be seen at the start."""
+        return (self.objects[layout.order[0]],)
 
     def progress(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         """Step under way (int64 [N]) and true step progress (step + share) / steps, float [N] in [0, 1]."""
@@ -117,10 +122,11 @@ def closing(opening: FloatArray, width: float) -> FloatArray:
 
 def holds(now: SceneState, point: FloatArray, width: float) -> np.ndarray:
     """Whether the fingers are shut on a thing of that width at that point, and stopped by it, bool [N]."""
-    near = distance(now.tool, point) < CUBE_HALF + PAD_HALF
+    near = distance(now.tool, point) < HALF + PAD_HALF
     return near & (np.abs(now.opening - width) < 0.008)
 
 
-CUBE_WIDTH = 2 * CUBE_HALF
+WIDTH = 2 * HALF
+"""Of an item, m."""
 PAD_HALF = 0.009
 """Half the width of a finger pad, m: nearer than this to the edge of a cube, pads and cube still overlap."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,20 +14,23 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from sim.arm import ACTION_SIZE, Arm, inverse_kinematics
+from sim.arm import ACTION_SIZE, Arm
 from sim.backends import make_backend
 from sim.control import FloatArray
+from sim.delay import DelayLine
 from sim.errors import SimError, lookup
-from sim.observation import OBSERVATION_SIZE, observe
+from sim.faults import write_fault
+from sim.observation import observe
+from sim.placing import START_POSES, Placer
+from sim.randomize import Randomization
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer
-from sim.scene import COLOURS, build_scene
-from sim.state import SceneReader
-from sim.task import START_AREA, Layout, sample_layout
+from sim.robots import find_robot
+from sim.scene import build_scene
+from sim.state import SceneReader, SceneState
 
 CONTROL_HZ = 20
 SUBSTEPS = 10
-START_POSES = 96
 VIEWS = ("front", "side", "wrist")
 SUCCESS_HOLD = 5
 """Control steps for which the task must have been done without a break to count as success."""
@@ -38,11 +42,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     """N tabletop worlds, stepped together at 20 Hz.
 
     Action: float [N, 4] in [-1, 1], displacement of the tool (4 cm a unit) and grip (-1 opens, +1 closes).
-    Observation: float32 [N, 29], see `observation.py`. Reward: 1 at the step in which success is first sustained.
+    Observation: float32 [N, D], see `observation.py`. Reward: 1 at the step in which success is first sustained.
 
     `terminated`: a diverged world, and with `ends_on_success` a sustained success; `truncated`: the time limit.
     Every step's infos hold, dense over rows: `success` (sustained), `progress` (float32, true step progress),
-    `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, 29] (the true next observation
+    `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, D] (the true next observation
     of every row, before any reset) and `final_info` with the four above as they were before the reset.
 
     Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
@@ -53,13 +57,17 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         task: str,
         num_envs: int = 64,
         *,
+        robot: str = "panda",
         views: Sequence[str] = VIEWS,
         image_size: int = 64,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         ends_on_success: bool = False,
         backend: str = "batch",
+        device: str = "cpu",
         renderer: str = "auto",
         threads: int = 0,
+        randomize: Randomization | None = None,
+        faults: Path | None = None,
     ) -> None:
         for view in views:
             lookup({name: name for name in VIEWS}, view, "view")
@@ -75,22 +83,29 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.ends_on_success = ends_on_success
         self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
         self.render_mode = None
-        self._define_spaces()
-        model = build_scene()
-        self._start_angles = inverse_kinematics(model, start_positions(START_POSES))
-        self._backend = make_backend(backend, model, num_envs, threads)
+        arm = find_robot(robot)
+        model = build_scene(self.task.props, arm)
+        self._backend = make_backend(backend, model, num_envs, threads, device)
         self._renderer_name, self._threads = renderer, threads
-        self._arm = Arm(self._backend)
-        self._reader = SceneReader(self._arm)
+        self._arm = Arm(self._backend, arm)
+        self._placer = Placer(self._backend, self._arm, self.task, Randomization() if randomize is None else randomize)
+        self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
+        self._faults = faults
+        self._robot_name = robot
+        self._line = DelayLine(num_envs, ACTION_SIZE, self._placer.randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
-        self._target = np.zeros(num_envs, np.int64)
+        self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]
+        self._order = np.array([layout.order for layout in self._layouts], np.int64).reshape(num_envs, -1)
+        self._side = np.array([layout.side for layout in self._layouts], np.int64)
         self._phrasing = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._held = np.zeros(num_envs, np.int64)
-        self.state = self._start = self._reader.read(self._target)
+        self.state = self._start = self._read()
+        self._define_spaces()
 
     def _define_spaces(self) -> None:
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE,), np.float32)
+        size = self._observe().shape[1]
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self.single_action_space = gym.spaces.Box(-1.0, 1.0, (ACTION_SIZE,), np.float32)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -99,14 +114,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def instructions(self) -> tuple[str, ...]:
         """The instruction of every row's present episode."""
         return tuple(
-            self.task.instruction(int(target), int(phrasing))
-            for target, phrasing in zip(self._target, self._phrasing, strict=True)
+            self.task.instruction(layout, int(phrasing))
+            for layout, phrasing in zip(self._layouts, self._phrasing, strict=True)
         )
 
     @property
     def goals(self) -> tuple[str, ...]:
         """What every row's instruction wants, in the same words however it is phrased."""
-        return tuple(self.task.instruction(int(target)) for target in self._target)
+        return tuple(self.task.instruction(layout) for layout in self._layouts)
 
     @property
     def max_episode_steps(self) -> int:
@@ -128,7 +143,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         if seed is not None:
             self._seed(seed, mask)
         self._reset_rows(np.flatnonzero(mask))
-        return observe(self.state), self._info(np.zeros(self.num_envs, np.bool_))
+        return self._observe(), self._info(np.zeros(self.num_envs, np.bool_))
 
     def _seed(self, seed: int | Sequence[int], mask: BoolArray) -> None:
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
@@ -140,49 +155,42 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def _reset_rows(self, rows: npt.NDArray[np.int64]) -> None:
         if not len(rows):
             return
-        layouts = [sample_layout(self._rngs[row], START_POSES) for row in rows]
-        for row, layout in zip(rows, layouts, strict=True):
-            self._target[row] = layout.target
+        for row in rows:
+            self._layouts[row] = layout = self.task.layout(self._rngs[row], START_POSES)
+            self._order[row], self._side[row] = layout.order, layout.side
             self._phrasing[row] = self._rngs[row].integers(len(self.task.templates))
-        self._place(rows, layouts)
+        self._line.delay[rows] = self._placer.vary({int(row): self._rngs[row] for row in rows})
+        self._placer.place(rows, [self._layouts[row] for row in rows])
         self._elapsed[rows] = self._held[rows] = 0
         self._arm.hold(rows)
-        now = self._reader.read(self._target)
+        self._line.clear(rows)
+        now = self._read()
         mask = np.isin(np.arange(self.num_envs), rows)
         self._start = self._start.with_rows(mask, now)
         self.state = now
 
-    def _place(self, rows: npt.NDArray[np.int64], layouts: Sequence[Layout]) -> None:
-        """Write the layouts into the physics state of `rows`."""
-        model = self._backend.model
-        qpos = np.tile(model.qpos0, (len(rows), 1))
-        qpos[:, self._arm.qpos] = self._start_angles[[layout.start_pose for layout in layouts]]
-        qpos[:, self._arm.fingers] = 0.04
-        qpos[:, model.joint("drawer").qposadr[0]] = [layout.drawer for layout in layouts]
-        for c, name in enumerate(COLOURS):
-            address = int(model.joint(name).qposadr[0])
-            pose = np.array([layout.cubes[c] for layout in layouts])
-            qpos[:, address : address + 2] = pose[:, :2]
-            qpos[:, address + 3] = np.cos(pose[:, 2] / 2)
-            qpos[:, address + 6] = np.sin(pose[:, 2] / 2)
-        mocap = model.body("cabinet").mocapid[0]
-        self._backend.mocap_pos[rows, mocap, :2] = [layout.cabinet for layout in layouts]
-        self._backend.set_state(rows, qpos, np.zeros((len(rows), model.nv)))
+    def _read(self) -> SceneState:
+        return self._reader.read(self._order, self._side)
+
+    def _observe(self) -> npt.NDArray[np.float32]:
+        return observe(self.state, self.task.watched, self.task.extra(self.state))
 
     def step(
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
         """One control step (50 ms) in every row."""
-        self._arm.follow(self._checked(actions))
+        self._arm.follow(self._line.pass_on(self._checked(actions)))
+        standing, commanded = self._backend.faults(), self._backend.ctrl.copy()
         diverged = self._backend.step(SUBSTEPS)
+        self._keep_faults(standing, commanded)
         self._elapsed += 1
-        self.state = self._reader.read(self._target)
+        self.state = self._read()
         self._held = np.where(self.task.success(self.state) & ~diverged, self._held + 1, 0)
         info = self._info(diverged)
         reward = (self._held == SUCCESS_HOLD).astype(np.float64)
         terminated = diverged | (info["success"] & self.ends_on_success)
         truncated = (self._elapsed >= self.max_episode_steps) & ~terminated
-        obs = observe(self.state)
+        obs = self._observe()
         if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
             obs, info = self._autoreset(terminated | truncated, obs, info)
         return obs, reward, terminated, truncated, info
@@ -196,6 +204,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             row, dim = np.argwhere(~np.isfinite(values))[0]
             raise SimError(f"action of environment {row} is {values[row, dim]} in dimension {dim}; it must be finite")
         return np.clip(values, -1.0, 1.0)
+
+    def _keep_faults(self, known: Mapping[int, str], commanded: FloatArray) -> None:
+        """Write down the worlds that have just diverged under these commands."""
+        if self._faults is None:
+            return
+        for row, why in self._backend.faults().items():
+            if row not in known:
+                write_fault(self._faults, self._backend, row, commanded[row], why, self.task.name, self._robot_name)
 
     def _info(self, diverged: BoolArray) -> dict[str, Any]:
         stage, progress = self.task.progress(self.state, self._start)
@@ -214,7 +230,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             self._reset_rows(np.flatnonzero(done))
             fresh = self._info(np.zeros(self.num_envs, np.bool_))
             info = {name: np.where(done, fresh[name], info[name]) for name in info}
-        return observe(self.state), {**info, **final}
+        return self._observe(), {**info, **final}
 
     @cached_property
     def renderer(self) -> Renderer:
@@ -226,6 +242,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         """What the cameras of `rows` (default: all) show now: uint8 [n, V, H, W, 3]."""
         return self.renderer.render(np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
+    def physics_state(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4] of the worlds now, for a renderer of
+        one's own. Live: read, do not write."""
+        return self._backend.qpos, self._backend.mocap_pos, self._backend.mocap_quat
+
     @property
     def model(self) -> mujoco.MjModel:
         """The compiled scene. Read only."""
@@ -236,10 +257,3 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         if "renderer" in self.__dict__:
             self.renderer.close()
         self._backend.close()
-
-
-def start_positions(count: int) -> FloatArray:
-    """Tool positions spread evenly over the start area: the R3 low-discrepancy sequence (Roberts 2018), [count, 3]."""
-    root = 1.2207440846057596
-    lattice = (0.5 + np.outer(np.arange(1, count + 1), 1 / root ** np.arange(1, 4))) % 1.0
-    return START_AREA[0] + lattice * (START_AREA[1] - START_AREA[0])

@@ -131,6 +131,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import evaluate
 
             return evaluate.COMMAND
+        case "play":
+            from embodied_rm.cli.commands import play
+
+            return play.COMMAND
         case "refine":
             from embodied_rm.cli.commands import refine
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy
+from sim.randomize import Randomization
 from sim.vec_env import TabletopVecEnv
 
 
@@ -20,11 +22,16 @@ class WorldConfig:
     views: tuple[str, ...] = ("front", "wrist")
     image_size: int = 64
     backend: str = "batch"
+    device: str = "cpu"
     renderer: str = "auto"
+    robot: str = "panda"
+    faults: Path | None = None
+    randomize: Randomization = field(default_factory=Randomization)
 
 
 def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> TabletopVecEnv:
-    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, view, backend or renderer."""
+    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, view, backend, device or
+    renderer."""
     return TabletopVecEnv(
         task,
         config.num_envs,
@@ -33,7 +40,11 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         autoreset_mode=AutoresetMode.DISABLED,
         ends_on_success=ends_on_success,
         backend=config.backend,
+        device=config.device,
         renderer=config.renderer,
+        robot=config.robot,
+        faults=config.faults,
+        randomize=config.randomize,
     )
 
 

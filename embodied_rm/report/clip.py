@@ -1,8 +1,9 @@
-"""An episode as one small mp4: all views side by side."""
+"""Episodes as one small mp4: all views side by side."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,17 @@ def side_by_side(views: list[Frames]) -> Frames:
     gap = np.zeros((*views[0].shape[:2], GAP, 3), np.uint8)
     parts = [part for view in views for part in (gap, view)]
     return np.concatenate(parts[1:], axis=2)
+
+
+def grid(rows: Sequence[Sequence[Frames]]) -> Frames:
+    """One video of many: each row's films uint8 [T_r, H, W, 3] side by side, the rows below each other.
+
+    A row that is shorter than the longest stands still at its end.
+    """
+    longest = max(len(film) for row in rows for film in row)
+    held = [[film[np.minimum(np.arange(longest), len(film) - 1)] for film in row] for row in rows]
+    # Below each other is side by side for whoever looks at it with height and width exchanged.
+    return side_by_side([side_by_side(row).swapaxes(1, 2) for row in held]).swapaxes(1, 2)
 
 
 def _resized(frames: Frames) -> Frames:

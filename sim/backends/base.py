@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import mujoco
@@ -11,6 +12,15 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
+
+
+VISIBLE = ("geom_rgba", "cam_pos", "cam_quat", "cam_fovy", "light_dir", "light_diffuse")
+"""Model fields that can differ between worlds and that only pictures show."""
+VARIABLE = (*VISIBLE, "geom_friction", "body_mass", "body_inertia")
+"""Model fields that can differ between worlds. Whoever changes a mass changes the inertia in proportion."""
+
+MAX_SPEED = 1e4
+"""m/s or rad/s. MuJoCo itself complains only beyond 1e10, when the world has long been nonsense."""
 
 
 class Backend(Protocol):
@@ -52,6 +62,17 @@ class Backend(Protocol):
 
     def read(self, name: str) -> npt.NDArray[np.generic]:
         """Any other position- or velocity-dependent MjData field (`cvel`, `sensordata`, ...): live, [N, ...]."""
+        ...
+
+    def vary(self, name: str) -> Array:
+        """The model field `name` (as in MjModel), one of `VARIABLE`, with a value for every world: live, writable,
+        [N, ...]. Until it is written every world has the model's own value; what it changes shows from the next
+        `set_state` or `step` on, and in pictures."""
+        ...
+
+    @property
+    def varied(self) -> Mapping[str, Array]:
+        """The fields asked for by `vary` so far."""
         ...
 
     def step(self, substeps: int) -> BoolArray:

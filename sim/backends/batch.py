@@ -10,7 +10,7 @@ stage costs nothing over no stage at all (the next step continues from it), with
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import mujoco
@@ -18,10 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from mujoco.batch import Batch, SimulationError
 
-from sim.backends.base import Array, BoolArray, Rows
-
-MAX_SPEED = 1e4
-"""m/s or rad/s. MuJoCo itself complains only beyond 1e10, when the world has long been nonsense."""
+from sim.backends.base import MAX_SPEED, VARIABLE, Array, BoolArray, Rows
 
 CURRENT = int(mujoco.mjtStage.mjSTAGE_VEL)
 DIVERGED = {
@@ -53,6 +50,7 @@ class BatchBackend:
         self.xanchor: Array = batch.bind("xanchor")
         self.xaxis: Array = batch.bind("xaxis")
         batch.forward(stage=CURRENT)
+        self._varied: dict[str, Array] = {}
         self._faults: dict[int, str] = {}
         self._good = batch.state.copy()
 
@@ -60,6 +58,16 @@ class BatchBackend:
         field = self._batch.bind(name)
         self._batch.forward(stage=CURRENT)
         return field
+
+    def vary(self, name: str) -> Array:
+        assert name in VARIABLE, name
+        if name not in self._varied:
+            self._varied[name] = self._batch.expand(name)
+        return self._varied[name]
+
+    @property
+    def varied(self) -> Mapping[str, Array]:
+        return self._varied
 
     def step(self, substeps: int) -> BoolArray:
         live = np.setdiff1d(np.arange(self.num_worlds), list(self._faults))
@@ -82,6 +90,8 @@ class BatchBackend:
         self.mocap_pos[ids], self.mocap_quat[ids] = poses
         self.qpos[ids] = qpos[order]
         self.qvel[ids] = qvel[order]
+        if {"body_mass", "body_inertia"} & self._varied.keys():
+            self._batch.set_const()
         self._batch.forward(ids, stage=CURRENT)
         self._good[ids] = self._batch.state[ids]
         for row in ids:

@@ -59,9 +59,13 @@ def _auto(backend: Backend, cameras: Sequence[str], size: Size, threads: int) ->
 
 def _traced(backend: Backend, cameras: Sequence[str], size: Size, missing: str, remedy: str) -> Renderer:
     try:
-        from sim.render.warp import WarpRenderer  # heavy and optional
+        from sim.backends.warp import WarpBackend  # heavy and optional, likewise the rest
+        from sim.render.device import DeviceRenderer
+        from sim.render.warp import WarpRenderer
     except ModuleNotFoundError as error:
         raise SimError(missing) from error
+    if isinstance(backend, WarpBackend) and backend.device.is_cuda:
+        return DeviceRenderer(backend, cameras, size)
     return WarpRenderer(backend, cameras, size, remedy)
 
 

@@ -8,7 +8,7 @@ many facets as the picture can show: on a software rasteriser vertices are what 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +16,7 @@ from functools import partial
 import mujoco
 import numpy as np
 
-from sim.backends.base import Array, Backend, Rows
+from sim.backends.base import VISIBLE, Array, Backend, Rows
 from sim.render.base import Frames, camera_ids, height_width
 from sim.render.opengl import PLATFORMS, new_context
 from sim.render.worker import Worker
@@ -60,14 +60,15 @@ class GLRenderer:
         b = self._backend
         for i in todo:
             row = rows[i]
-            easel.draw(b.qpos[row], b.mocap_pos[row], b.mocap_quat[row], out[i])
+            looks = {name: values[row] for name, values in b.varied.items() if name in VISIBLE}
+            easel.draw(b.qpos[row], b.mocap_pos[row], b.mocap_quat[row], looks, out[i])
 
 
 class Easel:
     """What one thread draws with. Make it with a context current, use it under the same one."""
 
     def __init__(self, model: mujoco.MjModel, cameras: Sequence[int], size: tuple[int, int]) -> None:
-        self._model = model
+        self._model = model = copy.copy(model)  # the looks of one world are written into it
         self._data = mujoco.MjData(model)
         self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom)
         self._scene.flags[:] = 0
@@ -79,9 +80,11 @@ class Easel:
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
 
-    def draw(self, qpos: Array, mocap_pos: Array, mocap_quat: Array, out: Frames) -> None:
-        """The views of one world into `out`, uint8 [V, H, W, 3]."""
+    def draw(self, qpos: Array, mocap_pos: Array, mocap_quat: Array, looks: Mapping[str, Array], out: Frames) -> None:
+        """The views of one world into `out`, uint8 [V, H, W, 3]; `looks`: its own values of model fields."""
         model, data, scene = self._model, self._data, self._scene
+        for name, value in looks.items():
+            getattr(model, name)[:] = value
         data.qpos[:], data.mocap_pos[:], data.mocap_quat[:] = qpos, mocap_pos, mocap_quat
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)

@@ -14,7 +14,7 @@ import mujoco_warp
 import numpy as np
 import warp
 
-from sim.backends.base import Backend, Rows
+from sim.backends.base import VISIBLE, Backend, Rows
 from sim.render.base import Frames, camera_ids, height_width
 
 CHUNK = 8
@@ -51,8 +51,11 @@ class WarpRenderer:
         self.__dict__.pop("_studio", None)
 
     def _push(self, rows: Rows) -> None:
-        """Put the worlds `rows` first among the tracer's."""
-        backend, (_, data, _) = self._backend, self._studio
+        """Put the worlds `rows` first among the tracer's, and their looks."""
+        backend, (model, data, _) = self._backend, self._studio
+        for name, values in backend.varied.items():
+            if name in VISIBLE:
+                getattr(model, name).numpy()[: len(rows)] = values[rows]
         for target, source in (
             (data.qpos, backend.qpos),
             (data.mocap_pos, backend.mocap_pos),
@@ -67,11 +70,32 @@ class WarpRenderer:
         mujoco_warp.kinematics(model, data)
         mujoco_warp.com_pos(model, data)
         mujoco_warp.camlight(model, data)
-        mujoco_warp.refit_bvh(model, data, tracer)
-        mujoco_warp.render(model, data, tracer)
+        trace(model, data, tracer)
         # One uint32 a pixel, 0xAARRGGBB: blue first in memory.
         pixels = tracer.rgb_data.numpy().view(np.uint8).reshape(CHUNK, len(self._cameras), *self._size, 4)
         return pixels[..., 2::-1]
+
+
+def make_tracer(
+    model: mujoco.MjModel, num_worlds: int, cameras: Sequence[int], size: tuple[int, int]
+) -> mujoco_warp.RenderContext:
+    """A ray tracer of `num_worlds` worlds, each seen by the `cameras` (ids) in `size` (H, W); on the current device."""
+    return mujoco_warp.create_render_context(
+        model,
+        nworld=num_worlds,
+        cam_res=(size[1], size[0]),
+        render_rgb=True,
+        render_depth=False,
+        render_seg=False,
+        cam_active=list(cameras),
+        use_precomputed_rays=False,  # they would be those of the model's `cam_fovy` in every world
+    )
+
+
+def trace(model: mujoco_warp.Model, data: mujoco_warp.Data, tracer: mujoco_warp.RenderContext) -> None:
+    """Draw all worlds into `tracer.rgb_data`; the poses of geoms, cameras and lights must be current."""
+    mujoco_warp.refit_bvh(model, data, tracer)
+    mujoco_warp.render(model, data, tracer)
 
 
 def _studio(
@@ -83,13 +107,10 @@ def _studio(
     model.opt.disableflags = model.opt.enableflags = 0
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
     model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
-    tracer = mujoco_warp.create_render_context(
-        model,
-        nworld=CHUNK,
-        cam_res=(size[1], size[0]),
-        render_rgb=True,
-        render_depth=False,
-        render_seg=False,
-        cam_active=list(cameras),
+    tracer = make_tracer(model, CHUNK, cameras, size)
+    apart = dict.fromkeys(VISIBLE, CHUNK)
+    return (
+        mujoco_warp.put_model(model, batch_sizes=apart),
+        mujoco_warp.make_data(model, nworld=CHUNK, nconmax=1, njmax=1),
+        tracer,
     )
-    return mujoco_warp.put_model(model), mujoco_warp.make_data(model, nworld=CHUNK, nconmax=1, njmax=1), tracer

@@ -8,10 +8,12 @@ import numpy as np
 
 from sim.control import FloatArray
 from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.layout import Layout
+from sim.props.base import HALF
 from sim.registry import register
-from sim.scene import CUBE_HALF
 from sim.state import SceneState
-from sim.task import CUBE_WIDTH, Task, distance, holds, nearness
+from sim.task import WIDTH, distance, holds, nearness
+from sim.tasks.common import CabinetTask
 from sim.tasks.lift_cube import LIFT, PICK
 from sim.tasks.open_drawer import OPENED, PULL, RELEASE
 
@@ -23,22 +25,22 @@ TRAVEL = 0.45
 
 def over_tray(state: SceneState, _: FloatArray) -> FloatArray:
     """Above the tray, clear of its walls."""
-    return state.tray + np.array([-0.035, 0.0, 0.15])
+    return state.points["tray"] + np.array([-0.035, 0.0, 0.15])
 
 
 def in_tray(state: SceneState, _: FloatArray) -> FloatArray:
     """Low in the tray, the palm still above its front."""
-    return state.tray + np.array([-0.035, 0.0, 0.05])
+    return state.points["tray"] + np.array([-0.035, 0.0, 0.05])
 
 
 def before_knob_high(state: SceneState, _: FloatArray) -> FloatArray:
     """In front of the knob, high."""
-    return state.knob + np.array([-0.08, 0.0, 0.1])
+    return state.points["knob"] + np.array([-0.08, 0.0, 0.1])
 
 
 def before_knob(state: SceneState, _: FloatArray) -> FloatArray:
     """In front of the knob, at its height."""
-    return state.knob + np.array([-0.075, 0.0, 0.0])
+    return state.points["knob"] + np.array([-0.075, 0.0, 0.0])
 
 
 OPENING: Plan = (*PULL, *RELEASE)
@@ -68,7 +70,7 @@ def ajar(push: float) -> Plan:
 
 
 @register
-class CubeInDrawer(Task):
+class CubeInDrawer(CabinetTask):
     """Open the drawer, pick the named cube, place it inside, close the drawer."""
 
     name = "cube_in_drawer"
@@ -83,17 +85,17 @@ class CubeInDrawer(Task):
 
     def inside(self, now: SceneState) -> np.ndarray:
         """Whether the named cube lies in the tray, bool [N]."""
-        offset = np.abs(now.target_cube - now.tray)
-        return (offset[:, :2] < 0.085).all(axis=1) & (now.target_cube[:, 2] < 0.065)
+        offset = np.abs(now.object() - now.points["tray"])
+        return (offset[:, :2] < 0.085).all(axis=1) & (now.object()[:, 2] < 0.065)
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        cube, tool = now.target_cube, now.tool
-        inside, opened = self.inside(now), now.drawer > 0.1
-        held = holds(now, cube, CUBE_WIDTH) & (cube[:, 2] > CUBE_HALF + 0.02)
-        reach = nearness(distance(tool, now.knob), distance(start.tool, start.knob))
-        over = now.tray + np.array([0.0, 0.0, 0.06])
+        cube, tool = now.object(), now.tool
+        inside, opened = self.inside(now), now.joints["drawer"] > 0.1
+        held = holds(now, cube, WIDTH) & (cube[:, 2] > HALF + 0.02)
+        reach = nearness(distance(tool, now.points["knob"]), distance(start.tool, start.points["knob"]))
+        over = now.points["tray"] + np.array([0.0, 0.0, 0.06])
         push = 1.0 - distance(tool, before_knob(now, tool)) / TRAVEL
-        shut = 1.0 - (now.drawer - SHUT_AT) / (OPENED - SHUT_AT)
+        shut = 1.0 - (now.joints["drawer"] - SHUT_AT) / (OPENED - SHUT_AT)
         stage = np.select([inside, opened & held, opened], [3, 2, 1], 0)
         share = np.select(
             [inside, opened & held, opened],
@@ -102,15 +104,15 @@ class CubeInDrawer(Task):
                 1.0 - (distance(cube, over) - 0.03) / TRAVEL,
                 1.0 - (distance(tool, cube) - 0.01) / TRAVEL,
             ],
-            0.4 * reach + 0.6 * now.drawer / 0.1,
+            0.4 * reach + 0.6 * now.joints["drawer"] / 0.1,
         )
         return stage, np.clip(share, 0.0, 1.0)
 
     def success(self, now: SceneState) -> np.ndarray:
-        return self.inside(now) & (now.drawer < SHUT_AT)
+        return self.inside(now) & (now.joints["drawer"] < SHUT_AT)
 
-    def named_bodies(self, target: int) -> tuple[str, ...]:
-        return ("drawer", *super().named_bodies(target))
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        return ("drawer", *super().named_bodies(layout))
 
     def expert(self) -> Plan:
         return WHOLE

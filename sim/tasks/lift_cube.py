@@ -8,10 +8,11 @@ import numpy as np
 
 from sim.control import FloatArray
 from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.props.base import HALF
 from sim.registry import register
-from sim.scene import CUBE_HALF
 from sim.state import SceneState
-from sim.task import CUBE_WIDTH, Task, closing, distance, holds, nearness
+from sim.task import WIDTH, closing, distance, holds, nearness
+from sim.tasks.common import CabinetTask
 
 HEIGHT = 0.12
 """How far above the table the cube counts as lifted, m."""
@@ -20,12 +21,12 @@ _GRASP_Z = np.array([0.0, 0.0, -0.002])
 
 def above_cube(state: SceneState, _: FloatArray) -> FloatArray:
     """10 cm above the named cube."""
-    return state.target_cube + np.array([0.0, 0.0, 0.1])
+    return state.object() + np.array([0.0, 0.0, 0.1])
 
 
 def at_cube(state: SceneState, _: FloatArray) -> FloatArray:
     """Where the fingers take the named cube."""
-    return state.target_cube + _GRASP_Z
+    return state.object() + _GRASP_Z
 
 
 PICK: Plan = (
@@ -44,7 +45,7 @@ LIFT: Plan = (*raised(0.17), Waypoint(stay, SHUT, hold=10**6))
 
 
 @register
-class LiftCube(Task):
+class LiftCube(CabinetTask):
     """Reach for the named cube, grasp it, lift it by 12 cm; the other cube is in the way of those who do not read."""
 
     name = "lift_cube"
@@ -58,17 +59,17 @@ class LiftCube(Task):
     )
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        cube = now.target_cube
-        height = cube[:, 2] - CUBE_HALF
-        held = holds(now, cube, CUBE_WIDTH)
+        cube = now.object()
+        height = cube[:, 2] - HALF
+        held = holds(now, cube, WIDTH)
         at_hand = distance(now.tool, cube) < 0.025
         stage = np.where(held, 2, np.where(at_hand, 1, 0))
-        reach = nearness(distance(now.tool, cube) - 0.02, distance(start.tool, start.target_cube) - 0.02)
-        share = np.select([held, at_hand], [height / HEIGHT, closing(now.opening, CUBE_WIDTH)], reach)
+        reach = nearness(distance(now.tool, cube) - 0.02, distance(start.tool, start.object()) - 0.02)
+        share = np.select([held, at_hand], [height / HEIGHT, closing(now.opening, WIDTH)], reach)
         return stage, share
 
     def success(self, now: SceneState) -> np.ndarray:
-        return (now.target_cube[:, 2] - CUBE_HALF > HEIGHT) & holds(now, now.target_cube, CUBE_WIDTH)
+        return (now.object()[:, 2] - HALF > HEIGHT) & holds(now, now.object(), WIDTH)
 
     def expert(self) -> Plan:
         return LIFT

@@ -8,9 +8,11 @@ import numpy as np
 
 from sim.control import FloatArray
 from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, stalled, stay
+from sim.layout import Layout
 from sim.registry import register
 from sim.state import SceneState
-from sim.task import Task, closing, distance, nearness
+from sim.task import closing, distance, nearness
+from sim.tasks.common import CabinetTask
 from sim.tasks.lift_cube import LIFT
 
 OPENED = 0.13
@@ -21,12 +23,12 @@ NECK_WIDTH = 0.016
 
 def above_knob(state: SceneState, _: FloatArray) -> FloatArray:
     """10 cm above the knob."""
-    return state.knob + np.array([0.0, 0.0, 0.1])
+    return state.points["knob"] + np.array([0.0, 0.0, 0.1])
 
 
 def at_knob(state: SceneState, _: FloatArray) -> FloatArray:
     """Where the fingers take the knob."""
-    return state.knob
+    return state.points["knob"]
 
 
 TAKE_KNOB: Plan = (
@@ -39,7 +41,7 @@ RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.12), OPEN, tol
 
 
 @register
-class OpenDrawer(Task):
+class OpenDrawer(CabinetTask):
     """Reach for the knob, grasp it, pull the drawer out by 13 of its 16 cm."""
 
     name = "open_drawer"
@@ -53,17 +55,19 @@ class OpenDrawer(Task):
     )
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
-        out = now.drawer > 0.015
-        at_hand = distance(now.tool, now.knob) < 0.02
+        out = now.joints["drawer"] > 0.015
+        at_hand = distance(now.tool, now.points["knob"]) < 0.02
         stage = np.where(out, 2, np.where(at_hand, 1, 0))
-        reach = nearness(distance(now.tool, now.knob) - 0.015, distance(start.tool, start.knob) - 0.015)
-        share = np.select([out, at_hand], [now.drawer / OPENED, closing(now.opening, NECK_WIDTH)], reach)
+        reach = nearness(
+            distance(now.tool, now.points["knob"]) - 0.015, distance(start.tool, start.points["knob"]) - 0.015
+        )
+        share = np.select([out, at_hand], [now.joints["drawer"] / OPENED, closing(now.opening, NECK_WIDTH)], reach)
         return stage, share
 
     def success(self, now: SceneState) -> np.ndarray:
-        return now.drawer > OPENED
+        return now.joints["drawer"] > OPENED
 
-    def named_bodies(self, target: int) -> tuple[str, ...]:
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
         return ("drawer",)
 
     def expert(self) -> Plan:

@@ -98,6 +98,7 @@ class Sample:
     """Stands in for a verb's config, with every kind of field that one may have."""
 
     task: str | None = None
+    sheet: Path | None = None
     steps: int = 3
     sizes: tuple[int, ...] = (1, 2)
     pair: tuple[int, int] = (8, 8)
@@ -157,6 +158,7 @@ def test_a_required_key_left_out_is_named() -> None:
     class Needy:
         data: Path
         task: str | None = None
+        sheet: Path | None = None
 
     with pytest.raises(UserError, match="data is required: embodied-rm tasks data="):
         compose.typed("tasks", [], Needy)

@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.arm import HOME, WORKSPACE, inverse_kinematics
+from sim.arm import WORKSPACE, inverse_kinematics
 from sim.control import DOWN, damped_least_squares, geometric_jacobian, orientation_error
+from sim.errors import SimError
+from sim.robots import ROBOTS, custom_robot, find_robot
 from sim.scene import build_scene
 
-MODEL = build_scene()
+ROBOT = ROBOTS["panda"]
+HOME = np.array(ROBOT.home)
+MODEL = build_scene((), ROBOT)
 DATA = mujoco.MjData(MODEL)
-JOINTS = [MODEL.joint(f"joint{i}").id for i in range(1, 8)]
+JOINTS = ROBOT.joints(MODEL)
 
 
 def tool_pose(angles):
@@ -53,17 +57,59 @@ def test_orientation_error_vanishes_at_the_goal():
     assert np.allclose(orientation_error(DOWN[None], DOWN), 0.0)
 
 
-def test_inverse_kinematics_puts_the_tool_there_pointing_down():
-    goals = np.array([[0.4, 0.1, 0.2], [0.5, -0.25, 0.1], [0.55, 0.2, 0.08]])
-    for goal, angles in zip(goals, inverse_kinematics(MODEL, goals), strict=True):
-        tool, rotation = tool_pose(angles)
-        assert np.allclose(tool, goal, atol=1e-3)
-        assert np.allclose(rotation, DOWN, atol=2e-3)
-        limits = MODEL.jnt_range[JOINTS]
+@pytest.mark.parametrize("name", ROBOTS)
+def test_inverse_kinematics_puts_the_tool_there_pointing_down(name):
+    robot, model = ROBOTS[name], build_scene((), ROBOTS[name])
+    data, joints = mujoco.MjData(model), robot.joints(model)
+    corners = np.array(np.meshgrid(*WORKSPACE.T)).reshape(3, -1).T
+    near = corners[np.linalg.norm(corners, axis=1) < 0.75]
+    for goal, angles in zip(near, inverse_kinematics(model, robot, near), strict=True):
+        data.qpos[model.jnt_qposadr[joints]] = angles
+        mujoco.mj_kinematics(model, data)
+        assert np.allclose(data.site(robot.tool).xpos, goal, atol=1e-3)
+        assert np.allclose(data.site(robot.tool).xmat.reshape(3, 3), DOWN, atol=2e-3)
+        limits = model.jnt_range[joints]
         assert ((limits[:, 0] < angles) & (angles < limits[:, 1])).all()
 
 
 def test_unreachable_positions_are_refused():
     with pytest.raises(ValueError, match=r"no joint angles put the tool at \[2\.0, 0\.0, 0\.2\]"):
-        inverse_kinematics(MODEL, np.array([[2.0, 0.0, 0.2]]))
-    assert WORKSPACE[1, 0] < 0.9
+        inverse_kinematics(MODEL, ROBOT, np.array([[2.0, 0.0, 0.2]]))
+
+
+THIRD = """<mujoco><worldbody><body pos="0 0 .3">{links}<body name="hand" pos="0 0 .2"><site name="tip"/>
+<body name="jaw"><joint name="jaw" type="slide" axis="0 1 0" range="0 .05"/><geom size=".01" mass=".1"/></body></body>
+{ends}</body></worldbody>
+<actuator>{motors}<position name="squeeze" joint="jaw" ctrlrange="0 .05"/></actuator></mujoco>"""
+
+
+def third_robot(path, joints):
+    axes = ["0 0 1", "0 1 0", "0 0 1", "0 1 0", "0 0 1", "0 1 0", "0 0 1"][:joints]
+    links = "".join(f'<body pos="0 0 .1"><joint name="j{i}" axis="{axis}" range="-3 3"/><geom size=".04" mass="1"/>'
+                    for i, axis in enumerate(axes))  # fmt: skip
+    motors = "".join(f'<position joint="j{i}" kp="500"/>' for i in range(joints))
+    path.write_text(THIRD.format(links=links, ends="</body>" * joints, motors=motors))
+    return path
+
+
+def test_ones_own_arm_is_described_by_its_file(tmp_path):
+    robot = custom_robot(third_robot(tmp_path / "arm.xml", 7), tool="tip", grip="squeeze")
+    model = build_scene((), robot)
+    assert [model.joint(j).name for j in robot.joints(model)] == [f"j{i}" for i in range(7)]
+    assert [model.joint(j).name for j in robot.fingers(model)] == ["jaw"]
+    assert np.allclose(robot.preferred(model), 0)
+
+
+def test_an_arm_that_cannot_serve_is_refused_in_one_sentence(tmp_path):
+    short = third_robot(tmp_path / "short.xml", 5)
+    with pytest.raises(SimError, match=r"short\.xml: 5 hinges have a position actuator .* at least 6"):
+        custom_robot(short, tool="tip", grip="squeeze")
+    with pytest.raises(SimError, match=r"unknown tool site of short\.xml 'tool'"):
+        custom_robot(short)
+    with pytest.raises(SimError, match=r"nowhere\.xml: there is no such file"):
+        find_robot(str(tmp_path / "nowhere.xml"))
+    (tmp_path / "broken.xml").write_text("<mujoco><worldbody>")
+    with pytest.raises(SimError, match=r"broken\.xml: .*XML"):
+        find_robot(str(tmp_path / "broken.xml"))
+    with pytest.raises(SimError, match=r"unknown robot 'pandaa'\. Did you mean 'panda'\?"):
+        find_robot("pandaa")

@@ -1,0 +1,53 @@
+"""Train Stable-Baselines3's PPO on a task: python docs/examples/sb3_ppo.py
+
+Needs `pip install embodied-rm[sb3]`. Any other of its algorithms takes the same environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import gymnasium as gym
+import numpy as np
+from progress_reward import ProgressReward
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+
+import sim
+from sim.adapters.sb3 import Sb3VecEnv
+
+gym.register_envs(sim)
+
+
+def train(env_id: str, num_envs: int, steps: int, seed: int = 0) -> PPO:
+    """The learner after about `steps` environment steps."""
+    worlds = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
+    env = VecNormalize(VecMonitor(Sb3VecEnv(ProgressReward(worlds))), norm_reward=False)
+    learner = PPO(
+        "MlpPolicy",
+        env,
+        learning_rate=1e-3,
+        n_steps=64,
+        batch_size=512,
+        gamma=0.98,
+        gae_lambda=0.9,
+        target_kl=0.02,
+        policy_kwargs={"log_std_init": -0.5},
+        seed=seed,
+        device="cpu",
+    )
+    return learner.learn(steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="embodied_rm/LiftCube-v0", help="Gymnasium id of the task")
+    parser.add_argument("--num-envs", type=int, default=64, help="worlds that are stepped together")
+    parser.add_argument("--steps", type=int, default=250_000, help="environment steps")
+    args = parser.parse_args()
+    learner = train(args.env, args.num_envs, args.steps)
+    print(f"success of the last {len(learner.ep_success_buffer)} episodes: {np.mean(learner.ep_success_buffer):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`embodied-rm play`: watch the expert, a random policy or a stored one at a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import POLICY, checkpoint_in
+from embodied_rm.cli.worlds import WorldConfig, make_worlds
+from embodied_rm.data.record import Act, Recorder
+from embodied_rm.data.video import write_video
+from embodied_rm.errors import UserError, choices
+from embodied_rm.report.clip import grid
+from embodied_rm.rl.policy import GaussianPolicy, load_policy
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.types import Episode
+from sim.actors import ScriptedActor
+from sim.vec_env import VIEWS, TabletopVecEnv
+
+VIDEO = "play.mp4"
+"""Name inside the run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayConfig:
+    """Who plays what."""
+
+    task: str
+    policy: str = "expert"
+    seed: int = 0
+    world: WorldConfig = field(default_factory=lambda: WorldConfig(num_envs=4, views=VIEWS, image_size=192))
+
+    def __post_init__(self) -> None:
+        if self.world.image_size % 2:
+            raise UserError(f"world.image_size must be even, for the video, got {self.world.image_size}")
+
+
+def start(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Play one episode in every world; leave the video and the simulator's verdict."""
+    worlds = make_worlds(config.task, config.world, ends_on_success=True)
+    try:
+        act = ACTS.get(config.policy, stored)(config, worlds)
+        episodes = play(worlds, act, config, reporter)
+    finally:
+        worlds.close()
+    write_video(run.file(VIDEO), grid([list(episode.views.values()) for episode in episodes]), episodes[0].fps)
+    reporter.table(f"played {config.task}", {"policy": config.policy, **verdicts(episodes)})
+    count = {"episodes": config.world.num_envs, "successes": sum(episode.success is True for episode in episodes)}
+    run.write_json("metrics.json", {"play": {**count, "diverged": config.world.num_envs - len(episodes)}})
+
+
+def play(worlds: TabletopVecEnv, act: Act, config: PlayConfig, reporter: Reporter) -> list[Episode]:
+    """One episode of every world, in the order of the worlds. Raises `UserError` when none came to its end."""
+    count = worlds.num_envs
+    recorder = Recorder(worlds, act, episodes=count, seed=config.seed, describe=lambda row: {"world": str(row)})
+    episodes = list(reporter.track(recorder, f"play {config.task}", total=count))
+    if not episodes:
+        raise UserError(f"the simulation diverged in all of the {count} worlds; seed={config.seed + 1} may do better")
+    return sorted(episodes, key=lambda episode: int(episode.meta["world"]))
+
+
+def verdicts(episodes: Sequence[Episode]) -> dict[str, str]:
+    """What became of each episode, and how many succeeded; for the table."""
+    told = {
+        f"world {episode.meta['world']}": f"{episode.instruction}: {'success' if episode.success else 'no success'}"
+        f" after {(len(episode) - 1) / episode.fps:.1f} s"
+        for episode in episodes
+    }
+    return {**told, "success": f"{sum(episode.success is True for episode in episodes)} of {len(episodes)}"}
+
+
+def expert(config: PlayConfig, worlds: TabletopVecEnv) -> Act:
+    """The task's scripted expert, at full pace."""
+    actor = ScriptedActor(worlds, seed=config.seed)
+
+    def act(_: npt.NDArray[np.float32], begun: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        actor.begin(begun)
+        return actor.act()
+
+    return act
+
+
+def random(config: PlayConfig, worlds: TabletopVecEnv) -> Act:
+    """Actions drawn evenly from the whole action space."""
+    rng = np.random.default_rng(config.seed)
+    return lambda observation, _: rng.uniform(-1, 1, worlds.action_space.shape).astype(np.float32)
+
+
+def stored(config: PlayConfig, worlds: TabletopVecEnv) -> Act:
+    """The mean action of the policy in a folder. Raises `UserError` where there is none, or one of another task."""
+    folder = Path(config.policy)
+    if not folder.is_dir():
+        raise UserError(f"{choices(config.policy, ACTS, 'policy')}, or a run folder of embodied-rm clone or refine")
+    policy = load_policy(checkpoint_in(folder, POLICY))
+    check_fits(policy, worlds, config)
+    return lambda observation, _: np.clip(policy.act(observation), -1, 1)
+
+
+def check_fits(policy: GaussianPolicy, worlds: TabletopVecEnv, config: PlayConfig) -> None:
+    """Refuse a policy that was made for other observations."""
+    space = worlds.single_observation_space
+    if space.shape != (policy.spec.obs_dim,):
+        raise UserError(
+            f"the policy in {config.policy} was made for another task: it takes observations of shape "
+            f"[{policy.spec.obs_dim}], {config.task} gives {list(space.shape or ())}"
+        )
+
+
+ACTS = {"expert": expert, "random": random}
+
+COMMAND = Command(schema=PlayConfig, start=start)

@@ -1,0 +1,64 @@
+"""Compiles somebody's MuJoCo XML in a process that may die: it cannot take the run along, nor the machine's memory.
+
+`check_mjcf` starts this module as a child; the child prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from sim.errors import SimError
+
+SECONDS, BYTES = 60, 4 << 30
+"""What the compilation may take."""
+LARGEST = {"nbody": 500, "ngeom": 2000, "nv": 500}
+"""What the simulator steps at a useful rate."""
+TIMESTEPS = (1e-4, 0.02)
+"""Shortest and longest time step, s."""
+
+
+def check_mjcf(path: Path) -> None:
+    """Raise `SimError`, in one sentence that names the file, unless MuJoCo compiles it within the limits."""
+    if not path.is_file():
+        raise SimError(f"{path}: there is no such file")
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "sim.compile_check", str(path.resolve()), str(BYTES)],
+            capture_output=True, timeout=SECONDS, check=False, text=True, cwd=Path(__file__).resolve().parents[1],
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise SimError(f"{path}: it did not compile within {SECONDS} s") from None
+    if child.returncode != 0 or not child.stdout.strip():
+        raise SimError(f"{path}: compiling it ended in a crash, or needed more than {BYTES >> 30} GiB")
+    if fault := json.loads(child.stdout.splitlines()[-1]):
+        raise SimError(f"{path}: {fault}")
+
+
+def fault_of(path: str) -> str | None:
+    """What is wrong with the file; None: nothing."""
+    try:
+        model = mujoco.MjModel.from_xml_path(path)
+    except ValueError as error:
+        return str(error).splitlines()[0]
+    for name, most in LARGEST.items():
+        if getattr(model, name) > most:
+            return f"{name} is {getattr(model, name)}, at most {most} is supported"
+    low, high = TIMESTEPS
+    if not low <= model.opt.timestep <= high:
+        return f"the time step is {model.opt.timestep:g} s, it must be between {low:g} and {high:g}"
+    for name in ("qpos0", "body_mass", "body_pos", "geom_size", "jnt_range"):
+        if not np.isfinite(getattr(model, name)).all():
+            return f"{name} holds numbers that are not finite"
+    return None
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+    sys.stdout.write(json.dumps(fault_of(sys.argv[1])))

@@ -1,0 +1,105 @@
+"""How worlds differ from each other beyond their layouts: cameras, light, colours, friction, mass, latency; seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import mujoco
+import numpy as np
+
+from sim.control import FloatArray
+from sim.errors import SimError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Randomization:
+    """Largest deviations, drawn anew for every episode; 0: none."""
+
+    camera_shift: float = 0.0
+    """Of a camera's position along each axis, m."""
+    camera_turn: float = 0.0
+    """Of a camera about a random axis, rad."""
+    light_turn: float = 0.0
+    """Of a light's direction about a random axis, rad."""
+    brightness: float = 0.0
+    """Of a light's brightness, as a share of it."""
+    colour: float = 0.0
+    """Of each of R, G and B of everything but the objects that instructions name."""
+    friction: float = 0.0
+    """Of the sliding friction of every geom, as a factor: between 1 / (1 + friction) and 1 + friction."""
+    mass: float = 0.0
+    """Of the mass of every item, as a factor likewise."""
+    latency: int = 0
+    """Of the number of control steps (50 ms) after which an action takes effect."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            if not getattr(self, item.name) >= 0:
+                raise SimError(f"randomize.{item.name} must be >= 0, got {getattr(self, item.name)}")
+
+    def draw(self, model: mujoco.MjModel, items: Sequence[int], rng: np.random.Generator) -> Mapping[str, FloatArray]:
+        """Model field -> its value in one world. `items`: ids of the bodies whose masses vary.
+
+        Every draw is made whatever is switched on, so that switching one thing off changes no other.
+        """
+        shift, turn = rng.uniform(-1, 1, model.cam_pos.shape), rotations(rng, model.ncam, self.camera_turn)
+        light_turn, light = rotations(rng, model.nlight, self.light_turn), rng.uniform(-1, 1, (model.nlight, 1))
+        tint = rng.uniform(-1, 1, (model.ngeom, 3))
+        grip = rng.uniform(-1, 1, (model.ngeom, 1))
+        weight = np.zeros(model.nbody)
+        weight[items] = rng.uniform(-1, 1, len(items))
+        heavier = (1 + self.mass) ** weight
+        rgba, friction = model.geom_rgba.astype(float), model.geom_friction.copy()
+        rgba[:, :3] = np.clip(rgba[:, :3] + self.colour * tint, 0, 1)
+        friction[:, :1] *= (1 + self.friction) ** grip
+        values = {
+            "cam_pos": model.cam_pos + self.camera_shift * shift,
+            "cam_quat": turned(model.cam_quat, turn),
+            "light_dir": rotated(model.light_dir, light_turn),
+            "light_diffuse": np.clip(model.light_diffuse * (1 + self.brightness * light), 0, 1),
+            "geom_rgba": rgba,
+            "geom_friction": friction,
+            "body_mass": model.body_mass * heavier,
+            "body_inertia": model.body_inertia * heavier[:, None],
+        }
+        return {name: values[name] for name in self.varied}
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The model fields that differ between worlds."""
+        owners = {
+            "cam_pos": self.camera_shift,
+            "cam_quat": self.camera_turn,
+            "light_dir": self.light_turn,
+            "light_diffuse": self.brightness,
+            "geom_rgba": self.colour,
+            "geom_friction": self.friction,
+            "body_mass": self.mass,
+            "body_inertia": self.mass,
+        }
+        return tuple(name for name, amount in owners.items() if amount)
+
+
+def rotations(rng: np.random.Generator, count: int, largest: float) -> FloatArray:
+    """Unit quaternions [count, 4] about axes drawn from the sphere, by angles up to `largest` rad."""
+    axis = rng.standard_normal((count, 3))
+    axis /= np.linalg.norm(axis, axis=1, keepdims=True)
+    half = 0.5 * largest * rng.uniform(0, 1, (count, 1))
+    return np.concatenate([np.cos(half), np.sin(half) * axis], axis=1)
+
+
+def turned(quat: FloatArray, by: FloatArray) -> FloatArray:
+    """The orientations `quat` [K, 4], each turned in its own frame by `by` [K, 4]."""
+    out = np.empty_like(quat)
+    for k in range(len(quat)):
+        mujoco.mju_mulQuat(out[k], quat[k], by[k])
+    return out
+
+
+def rotated(direction: FloatArray, by: FloatArray) -> FloatArray:
+    """The vectors `direction` [K, 3], each rotated by `by` [K, 4]."""
+    out = np.empty((len(direction), 3))
+    for k in range(len(direction)):
+        mujoco.mju_rotVecQuat(out[k], direction[k].astype(float), by[k])
+    return out

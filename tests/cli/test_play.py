@@ -1,0 +1,144 @@
+"""`play` and the sheet of `tasks`: who plays is who was asked for, and the pictures are those of the simulator."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from PIL import Image
+
+from embodied_rm.cli.main import main
+from embodied_rm.data.video import read_frames
+from embodied_rm.report.clip import GAP, grid
+from embodied_rm.report.sheet import LINE, SheetRow, draw_sheet
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, save_policy
+from sim.registry import task_names
+from sim.vec_env import VIEWS, TabletopVecEnv
+
+SIZE = 64
+SMALL = ("world.num_envs=2", f"world.image_size={SIZE}")
+
+
+def played(folder: Path) -> dict[str, int]:
+    return json.loads((folder / "metrics.json").read_text())["play"]
+
+
+def cells(picture: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """The pictures in a frame of the video: [rows, columns, SIZE, SIZE, 3]."""
+    starts = [[(r * (SIZE + GAP), c * (SIZE + GAP)) for c in range(columns)] for r in range(rows)]
+    return np.array([[picture[y : y + SIZE, x : x + SIZE] for y, x in row] for row in starts])
+
+
+def nearest(shown: np.ndarray, pictures: np.ndarray) -> list[int]:
+    """For each of the pictures shown, the one among `pictures` [n, SIZE, SIZE, 3] that it is most like."""
+    error = shown.reshape(-1, 1, SIZE, SIZE, 3).astype(float) - pictures[None]
+    return (error**2).mean(axis=(2, 3, 4)).argmin(axis=1).tolist()
+
+
+def test_rows_are_worlds_and_columns_are_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "task=open_drawer", "seed=5", f"out={tmp_path / 'run'}", *SMALL]) == 0
+    film = read_frames(tmp_path / "run" / "play.mp4")
+    assert film.shape[1:] == (2 * SIZE + GAP, 3 * SIZE + 2 * GAP, 3)
+    worlds = TabletopVecEnv("open_drawer", 2, image_size=SIZE)
+    worlds.reset(seed=5)
+    assert nearest(cells(film[0], 2, 3), worlds.render_views().reshape(-1, SIZE, SIZE, 3)) == [0, 1, 2, 3, 4, 5]
+    said = capsys.readouterr().out
+    assert all(instruction in said for instruction in worlds.instructions)
+    worlds.close()
+
+
+def test_the_expert_succeeds_and_random_actions_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+    for policy, successes in (("expert", 2), ("random", 0)):
+        assert main(["play", "task=lift_cube", f"policy={policy}", f"out={tmp_path / policy}", *SMALL]) == 0
+        assert played(tmp_path / policy) == {"episodes": 2, "successes": successes, "diverged": 0}
+        said = capsys.readouterr().out
+        assert f"success  {successes} of 2" in said
+        asked.append([line.split(":")[0] for line in said.splitlines() if line.startswith("  world")])
+    assert len(asked[0]) == 2 and asked[0] == asked[1], "the same episodes"
+    expert, random = (read_frames(tmp_path / policy / "play.mp4") for policy in ("expert", "random"))
+    assert len(random) == 61, "the first picture and one a step up to the time limit"
+    assert len(expert) < 50, "success ends the episode"
+
+
+def test_a_stored_policy_plays(tmp_path: Path) -> None:
+    """One that always moves to the left, whatever it sees: the video ends where those actions lead."""
+    policy = GaussianPolicy(PolicySpec(obs_dim=29, action_dim=4))
+    for parameter in policy.parameters():
+        parameter.data.zero_()
+    policy.mlp[-1].bias.data[1] = 0.1
+    save_policy(tmp_path / "clone" / "policy", policy)
+    assert main(["play", "task=lift_cube", f"policy={tmp_path / 'clone'}", f"out={tmp_path / 'run'}", *SMALL]) == 0
+    worlds = TabletopVecEnv("lift_cube", 2, image_size=SIZE, autoreset_mode=AutoresetMode.DISABLED)
+    worlds.reset(seed=0)
+    pictures = [worlds.render_views()]
+    for _ in range(60):
+        worlds.step(np.tile(np.float32([0, 0.1, 0, 0]), (2, 1)))
+    pictures.append(worlds.render_views())
+    worlds.close()
+    film = read_frames(tmp_path / "run" / "play.mp4")
+    every = np.concatenate(pictures).reshape(-1, SIZE, SIZE, 3)
+    assert nearest(cells(film[0], 2, 3), every) == [0, 1, 2, 3, 4, 5]
+    assert nearest(cells(film[60], 2, 3), every) == [6, 7, 8, 9, 10, 11]
+    assert played(tmp_path / "run")["successes"] == 0
+
+
+def test_a_row_that_has_ended_stands_still() -> None:
+    def film(*values: int) -> np.ndarray:
+        return np.array(values, np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2).repeat(3, 3)
+
+    shown = grid([[film(1, 2, 3), film(4, 5, 6)], [film(7), film(8)]])
+    assert shown.shape == (3, 2 + GAP + 2, 2 + GAP + 2, 3)
+    assert shown[:, 0, 0, 0].tolist() == [1, 2, 3] and shown[:, 0, -1, 0].tolist() == [4, 5, 6]
+    assert (shown[:, -1, 0] == 7).all() and (shown[:, -1, -1] == 8).all()
+    assert (shown[:, 2:-2] == 0).all() and (shown[:, :, 2:-2] == 0).all()
+
+
+def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_policy(tmp_path / "other" / "policy", GaussianPolicy(PolicySpec(obs_dim=3, action_dim=4)))
+    mistakes = {
+        (
+            "task=lift_cube",
+            "policy=exprt",
+        ): "unknown policy 'exprt'. Did you mean 'expert'? Available: expert, random, or",
+        ("task=lift_cube", f"policy={tmp_path}"): "no policy found in",
+        ("task=lift_cube", f"policy={tmp_path / 'other'}"): "takes observations of shape [3], lift_cube gives [29]",
+        ("task=lift_cub",): "unknown task 'lift_cub'. Did you mean 'lift_cube'?",
+        ("task=lift_cube", "world.image_size=65"): "world.image_size must be even, for the video, got 65",
+        ("policy=expert",): "task is required: embodied-rm play task=...",
+    }
+    for words, sentence in mistakes.items():
+        assert main(["play", *words, f"out={tmp_path / 'run'}"]) == 2
+        error = capsys.readouterr().err
+        assert sentence in error and error.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_sheet_shows_every_task_from_every_side(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "tasks.png"
+    assert main(["tasks", f"sheet={path}"]) == 0
+    sheet = np.asarray(Image.open(path))
+    assert sheet.shape == (LINE + len(task_names()) * (LINE + 256 + GAP), GAP + len(VIEWS) * (256 + GAP), 3)
+    for number, task in enumerate(task_names()):
+        worlds = TabletopVecEnv(task, 1, image_size=256)
+        worlds.reset(seed=0)
+        top = LINE + number * (LINE + 256 + GAP)
+        assert sheet[top : top + LINE].min() < 100, "the caption"
+        for column, picture in enumerate(worlds.render_views()[0]):
+            left = GAP + column * (256 + GAP)
+            np.testing.assert_array_equal(sheet[top + LINE :, left:][:256, :256], picture)
+        worlds.close()
+
+
+def test_captions_differ_where_the_words_differ() -> None:
+    views = {"front": np.zeros((32, 200, 3), np.uint8)}
+    one, other = (draw_sheet([SheetRow(caption=caption, views=views)]) for caption in ("lift it", "push it"))
+    assert one != other
+    assert one == draw_sheet([SheetRow(caption="lift it", views=views)])
+
+
+def test_a_sheet_is_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", f"sheet={tmp_path / 'tasks.jpg'}"]) == 2
+    assert "sheet must be a file that ends in .png" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,76 @@
+"""A learned reward under other libraries: worlds that count, a model that looks up, and the simulator's adapters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import VecMonitor
+
+from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
+from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
+from sim.adapters.sb3 import Sb3VecEnv
+
+ROWS, STEPS, GAMMA = 4, 30, 0.9
+FAULT = (2, 1, 3)
+"""The row, episode and step at which the simulation diverges."""
+
+
+def counting() -> LearnedRewardEnv:
+    """Row i ends by time limit after i + 2 steps; its observation is (row, episode, step)."""
+    table = np.random.default_rng(0).random((ROWS, 50, ROWS + 3)).astype(np.float32)
+    model = LookupModel(progress=table, success=np.zeros_like(table), valid=np.ones(table.shape, bool))
+    return LearnedRewardEnv(CountingEnv(ROWS, lambda *at: at == FAULT), model, RewardConfig(), GAMMA)
+
+
+def told_by_sb3():
+    """Every step's (observation, reward, done, truncated, final observation) through the adapter."""
+    env = Sb3VecEnv(counting())
+    env.reset()
+    for _ in range(STEPS):
+        observation, reward, done, infos = env.step(np.zeros((ROWS, 1), np.float32))
+        final = [info.get("terminal_observation", observation[row]) for row, info in enumerate(infos)]
+        yield observation, reward, done, np.array([info["TimeLimit.truncated"] for info in infos]), np.array(final)
+
+
+def told_by_rsl_rl():
+    """The same through the other one."""
+    env = RslRlVecEnv(counting())
+    for _ in range(STEPS):
+        observation, reward, done, extras = env.step(torch.zeros(ROWS, 1))
+        final = extras["final_obs"][GROUP].numpy()
+        yield observation[GROUP].numpy(), reward.numpy(), done.numpy() > 0, extras["time_outs"].numpy(), final
+
+
+@pytest.mark.parametrize("told", [told_by_sb3, told_by_rsl_rl])
+def test_ends_rewards_and_faults_come_through(told) -> None:
+    plain = counting()
+    plain.reset()
+    ends = 0
+    for observation, reward, done, truncated, final in told():
+        true_obs, true_reward, terminated, timed_out, infos = plain.step(np.zeros((ROWS, 1), np.float32))
+        np.testing.assert_array_equal(observation, true_obs)
+        np.testing.assert_array_equal(final, infos["final_obs"])
+        np.testing.assert_array_equal(done, terminated | timed_out)
+        np.testing.assert_array_equal(truncated, timed_out)
+        np.testing.assert_array_equal(reward, np.where(infos["valid"], true_reward, 0).astype(np.float32))
+        for row in np.flatnonzero(done & infos["valid"]):
+            assert final[row, 2] == row + 2 and observation[row, 2] == 0, "the last step of the episode, not the next"
+            assert observation[row, 1] == final[row, 1] + 1
+            ends += 1
+        if not infos["valid"].all():
+            assert tuple(final[FAULT[0]]) == (*FAULT[:2], FAULT[2] - 1), "the last sound observation"
+    assert ends > 20 and plain.stats.faults == 1
+
+
+def test_sb3_learns_on_a_learned_reward() -> None:
+    """PPO as it comes brings the point to the goal; the environment's own reward is 0 throughout."""
+    worlds = LearnedRewardEnv(PointReachEnv(16), PictureModel(), RewardConfig(success_patience=3), 0.95)
+    env = VecMonitor(Sb3VecEnv(worlds))
+    learner = PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=1e-3, gamma=0.95, seed=0, device="cpu")
+    learner.learn(2 * 32 * 16)
+    early = np.mean(learner.ep_success_buffer)
+    learner.learn(25 * 32 * 16, reset_num_timesteps=False)
+    assert early < 0.3 and np.mean(learner.ep_success_buffer) > 0.8

@@ -1,0 +1,184 @@
+"""Unmodified Stable-Baselines3 and rsl-rl train on the simulator, and are told the truth about where episodes end."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import rsl_rl_ppo
+import sb3_ppo
+import torch
+from gymnasium.vector import AutoresetMode
+from progress_reward import ProgressReward
+from stable_baselines3 import SAC
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+
+from sim.actors import ScriptedActor
+from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
+from sim.adapters.sb3 import Sb3VecEnv
+from sim.errors import SimError
+from sim.vec_env import TabletopVecEnv
+
+LIFT, ROWS, LIMIT = "embodied_rm/LiftCube-v0", 8, 60
+
+
+@pytest.fixture
+def worlds():
+    env = TabletopVecEnv("lift_cube", ROWS)
+    yield env
+    env.close()
+
+
+@pytest.fixture
+def twin():
+    """The same worlds, which nobody resets: what their last step shows is the true end."""
+    env = TabletopVecEnv("lift_cube", ROWS, autoreset_mode=AutoresetMode.DISABLED)
+    yield env
+    env.close()
+
+
+def expert_play(env: TabletopVecEnv, step, steps: int):
+    """The results of `steps` steps of `step(actions)` by the expert, in worlds that reset themselves."""
+    expert = ScriptedActor(env)
+    expert.begin(np.arange(env.num_envs))
+    for _ in range(steps):
+        result = step(expert.act())
+        expert.begin(np.flatnonzero(np.asarray(result[2])))
+        yield result
+
+
+def test_sb3_replay_holds_the_true_last_observation_and_marks_the_time_limit(worlds, twin):
+    """SAC, as it comes, stores `terminal_observation` as the next one: played again, its actions lead there."""
+    learner = SAC("MlpPolicy", Sb3VecEnv(worlds), learning_starts=10**6, buffer_size=ROWS * 70, seed=3, device="cpu")
+    learner.learn(ROWS * (LIMIT + 5))
+    buffer = learner.replay_buffer
+    true, _ = twin.reset(seed=3)
+    for t in range(LIMIT):
+        np.testing.assert_array_equal(buffer.observations[t], true)
+        true, *_ = twin.step(learner.policy.unscale_action(buffer.actions[t]))
+        np.testing.assert_array_equal(buffer.next_observations[t], true)
+        assert (buffer.dones[t] == (t == LIMIT - 1)).all() and (buffer.timeouts[t] == (t == LIMIT - 1)).all()
+    assert not np.array_equal(buffer.observations[LIMIT], true), "the next episode begins elsewhere"
+
+
+def test_sb3_infos_tell_success_as_it_was_before_the_reset():
+    env = TabletopVecEnv("lift_cube", ROWS, ends_on_success=True)
+    adapter = Sb3VecEnv(env)
+    adapter.seed(0), adapter.reset()
+    ends = 0
+    for _, rewards, dones, infos in expert_play(env, adapter.step, 50):
+        for row, info in enumerate(infos):
+            assert dones[row] == ("terminal_observation" in info) == info["is_success"] == info["success"]
+            assert not info["TimeLimit.truncated"], "success is no time limit"
+            if dones[row]:
+                assert info["progress"] == 1 and rewards[row] == 1
+                assert info["terminal_observation"][2] > 0.1, "the tool is up, as at the end of a lift"
+                ends += 1
+    assert ends >= ROWS - 1
+    adapter.close()
+
+
+def test_sb3_trains():
+    learner = sb3_ppo.train(LIFT, ROWS, steps=3 * 64 * ROWS)
+    assert learner.num_timesteps == 3 * 64 * ROWS
+    assert {episode["l"] for episode in learner.ep_info_buffer} == {LIMIT}
+    assert len(learner.ep_success_buffer) == len(learner.ep_info_buffer) == 3 * ROWS
+    assert all(torch.isfinite(p).all() for p in learner.policy.parameters())
+    fresh = sb3_ppo.train(LIFT, ROWS, steps=0)
+    moved = [(a - b).abs().max() for a, b in zip(learner.policy.parameters(), fresh.policy.parameters(), strict=True)]
+    assert min(moved) > 0, "every layer has learned something"
+
+
+def test_sb3_has_its_own_wrappers_around_it(worlds):
+    env = VecNormalize(VecMonitor(Sb3VecEnv(worlds)))
+    env.seed(1)
+    assert env.reset().shape == (ROWS, worlds.single_observation_space.shape[0])
+    assert env.get_attr("instructions", 0) == [worlds.instructions]
+    assert env.get_attr("render_mode") == [None] * ROWS
+    for mistake in (lambda: env.set_attr("task", None), lambda: env.env_method("reset")):
+        with pytest.raises(SimError, match="on the vector environment"):
+            mistake()
+    env.set_options({"reset_mask": None})
+    with pytest.raises(SimError, match="no options"):
+        env.reset()
+
+
+def test_rsl_rl_gets_true_ends_and_time_outs(worlds, twin):
+    adapter = RslRlVecEnv(worlds, seed=5)
+    true, _ = twin.reset(seed=5)
+    np.testing.assert_array_equal(adapter.get_observations()[GROUP].numpy(), true)
+    actions = torch.rand((LIMIT, ROWS, 4), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    for t in range(LIMIT):
+        assert (adapter.episode_length_buf == t).all()
+        observations, rewards, dones, extras = adapter.step(actions[t])
+        true, *_ = twin.step(actions[t].numpy())
+        np.testing.assert_array_equal(extras["final_obs"][GROUP].numpy(), true)
+        assert (dones == (t == LIMIT - 1)).all() and torch.equal(extras["time_outs"], dones.bool())
+        assert ("log" in extras) == (t == LIMIT - 1)
+        assert rewards.dtype == torch.float32
+    assert extras["log"] == {"Episode/success": 0.0}
+    assert not np.array_equal(observations[GROUP].numpy(), true), "the next episode has begun"
+    assert torch.equal(adapter.get_observations()[GROUP], observations[GROUP])
+    assert (adapter.episode_length_buf == 0).all() and adapter.max_episode_length == LIMIT
+
+
+def test_rsl_rl_success_is_no_time_out():
+    env = TabletopVecEnv("lift_cube", ROWS, ends_on_success=True)
+    adapter = RslRlVecEnv(env, seed=0)
+    ends = 0
+    for _, rewards, dones, extras in expert_play(env, lambda a: adapter.step(torch.from_numpy(a)), 50):
+        assert not extras["time_outs"].any()
+        assert torch.equal(rewards, dones.float())
+        ends += int(dones.sum())
+        assert extras.get("log", {"Episode/success": 1.0}) == {"Episode/success": 1.0}
+    assert ends >= ROWS - 1
+    env.close()
+
+
+def test_rsl_rl_trains(tmp_path):
+    runner = rsl_rl_ppo.train(LIFT, ROWS, iterations=2, log_dir=str(tmp_path))
+    assert runner.logger.tot_timesteps == 2 * 64 * ROWS
+    assert set(runner.logger.lenbuffer) == {LIMIT}
+    assert (tmp_path / "model_1.pt").exists()
+    fresh = rsl_rl_ppo.train(LIFT, ROWS, iterations=0, log_dir=None)
+    for ours, theirs in ((runner.alg.actor, fresh.alg.actor), (runner.alg.critic, fresh.alg.critic)):
+        assert all(torch.isfinite(p).all() for p in ours.parameters())
+        moved = [(a - b).abs().max() for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)]
+        assert min(moved) > 0, "every layer has learned something"
+
+
+def test_rsl_rl_cannot_begin_in_the_middle_of_an_episode(worlds):
+    with pytest.raises(SimError, match="init_at_random_ep_len=False"):
+        RslRlVecEnv(worlds).episode_length_buf = torch.ones(ROWS)
+
+
+def test_the_examples_reward_pays_progress_once(worlds):
+    """Over an episode it sums to the progress made, plus 1 for success; a reset in between pays nothing."""
+    env = ProgressReward(worlds)
+    _, infos = env.reset(seed=0)
+    total, began = np.zeros(ROWS), infos["progress"]
+    for result in expert_play(worlds, lambda a: swapped(env.step(a)), LIMIT):
+        total += result[1]
+    *_, truncated, infos = result
+    assert truncated.all()
+    gained = infos["final_info"]["progress"] - began
+    np.testing.assert_allclose(total, gained + infos["final_info"]["success"], atol=1e-5)
+    assert infos["final_info"]["success"].mean() > 0.8
+
+
+def swapped(step):
+    """(observation, reward, done, truncated, infos) of a Gymnasium step."""
+    observation, reward, terminated, truncated, infos = step
+    return observation, reward, terminated | truncated, truncated, infos
+
+
+@pytest.mark.parametrize("adapter", [Sb3VecEnv, RslRlVecEnv])
+def test_other_environments_are_refused(adapter, twin):
+    with pytest.raises(SimError, match=r"autoreset_mode=AutoresetMode\.SAME_STEP, got AutoresetMode\.DISABLED"):
+        adapter(twin)
+    # Gymnasium's own SAME_STEP tells final observations of the ended rows only: between ends it tells none.
+    sync = gym.make_vec(LIFT, 2, "sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
+    fitted = adapter(sync)
+    fitted.reset() if isinstance(fitted, Sb3VecEnv) else None
+    actions = np.zeros((2, 4), np.float32)
+    with pytest.raises(SimError, match=r"'final_obs'\] must hold every row, \[2, 29\], got None"):
+        fitted.step(actions if isinstance(fitted, Sb3VecEnv) else torch.from_numpy(actions))
+    sync.close()

@@ -1,0 +1,90 @@
+"""Worlds that differ: by the seed alone, one thing without the other, and never in what the episode is about."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from sim.actors import ScriptedActor
+from sim.delay import DelayLine
+from sim.errors import SimError
+from sim.randomize import Randomization
+from sim.vec_env import TabletopVecEnv
+
+EVERYTHING = Randomization(
+    camera_shift=0.03, camera_turn=0.05, light_turn=0.3, brightness=0.2, colour=0.1, friction=0.3, mass=0.5, latency=2
+)
+ROWS = np.arange(4)
+
+
+def worlds(randomize=None, seed=0):
+    env = TabletopVecEnv("lift_cube", 4, autoreset_mode=AutoresetMode.DISABLED, randomize=randomize)
+    obs, _ = env.reset(seed=seed)
+    return env, obs
+
+
+def test_the_worlds_are_a_function_of_the_seed_alone():
+    pictures, layouts = [], []
+    for seed in (0, 0, 1):
+        env, _ = worlds(EVERYTHING, seed)
+        env.reset(options={"reset_mask": np.array([False, True, False, False])})
+        pictures.append(env.render_views(ROWS))
+        layouts.append({name: value.copy() for name, value in env._backend.varied.items()})
+        env.close()
+    assert np.array_equal(pictures[0], pictures[1]) and not np.array_equal(pictures[0], pictures[2])
+    assert all(np.array_equal(layouts[0][name], layouts[1][name]) for name in EVERYTHING.varied)
+    assert all(len(np.unique(value, axis=0)) == 4 for value in layouts[0].values())
+
+
+def test_what_differs_changes_neither_the_layouts_nor_each_other():
+    plain, obs = worlds()
+    varied, same_obs = worlds(EVERYTHING)
+    assert np.array_equal(obs, same_obs) and plain.instructions == varied.instructions
+    only, _ = worlds(Randomization(brightness=0.2))
+    assert np.array_equal(only._backend.varied["light_diffuse"], varied._backend.varied["light_diffuse"])
+    assert set(only._backend.varied) == {"light_diffuse"} and not plain._backend.varied
+    for env in (plain, varied, only):
+        env.close()
+
+
+def test_deviations_stay_within_what_was_asked_for():
+    env, _ = worlds(EVERYTHING)
+    model, varied = env.model, env._backend.varied
+    assert 0 < np.abs(varied["cam_pos"] - model.cam_pos).max() <= 0.03
+    assert 0 < np.abs(varied["geom_rgba"] - model.geom_rgba)[..., :3].max() <= 0.1 + 1e-6
+    assert np.array_equal(varied["geom_rgba"][..., 3], np.tile(model.geom_rgba[:, 3], (4, 1)))
+    ratio = varied["body_mass"][:, model.body("red").id] / model.body("red").mass
+    assert (ratio >= 1 / 1.5).all() and (ratio <= 1.5).all()
+    others = [i for i in range(model.nbody) if model.body(i).name not in ("red", "blue")]
+    assert np.array_equal(varied["body_mass"][:, others], np.tile(model.body_mass[others], (4, 1)))
+    assert set(env._line.delay.tolist()) <= {0, 1, 2}
+    env.close()
+
+
+def test_the_expert_still_lifts_the_cube():
+    """Without latency: it aims from where the tool was told to be, and would tell it again."""
+    prompt = replace(EVERYTHING, latency=0)
+    env = TabletopVecEnv("lift_cube", 32, autoreset_mode=AutoresetMode.DISABLED, randomize=prompt)
+    env.reset(seed=3)
+    actor = ScriptedActor(env, seed=0)
+    actor.begin(np.arange(32))
+    for _ in range(env.max_episode_steps):
+        *_, info = env.step(actor.act())
+    assert info["success"].mean() >= 0.9
+    env.close()
+
+
+def test_an_action_takes_effect_after_its_delay():
+    line = DelayLine(3, 2, longest=2)
+    line.delay[:] = [0, 1, 2]
+    line.clear(np.arange(3))
+    shown = np.array([line.pass_on(np.full((3, 2), float(t)))[:, 0] for t in range(1, 5)])
+    assert shown.T.tolist() == [[1, 2, 3, 4], [0, 1, 2, 3], [0, 0, 1, 2]]
+    line.clear(np.array([1]))
+    assert line.pass_on(np.full((3, 2), 9.0)).tolist() == [[9, 9], [0, -1], [3, 3]]
+
+
+def test_a_negative_deviation_is_refused():
+    with pytest.raises(SimError, match=r"randomize.friction must be >= 0, got -0.1"):
+        Randomization(friction=-0.1)
