@@ -42,7 +42,8 @@ def check_command_line(line: str) -> None:
     assert name in command_names(), line
     flags = [word for word in words if word.startswith("-")]
     assert set(flags) <= {"-m", "--help"}, line
-    overrides = compose.parse([word for word in words if word not in flags], multirun="-m" in flags)
+    words = compose.with_subject(name, [word for word in words if word not in flags])
+    overrides = compose.parse(words, multirun="-m" in flags)
     _, overrides = compose.take_run_options(overrides)
     for run in compose.runs(compose.check_keys(name, overrides)):
         compose.typed(name, run, load(name).schema)

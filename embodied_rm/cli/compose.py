@@ -34,6 +34,14 @@ class RunOptions:
     resume: bool = False
 
 
+def with_subject(command: str, words: Sequence[str]) -> list[str]:
+    """The words with a bare first one as the value of `what`, for commands that have such a key: `bench sim`."""
+    first = next(iter(words), "=")
+    if "=" not in first and "what" in light(command):
+        return [f"what={first}", *words[1:]]
+    return list(words)
+
+
 def parse(words: Sequence[str], *, multirun: bool) -> list[Override]:
     """The command line's `key=value` words. Raises `UserError` for what is none of those."""
     for word in words:

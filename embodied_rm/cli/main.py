@@ -75,7 +75,7 @@ def run_command(name: str, rest: Sequence[str]) -> None:
     for flag in flags:
         if flag not in ("-m", "--multirun"):
             raise UserError(choices(flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {name}"))
-    words = [word for word in rest if word not in flags]
+    words = compose.with_subject(name, [word for word in rest if word not in flags])
     options, overrides = compose.take_run_options(compose.parse(words, multirun=bool(flags)))
     runs = compose.runs(compose.check_keys(name, overrides))
     command = load(name)
@@ -115,6 +115,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import adapt
 
             return adapt.COMMAND
+        case "bench":
+            from embodied_rm.cli.commands import bench
+
+            return bench.COMMAND
         case "clone":
             from embodied_rm.cli.commands import clone
 
