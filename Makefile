@@ -22,9 +22,9 @@ help:  ## show this list
 demo: install  ## the whole loop in ten minutes: record, learn a reward, clone, refine on it, report
 	$(BIN)/embodied-rm demo out=$(RUN)
 
-demo-full: install  ## the same with the long task, cube_in_drawer
-	$(BIN)/embodied-rm demo 'tasks=[lift_cube,open_drawer,cube_in_drawer]' \
-		'collect.tasks=[lift_cube,open_drawer,cube_in_drawer]' train.updates=1600 out=$(RUN)
+demo-full: demo  ## the same, then the long task, cube_in_drawer, with a reward model of its own
+	$(BIN)/embodied-rm demo 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' demonstrations.successes=40 \
+		train.updates=1500 out=runs/demo-full/$(STARTED)
 
 test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .

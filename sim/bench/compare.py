@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from sim.bench.rollouts import Rollout, Speed, gymnasium_async, ours
 from sim.errors import SimError
 from sim.render.opengl import PACKAGES, why_none, working_platform
 
+T = TypeVar("T")
 ROUNDS = 3
 """Each measurement is made so often, in turn; the median counts."""
 
@@ -43,7 +44,7 @@ def ratios(speeds: Sequence[tuple[str, Speed]]) -> dict[str, float]:
     return {**{f"{name}_env_steps_per_s": rate for name, rate in rates.items()}, **faster}
 
 
-def alone(measure: Callable[..., Speed], *args: Any, **kwargs: Any) -> Speed:
+def alone(measure: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """The result of `measure(*args, **kwargs)` in a fresh process, where `mujoco.Renderer` finds its OpenGL.
 
     Raises `SimError` where there is none.
