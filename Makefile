@@ -24,7 +24,7 @@ demo: install  ## the whole loop in ten minutes: record, learn a reward, clone, 
 
 demo-full: demo  ## the same, then the long task, cube_in_drawer, with a reward model of its own
 	$(BIN)/embodied-rm demo 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' demonstrations.successes=40 \
-		train.updates=1500 out=runs/demo-full/$(STARTED)
+		train.updates=1500 out=$(RUN)/long
 
 test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .

@@ -1,12 +1,11 @@
 """Compiles somebody's MuJoCo XML in a process that may die: it cannot take the run along, nor the machine's memory.
 
-`check_mjcf` starts this module as a child; the child prints one line of JSON.
+`check_mjcf` starts a child that prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,11 @@ import numpy as np
 
 from sim.errors import SimError
 
+CHILD = """import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+from sim.compile_check import report
+report(sys.argv[1])"""
+"""Limits itself before it loads anything."""
 SECONDS, BYTES = 60, 4 << 30
 """What the compilation may take."""
 LARGEST = {"nbody": 500, "ngeom": 2000, "nv": 500}
@@ -30,7 +34,7 @@ def check_mjcf(path: Path) -> None:
         raise SimError(f"{path}: there is no such file")
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "sim.compile_check", str(path.resolve()), str(BYTES)],
+            [sys.executable, "-c", CHILD, str(path.resolve()), str(BYTES)],
             capture_output=True, timeout=SECONDS, check=False, text=True, cwd=Path(__file__).resolve().parents[1],
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -59,6 +63,6 @@ def fault_of(path: str) -> str | None:
     return None
 
 
-if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
-    sys.stdout.write(json.dumps(fault_of(sys.argv[1])))
+def report(path: str) -> None:
+    """Print what is wrong with the file, as JSON: what the child does."""
+    sys.stdout.write(json.dumps(fault_of(path)))

@@ -8,6 +8,7 @@ from sim.props import Button, Lever, Peg, Pegboard
 from sim.props.button import REST_Z, TRAVEL
 from sim.props.peg import SHAFT_HALF, STANDING_Z
 from sim.props.pegboard import CLEARANCE, THICKNESS
+from sim.robots import ROBOTS
 from sim.scene import build_scene
 
 
@@ -19,7 +20,7 @@ def settled(model: mujoco.MjModel, data: mujoco.MjData, seconds: float = 1.5) ->
 
 
 def test_a_button_rests_at_the_top_and_springs_back_when_let_go():
-    model = build_scene((Button("bell", (0.5, 0.1)),))
+    model = build_scene((Button("bell", (0.5, 0.1)),), ROBOTS["panda"])
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     assert data.site("bell").xpos[2] == pytest.approx(REST_Z, abs=1e-6)
@@ -31,7 +32,7 @@ def test_a_button_rests_at_the_top_and_springs_back_when_let_go():
 
 @pytest.mark.parametrize("angle", [-1.2, 0.0, 0.7])
 def test_a_lever_stays_where_it_is_left_and_turns_anticlockwise(angle):
-    model = build_scene((Lever(),))
+    model = build_scene((Lever(),), ROBOTS["panda"])
     data = mujoco.MjData(model)
     data.joint("lever").qpos[0] = angle
     settled(model, data)
@@ -43,7 +44,7 @@ def test_a_lever_stays_where_it_is_left_and_turns_anticlockwise(angle):
 @pytest.mark.parametrize(("offset", "goes_in"), [(0.0, True), (0.0008, True), (0.005, True), (0.03, False)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_peg_let_go_over_the_hole_falls_in_and_one_beside_it_does_not(axis, offset, goes_in):
-    model = build_scene((Pegboard(), Peg("peg", "red")))
+    model = build_scene((Pegboard(), Peg("peg", "red")), ROBOTS["panda"])
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     start = data.site("hole").xpos.copy()
@@ -56,7 +57,7 @@ def test_a_peg_let_go_over_the_hole_falls_in_and_one_beside_it_does_not(axis, of
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_hole_is_wider_than_the_shaft_by_two_millimetres_at_most(axis):
     """Rays from the middle of the hole, half way down, end at its walls."""
-    model = build_scene((Pegboard(),))
+    model = build_scene((Pegboard(),), ROBOTS["panda"])
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     middle = data.site("hole").xpos - [0.0, 0.0, THICKNESS / 2]
@@ -68,6 +69,6 @@ def test_the_hole_is_wider_than_the_shaft_by_two_millimetres_at_most(axis):
 
 
 def test_a_peg_keeps_standing():
-    model = build_scene((Peg("peg", "red"),))
+    model = build_scene((Peg("peg", "red"),), ROBOTS["panda"])
     data = settled(model, mujoco.MjData(model))
     assert data.body("peg").xpos[2] == pytest.approx(STANDING_Z, abs=1e-3)
