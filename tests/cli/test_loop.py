@@ -129,13 +129,15 @@ def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: P
         "checkpoint_seconds=0.01",
         f"out={tmp_path / 'r'}",
     ]
-    script = "import sys; from embodied_rm.cli.main import main; sys.exit(main())"
+    # Whoever runs the tests in the background has interrupts ignored, and children inherit that.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    script = f"{listen}; import sys; from embodied_rm.cli.main import main; sys.exit(main())"
     process = subprocess.Popen([sys.executable, "-c", script, *words], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "r" / "unfinished" / "manifest.json").exists():
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=30)
     assert (process.returncode, error) == (130, "interrupted; go on with the same line and resume=true\n")
     assert main([*words, "updates=5"]) == 2, "it must not be written over"
     assert main([*words, "updates=5", "resume=true"]) == 2, "nor be continued as another run"
