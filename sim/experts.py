@@ -50,11 +50,11 @@ def stalled(plan: Plan, after: int) -> Plan:
     return (*kept, Waypoint(stay, grip, hold=10**6))
 
 
-def mistaken(plan: Plan) -> Plan:
-    """The same plan by somebody who mistakes one cube for the other."""
+def mistaken(plan: Plan, seen: Callable[[SceneState], SceneState] = SceneState.swapped) -> Plan:
+    """The same plan by somebody who sees the worlds like that: mistakes one object, or one side, for the other."""
 
     def swap(target: Target) -> Target:
-        return lambda state, began: target(state.swapped(), began)
+        return lambda state, began: target(seen(state), began)
 
     return tuple(replace(waypoint, target=swap(waypoint.target)) for waypoint in plan)
 

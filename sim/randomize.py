@@ -25,7 +25,7 @@ class Randomization:
     brightness: float = 0.0
     """Of a light's brightness, as a share of it."""
     colour: float = 0.0
-    """Of each of R, G and B of everything but the objects that instructions name."""
+    """Of each of R, G and B of everything but the objects whose colour is drawn for every episode."""
     friction: float = 0.0
     """Of the sliding friction of every geom, as a factor: between 1 / (1 + friction) and 1 + friction."""
     mass: float = 0.0

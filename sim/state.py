@@ -43,8 +43,12 @@ class SceneState:
         return self.objects[np.arange(len(self)), self.order[:, role]]
 
     def swapped(self) -> SceneState:
-        """The same worlds seen by somebody who mistakes the named object for the next one, and the side."""
+        """The same worlds seen by somebody who mistakes the named object for the next one."""
         return replace(self, order=self.order[:, [1, 0, *range(2, self.order.shape[1])]])
+
+    def other_side(self) -> SceneState:
+        """The same worlds seen by somebody who mistakes one of two sides for the other."""
+        return replace(self, side=1 - self.side)
 
     def with_rows(self, rows: np.ndarray, other: SceneState) -> SceneState:
         """This snapshot with `rows` (bool [N] or indices) taken from `other` (same N)."""

@@ -180,9 +180,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
         """One control step (50 ms) in every row."""
         self._arm.follow(self._line.pass_on(self._checked(actions)))
-        standing, commanded = self._backend.faults(), self._backend.ctrl.copy()
-        diverged = self._backend.step(SUBSTEPS)
-        self._keep_faults(standing, commanded)
+        diverged = self._backend.step(SUBSTEPS) if self._faults is None else self._step_keeping(self._faults)
         self._elapsed += 1
         self.state = self._read()
         self._held = np.where(self.task.success(self.state) & ~diverged, self._held + 1, 0)
@@ -205,13 +203,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             raise SimError(f"action of environment {row} is {values[row, dim]} in dimension {dim}; it must be finite")
         return np.clip(values, -1.0, 1.0)
 
-    def _keep_faults(self, known: Mapping[int, str], commanded: FloatArray) -> None:
-        """Write down the worlds that have just diverged under these commands."""
-        if self._faults is None:
-            return
+    def _step_keeping(self, folder: Path) -> BoolArray:
+        """A step of the physics that writes down the worlds that diverge in it, with what they were commanded."""
+        known, commanded = self._backend.faults(), self._backend.ctrl.copy()
+        diverged = self._backend.step(SUBSTEPS)
         for row, why in self._backend.faults().items():
             if row not in known:
-                write_fault(self._faults, self._backend, row, commanded[row], why, self.task.name, self._robot_name)
+                write_fault(folder, self._backend, row, commanded[row], why, self.task.name, self._robot_name)
+        return diverged
 
     def _info(self, diverged: BoolArray) -> dict[str, Any]:
         stage, progress = self.task.progress(self.state, self._start)

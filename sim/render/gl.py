@@ -58,9 +58,10 @@ class GLRenderer:
     def _draw(self, rows: Rows, todo: Iterator[int], out: Frames, easel: Easel) -> None:
         """Draw rows until none is left; `todo` is shared by the threads (taking from it is atomic)."""
         b = self._backend
+        apart = {name: values for name, values in b.varied.items() if name in VISIBLE}
         for i in todo:
             row = rows[i]
-            looks = {name: values[row] for name, values in b.varied.items() if name in VISIBLE}
+            looks = {name: values[row] for name, values in apart.items()}
             easel.draw(b.qpos[row], b.mocap_pos[row], b.mocap_quat[row], looks, out[i])
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import Plan, Target
+from sim.experts import Plan, mistaken
 from sim.state import SceneState
 
 SIDES = ("left", "right")
@@ -20,9 +18,5 @@ def at_side(state: SceneState, kind: str, *, other: bool = False) -> FloatArray:
 
 
 def wrong_side(plan: Plan) -> Plan:
-    """The same plan by somebody who mistakes left for right."""
-
-    def swap(target: Target) -> Target:
-        return lambda state, began: target(replace(state, side=1 - state.side), began)
-
-    return tuple(replace(waypoint, target=swap(waypoint.target)) for waypoint in plan)
+    """The same plan by somebody who mistakes one side for the other."""
+    return mistaken(plan, SceneState.other_side)

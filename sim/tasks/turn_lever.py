@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from sim.props import Lever
 from sim.registry import register
 from sim.state import SceneState
 from sim.task import Task, distance, nearness
+from sim.tasks.sides import wrong_side
 
 TURNED = np.deg2rad(60.0)
 """How far from pointing at the robot the lever must be turned, rad."""
@@ -52,15 +52,6 @@ def at(angle: float, z: float = 0.0) -> Target:
 def swept(*angles: float) -> Plan:
     """The closed hand brought through these angles around the pivot."""
     return tuple(Waypoint(at(angle), SHUT, patience=12) for angle in angles)
-
-
-def other_way(plan: Plan) -> Plan:
-    """The same plan by somebody who mistakes the way."""
-
-    def swap(target: Target) -> Target:
-        return lambda state, began: target(replace(state, side=1 - state.side), began)
-
-    return tuple(replace(waypoint, target=swap(waypoint.target)) for waypoint in plan)
 
 
 APPROACH: Plan = (Waypoint(at(-0.8, z=0.09), SHUT, tolerance=0.02), Waypoint(at(-0.8), SHUT))
@@ -123,7 +114,7 @@ class TurnLever(Task):
             "undo": tuple(
                 (*plan, *LEAVE, *back(from_), END) for plan, from_ in ((TURN, 2.1), (half[3], 1.6), (half[2], 1.4))
             ),
-            "wrong_object": (other_way((*TURN, END)), *(other_way((*plan, END)) for plan in half[1:])),
+            "wrong_object": (wrong_side((*TURN, END)), *(wrong_side((*plan, END)) for plan in half[1:])),
             "miss": (
                 *(missed((*TURN, END), z=z) for z in (0.05, 0.07)),
                 *(missed((*TURN, END), x=x) for x in (-0.1, -0.08)),
