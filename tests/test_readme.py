@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embodied_rm.cli import compose
-from embodied_rm.cli.configs import command_names, config_dir, read_page
+from embodied_rm.cli.configs import command_names, config_dir, joined, read_page
 from embodied_rm.cli.main import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,11 +38,11 @@ EXAMPLES = [line for name in command_names() for line in read_page(config_dir() 
 
 def check_command_line(line: str) -> None:
     """The line names a command of ours whose keys and values are right."""
-    name, *words = shlex.split(line)[1:]
+    name, *words = joined(shlex.split(line)[1:])
     assert name in command_names(), line
     flags = [word for word in words if word.startswith("-")]
     assert set(flags) <= {"-m", "--help"}, line
-    words = compose.with_subject(name, [word for word in words if word not in flags])
+    words = [word for word in words if word not in flags]
     overrides = compose.parse(words, multirun="-m" in flags)
     _, overrides = compose.take_run_options(overrides)
     for run in compose.runs(compose.check_keys(name, overrides)):

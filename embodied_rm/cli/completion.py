@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.completion_plugin import CompletionPlugin
 
-from embodied_rm.cli.configs import command_names, config_dir
+from embodied_rm.cli.configs import command_names, config_dir, joined, spoken
 from embodied_rm.errors import UserError, lookup
 
 FLAGS = ("--help", "--multirun")
@@ -45,11 +45,10 @@ def completers(loader: ConfigLoader) -> dict[str, CompletionPlugin]:
 def words(completer: CompletionPlugin, line: str) -> list[str]:
     """What may follow a half-written command line: a command, a flag, a key, a group or a choice."""
     rest = CompletionPlugin.strip_python_or_app_name(line)
-    command, space, tail = rest.partition(" ")
-    if not space:
-        return [name for name in command_names() if name.startswith(command)]
-    if command not in command_names():
-        return []
+    command, space, tail = " ".join(joined(rest.split(" "))).partition(" ")
+    if not space or command not in command_names():
+        begun = [name.split() for name in map(spoken, command_names()) if name.startswith(rest)]
+        return list(dict.fromkeys(parts[rest.count(" ")] for parts in begun))
     # Keys and defaults are all in the YAML: an empty schema keeps torch and mujoco out of a key press.
     for name in command_names():
         ConfigStore.instance().store(f"{name}_schema", {"out": None, "resume": False} if name == command else {})

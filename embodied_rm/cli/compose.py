@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import mistakes
-from embodied_rm.cli.configs import command_names, config_dir, group_choices, groups_of
+from embodied_rm.cli.configs import command_names, config_dir, group_choices, groups_of, spoken
 from embodied_rm.cli.schema import build, composable
 from embodied_rm.errors import UserError
 
@@ -32,14 +32,6 @@ class RunOptions:
 
     out: Path | None = None
     resume: bool = False
-
-
-def with_subject(command: str, words: Sequence[str]) -> list[str]:
-    """The words with a bare first one as the value of `what`, for commands that have such a key: `bench sim`."""
-    first = next(iter(words), "=")
-    if "=" not in first and "what" in light(command):
-        return [f"what={first}", *words[1:]]
-    return list(words)
 
 
 def parse(words: Sequence[str], *, multirun: bool) -> list[Override]:
@@ -130,7 +122,7 @@ def typed(command: str, overrides: Sequence[str], schema: type) -> Any:
         values = typing.cast(dict[str, Any], OmegaConf.to_container(config, throw_on_missing=True))
     except MissingMandatoryValue as error:
         key = error.full_key
-        raise UserError(f"{key} is required: embodied-rm {command} {key}=...; --help says what it is") from None
+        raise UserError(f"{key} is required: embodied-rm {spoken(command)} {key}=...; --help says what it is") from None
     except HydraException as error:
         raise UserError(mistakes.explain(error, overrides, schema)) from None
     return build(schema, values)

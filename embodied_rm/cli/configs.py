@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,17 @@ def config_dir() -> Path:
 def command_names() -> list[str]:
     """Every command, sorted: one primary YAML file each."""
     return sorted(path.stem for path in config_dir().glob("*.yaml"))
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """A command line whose command, if it is one of two words, is one: `bench sim` is `bench_sim`."""
+    command = "_".join(words[:2])
+    return [command, *words[2:]] if command in command_names() else list(words)
+
+
+def spoken(command: str) -> str:
+    """A command as it is typed: `bench_sim` is `bench sim`."""
+    return command.replace("_", " ")
 
 
 def groups_of(command: str) -> dict[str, str]:

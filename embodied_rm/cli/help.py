@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embodied_rm.cli.configs import HERE, Key, command_names, config_dir, group_choices, read_page
+from embodied_rm.cli.configs import HERE, Key, command_names, config_dir, group_choices, read_page, spoken
 
 RUN_KEYS = (
     Key("out", "runs/<command>/<time>", "the run folder; a folder that already holds a run is refused"),
@@ -22,14 +22,18 @@ def show_overview(console: Console) -> None:
     """Every command in one line each."""
     _line(console, "embodied-rm: step-aware reward models for robots, learned from video and a sentence.", style="bold")
     _line(console, "\nUsage: embodied-rm COMMAND [key=value ...] [-m] [--help]\n")
-    _grid(console, "Commands", [(name, read_page(config_dir() / f"{name}.yaml").summary) for name in command_names()])
+    _grid(
+        console,
+        "Commands",
+        [(spoken(name), read_page(config_dir() / f"{name}.yaml").summary) for name in command_names()],
+    )
     _line(console, "embodied-rm COMMAND --help explains a command and each of its keys.\n" + FOOTER)
 
 
 def show_command(console: Console, name: str) -> None:
     """The help page of one command."""
     page = read_page(config_dir() / f"{name}.yaml")
-    _line(console, f"embodied-rm {name}: {page.summary}", style="bold")
+    _line(console, f"embodied-rm {spoken(name)}: {page.summary}", style="bold")
     _line(console, "\n".join(page.about).rstrip() + "\n")
     groups = [key for key in page.groups if group_choices(_group(key))]
     keys = [*map(explained, page.keys), *(inner for key in groups for inner in _inner(key))]

@@ -16,7 +16,7 @@ from typing import Any
 
 from embodied_rm.cli import help as pages
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.configs import command_names
+from embodied_rm.cli.configs import command_names, joined, spoken
 from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UserError, choices
 from embodied_rm.run import RunFolder
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def dispatch(words: Sequence[str]) -> int:
     """Help, completion or a command. Raises `UserError` for a command or flag that does not exist."""
-    match words:
+    match joined(words):
         case [] | ["-h" | "--help", *_]:
             pages.show_overview(make_console())
         case ["--version", *_]:
@@ -59,7 +59,7 @@ def dispatch(words: Sequence[str]) -> int:
 
             complete(rest)
         case [name, *_] if name not in command_names():
-            raise UserError(choices(name, command_names(), "command"))
+            raise UserError(choices(name, [spoken(command) for command in command_names()], "command"))
         case [name, *rest] if "-h" in rest or "--help" in rest:
             pages.show_command(make_console(), name)
         case [name, *rest]:
@@ -74,8 +74,8 @@ def run_command(name: str, rest: Sequence[str]) -> None:
     flags = [word for word in rest if word.startswith("-")]
     for flag in flags:
         if flag not in ("-m", "--multirun"):
-            raise UserError(choices(flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {name}"))
-    words = compose.with_subject(name, [word for word in rest if word not in flags])
+            raise UserError(choices(flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {spoken(name)}"))
+    words = [word for word in rest if word not in flags]
     options, overrides = compose.take_run_options(compose.parse(words, multirun=bool(flags)))
     runs = compose.runs(compose.check_keys(name, overrides))
     command = load(name)
@@ -105,7 +105,7 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
         if is_mistake(error):
             forget(run)
         raise
-    reporter.note(f"{name}: {clock(time.monotonic() - started)}, written to {folder}")
+    reporter.note(f"{spoken(name)}: {clock(time.monotonic() - started)}, written to {folder}")
 
 
 def load(name: str) -> Command:
@@ -115,10 +115,22 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import adapt
 
             return adapt.COMMAND
-        case "bench":
-            from embodied_rm.cli.commands import bench
+        case "bench_experts":
+            from embodied_rm.cli.commands import bench_experts
 
-            return bench.COMMAND
+            return bench_experts.COMMAND
+        case "bench_pictures":
+            from embodied_rm.cli.commands import bench_pictures
+
+            return bench_pictures.COMMAND
+        case "bench_reward":
+            from embodied_rm.cli.commands import bench_reward
+
+            return bench_reward.COMMAND
+        case "bench_sim":
+            from embodied_rm.cli.commands import bench_sim
+
+            return bench_sim.COMMAND
         case "clone":
             from embodied_rm.cli.commands import clone
 

@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from embodied_rm.cli.configs import spoken
 from embodied_rm.errors import UserError, choices
 
 TYPE_NAMES = {
@@ -45,7 +46,7 @@ def check_key(command: str, override: Override, known: DictConfig) -> None:
     inner = [f"{key}.{name}" for name in leaves(OmegaConf.create(value))] if isinstance(value, dict) else []
     for name in (key, *inner):
         if name not in names and name not in sections:
-            raise UserError(choices(name, [*names, "out", "resume"], f"key of embodied-rm {command}"))
+            raise UserError(choices(name, [*names, "out", "resume"], f"key of embodied-rm {spoken(command)}"))
 
 
 def leaves(config: DictConfig, prefix: str = "") -> Iterator[str]:

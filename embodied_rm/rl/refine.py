@@ -19,7 +19,7 @@ from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
-from embodied_rm.rl.reward_env import LearnedRewardEnv, LoopStats, RewardConfig
+from embodied_rm.rl.reward_env import LearnedRewardEnv, LoopStats, RewardConfig, RewardEnv
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 
 ARCHITECTURE = "ppo_refinement"
@@ -129,7 +129,7 @@ def make_learner(policy: GaussianPolicy, config: RefineConfig) -> PPO:
 
 
 def iterate(
-    env: LearnedRewardEnv,
+    env: RewardEnv,
     learner: PPO,
     observation: npt.NDArray[np.floating],
     iteration: int,

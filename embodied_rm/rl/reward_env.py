@@ -7,10 +7,11 @@ reset the ended rows; only then show the model the first frame of the new episod
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,12 +19,11 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import RewardModel
+from embodied_rm.models.base import Memory, RewardModel
 from embodied_rm.shaping import held_potential, shaped_reward
 from embodied_rm.types import Array, BoolArray, IntArray, Progress, Views
 
 STAGES = ("physics", "render", "score", "learn")
-NEEDED = ("view_names", "render_views", "instructions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,36 +81,43 @@ class LoopStats:
         self.seconds[stage] += time.perf_counter() - start
 
 
-class LearnedRewardEnv(gym.vector.VectorWrapper):
-    """A vector environment with SAME_STEP autoreset whose rewards and successes come from a `RewardModel`.
+class RewardEnv(gym.vector.VectorWrapper, ABC):
+    """A vector environment with SAME_STEP autoreset whose rewards and successes come from scores of its states.
 
-    Wraps any `VectorEnv` with disabled autoreset that has `view_names`, `render_views(rows)` -> uint8
-    [n, V, H, W, 3], `instructions` (one a row), and puts `diverged` and `success` (bool [N]) in its infos. Its own
+    Wraps any `VectorEnv` with disabled autoreset that puts `diverged` and `success` (bool [N]) in its infos. Its own
     reward is ignored and its success only passed on. `infos` of a step hold `final_obs` [N, D], the true next
     observation of every row; `potential` and `next_potential` [N], Phi before and after it; `valid` [N] (false: the
     simulation diverged, do not learn; its reward is NaN); `learned_success` and `success` [N]. Raises `UserError` for
     an environment that does not fit.
     """
 
-    def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
-        refuse_unfit(env)
+    def __init__(self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float) -> None:
+        refuse_unfit(env, self.needed)
         super().__init__(env)
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
-        self.model, self.config, self.gamma = model, config, gamma
+        self.config, self.gamma = config, gamma
         self.stats = LoopStats()
+
+    needed: ClassVar[tuple[str, ...]] = ()
+    """What the environment must have to be scored."""
+
+    @abstractmethod
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
+        """Open new episodes in `rows` (the first time: all); the potentials [n] of their first states."""
+
+    @abstractmethod
+    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
+        """Judge the present states of `rows`; `infos` [N] are those of the step that led there."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         observation, infos = self.env.reset(seed=seed, options=options)
-        n, rows = self.num_envs, np.arange(self.num_envs)
+        n = self.num_envs
         # A copy: environments may hand out the same memory at every step.
         self._observation: Array = np.array(observation, np.float32)
         self._since: IntArray = np.zeros(n, np.int64)
         self._streak: IntArray = np.zeros(n, np.int64)
         self._return = np.zeros(n)
-        views = self._render(rows)
-        with self.stats.timed("score"):
-            self._memory = self.model.begin(views, self._instructions(rows))
-        self._phi: npt.NDArray[np.floating] = self._memory.potential()
+        self._phi = self._begin(np.arange(n), infos)
         return self._observation, infos
 
     def step(self, actions: npt.NDArray[Any]) -> Any:
@@ -121,7 +128,7 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
         refuse_leaked_success(failed & inner["success"] & ~diverged)
         self._since += 1
         due = ((self._since >= self.config.score_every) | failed | timed_out) & ~diverged
-        next_phi, achieved = self._judge(due)
+        next_phi, achieved = self._judge(due, inner)
         terminated = (failed | achieved) & ~diverged
         truncated = (timed_out & ~terminated) | diverged
         paid = self.config.success_reward * achieved
@@ -147,13 +154,13 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
         drained, self.stats = self.stats, LoopStats()
         return drained
 
-    def _judge(self, due: BoolArray) -> tuple[npt.NDArray[np.floating], BoolArray]:
+    def _judge(self, due: BoolArray, infos: Mapping[str, Any]) -> tuple[npt.NDArray[np.floating], BoolArray]:
         """Score the rows that are due. Every row's next potential [N], and where success is now sustained [N]."""
         rows = np.flatnonzero(due)
         achieved = np.zeros(self.num_envs, bool)
         if not len(rows):
             return self._phi, achieved
-        progress = self._score(rows)
+        progress = self._score(rows, infos)
         scored, scored_phi = due.copy(), self._phi.copy()
         scored[rows], scored_phi[rows] = progress.valid, progress.value
         self._since[rows] = 0
@@ -167,27 +174,16 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
         self.stats.verdicts += int((positive & progress.valid).sum())
         return held_potential(self._phi, scored_phi, scored), achieved
 
-    def _score(self, rows: IntArray) -> Progress:
-        views = self._render(rows)
-        with self.stats.timed("score"):
-            progress, advanced = self.model.advance(self._memory.take(rows), views)
-            self._memory = self._memory.put(rows, advanced)
-        return progress
-
     def _restart(self, ended: BoolArray) -> None:
         """Reset the ended rows and open their new episodes."""
         with self.stats.timed("physics"):
-            fresh, _ = self.env.reset(options={"reset_mask": ended})
+            fresh, infos = self.env.reset(options={"reset_mask": ended})
         self._observation = np.where(ended[:, None], fresh, self._observation)
         rows = np.flatnonzero(ended)
         self._since[rows] = self._streak[rows] = 0
         self._return[rows] = 0.0
-        views = self._render(rows)
-        with self.stats.timed("score"):
-            begun = self.model.begin(views, self._instructions(rows))
-            self._memory = self._memory.put(rows, begun)
         self._phi = self._phi.copy()
-        self._phi[rows] = begun.potential()
+        self._phi[rows] = self._begin(rows, infos)
 
     def _count(self, reward: npt.NDArray[np.floating], ended: BoolArray, infos: dict[str, Any]) -> None:
         valid = infos["valid"]
@@ -200,20 +196,59 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
         self.stats.learned_successes += int((whole & infos["learned_success"]).sum())
         self.stats.simulator_successes += int((whole & infos["success"]).sum())
 
+
+class LearnedRewardEnv(RewardEnv):
+    """Scores are a `RewardModel`'s, of pictures: the environment must also have `view_names`, `render_views(rows)` ->
+    uint8 [n, V, H, W, 3] and `instructions` (one a row)."""
+
+    needed = ("view_names", "render_views", "instructions")
+
+    def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
+        super().__init__(env, config, gamma)
+        self.model = model
+        self._memory: Memory
+
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
+        views, instructions = self._render(rows), self.env.instructions  # type: ignore[attr-defined]
+        with self.stats.timed("score"):
+            begun = self.model.begin(views, [instructions[i] for i in rows])
+            self._memory = begun if len(rows) == self.num_envs else self._memory.put(rows, begun)
+        return begun.potential()
+
+    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
+        views = self._render(rows)
+        with self.stats.timed("score"):
+            progress, advanced = self.model.advance(self._memory.take(rows), views)
+            self._memory = self._memory.put(rows, advanced)
+        return progress
+
     def _render(self, rows: IntArray) -> Views:
         with self.stats.timed("render"):
             return Views(names=tuple(self.env.view_names), frames=self.env.render_views(rows))  # type: ignore[attr-defined]
 
-    def _instructions(self, rows: IntArray) -> list[str]:
-        instructions = self.env.instructions  # type: ignore[attr-defined]
-        return [instructions[i] for i in rows]
+
+class StateRewardEnv(RewardEnv):
+    """Scores are the simulator's own, for comparison: the environment's infos must also hold `progress` [N]."""
+
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
+        return infos["progress"][rows]
+
+    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
+        success = infos["success"][rows].astype(np.float32)
+        return Progress(
+            value=infos["progress"][rows],
+            valid=np.ones(len(rows), bool),
+            stage=infos["stage"][rows],
+            success=success,
+            spread=np.zeros(len(rows), np.float32),
+        )
 
 
-def refuse_unfit(env: gym.vector.VectorEnv) -> None:
-    """Raise `UserError` unless the learned reward can be put on this environment."""
+def refuse_unfit(env: gym.vector.VectorEnv, needed: Sequence[str]) -> None:
+    """Raise `UserError` unless scores can be put on this environment, which must have the attributes `needed`."""
     inner: Any = env
     while isinstance(inner, gym.vector.VectorWrapper):
-        if isinstance(inner, LearnedRewardEnv):
+        if isinstance(inner, RewardEnv):
             raise UserError("the environment already has a learned reward; a second one would pay progress twice")
         inner = inner.env
     mode = env.metadata.get("autoreset_mode")
@@ -222,10 +257,10 @@ def refuse_unfit(env: gym.vector.VectorEnv) -> None:
             f"the learned reward scores the last frame of an episode before it resets the row itself: it needs an "
             f"environment with autoreset_mode={AutoresetMode.DISABLED}, got {mode}"
         )
-    missing = [name for name in NEEDED if not hasattr(env, name)]
+    missing = [name for name in needed if not hasattr(env, name)]
     if missing:
         raise UserError(
-            f"{type(inner).__name__} lacks {', '.join(missing)}; a learned reward needs {', '.join(NEEDED)}"
+            f"{type(inner).__name__} lacks {', '.join(missing)}; a learned reward needs {', '.join(needed)}"
         )
 
 

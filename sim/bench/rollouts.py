@@ -63,8 +63,8 @@ def ours(rollout: Rollout, steps: int, *, pictures: bool = True) -> Speed:
 
 
 def gymnasium_async(rollout: Rollout, steps: int, *, lean: bool) -> Speed:
-    """Gymnasium's `AsyncVectorEnv`, a process an environment, each with a `mujoco.Renderer`: as it comes, or `lean`:
-    with shadows and antialiasing off."""
+    """Gymnasium's `AsyncVectorEnv`, a process an environment, each with a `mujoco.Renderer`: as it comes, with a
+    lamp as it comes, or `lean`: with shadows and antialiasing off."""
     # Not forked: the environment that it makes to learn the spaces leaves OpenGL behind.
     env = AsyncVectorEnv([lambda: Pictured(rollout, lean)] * rollout.num_envs, context="spawn")
     env.reset(seed=0)
@@ -85,6 +85,8 @@ class Pictured(gym.Env[dict[str, Any], np.ndarray]):
         )
         self._views, size = rollout.views, rollout.image_size
         model = copy.copy(self._worlds.model)
+        # Lamps cast shadows unless told otherwise; ours is told, which is part of what is compared.
+        model.light_castshadow[:] = not lean
         if lean:
             model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
         self._renderer = mujoco.Renderer(model, size, size)

@@ -1,7 +1,7 @@
 """Pictures of the worlds of a backend, by OpenGL or, where there is none, by a ray tracer on the CPU.
 
-For the scene author: the two agree (measured: 37 dB PSNR or more for each view of the tabletop scene at 64 and 128
-pixels; what differs is the outlines of round shapes, which OpenGL draws with facets) as long as the scene
+For the scene author: the two agree (35 dB PSNR or more for each view of every task, by `embodied-rm bench pictures`;
+what differs is single pixels at the outlines of round shapes, which OpenGL draws with facets) as long as the scene
 
 * is made of primitive geoms in groups 0-2, opaque (alpha 1, or 0 for hidden), coloured by `rgba`: no textures, and no
   material with reflectance, specular or emission;

@@ -21,6 +21,9 @@ from sim.render.base import Frames, camera_ids, height_width
 from sim.render.opengl import PLATFORMS, new_context
 from sim.render.worker import Worker
 
+_ROUND = [
+    int(kind) for kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_CYLINDER)
+]
 _GEOMS = int(mujoco.mjtCatBit.mjCAT_STATIC | mujoco.mjtCatBit.mjCAT_DYNAMIC)
 
 
@@ -121,11 +124,21 @@ def small_picture_model(model: mujoco.MjModel, height: int, width: int) -> mujoc
     frame.offheight, frame.offwidth = height, width
     quality.shadowsize = quality.offsamples = 0
     quality.numquads = 1
-    # A circle across half the picture then leaves its polygon by at most 0.3 pixels; MuJoCo's own count is the cap.
-    slices = round(2 * max(height, width) ** 0.5)
+    # A circle across half the picture then leaves its polygon by at most 0.1 pixels; MuJoCo's own count is the cap.
+    slices = round(2.5 * max(height, width) ** 0.5)
     quality.numslices = min(quality.numslices, max(slices, 8))
     quality.numstacks = min(quality.numstacks, max(slices // 2, 4))
+    _straddle(model, quality.numslices)
     return model
+
+
+def _straddle(model: mujoco.MjModel, slices: int) -> None:
+    """Widen round shapes so that their polygons leave the true circles as far outwards as inwards.
+
+    MuJoCo's lie wholly inside: every outline then is too thin, which costs 2 dB of PSNR against a ray tracer.
+    """
+    round_ = np.isin(model.geom_type, _ROUND)
+    model.geom_size[round_, 0] *= 2 / (1 + np.cos(np.pi / slices))
 
 
 def _geoms_only() -> mujoco.MjvOption:

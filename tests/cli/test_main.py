@@ -13,7 +13,7 @@ import pytest
 from embodied_rm.cli import compose
 from embodied_rm.cli import main as cli
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.configs import command_names, config_dir, read_page
+from embodied_rm.cli.configs import command_names, config_dir, read_page, spoken
 from embodied_rm.cli.help import explained
 from embodied_rm.errors import UserError
 from embodied_rm.run import Reporter, RunFolder
@@ -53,7 +53,7 @@ def test_every_key_says_what_it_means(name: str) -> None:
 def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"  {name} " in text for name in command_names())
+    assert all(f"  {spoken(name)} " in text for name in command_names())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
