@@ -115,7 +115,7 @@ class BatchBackend:
 
     def _fit(self) -> BoolArray:
         """[N]: positions are finite and speeds within the limit."""
-        return np.isfinite(self.qpos).all(axis=1) & (np.abs(self.qvel) <= MAX_SPEED).all(axis=1)
+        return np.asarray(np.isfinite(self.qpos).all(axis=1) & (np.abs(self.qvel) <= MAX_SPEED).all(axis=1))
 
     def _divergence(self, live: Rows, fit: BoolArray) -> dict[int, str]:
         """What is wrong with which of the live worlds, given those that are `fit`."""
