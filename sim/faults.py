@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.backends.base import Array, Backend
-from sim.errors import SimError
+from sim.backends.base import VARIABLE, Array, Backend
+from sim.errors import SimError, lookup
 
 FORMAT = "embodied_rm fault 1"
 
@@ -30,12 +30,30 @@ class Fault:
     """Model fields that this world had of its own."""
 
     def put(self, backend: Backend, row: int) -> None:
-        """Bring a world of the same scene to that state, the command applied: the next `step` repeats the fault."""
+        """Bring a world of the same scene to that state, the command applied: the next `step` repeats the fault.
+
+        Raises `SimError` when it is of another scene.
+        """
         for name, value in self.model.items():
-            backend.vary(name)[row] = np.array(value)
-        backend.mocap_pos[row] = np.array(self.mocap_pos).reshape(backend.mocap_pos[row].shape)
-        backend.set_state(np.array([row]), np.array([self.qpos]), np.array([self.qvel]))
-        backend.ctrl[row] = self.ctrl
+            lookup(dict.fromkeys(VARIABLE), name, "model field")
+            field = backend.vary(name)[row]
+            field[...] = fitting(name, value, field)
+        backend.mocap_pos[row] = fitting("mocap_pos", self.mocap_pos, backend.mocap_pos[row])
+        qpos, qvel = fitting("qpos", self.qpos, backend.qpos[row]), fitting("qvel", self.qvel, backend.qvel[row])
+        ctrl = fitting("ctrl", self.ctrl, backend.ctrl[row])
+        backend.set_state(np.array([row]), qpos[None], qvel[None])
+        backend.ctrl[row] = ctrl
+
+
+def fitting(name: str, value: object, like: Array) -> Array:
+    """What a file says of a state as an array of the shape of `like`. Raises `SimError` naming what does not fit."""
+    try:
+        given = np.array(value, np.float64)
+    except (TypeError, ValueError):
+        raise SimError(f"the fault's {name} is not an array of numbers") from None
+    if given.size != like.size or not np.isfinite(given).all():
+        raise SimError(f"the fault is of another scene: {name} must be {like.size} finite numbers, got {given.size}")
+    return given.reshape(like.shape)
 
 
 def write_fault(folder: Path, backend: Backend, row: int, ctrl: Array, why: str, task: str, robot: str) -> Path:
@@ -62,7 +80,11 @@ def read_fault(path: Path) -> Fault:
         content = json.loads(path.read_text())
         if content.pop("format") != FORMAT:
             raise SimError(f"{path}: not a fault of this version")
-        return Fault(**content)
+        fault = Fault(**content)
+        texts = (fault.task, fault.robot, fault.why)
+        if not (all(isinstance(text, str) for text in texts) and isinstance(fault.model, dict)):
+            raise TypeError
+        return fault
     except OSError as error:
         raise SimError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -47,7 +47,9 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     `terminated`: a diverged world, and with `ends_on_success` a sustained success; `truncated`: the time limit.
     Every step's infos hold, dense over rows: `success` (sustained), `progress` (float32, true step progress),
     `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, D] (the true next observation
-    of every row, before any reset) and `final_info` with the four above as they were before the reset.
+    of every row, before any reset) and `final_info` with the four above as they were before the reset. With
+    `final_views=True` the steps in which rows end also hold `final_views`, uint8 [N, V, H, W, 3]: what the cameras of
+    those rows showed before the reset, drawn then; the others are black (`_final_views` [N] says which).
 
     Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
     """
@@ -68,11 +70,14 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         threads: int = 0,
         randomize: Randomization | None = None,
         faults: Path | None = None,
+        final_views: bool = False,
     ) -> None:
         for view in views:
             lookup({name: name for name in VIEWS}, view, "view")
         if autoreset_mode is AutoresetMode.NEXT_STEP:
             raise SimError("autoreset_mode must be SAME_STEP or DISABLED: with NEXT_STEP terminal views are lost")
+        if final_views and autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise SimError("final_views needs autoreset_mode=SAME_STEP: else render_views shows them until the reset")
         if num_envs < 1:
             raise SimError(f"num_envs must be >= 1, got {num_envs}")
         self.task = make_task(task)
@@ -90,7 +95,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._arm = Arm(self._backend, arm)
         self._placer = Placer(self._backend, self._arm, self.task, Randomization() if randomize is None else randomize)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
-        self._faults = faults
+        self._faults, self._final_views = faults, final_views
         self._robot_name = robot
         self._line = DelayLine(num_envs, ACTION_SIZE, self._placer.randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
@@ -226,10 +231,19 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         final = {"final_obs": obs, "_final_obs": done, "final_info": info, "_final_info": done}
         if done.any():
+            if self._final_views:
+                final |= {"final_views": self._views_of(done), "_final_views": done}
             self._reset_rows(np.flatnonzero(done))
             fresh = self._info(np.zeros(self.num_envs, np.bool_))
             info = {name: np.where(done, fresh[name], info[name]) for name in info}
         return self._observe(), {**info, **final}
+
+    def _views_of(self, seen: BoolArray) -> npt.NDArray[np.uint8]:
+        """The views [N, V, H, W, 3] of the rows `seen`, black for the others."""
+        views = self.render_views(np.flatnonzero(seen))
+        every = np.zeros((self.num_envs, *views.shape[1:]), np.uint8)
+        every[seen] = views
+        return every
 
     @cached_property
     def renderer(self) -> Renderer:

@@ -72,9 +72,11 @@ class BatchBackend:
     def step(self, substeps: int) -> BoolArray:
         live = np.setdiff1d(np.arange(self.num_worlds), list(self._faults))
         self._batch.warning[...] = 0
+        # Looked at before as well: damping may slow down, within the step, what the host has made too fast.
+        fit = self._fit()
         with muted():
             errors = self._advance(live, substeps)
-        found = errors | self._divergence(live)
+        found = errors | self._divergence(live, fit & self._fit())
         self._faults |= found
         # Rows that were already standing still are put back too: a write to their state must not revive them.
         self._restore(np.array(sorted(self._faults), np.int64))
@@ -111,11 +113,14 @@ class BatchBackend:
             return {int(row): self._batch.error(int(row)) for row in error.ids}
         return {}
 
-    def _divergence(self, live: Rows) -> dict[int, str]:
-        """What is wrong with which of the live worlds."""
+    def _fit(self) -> BoolArray:
+        """[N]: positions are finite and speeds within the limit."""
+        return np.asarray(np.isfinite(self.qpos).all(axis=1) & (np.abs(self.qvel) <= MAX_SPEED).all(axis=1))
+
+    def _divergence(self, live: Rows, fit: BoolArray) -> dict[int, str]:
+        """What is wrong with which of the live worlds, given those that are `fit`."""
         number = self._batch.warning[:, list(DIVERGED), 1]
-        sane = np.isfinite(self.qpos).all(axis=1) & (np.abs(self.qvel) <= MAX_SPEED).all(axis=1)
-        bad = live[(number.any(axis=1) | ~sane)[live]]
+        bad = live[(number.any(axis=1) | ~fit)[live]]
         return {int(row): self._why(int(row)) for row in bad}
 
     def _why(self, row: int) -> str:

@@ -14,6 +14,7 @@ from embodied_rm.report.clip import GAP, grid
 from embodied_rm.report.sheet import LINE, SheetRow, draw_sheet
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, save_policy
 from sim.registry import task_names
+from sim.robots import ROBOTS
 from sim.vec_env import VIEWS, TabletopVecEnv
 
 SIZE = 64
@@ -95,6 +96,85 @@ def test_a_row_that_has_ended_stands_still() -> None:
     assert (shown[:, 2:-2] == 0).all() and (shown[:, :, 2:-2] == 0).all()
 
 
+def broken(folder: Path, robot: str = "panda", flight: int = 2) -> tuple[Path, np.ndarray]:
+    """The file of a world that diverges: a cube comes down on the hand at 9 km/s, `flight` time steps away.
+
+    And the views of its last good state.
+    """
+    worlds = TabletopVecEnv(
+        "lift_cube", 2, image_size=SIZE, robot=robot, autoreset_mode=AutoresetMode.DISABLED, faults=folder
+    )
+    worlds.reset(seed=7)
+    worlds.step(np.ones((2, 4), np.float32))
+    physics, cube, speed = worlds._backend, worlds.model.joint("red"), 9000.0
+    qpos, qvel = physics.qpos[1:].copy(), physics.qvel[1:].copy()
+    above = speed * worlds.model.opt.timestep * flight
+    qpos[0, cube.qposadr[0] :][:3] = worlds.state.tool[1] + [0.03, 0.02, 0.02 + above]
+    qvel[0, cube.dofadr[0] :][:3] = [0.0, 0.0, -speed]
+    physics.set_state(np.array([1]), qpos, qvel)
+    before = worlds.render_views()[1]
+    assert worlds.step(np.ones((2, 4), np.float32))[-1]["diverged"].tolist() == [False, True]
+    worlds.close()
+    (path,) = folder.iterdir()
+    return path, before
+
+
+@pytest.mark.parametrize(("robot", "flight"), [("panda", 0), ("panda", 2), (str(ROBOTS["six_axis"].mjcf), 2)])
+def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], robot: str, flight: int) -> None:
+    """The same scene, robot, colours and last good state; and it breaks again, for the same reason."""
+    path, before = broken(tmp_path / "faults", robot, flight)
+    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}"]) == 0
+    told, why = played(tmp_path / "run"), "a speed went beyond 10000"
+    assert told == {
+        "fault": str(path),
+        "task": "lift_cube",
+        "robot": robot,
+        "then": why,
+        "now": why,
+        "time_steps": flight,
+    }
+    assert capsys.readouterr().out.count(why) == 2
+    film = read_frames(tmp_path / "run" / "play.mp4")
+    assert len(film) == 4 + flight, "a second of the state before, then each time step that went well"
+    assert nearest(cells(film[0], 1, 3), before) == [0, 1, 2]
+    sheet = np.asarray(Image.open(tmp_path / "run" / "before.png"))
+    for column, picture in enumerate(before):
+        np.testing.assert_array_equal(sheet[2 * LINE :, GAP + column * (SIZE + GAP) :][:SIZE, :SIZE], picture)
+
+
+def test_a_fault_that_does_not_happen_again_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = broken(tmp_path / "faults")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "qvel": [0.0] * 22}))
+    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}"]) == 0
+    assert played(tmp_path / "run")["now"] is None and played(tmp_path / "run")["time_steps"] == 10
+    assert "it did not diverge again" in capsys.readouterr().out
+
+
+def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _ = broken(tmp_path / "faults")
+    assert main(["play", f"fault={path}", "task=lift_cube", f"out={tmp_path / 'same'}"]) == 0
+    content = json.loads(path.read_text())
+    mistakes = {
+        ("task=open_drawer",): (content, "is a fault of the task lift_cube, got task=open_drawer: leave task out"),
+        ("world.views=[top]",): (content, "unknown camera 'top'"),
+        (): ({**content, "task": "press_button"}, "the fault is of another scene: mocap_pos must be 6"),
+        ("seed=1",): ({**content, "qpos": [float("nan")] * 24}, "qpos must be 24 finite numbers"),
+        ("seed=2",): ({**content, "ctrl": "none"}, "the fault's ctrl is not an array of numbers"),
+        ("seed=3",): ({**content, "model": {"opt": [1]}}, "unknown model field 'opt'"),
+        ("seed=4",): ({**content, "robot": "pand"}, "unknown robot 'pand'. Did you mean 'panda'?"),
+        ("seed=5",): ({**content, "robot": 3}, "not a fault that the simulator wrote"),
+    }
+    for words, (changed, sentence) in mistakes.items():
+        path.write_text(json.dumps(changed))
+        capsys.readouterr()
+        assert main(["play", f"fault={path}", *words, f"out={tmp_path / 'run'}"]) == 2
+        error = capsys.readouterr().err
+        assert sentence in error and error.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
 def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_policy(tmp_path / "other" / "policy", GaussianPolicy(PolicySpec(obs_dim=3, action_dim=4)))
     mistakes = {
@@ -106,7 +186,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pyt
         ("task=lift_cube", f"policy={tmp_path / 'other'}"): "takes observations of shape [3], lift_cube gives [29]",
         ("task=lift_cub",): "unknown task 'lift_cub'. Did you mean 'lift_cube'?",
         ("task=lift_cube", "world.image_size=65"): "world.image_size must be even, for the video, got 65",
-        ("policy=expert",): "task is required: embodied-rm play task=...",
+        ("policy=expert",): "play needs task=..., a task, or fault=..., a file that world.faults kept",
     }
     for words, sentence in mistakes.items():
         assert main(["play", *words, f"out={tmp_path / 'run'}"]) == 2

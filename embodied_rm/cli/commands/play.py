@@ -1,4 +1,4 @@
-"""`embodied-rm play`: watch the expert, a random policy or a stored one at a task."""
+"""`embodied-rm play`: watch the expert, a random policy or a stored one at a task, or a world break down again."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ from embodied_rm.data.record import Act, Recorder
 from embodied_rm.data.video import write_video
 from embodied_rm.errors import UserError, choices
 from embodied_rm.report.clip import grid
+from embodied_rm.report.sheet import SheetRow, draw_sheet
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.run import Reporter, RunFolder, write_atomic
 from embodied_rm.types import Episode
 from sim.actors import ScriptedActor
+from sim.faults import read_fault
+from sim.replay import replay
 from sim.vec_env import VIEWS, TabletopVecEnv
 
 VIDEO = "play.mp4"
-"""Name inside the run folder."""
+PICTURE = "before.png"
+"""Names inside the run folder."""
+SLOW = 4
+"""Time steps (5 ms) of a fault that are shown a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayConfig:
-    """Who plays what."""
+    """Who plays what, or which fault is played again."""
 
-    task: str
+    task: str | None = None
+    fault: Path | None = None
     policy: str = "expert"
     seed: int = 0
     world: WorldConfig = field(default_factory=lambda: WorldConfig(num_envs=4, views=VIEWS, image_size=192))
@@ -41,15 +48,49 @@ class PlayConfig:
 
 
 def start(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Play a task or a fault. Raises `UserError` unless the config says which."""
+    if config.fault is not None:
+        play_fault(config.fault, config, run, reporter)
+    elif config.task is not None:
+        play_task(config.task, config, run, reporter)
+    else:
+        raise UserError("play needs task=..., a task, or fault=..., a file that world.faults kept; --help says more")
+
+
+def play_fault(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Let the world break down again; leave the pictures up to then and what the simulator said."""
+    fault, world = read_fault(path), config.world
+    if config.task not in (None, fault.task):
+        raise UserError(f"{path} is a fault of the task {fault.task}, got task={config.task}: leave task out")
+    seen = replay(
+        fault,
+        views=world.views,
+        image_size=world.image_size,
+        backend=world.backend,
+        device=world.device,
+        renderer=world.renderer,
+    )
+    before = dict(zip(world.views, seen.pictures[0], strict=True))
+    write_atomic(run.file(PICTURE), draw_sheet([SheetRow(caption=f"{fault.task}: {fault.why}", views=before)]))
+    # The first picture stays for a second: where a world breaks at once it is the only one.
+    film = np.concatenate([seen.pictures[:1].repeat(SLOW, axis=0), seen.pictures[1:]])
+    write_video(run.file(VIDEO), grid([list(film.swapaxes(0, 1))]), SLOW)
+    told = {"task": fault.task, "robot": fault.robot, "then": fault.why}
+    after = {"time_steps": len(seen.pictures) - 1}
+    reporter.table(f"fault {path}", {**told, "now": seen.why or "it did not diverge again", **after})
+    run.write_json("metrics.json", {"play": {"fault": str(path), **told, "now": seen.why, **after}})
+
+
+def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
     """Play one episode in every world; leave the video and the simulator's verdict."""
-    worlds = make_worlds(config.task, config.world, ends_on_success=True)
+    worlds = make_worlds(task, config.world, ends_on_success=True)
     try:
         act = ACTS.get(config.policy, stored)(config, worlds)
         episodes = play(worlds, act, config, reporter)
     finally:
         worlds.close()
     write_video(run.file(VIDEO), grid([list(episode.views.values()) for episode in episodes]), episodes[0].fps)
-    reporter.table(f"played {config.task}", {"policy": config.policy, **verdicts(episodes)})
+    reporter.table(f"played {task}", {"policy": config.policy, **verdicts(episodes)})
     count = {"episodes": config.world.num_envs, "successes": sum(episode.success is True for episode in episodes)}
     run.write_json("metrics.json", {"play": {**count, "diverged": config.world.num_envs - len(episodes)}})
 
@@ -58,7 +99,7 @@ def play(worlds: TabletopVecEnv, act: Act, config: PlayConfig, reporter: Reporte
     """One episode of every world, in the order of the worlds. Raises `UserError` when none came to its end."""
     count = worlds.num_envs
     recorder = Recorder(worlds, act, episodes=count, seed=config.seed, describe=lambda row: {"world": str(row)})
-    episodes = list(reporter.track(recorder, f"play {config.task}", total=count))
+    episodes = list(reporter.track(recorder, f"play {worlds.task.name}", total=count))
     if not episodes:
         raise UserError(f"the simulation diverged in all of the {count} worlds; seed={config.seed + 1} may do better")
     return sorted(episodes, key=lambda episode: int(episode.meta["world"]))
@@ -107,7 +148,7 @@ def check_fits(policy: GaussianPolicy, worlds: TabletopVecEnv, config: PlayConfi
     if space.shape != (policy.spec.obs_dim,):
         raise UserError(
             f"the policy in {config.policy} was made for another task: it takes observations of shape "
-            f"[{policy.spec.obs_dim}], {config.task} gives {list(space.shape or ())}"
+            f"[{policy.spec.obs_dim}], {worlds.task.name} gives {list(space.shape or ())}"
         )
 
 
