@@ -64,6 +64,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         ends_on_success: bool = False,
         backend: str = "batch",
         device: str = "cpu",
+        contacts: int = 0,
         renderer: str = "auto",
         threads: int = 0,
         randomize: Randomization | None = None,
@@ -85,7 +86,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.render_mode = None
         arm = find_robot(robot)
         model = build_scene(self.task.props, arm)
-        self._backend = make_backend(backend, model, num_envs, threads, device)
+        self._backend = make_backend(backend, model, num_envs, threads, device, contacts)
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend, arm)
         self._placer = Placer(self._backend, self._arm, self.task, Randomization() if randomize is None else randomize)

@@ -23,6 +23,7 @@ class WorldConfig:
     image_size: int = 64
     backend: str = "batch"
     device: str = "cpu"
+    contacts: int = 0
     renderer: str = "auto"
     robot: str = "panda"
     faults: Path | None = None
@@ -41,6 +42,7 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         ends_on_success=ends_on_success,
         backend=config.backend,
         device=config.device,
+        contacts=config.contacts,
         renderer=config.renderer,
         robot=config.robot,
         faults=config.faults,
