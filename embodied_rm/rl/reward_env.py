@@ -85,8 +85,9 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
     """A vector environment with SAME_STEP autoreset whose rewards and successes come from a `RewardModel`.
 
     Wraps any `VectorEnv` with disabled autoreset that has `view_names`, `render_views(rows)` -> uint8
-    [n, V, H, W, 3], `instructions` (one a row), and puts `diverged` and `success` (bool [N]) in its infos. Its own
-    reward is ignored and its success only passed on. `infos` of a step hold `final_obs` [N, D], the true next
+    [n, V, H, W, 3], `instructions` (one a row), and puts `diverged` and `success` (bool [N]) in its infos. Where it has
+    `render_tensor(rows)` too, the model is given that: pictures that never leave the device they were drawn on. Its
+    own reward is ignored and its success only passed on. `infos` of a step hold `final_obs` [N, D], the true next
     observation of every row; `potential` and `next_potential` [N], Phi before and after it; `valid` [N] (false: the
     simulation diverged, do not learn; its reward is NaN); `learned_success` and `success` [N]. Raises `UserError` for
     an environment that does not fit.
@@ -201,8 +202,10 @@ class LearnedRewardEnv(gym.vector.VectorWrapper):
         self.stats.simulator_successes += int((whole & infos["success"]).sum())
 
     def _render(self, rows: IntArray) -> Views:
+        env: Any = self.env
+        render = env.render_tensor if hasattr(env, "render_tensor") else env.render_views
         with self.stats.timed("render"):
-            return Views(names=tuple(self.env.view_names), frames=self.env.render_views(rows))  # type: ignore[attr-defined]
+            return Views(names=tuple(env.view_names), frames=render(rows))
 
     def _instructions(self, rows: IntArray) -> list[str]:
         instructions = self.env.instructions  # type: ignore[attr-defined]

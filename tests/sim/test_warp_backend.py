@@ -283,7 +283,7 @@ def test_pictures_drawn_on_the_device_are_those_drawn_from_the_host(model, devic
     frames = ours.render(rows)
     assert frames.shape == (3, 2, 24, 32, 3) and frames.dtype == np.uint8
     assert np.abs(frames - host.render(rows).astype(int)).max() <= (0 if device == "cpu" else 1)
-    assert torch.equal(ours.render_torch(torch.from_numpy(rows)).cpu(), torch.from_numpy(frames))
+    assert torch.equal(ours.render_torch(rows).cpu(), torch.from_numpy(frames))
     ours.close(), host.close()
 
 
