@@ -64,7 +64,9 @@ def _warp(backend: Backend, cameras: Sequence[str], size: Size, threads: int) ->
 
 
 def _auto(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
-    if backend.device == "cpu" and working_platform() is not None:
+    if backend.device == "cuda":
+        return _warp(backend, cameras, size, threads)
+    if working_platform() is not None:
         return _gl(backend, cameras, size, threads)
     absent = why_none()
     missing = f"{absent} and mujoco_warp is not installed, so no picture can be made: {_GL_REMEDY}, or {_WARP_REMEDY}"
