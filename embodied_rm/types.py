@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -35,17 +39,18 @@ class Views:
 
     names: tuple[str, ...]
     """View names, one per entry of the V axis."""
-    frames: Frames
-    """uint8 [N, V, H, W, 3]."""
+    frames: Frames | Tensor
+    """uint8 [N, V, H, W, 3]; pictures drawn on a device may stay there, as a tensor."""
     present: BoolArray | None = None
     """bool [N, V]; None: all present. Pixels of an absent view are never read."""
 
     def __post_init__(self) -> None:
         f = self.frames
-        if f.dtype != np.uint8 or f.ndim != 5 or f.shape[1] != len(self.names) or f.shape[4] != 3:
+        dtype = str(f.dtype).removeprefix("torch.")
+        if dtype != "uint8" or f.ndim != 5 or f.shape[1] != len(self.names) or f.shape[4] != 3:
             raise UserError(
                 f"views must be uint8 [N, V, H, W, 3] with V = {len(self.names)} ({', '.join(self.names)}), "
-                f"got {f.dtype} {list(f.shape)}"
+                f"got {dtype} {list(f.shape)}"
             )
         if len(set(self.names)) != len(self.names):
             raise UserError(f"view names must differ, got {', '.join(self.names)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import mujoco
@@ -24,10 +24,13 @@ from sim.observation import observe
 from sim.placing import START_POSES, Placer
 from sim.randomize import Randomization
 from sim.registry import make_task
-from sim.render import Renderer, make_renderer
+from sim.render import Renderer, make_renderer, render_torch
 from sim.robots import find_robot
 from sim.scene import build_scene
 from sim.state import SceneReader, SceneState
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONTROL_HZ = 20
 SUBSTEPS = 10
@@ -66,6 +69,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         ends_on_success: bool = False,
         backend: str = "batch",
         device: str = "cpu",
+        contacts: int = 0,
         renderer: str = "auto",
         threads: int = 0,
         randomize: Randomization | None = None,
@@ -90,7 +94,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.render_mode = None
         arm = find_robot(robot)
         model = build_scene(self.task.props, arm)
-        self._backend = make_backend(backend, model, num_envs, threads, device)
+        self._backend = make_backend(backend, model, num_envs, threads, device, contacts)
         self._renderer_name, self._threads = renderer, threads
         self._arm = Arm(self._backend, arm)
         self._placer = Placer(self._backend, self._arm, self.task, Randomization() if randomize is None else randomize)
@@ -254,6 +258,10 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def render_views(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.uint8]:
         """What the cameras of `rows` (default: all) show now: uint8 [n, V, H, W, 3]."""
         return self.renderer.render(np.arange(self.num_envs) if rows is None else np.asarray(rows))
+
+    def render_tensor(self, rows: npt.NDArray[np.int64] | None = None) -> Tensor:
+        """`render_views` as a tensor, on the device where the pictures are drawn: they do not cross the host."""
+        return render_torch(self.renderer, np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
     def physics_state(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4] of the worlds now, for a renderer of

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from gymnasium.vector import AutoresetMode
 
+from embodied_rm.errors import UserError
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy
 from sim.randomize import Randomization
@@ -23,6 +25,7 @@ class WorldConfig:
     image_size: int = 64
     backend: str = "batch"
     device: str = "cpu"
+    contacts: int = 0
     renderer: str = "auto"
     robot: str = "panda"
     faults: Path | None = None
@@ -41,11 +44,22 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         ends_on_success=ends_on_success,
         backend=config.backend,
         device=config.device,
+        contacts=config.contacts,
         renderer=config.renderer,
         robot=config.robot,
         faults=config.faults,
         randomize=config.randomize,
     )
+
+
+def learner_device(config: WorldConfig) -> torch.device:
+    """Where networks run that work for these worlds: on their device. Raises `UserError` if torch has none such."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"world.device=cuda needs a torch with CUDA that finds a GPU; torch {torch.__version__} here finds none: "
+            "install a CUDA build of torch, or use world.device=cpu"
+        )
+    return torch.device(config.device)
 
 
 def make_judge(task: str, config: WorldConfig, *, episodes: int, seed: int) -> Callable[[GaussianPolicy], Verdict]:

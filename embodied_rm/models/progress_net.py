@@ -17,7 +17,7 @@ from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.state import StateFusion, ViewToken
-from embodied_rm.types import Array, Progress, Views
+from embodied_rm.types import Array, Frames, IntArray, Progress, Views
 
 CHUNK = 384
 """Pictures that go through the image tower at once: more no longer fit the caches, and memory stays bounded."""
@@ -162,11 +162,20 @@ class ProgressNet(nn.Module):
         view, owners = torch.from_numpy(known[column]).to(device), torch.from_numpy(owner).to(device)
         return self.states(maps, view, owners, instruction), torch.from_numpy(present.any(axis=1)).to(device)
 
-    def _maps(self, frames: np.ndarray, owner: np.ndarray, column: np.ndarray) -> Tensor:
+    def _maps(self, frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
         chunks = [slice(i, i + CHUNK) for i in range(0, max(len(owner), 1), CHUNK)]
         device = self.view_embedding.device
-        pictures = (torch.from_numpy(frames[owner[chunk], column[chunk]]).to(device) for chunk in chunks)
+        pictures = (shown(frames, owner[chunk], column[chunk]).to(device) for chunk in chunks)
         return torch.cat([self.encoder.look(self.encoder.prepare(chunk)) for chunk in pictures])
+
+
+def shown(frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
+    """The pictures uint8 [P, H, W, 3] of the environments `owner` in the views `column`, copied where they are."""
+    if isinstance(frames, np.ndarray):
+        return torch.from_numpy(frames[owner, column])
+    index = torch.from_numpy(owner * frames.shape[1] + column).to(frames.device)
+    # On the CPU six times as fast as frames[owner, column].
+    return frames.flatten(0, 1).index_select(0, index)
 
 
 @contextmanager

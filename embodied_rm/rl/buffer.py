@@ -67,7 +67,10 @@ class RolloutBuffer:
     @one_thread()
     @torch.no_grad()
     def batch(self, critic: Critic, gamma: float, lam: float) -> Batch:
-        """Advantages by GAE with this critic, flattened to the valid transitions. Raises `UserError` if none is."""
+        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic.
+
+        Raises `UserError` if no transition is valid.
+        """
         assert self.t == self.steps, "the rollout is not complete"
         value = _values(critic, self.observation, self.potential)
         next_value = _values(critic, self.next_observation, self.next_potential)
@@ -78,14 +81,14 @@ class RolloutBuffer:
         flat = torch.from_numpy(advantage.reshape(-1))[keep]
         columns = (self.observation, self.potential, self.action, self.log_prob, advantage + value)
         observation, potential, action, log_prob, target = (
-            torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep] for c in columns
+            torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep].to(critic.device) for c in columns
         )
         return Batch(
             observation=observation,
             potential=potential,
             action=action,
             log_prob=log_prob,
-            advantage=(flat - flat.mean()) / (flat.std(correction=0) + 1e-8),
+            advantage=((flat - flat.mean()) / (flat.std(correction=0) + 1e-8)).to(critic.device),
             target=target,
         )
 
@@ -128,7 +131,6 @@ def collect(
 
 def _values(critic: Critic, observation: Floats, potential: Floats) -> Floats:
     """The critic's values [T, N] of observations [T, N, D] with potentials [T, N]."""
-    flat = critic(
-        torch.from_numpy(observation.reshape(-1, observation.shape[-1])), torch.from_numpy(potential).reshape(-1)
-    )
-    return flat.numpy().reshape(potential.shape)
+    flat = (observation.reshape(-1, observation.shape[-1]), potential.reshape(-1))
+    values = critic(*(torch.from_numpy(column).to(critic.device) for column in flat))
+    return values.cpu().numpy().reshape(potential.shape)

@@ -71,6 +71,11 @@ class GaussianPolicy(nn.Module):
         self.mlp = mlp(spec.obs_dim, spec.hidden, spec.action_dim, output_gain=0.01)
         self.log_std = nn.Parameter(torch.full((spec.action_dim,), float(spec.log_std_init)))
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.log_std.device
+
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
         return self.mlp(self.normaliser(observation)), self.log_std.clamp(*LOG_STD_RANGE)
@@ -79,17 +84,17 @@ class GaussianPolicy(nn.Module):
     @torch.no_grad()
     def act(self, observation: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
         """The mean action [N, A] for observations [N, D]."""
-        return self(torch.as_tensor(observation, dtype=torch.float32))[0].numpy()
+        return self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))[0].cpu().numpy()
 
     @one_thread()
     @torch.no_grad()
     def sample(
         self, observation: npt.NDArray[np.floating], generator: torch.Generator
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """A random action [N, A] and its log probability [N]."""
-        mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32))
-        action = mean + log_std.exp() * torch.randn(mean.shape, generator=generator)
-        return action.numpy(), log_prob(action, mean, log_std).numpy()
+        """A random action [N, A] and its log probability [N]; `generator`: on the CPU, wherever the weights are."""
+        mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))
+        action = mean + log_std.exp() * torch.randn(mean.shape, generator=generator).to(self.device)
+        return action.cpu().numpy(), log_prob(action, mean, log_std).cpu().numpy()
 
 
 class Critic(nn.Module):
@@ -103,6 +108,11 @@ class Critic(nn.Module):
         super().__init__()
         self.normaliser = Normaliser(obs_dim)
         self.mlp = mlp(obs_dim + 1, hidden, 1, output_gain=1.0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.normaliser.mean.device
 
     def forward(self, observation: Tensor, potential: Tensor) -> Tensor:
         return self.mlp(torch.cat([self.normaliser(observation), potential[:, None]], dim=1)).squeeze(-1)

@@ -87,6 +87,8 @@ class PPO:
     """Actor, critic, their optimisers and the imitated policy that the actor is held to."""
 
     def __init__(self, policy: GaussianPolicy, critic: Critic, config: PPOConfig, generator: torch.Generator) -> None:
+        """`policy` and `critic` are on one device; `generator` is on the CPU, so that a run on another device draws
+        the same numbers."""
         self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
         self.reference = copy.deepcopy(policy).requires_grad_(False)
         actor_lr = config.actor_lr * float(policy.log_std.detach().exp().mean())
@@ -139,7 +141,7 @@ class PPO:
         self.generator.set_state(tensors["generator"])
 
     def _minibatches(self, size: int) -> Iterator[Tensor]:
-        order = torch.randperm(size, generator=self.generator)
+        order = torch.randperm(size, generator=self.generator).to(self.policy.device)
         # Equal parts: a small remainder would make a step as large as the others from a few transitions.
         return iter(order.tensor_split(min(self.config.minibatches, size)))
 
@@ -194,4 +196,5 @@ def _moments(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, T
 def _restore_moments(module: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     for name, parameter in module.named_parameters():
         if f"{name}.step" in tensors:
-            optimiser.state[parameter] = {moment: tensors[f"{name}.{moment}"].clone() for moment in MOMENTS}
+            stored = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
+            optimiser.state[parameter] = {k: tensor.to(parameter.device, copy=True) for k, tensor in stored.items()}

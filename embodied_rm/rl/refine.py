@@ -120,11 +120,12 @@ def refine(
 
 
 def make_learner(policy: GaussianPolicy, config: RefineConfig) -> PPO:
-    """PPO around the policy, with a new critic that sees observations as the policy does."""
+    """PPO around the policy, on its device, with a new critic that sees observations as the policy does."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         critic = Critic(policy.spec.obs_dim, policy.spec.hidden)
     critic.normaliser.load_state_dict(policy.normaliser.state_dict())
+    critic.to(policy.device)
     return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed))
 
 

@@ -199,7 +199,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
 class LearnedRewardEnv(RewardEnv):
     """Scores are a `RewardModel`'s, of pictures: the environment must also have `view_names`, `render_views(rows)` ->
-    uint8 [n, V, H, W, 3] and `instructions` (one a row)."""
+    uint8 [n, V, H, W, 3] and `instructions` (one a row). Where it has `render_tensor(rows)` too, the model is given
+    that: pictures that never leave the device they were drawn on."""
 
     needed = ("view_names", "render_views", "instructions")
 
@@ -223,8 +224,10 @@ class LearnedRewardEnv(RewardEnv):
         return progress
 
     def _render(self, rows: IntArray) -> Views:
+        env: Any = self.env
+        render = env.render_tensor if hasattr(env, "render_tensor") else env.render_views
         with self.stats.timed("render"):
-            return Views(names=tuple(self.env.view_names), frames=self.env.render_views(rows))  # type: ignore[attr-defined]
+            return Views(names=tuple(env.view_names), frames=render(rows))
 
 
 class StateRewardEnv(RewardEnv):

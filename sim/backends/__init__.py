@@ -11,30 +11,34 @@ from sim.backends.batch import BatchBackend
 from sim.errors import SimError, lookup
 
 
-def make_backend(name: str, model: mujoco.MjModel, num_worlds: int, threads: int = 0, device: str = "cpu") -> Backend:
+def make_backend(
+    name: str, model: mujoco.MjModel, num_worlds: int, threads: int = 0, device: str = "cpu", contacts: int = 0
+) -> Backend:
     """`num_worlds` worlds of `model` on the engine called `name`.
 
-    `threads` is for "batch" (0: one a processor), `device` for "warp": "cpu" or "cuda". Raises `SimError` for an
-    unknown engine, and for one that is not installed or cannot run on that device or that model.
+    `threads` is for "batch" (0: one a processor); `device`, "cpu" or "cuda", and `contacts`, room for so many a world
+    (0: chosen from the model), for "warp". Raises `SimError` for an unknown engine, and for one that is not installed
+    or cannot run on that device or that model.
     """
-    return lookup(BACKENDS, name, "backend")(model, num_worlds, threads, device)
+    return lookup(BACKENDS, name, "backend")(model, num_worlds, threads, device, contacts)
 
 
-def _batch(model: mujoco.MjModel, num_worlds: int, threads: int, device: str) -> Backend:
+def _batch(model: mujoco.MjModel, num_worlds: int, threads: int, device: str, _: int) -> Backend:
     if device != "cpu":
         raise SimError(f"the backend 'batch' runs on the device 'cpu', got {device!r}: use the backend 'warp'")
     return BatchBackend(model, num_worlds, threads)
 
 
-def _warp(model: mujoco.MjModel, num_worlds: int, threads: int, device: str) -> Backend:
+def _warp(model: mujoco.MjModel, num_worlds: int, threads: int, device: str, contacts: int) -> Backend:
     try:
-        from sim.backends.warp import WarpBackend  # heavy and optional
+        from sim.backends.budget import Budget  # heavy and optional, likewise the rest
+        from sim.backends.warp import WarpBackend
     except ModuleNotFoundError as error:
         raise SimError("the backend 'warp' needs mujoco_warp: pip install 'embodied-rm[warp]'") from error
-    return WarpBackend(model, num_worlds, device)
+    return WarpBackend(model, num_worlds, device, Budget.of(model, contacts))
 
 
-BACKENDS: Mapping[str, Callable[[mujoco.MjModel, int, int, str], Backend]] = {"batch": _batch, "warp": _warp}
+BACKENDS: Mapping[str, Callable[[mujoco.MjModel, int, int, str, int], Backend]] = {"batch": _batch, "warp": _warp}
 
 
 __all__ = ["BACKENDS", "Backend", "make_backend"]

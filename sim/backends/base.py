@@ -33,6 +33,8 @@ class Backend(Protocol):
     model: mujoco.MjModel
     """The host model. Read only: the worlds run on a copy."""
     num_worlds: int
+    device: str
+    """Where the worlds are: "cpu" or "cuda"."""
 
     qpos: Array
     """[N, nq], writable."""

@@ -32,6 +32,8 @@ DIVERGED = {
 class BatchBackend:
     """`Backend` on the native thread pool of `mujoco.batch`; bit-identical to a loop of `mj_step`."""
 
+    device = "cpu"
+
     def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
         self.model = copy.copy(model)
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET

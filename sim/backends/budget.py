@@ -10,10 +10,11 @@ import mujoco
 import numpy as np
 from mujoco_warp import OverflowType
 
+from sim.errors import SimError
+
 CONTACTS_A_BODY = 12
 """For which a moving body gets room in the solver. Measured with the experts of the tabletop tasks: 147 constraints at
 most in a world of 6 moving bodies, a third of what this leaves room for."""
-MIN_CONTACTS = 16
 
 _CONTACTS = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD | OverflowType.HFIELD
 
@@ -31,13 +32,17 @@ class Budget:
     """The flags of `Data.overflow` which say that something that touches was left out."""
 
     @classmethod
-    def of(cls, model: mujoco.MjModel) -> Budget:
-        """Ample for things on a table: as many contacts as pairs of geoms, so that the broad phase cannot overflow."""
+    def of(cls, model: mujoco.MjModel, contacts: int = 0) -> Budget:
+        """Room for so many contacts a world, in the solver too; 0: ample for things on a table, and as many as pairs
+        of geoms, so that the broad phase cannot overflow. Raises `SimError` for less than 0."""
+        if contacts < 0:
+            raise SimError(f"contacts must be >= 0, got {contacts}")
         pairs = list(_pairs(model))
         touching = {int(body) for pair in pairs for body in model.body_weldid[model.geom_bodyid[list(pair)]]} - {0}
         rows = 2 * (int(model.geom_condim.max(initial=3)) - 1)
         others = 6 * model.neq + 2 * model.nv + 2 * model.ntendon
-        return cls(max(len(pairs), MIN_CONTACTS), others + rows * CONTACTS_A_BODY * max(len(touching), 1))
+        ample = CONTACTS_A_BODY * max(len(touching), 1)
+        return cls(contacts or max(len(pairs), ample), others + rows * (contacts or ample))
 
     def exceeded(self, flags: int) -> str:
         """What to say of a world with these flags of `Data.overflow`."""
@@ -45,7 +50,8 @@ class Budget:
             what, number = "contacts", self.contacts
         else:
             what, number = "constraints", self.constraints
-        return f"more {what} than the budget of {number} a world: give WarpBackend a Budget with more {what}"
+        remedy = f"set contacts (world.contacts on the command line) to more than {self.contacts}"
+        return f"more {what} than the room for {number} a world: {remedy}"
 
 
 def _pairs(model: mujoco.MjModel) -> Iterator[tuple[int, int]]:

@@ -58,7 +58,7 @@ class WarpBackend:
         Raises `SimError` where there is no such device, or for a model that mujoco_warp cannot run.
         """
         warp.config.log_level = warp.LOG_WARNING  # or it greets, and names every module it loads
-        self.device = _device(device)
+        self.device = _checked(device)
         self.model = copy.copy(model)
         self.num_worlds = num_worlds
         self._budget = budget or Budget.of(model)
@@ -106,7 +106,7 @@ class WarpBackend:
 
         field = getattr(self.worlds if name in VARIABLE else self.data, name)
         if not field.size:  # Warp has no memory to share for an empty array
-            return torch.zeros(field.numpy().shape, device=str(self.device))
+            return torch.zeros(field.numpy().shape, device=self.device)
         tensor: Tensor = warp.to_torch(field)
         return tensor
 
@@ -196,7 +196,7 @@ class WarpBackend:
             warp.capture_launch(graph)
             return
         self._launch(substeps)  # which also loads the kernels: that is not allowed in a recording
-        if self.device.is_cuda and warp.is_mempool_enabled(self.device) and warp.is_conditional_graph_supported():
+        if self.device == "cuda" and warp.is_mempool_enabled(self.device) and warp.is_conditional_graph_supported():
             with warp.ScopedCapture() as capture:
                 self._launch(substeps)
             self._graphs[substeps] = capture.graph
@@ -233,11 +233,11 @@ class WarpBackend:
         return found
 
 
-def _device(name: str) -> warp.Device:
+def _checked(name: str) -> str:
     lookup({"cpu": 0, "cuda": 0}, name, "device")
     if name == "cuda" and not warp.is_cuda_available():
         raise SimError("the device 'cuda' needs an NVIDIA GPU with its driver, and none is found here: use 'cpu'")
-    return warp.get_device(name)
+    return name
 
 
 def _put(model: mujoco.MjModel, num_worlds: int, budget: Budget) -> tuple[mujoco_warp.Model, mujoco_warp.Data]:

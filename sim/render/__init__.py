@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from sim.backends.base import Backend
+from sim.backends.base import Backend, Rows
 from sim.errors import SimError, lookup
-from sim.render.base import Renderer
+from sim.render.base import Renderer, TensorRenderer
 from sim.render.gl import GLRenderer
 from sim.render.opengl import PACKAGES, why_none, working_platform
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Size = int | tuple[int, int]
 
@@ -30,12 +34,22 @@ _WARP_REMEDY = "pip install 'embodied-rm[warp]'"
 
 
 def make_renderer(name: str, backend: Backend, cameras: Sequence[str], size: Size, threads: int = 0) -> Renderer:
-    """A renderer of `backend`'s worlds: "gl", "warp", or "auto" (OpenGL where it works, else the ray tracer).
+    """A renderer of `backend`'s worlds: "gl", "warp" (the ray tracer), or "auto": for worlds on a GPU the ray tracer
+    there, which their pictures need not leave; for others OpenGL where it works, else the ray tracer.
 
     `size` is H = W or (H, W) in pixels; `threads` 0 means one a processor. Raises `SimError` for an unknown name
     or camera, and where the renderer asked for cannot work, saying what to install.
     """
     return lookup(RENDERERS, name, "renderer")(backend, cameras, size, threads or len(os.sched_getaffinity(0)))
+
+
+def render_torch(renderer: Renderer, rows: Rows) -> Tensor:
+    """What `renderer.render` gives, as a tensor: on the device that it draws on, else in the memory of the host."""
+    if isinstance(renderer, TensorRenderer):
+        return renderer.render_torch(rows)
+    import torch  # heavy, and nothing else here needs it
+
+    return torch.from_numpy(renderer.render(rows))
 
 
 def _gl(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
@@ -50,6 +64,8 @@ def _warp(backend: Backend, cameras: Sequence[str], size: Size, threads: int) ->
 
 
 def _auto(backend: Backend, cameras: Sequence[str], size: Size, threads: int) -> Renderer:
+    if backend.device == "cuda":
+        return _warp(backend, cameras, size, threads)
     if working_platform() is not None:
         return _gl(backend, cameras, size, threads)
     absent = why_none()
@@ -64,7 +80,7 @@ def _traced(backend: Backend, cameras: Sequence[str], size: Size, missing: str, 
         from sim.render.warp import WarpRenderer
     except ModuleNotFoundError as error:
         raise SimError(missing) from error
-    if isinstance(backend, WarpBackend) and backend.device.is_cuda:
+    if isinstance(backend, WarpBackend) and backend.device == "cuda":
         return DeviceRenderer(backend, cameras, size)
     return WarpRenderer(backend, cameras, size, remedy)
 
@@ -75,4 +91,4 @@ RENDERERS: Mapping[str, Callable[[Backend, Sequence[str], Size, int], Renderer]]
     "warp": _warp,
 }
 
-__all__ = ["RENDERERS", "Renderer", "make_renderer"]
+__all__ = ["RENDERERS", "Renderer", "make_renderer", "render_torch"]

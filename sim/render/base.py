@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import mujoco
 import numpy as np
@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from sim.backends.base import Rows
 from sim.errors import SimError, lookup
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Frames = npt.NDArray[np.uint8]
 
@@ -30,6 +33,15 @@ class Renderer(Protocol):
 
     def close(self) -> None:
         """Free the contexts. No picture can be made afterwards. Twice is once."""
+        ...
+
+
+@runtime_checkable
+class TensorRenderer(Renderer, Protocol):
+    """A renderer that can leave its pictures on the device on which it draws them."""
+
+    def render_torch(self, rows: Rows) -> Tensor:
+        """What `render` gives, as a tensor on that device."""
         ...
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import warp
 
@@ -28,11 +27,10 @@ class DeviceRenderer:
             self._tracer = make_tracer(backend.model, backend.num_worlds, self._cameras, self._size)
 
     def render(self, rows: Rows) -> Frames:
-        return self.render_torch(torch.from_numpy(np.asarray(rows))).cpu().numpy()
+        return self.render_torch(rows).cpu().numpy()
 
-    def render_torch(self, rows: torch.Tensor) -> torch.Tensor:
-        """The views of the worlds `rows` (int64 [n]) now: uint8 [n, V, H, W, 3] on the device of the worlds, own
-        memory."""
+    def render_torch(self, rows: Rows) -> torch.Tensor:
+        """`render` as a tensor on the device of the worlds, own memory."""
         backend = self._backend
         backend.flush()
         with warp.ScopedDevice(backend.device):
@@ -40,7 +38,8 @@ class DeviceRenderer:
         # One uint32 a pixel, 0xAARRGGBB: blue first in memory.
         pixels = warp.to_torch(self._tracer.rgb_data.view(warp.int32)).view(torch.uint8)
         pixels = pixels.reshape(backend.num_worlds, len(self._cameras), *self._size, 4)
-        return pixels[rows.to(pixels.device)][..., [2, 1, 0]]
+        chosen = pixels.index_select(0, torch.as_tensor(rows, device=pixels.device))
+        return chosen[..., :3].flip(-1)
 
     def describe(self) -> str:
         return f"ray tracer on the device {self._backend.device} (mujoco_warp)"

@@ -159,6 +159,17 @@ def test_a_row_that_shows_nothing_at_first_opens_with_its_first_picture():
         assert_same(one, other)
 
 
+def test_tensors_are_judged_as_arrays_to_the_last_bit():
+    present = np.random.default_rng(4).random((N, 3)) < 0.6
+    arrays = [Views(names=NAMES, frames=v.frames, present=present) for v in film()]
+    tensors = [Views(names=NAMES, frames=torch.from_numpy(v.frames), present=present) for v in film()]
+    for one, other in zip(play(NET, tensors)[0], play(NET, arrays)[0], strict=True):
+        for name in vars(one):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    rows = np.array([2, 0])
+    assert torch.equal(tensors[0].rows(rows).frames, torch.from_numpy(arrays[0].rows(rows).frames))
+
+
 def test_pictures_of_another_size_are_brought_to_that_of_the_net():
     flat = [v.frames[:, :, :1, :1] for v in film()]
     small, large = (
@@ -204,6 +215,7 @@ def test_a_goal_changes_the_judgement_and_lasts():
     ("call", "message"),
     [
         (lambda: NET.begin(film()[0], ["one"]), "4, 1 instructions"),
+        (lambda: Views(names=("front",), frames=torch.zeros(2, 1, 4, 4, 3)), r"got float32 \[2, 1, 4, 4, 3\]"),
         (lambda: NET.begin(film()[0], list(SENTENCES), film(n=2)[0]), "2 goals"),
         (lambda: NET.advance(NET.begin(film()[0], list(SENTENCES)), film(n=3)[0]), "4 environments, got 3"),
         (lambda: NET.begin(film(names=("frnt",))[0], list(SENTENCES)), "unknown view 'frnt'. Did you mean 'front'"),

@@ -52,6 +52,7 @@ def test_views_have_one_layout_and_subsets_are_subsets():
     assert views.dtype == np.uint8
     assert np.array_equal(env.render_views(np.array([3, 1])), views[[3, 1]])
     assert views[:, 1].std() > 10, "an empty picture"
+    assert np.array_equal(env.render_tensor(np.array([3, 1])).numpy(), views[[3, 1]])
     env.close()
 
 

@@ -180,8 +180,8 @@ def test_a_contact_that_explodes_is_found_in_its_step():
 @pytest.mark.parametrize(
     ("budget", "what", "found"),
     [
-        (Budget(contacts=64, constraints=8), "constraints than the budget of 8", [False, True]),
-        (Budget(contacts=1, constraints=200), "contacts than the budget of 1", [True, True]),  # room is shared
+        (Budget(contacts=64, constraints=8), "constraints than the room for 8", [False, True]),
+        (Budget(contacts=1, constraints=200), "contacts than the room for 1", [True, True]),  # room is shared
     ],
 )
 def test_what_does_not_fit_the_budget_is_reported(budget, what, found):
@@ -193,7 +193,26 @@ def test_what_does_not_fit_the_budget_is_reported(budget, what, found):
     backend.set_state(np.arange(2), qpos, np.zeros((2, model.nv)))
     with pytest.warns(RuntimeWarning, match=f"stands still: more {what}"):
         assert backend.step(1).tolist() == found
-    assert what in backend.faults()[1] and "give WarpBackend a Budget with more" in backend.faults()[1]
+    remedy = f"set contacts (world.contacts on the command line) to more than {budget.contacts}"
+    assert what in backend.faults()[1] and remedy in backend.faults()[1]
+
+
+def test_the_remedy_for_too_little_room_works():
+    # What lies on the table touches it in more than one point.
+    still = np.zeros((2, 4), np.float32)
+    tight = TabletopVecEnv("lift_cube", 2, backend="warp", contacts=1, autoreset_mode=AutoresetMode.DISABLED)
+    tight.reset(seed=0)
+    with pytest.warns(RuntimeWarning, match="to more than 1"):
+        assert tight.step(still)[-1]["diverged"].all()
+    ample = Budget.of(tight.model)
+    roomy = TabletopVecEnv(
+        "lift_cube", 2, backend="warp", contacts=ample.contacts + 1, autoreset_mode=AutoresetMode.DISABLED
+    )
+    roomy.reset(seed=0)
+    assert not roomy.step(still)[-1]["diverged"].any()
+    more = Budget.of(tight.model, ample.contacts + 1)
+    assert more.contacts > ample.contacts and more.constraints > ample.constraints
+    tight.close(), roomy.close()
 
 
 def test_a_heavier_thing_weighs_in_every_constant_as_if_compiled_so():
@@ -264,7 +283,7 @@ def test_pictures_drawn_on_the_device_are_those_drawn_from_the_host(model, devic
     frames = ours.render(rows)
     assert frames.shape == (3, 2, 24, 32, 3) and frames.dtype == np.uint8
     assert np.abs(frames - host.render(rows).astype(int)).max() <= (0 if device == "cpu" else 1)
-    assert torch.equal(ours.render_torch(torch.from_numpy(rows)).cpu(), torch.from_numpy(frames))
+    assert torch.equal(ours.render_torch(rows).cpu(), torch.from_numpy(frames))
     ours.close(), host.close()
 
 
@@ -299,6 +318,8 @@ def test_mistakes_are_named(model, monkeypatch):
     if not warp.is_cuda_available():
         with pytest.raises(SimError, match="'cuda' needs an NVIDIA GPU"):
             make_backend("warp", model, 1, device="cuda")
+    with pytest.raises(SimError, match="contacts must be >= 0, got -1"):
+        make_backend("warp", model, 1, contacts=-1)
     unknown = mujoco.MjModel.from_xml_string('<mujoco><option solver="PGS"/></mujoco>')
     with pytest.raises(SimError, match="cannot run this model: mjSOL_PGS is unsupported"):
         make_backend("warp", unknown, 1)

@@ -15,7 +15,7 @@ from embodied_rm.cli.console import clock
 from embodied_rm.cli.places import DATASET, POLICY, REWARD_MODEL
 from embodied_rm.cli.reports import figures, learning_curves, panels, success_row
 from embodied_rm.cli.stages import Stages, peak_memory_gib
-from embodied_rm.cli.worlds import make_worlds
+from embodied_rm.cli.worlds import learner_device, make_worlds
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net
@@ -149,7 +149,8 @@ def benchmark(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
     policy = load_policy(run.path / task / "clone" / POLICY)
     worlds = make_worlds(task, config.refine.world, ends_on_success=False)
     try:
-        return measure_rollout(worlds, net, policy, config.benchmark_steps)
+        device = learner_device(config.refine.world)
+        return measure_rollout(worlds, net.to(device), policy.to(device), config.benchmark_steps)
     finally:
         worlds.close()
 

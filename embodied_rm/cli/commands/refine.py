@@ -8,9 +8,9 @@ from pathlib import Path
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, REWARD_MODEL, checkpoint_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
-from embodied_rm.cli.worlds import WorldConfig, make_judge, make_worlds
-from embodied_rm.models.base import RewardModel
+from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.refine import RefineConfig, Refined, refine
@@ -48,18 +48,22 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
 def refine_task(
     task: str,
     policy: GaussianPolicy,
-    model: RewardModel,
+    model: ProgressNet,
     config: RefineConfig,
     world: WorldConfig,
     episodes: int,
     run: RunFolder,
     reporter: Reporter,
 ) -> Refined:
-    """Refine `policy` in place in the worlds of `task`. Judging episodes are the same before and after."""
+    """Refine `policy` in place in the worlds of `task`, with policy and reward model on the device of the worlds.
+
+    Judging episodes are the same before and after.
+    """
     judge = make_judge(task, world, episodes=episodes, seed=config.seed)
     worlds = make_worlds(task, world, ends_on_success=False)
     try:
-        return refine(worlds, policy, model, narrow(config, RefineConfig), run, reporter, judge)
+        device = learner_device(world)
+        return refine(worlds, policy.to(device), model.to(device), narrow(config, RefineConfig), run, reporter, judge)
     finally:
         worlds.close()
 

@@ -1,0 +1,96 @@
+"""The whole loop with pictures that stay where they are drawn: the same run, and none of them crosses the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, VectorWrapper
+from torch.overrides import TorchFunctionMode
+
+from embodied_rm.cli.worlds import WorldConfig, learner_device
+from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
+from embodied_rm.rl.reward_env import LearnedRewardEnv
+from sim.render.device import DeviceRenderer
+from sim.vec_env import TabletopVecEnv
+
+SIZE, ROWS = 32, 3
+TO_HOST = ("cpu", "numpy", "tolist", "__array__")
+
+
+class HostCopies(TorchFunctionMode):
+    """Which functions brought a picture to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.kept = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.uint8 and args[0].ndim >= 4:
+            self.found += [name] * (name in TO_HOST)
+            self.kept += name not in TO_HOST
+        return func(*args, **(kwargs or {}))
+
+
+class ByTheHost(VectorWrapper):
+    """The same worlds, which show themselves as arrays only."""
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        return self.env.view_names
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        return self.env.instructions
+
+    def render_views(self, rows: np.ndarray) -> np.ndarray:
+        return self.env.render_views(rows)
+
+
+def worlds() -> TabletopVecEnv:
+    """Worlds of the GPU's engine, drawn by the GPU's renderer, both on the processor."""
+    env = TabletopVecEnv(
+        "lift_cube", ROWS, views=("front",), image_size=SIZE, backend="warp", autoreset_mode=AutoresetMode.DISABLED
+    )
+    env.__dict__["renderer"] = DeviceRenderer(env._backend, env.view_names, SIZE)
+    return env
+
+
+def trained(env: Any) -> tuple[dict[str, Any], torch.Tensor]:
+    """One iteration of refinement: its row, and the weights of the policy after."""
+    device = learner_device(WorldConfig(device="cpu"))
+    torch.manual_seed(0)
+    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder("stride_tower_tiny", (SIZE, SIZE))))
+    spec = PolicySpec(obs_dim=env.single_observation_space.shape[0], action_dim=4, hidden=(16,))
+    config = RefineConfig(iterations=1, warmup_iterations=0, rollout_steps=4)
+    learner = make_learner(GaussianPolicy(spec).to(device), config)
+    wrapped = LearnedRewardEnv(env, net.eval().to(device), config.reward, config.ppo.gamma)
+    observation, _ = wrapped.reset(seed=0)
+    _, row = iterate(wrapped, learner, observation, 0, config)
+    row.pop("seconds")
+    return row, torch.cat([p.detach().flatten() for p in learner.policy.parameters()])
+
+
+def test_no_picture_crosses_the_host_and_the_run_is_the_same_to_the_last_bit() -> None:
+    with HostCopies() as direct:
+        ours = trained(worlds())
+    with HostCopies() as around:
+        theirs = trained(ByTheHost(worlds()))
+    assert direct.found == [] and direct.kept > 0
+    assert set(around.found) == {"cpu", "numpy"}, "the witness sees nothing"
+    assert ours[0] == theirs[0] and ours[0]["scored"] == 4 * ROWS
+    assert torch.equal(ours[1], theirs[1])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")
+def test_a_torch_that_finds_no_gpu_is_named() -> None:
+    with pytest.raises(UserError, match=r"world.device=cuda needs a torch with CUDA.*finds none.*world.device=cpu"):
+        learner_device(WorldConfig(device="cuda"))
