@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +75,17 @@ def test_a_file_is_run_once_and_its_task_has_its_name_from_then_on(tmp_path: Pat
     worlds = TabletopVecEnv("cube_in_tray", 2)
     assert "wrong_object" in outcomes(worlds)
     worlds.close()
+
+
+def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (lines,) = re.findall(r"^```py\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(lines, space)
+    assert space["observation"].shape[0] == 64 and space["worlds"].task.name == "cube_in_tray"
+    space["worlds"].close()
+    monkeypatch.delitem(sys.modules, "my_task")
 
 
 def test_a_class_defined_anew_takes_the_place_of_the_old_one() -> None:

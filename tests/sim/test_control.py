@@ -74,7 +74,7 @@ def test_inverse_kinematics_puts_the_tool_there_pointing_down(name):
 
 
 def test_unreachable_positions_are_refused():
-    with pytest.raises(ValueError, match=r"no joint angles put the tool at \[2\.0, 0\.0, 0\.2\]"):
+    with pytest.raises(SimError, match=r"no joint angles put the tool at \[2\.0, 0\.0, 0\.2\]"):
         inverse_kinematics(MODEL, ROBOT, np.array([[2.0, 0.0, 0.2]]))
 
 
