@@ -9,12 +9,10 @@ import numpy.typing as npt
 
 from sim.errors import lookup
 from sim.experts import Plan, PlanFollower
+from sim.task import SUCCESS, WRONG_OBJECT
 from sim.vec_env import TabletopVecEnv
 
-SUCCESS = "success"
-"""The outcome of following the expert's plan; the others are the task's failures."""
-WRONG_OBJECT = "wrong_object"
-"""The failure that every task has: the right thing done to the wrong object."""
+__all__ = ["SUCCESS", "WRONG_OBJECT", "ScriptedActor", "outcomes"]
 
 
 def outcomes(env: TabletopVecEnv) -> tuple[str, ...]:

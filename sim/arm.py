@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.backends.base import Backend
 from sim.control import DOWN, FloatArray, damped_least_squares, geometric_jacobian, orientation_error
+from sim.errors import SimError
 from sim.robots import Robot
 
 ACTION_SIZE = 4
@@ -77,7 +78,7 @@ class Arm:
 def inverse_kinematics(model: mujoco.MjModel, robot: Robot, position: FloatArray, steps: int = 60) -> FloatArray:
     """Joint angles [N, J] that put the tool at `position` [N, 3], fingers down; for start poses.
 
-    Raises `ValueError` when a position is not reached within 1 mm.
+    Raises `SimError` when a position is not reached within 1 mm.
     """
     data = mujoco.MjData(model)
     ids = robot.joints(model)
@@ -96,5 +97,8 @@ def inverse_kinematics(model: mujoco.MjModel, robot: Robot, position: FloatArray
             step = damped_least_squares(geometric_jacobian(data.xanchor[None, ids], data.xaxis[None, ids], tool), error)
             angles[row] += step[0]
         if distance > 1e-3:
-            raise ValueError(f"no joint angles put the tool at {goal.round(3).tolist()} (error {distance:.4f})")
+            raise SimError(
+                f"no joint angles put the tool at {goal.round(3).tolist()} m, fingers down (error {distance:.4f}); "
+                f"{robot.mjcf.name} must reach there, and z of its site {robot.tool!r} point out of the hand"
+            )
     return angles

@@ -7,6 +7,10 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+CONTROL_HZ = 20
+SUBSTEPS = 10
+"""Steps of the physics in a control step."""
+
 DOWN = np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
 """Tool orientation the controller holds: fingers down, opening along y."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -20,3 +21,10 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     close = difflib.get_close_matches(name, table, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise SimError(f"unknown {what} {name!r}.{hint} Available: {', '.join(sorted(table))}")
+
+
+def told(error: Exception, file: str) -> str:
+    """What an error says first, and the last line of somebody's `file` that it came through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f" (line {lines[-1]} of {file})" if lines else ""
+    return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}{where}"

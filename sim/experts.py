@@ -81,7 +81,10 @@ class PlanFollower:
     def __init__(self, num_worlds: int) -> None:
         self._plans: list[Plan] = []
         self._plan = np.zeros(num_worlds, np.int64)
-        self._waypoint = np.zeros(num_worlds, np.int64)
+        self.waypoint = np.zeros(num_worlds, np.int64)
+        """[N]: index of the waypoint under way."""
+        self.goal = np.zeros((num_worlds, 3))
+        """[N, 3]: where the tool was last sent, m."""
         self._arrived = np.zeros(num_worlds, np.int64)
         self._age = np.zeros(num_worlds, np.int64)
         self._began = np.zeros((num_worlds, 3))
@@ -94,7 +97,7 @@ class PlanFollower:
                 self._plans.append(plan)
             self._plan[row] = self._plans.index(plan)
             self._speed[row] = pace
-        self._waypoint[rows] = self._arrived[rows] = self._age[rows] = 0
+        self.waypoint[rows] = self._arrived[rows] = self._age[rows] = 0
         self._began[rows] = state.tool[rows]
 
     def act(self, state: SceneState) -> FloatArray:
@@ -102,12 +105,13 @@ class PlanFollower:
         goal, grip = np.zeros_like(state.tool), np.zeros(len(state))
         tolerance, hold, patience = np.zeros(len(state)), np.zeros(len(state)), np.zeros(len(state))
         last = np.array([len(plan) - 1 for plan in self._plans])[self._plan]
-        for p, w in sorted({(int(p), int(w)) for p, w in zip(self._plan, self._waypoint, strict=True)}):
-            rows = (self._plan == p) & (self._waypoint == w)
+        for p, w in sorted({(int(p), int(w)) for p, w in zip(self._plan, self.waypoint, strict=True)}):
+            rows = (self._plan == p) & (self.waypoint == w)
             waypoint = self._plans[p][w]
             goal[rows] = waypoint.target(state, self._began)[rows]
             grip[rows], tolerance[rows] = waypoint.grip, waypoint.tolerance
             hold[rows], patience[rows] = waypoint.hold, waypoint.patience
+        self.goal = goal
         self._advance(state, goal, tolerance, hold, patience, last)
         move = (goal - state.commanded) / STEP
         length = np.maximum(np.abs(move).max(axis=1), 1e-9)
@@ -120,7 +124,7 @@ class PlanFollower:
         near = np.linalg.norm(goal - state.tool, axis=1) < tolerance
         self._arrived += near
         go_on = ((self._arrived > hold) & near) | (self._age > patience + hold)
-        go_on &= self._waypoint < last
-        self._waypoint[go_on] += 1
+        go_on &= self.waypoint < last
+        self.waypoint[go_on] += 1
         self._arrived[go_on] = self._age[go_on] = 0
         self._began[go_on] = state.tool[go_on]

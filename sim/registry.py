@@ -1,32 +1,87 @@
-"""Name -> task. A task file registers its class; asking for an unknown name lists the known ones."""
+"""Name -> task. A task file registers its class; asking for an unknown name lists the known ones.
+
+A file of one's own is named by its path, `task=my_task.py`: it is run, like any Python file.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+import sys
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
-from sim.errors import lookup
+from sim.errors import SimError, lookup, told
 from sim.task import Task
+from sim.task_check import check_task
 
 _TASKS: dict[str, type[Task]] = {}
+_BOX = "sim.tasks"
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Class decorator: make the task known by its name."""
-    assert task.name not in _TASKS, f"two tasks are called {task.name}"
-    _TASKS[task.name] = task
+    """Class decorator: make the task known by its name. Raises `SimError` for a name that another task has.
+
+    The same class defined anew, as in a notebook, takes the place of the old one.
+    """
+    name = getattr(task, "name", None)
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise SimError(f"{task.__qualname__}.name must be a text in small letters such as 'lift_cube', got {name!r}")
+    known = _TASKS.setdefault(name, task)
+    if (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):
+        raise SimError(
+            f"two tasks are called {name!r}: {known.__qualname__} of {known.__module__} has that name already"
+        )
+    _TASKS[name] = task
     return task
 
 
 def task_names() -> tuple[str, ...]:
     """The names of all tasks, sorted."""
-    package = importlib.import_module("sim.tasks")
+    package = importlib.import_module(_BOX)
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"sim.tasks.{module.name}")
+        importlib.import_module(f"{_BOX}.{module.name}")
     return tuple(sorted(_TASKS))
 
 
 def make_task(name: str) -> Task:
-    """The task of that name. Raises `SimError` with the nearest name and all choices."""
+    """The task of that name, or of the Python file at that path, which is run.
+
+    Raises `SimError` with the nearest name and all choices, and for what `check_task` finds in a task of one's own.
+    """
     task_names()
-    return lookup(_TASKS, name, "task")()
+    task = _task_of(Path(name).resolve()) if name.endswith(".py") else lookup(_TASKS, name, "task")
+    if not task.__module__.startswith(f"{_BOX}."):
+        _check_once(task)
+    return task()
+
+
+_check_once = cache(check_task)
+
+
+@cache
+def _task_of(path: Path) -> type[Task]:
+    """The one task that the file registers."""
+    if not path.is_file():
+        raise SimError(f"{path}: there is no such file")
+    _run(path)
+    found = [task for task in _TASKS.values() if task.__module__ == str(path)]
+    if len(found) != 1:
+        names = ", ".join(task.name for task in found) or "none"
+        raise SimError(f"{path}: it must register one task, write @register above its class; it registers {names}")
+    return found[0]
+
+
+def _run(path: Path) -> None:
+    """Import the file as a module whose name is its path: two files may be called alike."""
+    spec = spec_from_file_location(str(path), path)
+    assert spec is not None and spec.loader is not None
+    sys.modules[spec.name] = module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SimError:
+        raise
+    except Exception as error:
+        raise SimError(f"{path}: running it ended in {told(error, str(path))}") from error

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.backends import make_backend
+from sim.control import SUBSTEPS
 from sim.faults import Fault
 from sim.registry import make_task
 from sim.render import make_renderer
 from sim.robots import find_robot
 from sim.scene import build_scene
-from sim.vec_env import SUBSTEPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +30,14 @@ class Replay:
 
 def replay(
     fault: Fault, *, views: Sequence[str], image_size: int, backend: str = "batch", device: str = "cpu",
-    renderer: str = "auto",
+    renderer: str = "auto", tool: str = "tool", grip: str = "grip",
 ) -> Replay:  # fmt: skip
-    """Bring a world to where the fault left it and step it, one time step of the physics at a time.
+    """Bring a world to where the fault left it and step it, one time step of the physics at a time. `tool` and
+    `grip` are the names that an arm of one's own has for its site and its actuator.
 
     Raises `SimError` for a fault of another scene, and for a view, backend, device or renderer that there is not.
     """
-    model = build_scene(make_task(fault.task).props, find_robot(fault.robot))
+    model = build_scene(make_task(fault.task).props, find_robot(fault.robot, tool, grip))
     rows, pictures = np.zeros(1, np.int64), []
     with closing(make_backend(backend, model, 1, threads=1, device=device)) as worlds:
         fault.put(worlds, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
@@ -27,8 +27,6 @@ class Robot:
     """Site between the finger tips: z out of the hand, the fingers open along y."""
     grip: str = "grip"
     """Actuator of the gripper: the upper end of its control range opens it, the lower end shuts it."""
-    home: tuple[float, ...] | None = None
-    """Joint angles that the arm prefers where the task leaves it freedom, rad; None: the middle of each range."""
 
     def load(self) -> mujoco.MjSpec:
         """Its description, to which a scene is added. Raises `SimError` saying what is missing."""
@@ -56,10 +54,11 @@ class Robot:
         return np.array([moved])
 
     def preferred(self, model: mujoco.MjModel) -> FloatArray:
-        """The angles of `home`, [J]."""
-        if self.home is not None:
-            return np.array(self.home)
-        return model.jnt_range[self.joints(model)].mean(axis=1)
+        """Joint angles that the arm prefers where the task leaves it freedom, [J], rad: those of the file's keyframe
+        "home", or without one the middle of each range."""
+        joints = self.joints(model)
+        key = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+        return model.jnt_range[joints].mean(axis=1) if key < 0 else model.key_qpos[key, model.jnt_qposadr[joints]]
 
     def _check(self, model: mujoco.MjModel) -> None:
         for kind, name, choices in (
@@ -72,8 +71,18 @@ class Robot:
             raise SimError(
                 f"{self.mjcf}: {count} hinges have a position actuator of their own; reaching any pose takes at least 6"
             )
-        if self.home is not None and len(self.home) != count:
-            raise SimError(f"robot.home has {len(self.home)} angles, {self.mjcf.name} has {count} actuated hinges")
+        self._check_ranges(model)
+
+    def _check_ranges(self, model: mujoco.MjModel) -> None:
+        grip = model.actuator(self.grip).id
+        for joint in self.joints(model):
+            if not model.jnt_limited[joint]:
+                raise SimError(f"{self.mjcf}: its joint {model.joint(joint).name!r} needs a range")
+        for actuator in (*self.actuators(model), grip):
+            if model.actuator_biastype[actuator] != mujoco.mjtBias.mjBIAS_AFFINE:
+                raise SimError(f"{self.mjcf}: its actuator {model.actuator(actuator).name!r} must be a <position>")
+        if not model.actuator_ctrllimited[grip]:
+            raise SimError(f"{self.mjcf}: its actuator {self.grip!r} needs a ctrlrange, from shut to open")
 
 
 def custom_robot(mjcf: Path | str, tool: str = "tool", grip: str = "grip") -> Robot:
@@ -85,16 +94,22 @@ def custom_robot(mjcf: Path | str, tool: str = "tool", grip: str = "grip") -> Ro
 
 
 ROBOTS = {
-    "panda": Robot(mjcf=ASSETS / "robots" / "panda_primitives.xml", home=(0.0, -0.25, 0.0, -2.55, 0.0, 2.3, 0.785)),
-    "six_axis": Robot(
-        mjcf=ASSETS / "robots" / "six_axis_primitives.xml", home=(-0.345, -0.037, 2.097, -0.489, -1.571, -1.916)
-    ),
+    name: Robot(mjcf=ASSETS / "robots" / file)
+    for name, file in (("panda", "panda_primitives.xml"), ("six_axis", "six_axis_primitives.xml"))
 }
 """The arms in the box: seven joints, and six with another look."""
 
 
-def find_robot(name: str) -> Robot:
-    """The arm of that name, or of the XML file at that path. Raises `SimError` with the choices."""
+def find_robot(name: str, tool: str = "tool", grip: str = "grip") -> Robot:
+    """The arm of that name, or of the XML file at that path, with its tool site and its gripper's actuator.
+
+    Raises `SimError` with the choices.
+    """
     if name.endswith(".xml"):
-        return custom_robot(name)
-    return lookup(ROBOTS, name, "robot")
+        return custom_robot(name, tool, grip)
+    return replace(lookup(ROBOTS, name, "robot"), tool=tool, grip=grip)
+
+
+def robot_name(robot: Robot) -> str:
+    """The arm's name in the box, or the path of its file."""
+    return next((name for name, known in ROBOTS.items() if known == robot), str(robot.mjcf))

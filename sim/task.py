@@ -15,6 +15,11 @@ from sim.props import Fixture, Item, Prop
 from sim.props.base import HALF
 from sim.state import SceneState
 
+SUCCESS = "success"
+"""The outcome of following the expert's plan; the others are the task's failures."""
+WRONG_OBJECT = "wrong_object"
+"""The failure that every task has: the right thing done to the wrong object."""
+
 
 class Task(ABC):
     """One tabletop task. Stateless: everything is a function of the worlds' state now and at the start."""

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from sim.arm import ACTION_SIZE, Arm
 from sim.backends import make_backend
-from sim.control import FloatArray
+from sim.control import CONTROL_HZ, SUBSTEPS, FloatArray
 from sim.delay import DelayLine
 from sim.errors import SimError, lookup
 from sim.faults import write_fault
@@ -25,15 +25,13 @@ from sim.placing import START_POSES, Placer
 from sim.randomize import Randomization
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer, render_torch
-from sim.robots import find_robot
+from sim.robots import Robot, find_robot, robot_name
 from sim.scene import build_scene
 from sim.state import SceneReader, SceneState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CONTROL_HZ = 20
-SUBSTEPS = 10
 VIEWS = ("front", "side", "wrist")
 SUCCESS_HOLD = 5
 """Control steps for which the task must have been done without a break to count as success."""
@@ -62,7 +60,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         task: str,
         num_envs: int = 64,
         *,
-        robot: str = "panda",
+        robot: str | Robot = "panda",
         views: Sequence[str] = VIEWS,
         image_size: int = 64,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
@@ -92,7 +90,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self.ends_on_success = ends_on_success
         self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
         self.render_mode = None
-        arm = find_robot(robot)
+        arm = find_robot(robot) if isinstance(robot, str) else robot
         model = build_scene(self.task.props, arm)
         self._backend = make_backend(backend, model, num_envs, threads, device, contacts)
         self._renderer_name, self._threads = renderer, threads
@@ -100,7 +98,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._placer = Placer(self._backend, self._arm, self.task, Randomization() if randomize is None else randomize)
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
         self._faults, self._final_views = faults, final_views
-        self._robot_name = robot
+        self._robot_name = robot_name(arm)
         self._line = DelayLine(num_envs, ACTION_SIZE, self._placer.randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
         self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]

@@ -11,7 +11,10 @@ from embodied_rm.cli.configs import command_names, config_dir, joined, read_page
 from embodied_rm.cli.main import load
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")}
+PAGES = {
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "CONTRIBUTING.md", "docs/bring_your_own.md")
+}
 UNLISTED = {
     "__init__.py",
     "__pycache__",

@@ -13,6 +13,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy
 from sim.randomize import Randomization
+from sim.robots import find_robot
 from sim.vec_env import TabletopVecEnv
 
 
@@ -28,13 +29,15 @@ class WorldConfig:
     contacts: int = 0
     renderer: str = "auto"
     robot: str = "panda"
+    tool: str = "tool"
+    grip: str = "grip"
     faults: Path | None = None
     randomize: Randomization = field(default_factory=Randomization)
 
 
 def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> TabletopVecEnv:
-    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, view, backend, device or
-    renderer."""
+    """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, robot, view, backend, device
+    or renderer."""
     return TabletopVecEnv(
         task,
         config.num_envs,
@@ -46,7 +49,7 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         device=config.device,
         contacts=config.contacts,
         renderer=config.renderer,
-        robot=config.robot,
+        robot=find_robot(config.robot, config.tool, config.grip),
         faults=config.faults,
         randomize=config.randomize,
     )

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from sim.arm import WORKSPACE, inverse_kinematics
 from sim.control import DOWN, damped_least_squares, geometric_jacobian, orientation_error
 from sim.errors import SimError
+from sim.props import Item
 from sim.robots import ROBOTS, custom_robot, find_robot
 from sim.scene import build_scene
 
 ROBOT = ROBOTS["panda"]
-HOME = np.array(ROBOT.home)
 MODEL = build_scene((), ROBOT)
+HOME = ROBOT.preferred(MODEL)
 DATA = mujoco.MjData(MODEL)
 JOINTS = ROBOT.joints(MODEL)
 
@@ -73,7 +74,7 @@ def test_inverse_kinematics_puts_the_tool_there_pointing_down(name):
 
 
 def test_unreachable_positions_are_refused():
-    with pytest.raises(ValueError, match=r"no joint angles put the tool at \[2\.0, 0\.0, 0\.2\]"):
+    with pytest.raises(SimError, match=r"no joint angles put the tool at \[2\.0, 0\.0, 0\.2\]"):
         inverse_kinematics(MODEL, ROBOT, np.array([[2.0, 0.0, 0.2]]))
 
 
@@ -100,12 +101,33 @@ def test_ones_own_arm_is_described_by_its_file(tmp_path):
     assert np.allclose(robot.preferred(model), 0)
 
 
+def test_an_arm_prefers_its_keyframe_home_to_the_middle_of_its_ranges(tmp_path):
+    path = third_robot(tmp_path / "arm.xml", 7)
+    path.write_text(
+        path.read_text().replace(
+            "</mujoco>", '<keyframe><key name="home" qpos="1 2 3 0 -1 -2 -3 0"/></keyframe></mujoco>'
+        )
+    )
+    robot = custom_robot(path, tool="tip", grip="squeeze")
+    assert robot.preferred(build_scene((Item("thing"),), robot)).tolist() == [1, 2, 3, 0, -1, -2, -3]
+
+
 def test_an_arm_that_cannot_serve_is_refused_in_one_sentence(tmp_path):
     short = third_robot(tmp_path / "short.xml", 5)
     with pytest.raises(SimError, match=r"short\.xml: 5 hinges have a position actuator .* at least 6"):
         custom_robot(short, tool="tip", grip="squeeze")
     with pytest.raises(SimError, match=r"unknown tool site of short\.xml 'tool'"):
         custom_robot(short)
+    arm = third_robot(tmp_path / "arm.xml", 7).read_text()
+    for right, wrong, sentence in (
+        ('<joint name="j2" axis="0 0 1" range="-3 3"/>', '<joint name="j2" axis="0 0 1"/>', "joint 'j2' needs a range"),
+        ('<position joint="j0" kp="500"/>', '<motor name="m0" joint="j0"/>', "actuator 'm0' must be a <position>"),
+        (' ctrlrange="0 .05"', "", "actuator 'squeeze' needs a ctrlrange"),
+    ):
+        assert right in arm
+        (tmp_path / "odd.xml").write_text(arm.replace(right, wrong))
+        with pytest.raises(SimError, match=rf"odd\.xml: its {sentence}"):
+            custom_robot(tmp_path / "odd.xml", tool="tip", grip="squeeze")
     with pytest.raises(SimError, match=r"nowhere\.xml: there is no such file"):
         find_robot(str(tmp_path / "nowhere.xml"))
     (tmp_path / "broken.xml").write_text("<mujoco><worldbody>")

@@ -15,6 +15,7 @@ from embodied_rm.rl.bc import CloneConfig, clone
 from embodied_rm.rl.policy import save_policy
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
+from sim.registry import make_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +30,20 @@ class CloneCommand(CloneConfig):
 
 def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     """Imitate, judge, and leave policy and metrics in the run folder."""
+    task = make_task(config.task).name
     judge = make_judge(config.task, config.world, episodes=config.episodes, seed=config.seed)
-    episodes = demonstrations(LeRobotDataset(dataset_in(config.data)), config.task, reporter)
+    episodes = demonstrations(LeRobotDataset(dataset_in(config.data)), task, reporter)
     reporter.table(
         "clone",
         {
-            "task": config.task,
+            "task": task,
             "demonstrations": f"{config.demonstrations} of {len(episodes)}",
             "policy": f"{config.hidden} hidden units, {config.steps} steps of {config.batch} transitions",
             "judged over": f"{config.episodes} episodes",
         },
     )
     policy, fit = clone(episodes, narrow(config, CloneConfig))
-    save_policy(run.path / POLICY, policy, task=config.task)
+    save_policy(run.path / POLICY, policy, task=task)
     verdict = judge(policy)
     reporter.table("cloned", {**asdict(fit), **verdict.as_dict()})
     run.write_json("metrics.json", {"clone": asdict(fit), "cloned_success": verdict.as_dict()})

@@ -68,7 +68,7 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
             for episode in reporter.track(record(task, config, number), f"record {task}", total=total):
                 writer.add(replace(episode, name=f"episode_{kinds.total():06d}"))
                 frames += len(episode)
-                kinds[f"{task}: {episode.meta['outcome']}"] += 1
+                kinds[f"{episode.meta['task']}: {episode.meta['outcome']}"] += 1
                 done += episode.success is True
     reporter.table("recorded", {**dict(sorted(kinds.items())), "of those, successful": done, "frames": frames})
     return {"episodes": kinds.total(), "successes": done, "frames": frames}
@@ -86,7 +86,7 @@ def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episod
         kinds = failing_kinds(outcomes(env), env.task.names_object) if part else (SUCCESS,)
         seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
         try:
-            yield from play(env, task, kinds, count, config, seed)
+            yield from play(env, kinds, count, config, seed)
         finally:
             env.close()
 
@@ -103,9 +103,7 @@ def failing_kinds(kinds: Sequence[str], names_object: bool) -> tuple[str, ...]:
     return tuple(kind for other in others for kind in (WRONG_OBJECT, other))
 
 
-def play(
-    env: TabletopVecEnv, task: str, kinds: Sequence[str], count: int, config: CollectConfig, seed: int
-) -> Iterator[Episode]:
+def play(env: TabletopVecEnv, kinds: Sequence[str], count: int, config: CollectConfig, seed: int) -> Iterator[Episode]:
     """`count` episodes of actors who are after the given outcomes, in turn."""
     actor = ScriptedActor(env, kinds, seed=seed, noise=config.noise, pace=(config.pace[0], config.pace[1]))
 
@@ -114,7 +112,7 @@ def play(
         return actor.act()
 
     def describe(row: int) -> dict[str, str]:
-        return {"task": task, "goal": env.goals[row], "outcome": str(actor.kinds[row])}
+        return {"task": env.task.name, "goal": env.goals[row], "outcome": str(actor.kinds[row])}
 
     return iter(Recorder(env, act, episodes=count, every=config.every, seed=seed, describe=describe))
 

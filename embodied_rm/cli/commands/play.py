@@ -69,6 +69,8 @@ def play_fault(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporte
         backend=world.backend,
         device=world.device,
         renderer=world.renderer,
+        tool=world.tool,
+        grip=world.grip,
     )
     before = dict(zip(world.views, seen.pictures[0], strict=True))
     write_atomic(run.file(PICTURE), draw_sheet([SheetRow(caption=f"{fault.task}: {fault.why}", views=before)]))

@@ -15,6 +15,7 @@ from embodied_rm.report import Report, write_report
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.refine import RefineConfig, Refined, refine
 from embodied_rm.run import Reporter, RunFolder
+from sim.registry import make_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +31,20 @@ class RefineCommand(RefineConfig):
 
 def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     """Refine, judge, and leave policy, metrics and report in the run folder."""
+    task = make_task(config.task).name
     policy = load_policy(checkpoint_in(config.policy, POLICY))
     model = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
     done = refine_task(config.task, policy, model, config, config.world, config.episodes, run, reporter)
     metrics = task_metrics(done)
-    reporter.table(f"refined {config.task}", metrics)
+    reporter.table(f"refined {task}", metrics)
     report = Report(
-        title=f"Refinement of {config.task}",
+        title=f"Refinement of {task}",
         subtitle="PPO on a learned reward; the simulator judges before and after and does nothing else.",
-        success=(success_row(config.task, metrics),),
-        curves=learning_curves(config.task, done.rows),
+        success=(success_row(task, metrics),),
+        curves=learning_curves(task, done.rows),
     )
     write_report(run.file("report.html"), report)
-    run.write_json("metrics.json", {"tasks": {config.task: metrics}})
+    run.write_json("metrics.json", {"tasks": {task: metrics}})
 
 
 def refine_task(

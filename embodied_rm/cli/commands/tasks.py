@@ -35,7 +35,7 @@ def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
     for name in names:
         task = make_task(name)
         reporter.table(
-            name,
+            task.name,
             {
                 "instruction": " / ".join(task.templates),
                 "steps": task.steps,
@@ -61,7 +61,7 @@ def picture(name: str) -> SheetRow:
     try:
         world.reset(seed=0)
         views = dict(zip(world.view_names, world.render_views()[0], strict=True))
-        return SheetRow(caption=f"{name}: {world.instructions[0]}", views=views)
+        return SheetRow(caption=f"{world.task.name}: {world.instructions[0]}", views=views)
     finally:
         world.close()
 
