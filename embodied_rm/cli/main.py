@@ -27,9 +27,10 @@ RESUMABLE = ("adapt", "demo", "refine", "train")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own) and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Physics, pictures and networks share the processors. Threads of torch that spin while they wait for each other
-    # were measured to make scoring 5 to 20 times slower there; read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Physics, pictures and networks share the processors. Threads of torch that wait for each other: spinning long was
+    # measured to make scoring 5 to 20 times slower on a busy machine, not spinning at all half as slow again on an idle
+    # one. Read when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         return dispatch(words)
     except KeyboardInterrupt:

@@ -50,6 +50,9 @@ class ProgressNet(nn.Module):
     Judging runs in eval mode without autograd and leaves the module as it was; rows are independent of each other.
     """
 
+    takes_tensors = True
+    """`Views.frames` may be a tensor, on any device."""
+
     def __init__(self, config: NetConfig, encoder: Encoder | None = None) -> None:
         """`encoder`: the one of `config.encoder`, already built, with its weights; made anew when None."""
         super().__init__()
@@ -166,13 +169,17 @@ class ProgressNet(nn.Module):
         chunks = [slice(i, i + CHUNK) for i in range(0, max(len(owner), 1), CHUNK)]
         device = self.view_embedding.device
         pictures = (shown(frames, owner[chunk], column[chunk]).to(device) for chunk in chunks)
-        return torch.cat([self.encoder.look(self.encoder.prepare(chunk)) for chunk in pictures])
+        maps = [self.encoder.look(self.encoder.prepare(chunk)) for chunk in pictures]
+        return maps[0] if len(maps) == 1 else torch.cat(maps)
 
 
 def shown(frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
-    """The pictures uint8 [P, H, W, 3] of the environments `owner` in the views `column`, copied where they are."""
+    """The pictures uint8 [P, H, W, 3] of the environments `owner` in the views `column`, each once and in
+    order; a tensor's stay where they are."""
     if isinstance(frames, np.ndarray):
         return torch.from_numpy(frames[owner, column])
+    if len(owner) == frames.shape[0] * frames.shape[1]:
+        return frames.flatten(0, 1)
     index = torch.from_numpy(owner * frames.shape[1] + column).to(frames.device)
     # On the CPU six times as fast as frames[owner, column].
     return frames.flatten(0, 1).index_select(0, index)
@@ -182,9 +189,11 @@ def shown(frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
 def judging(model: nn.Module) -> Iterator[None]:
     """Eval mode without autograd inside, the mode as it was behind."""
     training = model.training
-    model.eval()
+    if training:  # walking through all modules takes a tenth of a judgement's time
+        model.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(training)
+        if training:
+            model.train()

@@ -199,8 +199,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
 class LearnedRewardEnv(RewardEnv):
     """Scores are a `RewardModel`'s, of pictures: the environment must also have `view_names`, `render_views(rows)` ->
-    uint8 [n, V, H, W, 3] and `instructions` (one a row). Where it has `render_tensor(rows)` too, the model is given
-    that: pictures that never leave the device they were drawn on."""
+    uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `takes_tensors` is given `render_tensor(rows)`
+    where there is one: pictures that never leave the device they were drawn on."""
 
     needed = ("view_names", "render_views", "instructions")
 
@@ -225,7 +225,8 @@ class LearnedRewardEnv(RewardEnv):
 
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env
-        render = env.render_tensor if hasattr(env, "render_tensor") else env.render_views
+        stay = getattr(self.model, "takes_tensors", False) and hasattr(env, "render_tensor")
+        render = env.render_tensor if stay else env.render_views
         with self.stats.timed("render"):
             return Views(names=tuple(env.view_names), frames=render(rows))
 

@@ -1,6 +1,7 @@
 """`play` and the sheet of `tasks`: who plays is who was asked for, and the pictures are those of the simulator."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -119,9 +120,12 @@ def broken(folder: Path, robot: str = "panda", flight: int = 2) -> tuple[Path, n
     return path, before
 
 
-@pytest.mark.parametrize(("robot", "flight"), [("panda", 0), ("panda", 2), (str(ROBOTS["six_axis"].mjcf), 2)])
+@pytest.mark.parametrize(("robot", "flight"), [("panda", 0), ("panda", 2), ("my_arm.xml", 2)])
 def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], robot: str, flight: int) -> None:
     """The same scene, robot, colours and last good state; and it breaks again, for the same reason."""
+    if robot.endswith(".xml"):
+        folder = shutil.copytree(ROBOTS["six_axis"].mjcf.parent, tmp_path / "arms")
+        robot = str((folder / ROBOTS["six_axis"].mjcf.name).rename(folder / robot))
     path, before = broken(tmp_path / "faults", robot, flight)
     assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}"]) == 0
     told, why = played(tmp_path / "run"), "a speed went beyond 10000"
