@@ -1,7 +1,4 @@
-"""What a reward model is judged by: order, error, separation of success from failure, and success rates with intervals.
-
-Every function is pure. What does not exist (the order of a constant, the AUC of one class) is `nan`, never 0.
-"""
+"""Success told from failure: ROC-AUC and MCC, and success rates with their interval."""
 
 from __future__ import annotations
 
@@ -12,26 +9,6 @@ import numpy.typing as npt
 from scipy import stats
 
 from embodied_rm.types import BoolArray
-
-
-def voc(progress: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:
-    """Value-order correlation: Spearman's rank correlation of the progress [T] with the order of its frames.
-
-    `order` [T] is time when None (GVL, arXiv 2411.04549). In [-1, 1]; `nan` when either side is constant or T < 2.
-    """
-    values = np.asarray(progress, dtype=np.float64)
-    ranks = np.arange(len(values)) if order is None else np.asarray(order, dtype=np.float64)
-    assert values.shape == ranks.shape
-    if len(values) < 2 or np.ptp(values) == 0 or np.ptp(ranks) == 0:
-        return math.nan
-    return float(np.corrcoef(stats.rankdata(values), stats.rankdata(ranks))[0, 1])
-
-
-def mae(progress: npt.ArrayLike, truth: npt.ArrayLike) -> float:
-    """Mean absolute error of the progress [T] with the true one [T]; `nan` for no frames."""
-    values, target = np.asarray(progress, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    assert values.shape == target.shape
-    return float(np.abs(values - target).mean()) if values.size else math.nan
 
 
 def roc_auc(score: npt.ArrayLike, positive: BoolArray) -> float:
@@ -45,6 +22,18 @@ def roc_auc(score: npt.ArrayLike, positive: BoolArray) -> float:
         return math.nan
     rank_sum = stats.rankdata(np.asarray(score, dtype=np.float64))[positive].sum()
     return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+
+
+def mcc(called: BoolArray, positive: BoolArray) -> float:
+    """Matthews correlation coefficient of verdicts bool [N] with the truth bool [N] (Matthews 1975).
+
+    In [-1, 1], 0 for verdicts that know nothing, whatever the share of positives; `nan` when either side has one value.
+    """
+    called, positive = np.asarray(called, dtype=bool), np.asarray(positive, dtype=bool)
+    assert called.shape == positive.shape
+    if called.all() or not called.any() or positive.all() or not positive.any():
+        return math.nan
+    return float(np.corrcoef(called, positive)[0, 1])
 
 
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:

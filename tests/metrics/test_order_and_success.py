@@ -1,4 +1,4 @@
-"""Known answers and laws of the metrics."""
+"""Known answers and laws of order, error and success."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.metrics import mae, roc_auc, voc, wilson_interval
+from embodied_rm.metrics import kendall_tau_a, mae, mcc, roc_auc, spearman, voc, voc_f1, wilson_interval
 
 curves = arrays(np.float64, st.integers(3, 20), elements=st.floats(0, 1), unique=True)
 
@@ -35,6 +35,33 @@ def test_voc_ignores_any_rising_rescaling_and_flips_with_time(curve):
     assert voc(curve, curve) == pytest.approx(1)
 
 
+def test_voc_f1_is_the_harmonic_mean_and_one_direction_makes_up_for_no_other():
+    assert voc_f1(1, 1) == 1
+    assert voc_f1(1, 0.5) == pytest.approx(2 / 3)
+    assert voc_f1(1, -1) == voc_f1(-0.9, -0.9) == voc_f1(0, 1) == 0
+    assert math.isnan(voc_f1(math.nan, 1)) and math.isnan(voc_f1(1, math.nan))
+
+
+def test_tau_of_perfect_reversed_constant_and_tied_rankings():
+    ranks = np.arange(6)
+    assert kendall_tau_a(ranks, ranks) == 1
+    assert kendall_tau_a(-ranks, ranks) == -1
+    assert kendall_tau_a(np.zeros(6), ranks) == 0
+    # Six pairs, one tied in the truth, one in the wrong order.
+    assert kendall_tau_a([0, 1, 3, 2], [0, 0, 1, 2]) == pytest.approx((4 - 1) / 6)
+    assert math.isnan(kendall_tau_a([1], [1]))
+
+
+@given(curves, st.randoms(use_true_random=False))
+def test_order_of_random_scores_is_between_that_of_the_truth_and_its_reverse(curve, random):
+    shuffled = list(curve)
+    random.shuffle(shuffled)
+    for measure in (kendall_tau_a, spearman):
+        assert -1 - 1e-9 <= measure(shuffled, curve) <= 1 + 1e-9
+        assert measure(shuffled, curve) == pytest.approx(measure(curve, shuffled))
+        assert measure(-np.array(shuffled), curve) == pytest.approx(-measure(shuffled, curve))
+
+
 def test_mae():
     assert mae([0.0, 0.5], [0.5, 0.5]) == pytest.approx(0.25)
     assert math.isnan(mae([], []))
@@ -47,6 +74,16 @@ def test_auc_of_separated_swapped_and_tied_scores():
     assert roc_auc([0.5, 0.5, 0.5, 0.5], positive) == 0.5
     assert roc_auc([0.9, 0.4, 0.5, 0.1], positive) == 0.75
     assert math.isnan(roc_auc([0.1, 0.2], np.array([True, True])))
+
+
+def test_mcc_of_perfect_reversed_blind_and_known_verdicts():
+    truth = np.array([True] * 6 + [False] * 4)
+    assert mcc(truth, truth) == pytest.approx(1)
+    assert mcc(~truth, truth) == pytest.approx(-1)
+    assert math.isnan(mcc(np.ones(10, bool), truth)) and math.isnan(mcc(truth, np.zeros(10, bool)))
+    # 4 of 6 found, 1 of 4 made up: (4 * 3 - 1 * 2) / sqrt(5 * 6 * 4 * 5)
+    called = np.array([True] * 4 + [False] * 2 + [True] + [False] * 3)
+    assert mcc(called, truth) == pytest.approx(10 / math.sqrt(600))
 
 
 def test_wilson_interval_known_answers():

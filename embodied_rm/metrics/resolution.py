@@ -1,0 +1,32 @@
+"""How finely a progress curve tells frames apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+FINEST = 1000
+"""Most levels that are told apart."""
+FILLED = 0.5
+"""Share of the levels that a curve must visit."""
+
+
+def effective_resolution(progress: npt.ArrayLike, filled: float = FILLED, finest: int = FINEST) -> float:
+    """Effective progress resolution of a curve [T] in [0, 1], in bits: log2 of the most equal levels of [0, 1], up to
+    `finest`, of which it visits at least the share `filled`.
+
+    In [0, log2(finest)], and at most log2(T / filled); a constant gets log2(1 / filled), 1 bit. It says nothing of
+    truth: noise is fine too. `nan` for T < 2. ProcVLM, github.com/ProcVLM/ProcVLM.
+    """
+    values = np.asarray(progress, dtype=np.float64)
+    if len(values) < 2:
+        return math.nan
+    visited = (k for k in range(finest, 0, -1) if len(np.unique(_level(values, k))) >= filled * k)
+    return math.log2(next(visited))
+
+
+def _level(values: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
+    """The level of each value among k; 1 belongs to the last."""
+    return np.minimum(np.floor(np.clip(values, 0, 1) * k), k - 1)
