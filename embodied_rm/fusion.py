@@ -8,14 +8,16 @@ Source: Robo-Dopamine (arXiv 2512.23703), section 4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.types import Array
 
-Fusion = Literal["mean", "consistent"]
+Fusion = Literal["mean", "consistent", "incremental", "forward", "backward"]
+"""Both fusions of the paper, and each perspective alone; backward needs a goal."""
+FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 FIRST = 0.0
 GOAL = 1.0
 SHARPNESS = 2.0
@@ -33,6 +35,20 @@ def apply_hop(anchor: npt.ArrayLike, hop: npt.ArrayLike) -> Array:
     """
     anchor, hop = np.asarray(anchor, np.float32), np.asarray(hop, np.float32)
     return anchor + np.where(hop >= 0, 1 - anchor, anchor) * hop
+
+
+def fuse(kind: Fusion, previous: npt.ArrayLike, perspectives: Mapping[str, Array]) -> Array:
+    """The potential in [0, 1] that this fusion makes of the perspectives there are.
+
+    `previous`: the carried potential. A single perspective must be among them.
+    """
+    if kind == "mean":
+        fused = fuse_mean(perspectives)
+    elif kind == "consistent":
+        fused = fuse_consistent(previous, perspectives)
+    else:
+        fused = perspectives[kind]
+    return np.clip(fused, 0, 1)
 
 
 def fuse_mean(perspectives: Mapping[str, Array]) -> Array:

@@ -126,7 +126,8 @@ class Progress:
     valid: BoolArray
     """bool [N]: False where the model could not score; such items earn nothing and are counted."""
     stage: IntArray
-    """int64 [N]: index of the step the model believes is under way (the last index + 1 is not used)."""
+    """int64 [N]: index of the step the model believes is under way (the last index + 1 is not used); -1 where it knows
+    no steps."""
     success: Array
     """float32 [N] in [0, 1]: probability that the task is done now."""
     spread: Array

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.evaluate import backward, evaluate
+from embodied_rm.evaluate import actor_tau, backward, evaluate, goal_rows, joined, judge
 from embodied_rm.labels.frames import label
 from embodied_rm.run import Silent
 from embodied_rm.types import Episode, Progress, Step, Views
@@ -84,17 +84,32 @@ BAD = [episode("stall", [*range(0, 100, 5), *[100] * 20]), episode("undo", [*ran
 
 def test_the_truth_gets_the_best_of_everything():
     result = evaluate(Reader(), GOOD + BAD, Silent())
-    assert result["reward_model"] == pytest.approx(
+    table = dict(result["reward_model"])
+    assert table.pop("seconds_per_frame") > 0
+    assert table.pop("resolution") == pytest.approx(result["baselines"]["oracle"]["resolution"])
+    assert table == pytest.approx(
         {
             "voc": 1,
             "voc_reversed": -1,
+            "voc_f1": 1,
             "mae": 0,
             "mae_successes": 0,
             "mae_failures": 0,
+            "preference_accuracy": 1,
+            "preference_accuracy_short": 1,
+            "preference_accuracy_middle": 1,
+            "preference_accuracy_long": 1,
+            "epic": 0,
+            "starc": 0,
             "success_auc": 1,
+            "mcc": 1,
+            "completion_accuracy": 1,
+            "ece": 0,
             "verdict_precision": 1,
             "verdict_recall": 1,
             "step_accuracy": 1,
+            "segmentation_f1": 1,
+            "interval_coverage": 1,
         },
         abs=1e-6,
     )
@@ -114,6 +129,9 @@ def test_a_model_that_says_the_opposite_gets_the_opposite_sign():
     assert result["voc"] < -0.7 and result["voc_reversed"] == pytest.approx(1)
     # "undo" ends where the opposite of the truth is success.
     assert result["success_auc"] == pytest.approx(0.25)
+    assert result["voc_f1"] == 0
+    assert result["epic"] == pytest.approx(1, abs=1e-3) and result["starc"] == pytest.approx(1, abs=1e-3)
+    assert result["mcc"] < 0 and result["preference_accuracy"] < 0.5
 
 
 def test_a_constant_offset_shows_in_the_error_alone():
@@ -124,11 +142,32 @@ def test_a_constant_offset_shows_in_the_error_alone():
     expected[0] = 0.0  # the first frame's potential is 0 by contract
     assert result["mae_successes"] == pytest.approx(expected.mean(), abs=1e-6)
     assert result["voc"] == pytest.approx(1)
+    assert result["epic"] == pytest.approx(0, abs=1e-3), "a policy that is trained on it sees no difference"
+
+
+def test_what_knows_nothing_gets_what_chance_gives():
+    baselines = evaluate(Reader(), GOOD + BAD, Silent())["baselines"]
+    assert baselines["constant"]["preference_accuracy"] == 0.5
+    assert baselines["constant"]["starc"] == 0.5 and "epic" not in baselines["constant"]
+    assert baselines["constant"]["resolution"] == 1
+    assert 0.1 < baselines["clock"]["epic"] < 0.7
+    assert baselines["clock"]["preference_accuracy"] == 0.5, "it ends at 1 whatever happened"
 
 
 def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_counted():
     result = evaluate(Reader(lambda truth: 0 * truth), [replace(e, steps=()) for e in GOOD], Silent())
-    assert set(result["reward_model"]) == {"mae", "mae_successes", "voc_undefined", "verdict_recall"}
+    assert set(result["reward_model"]) == {
+        "mae",
+        "mae_successes",
+        "voc_undefined",
+        "verdict_recall",
+        "completion_accuracy",
+        "ece",
+        "resolution",
+        "starc",
+        "interval_coverage",
+        "seconds_per_frame",
+    }
     assert result["reward_model"]["voc_undefined"] == len(GOOD)
     assert result["reward_model"]["verdict_recall"] == 0, "nothing was called done: its precision does not exist"
     assert "voc" not in result["baselines"]["constant"]
@@ -143,3 +182,49 @@ def test_backwards_is_the_true_start_then_the_way_back_from_where_it_is_done():
 def test_an_episode_without_known_progress_is_named():
     with pytest.raises(DataError, match="stall: "):
         evaluate(Reader(), [replace(BAD[0], progress=None)], Silent())
+
+
+def test_actors_are_ranked_by_how_far_they_come():
+    labels, outcomes = label(GOOD + BAD), ["expert"] * 3 + ["stall", "undo"]
+    truths = [e.progress for e in labels]
+    assert actor_tau(truths, labels, outcomes) == 1
+    assert actor_tau([1 - truth for truth in truths], labels, outcomes) == -1
+    assert actor_tau([np.full_like(truth, 0.5) for truth in truths], labels, outcomes) == 0
+    # Expert before stall and undo, but those two exchanged: 2 pairs right, 1 wrong.
+    assert actor_tau([*truths[:3], truths[4], truths[3]], labels, outcomes) == pytest.approx(1 / 3)
+    assert np.isnan(actor_tau(truths, labels, [None] * 5))
+
+
+def test_segments_are_those_of_the_annotated_frames():
+    model = Reader()
+    judged = judge(model, GOOD)
+    assert evaluate(model, GOOD, Silent(), judged)["reward_model"]["segmentation_f1"] == 1
+    stuck = replace(judged, curves=tuple(replace(c, stage=np.zeros_like(c.stage)) for c in judged.curves))
+    # One segment said in each, a quarter of the truth: none found, three made up, twelve missed.
+    assert evaluate(model, GOOD, Silent(), stuck)["reward_model"]["segmentation_f1"] == 0
+    silent = replace(judged, curves=tuple(replace(c, stage=np.full_like(c.stage, -1)) for c in judged.curves))
+    table = evaluate(model, GOOD, Silent(), silent)["reward_model"]
+    assert "segmentation_f1" not in table and "step_accuracy" not in table, "a model that knows no steps"
+
+
+def test_judging_one_by_one_is_judging_all_at_once():
+    model = Reader(lambda truth: truth**2)
+    together, apart = judge(model, GOOD + BAD), joined(judge(model, [e]) for e in GOOD + BAD)
+    assert apart.frames == together.frames and len(together.backwards) == 3
+    one, other = (evaluate(model, GOOD + BAD, Silent(), said)["reward_model"] for said in (together, apart))
+    assert one.pop("seconds_per_frame") > 0 and other.pop("seconds_per_frame") > 0
+    assert one == other
+
+
+def test_another_model_gets_a_row_among_the_baselines():
+    reverse = judge(Reader(lambda truth: 1 - truth), GOOD)
+    result = evaluate(Reader(), GOOD, Silent(), others={"reverse": reverse})
+    assert set(result["baselines"]) == {"constant", "clock", "oracle", "reverse"}
+    assert result["baselines"]["reverse"]["voc"] < -0.7 and result["reward_model"]["voc"] == pytest.approx(1)
+
+
+def test_a_goal_is_the_success_of_another_episode_with_the_same_goal():
+    red = [replace(e, meta={"task": "go", "goal": "red"}) for e in (*GOOD[:2], BAD[0])]
+    blue = [replace(e, meta={"task": "go", "goal": "blue"}) for e in (GOOD[2], BAD[1])]
+    assert goal_rows(label([*red, *blue])) == [1, 0, 0, None, 3]
+    assert goal_rows(label(GOOD)) == [1, 2, 0]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.fusion import FIRST, GOAL, apply_hop, fuse_consistent, fuse_mean, spread
+from embodied_rm.fusion import FIRST, FUSIONS, GOAL, apply_hop, fuse, fuse_consistent, fuse_mean, spread
 from embodied_rm.labels.hops import hop
 
 shares = st.floats(0, 1, width=32)
@@ -56,6 +56,16 @@ def test_the_more_the_anchors_disagree_the_less_the_potential_moves():
         seen = perspectives(np.float32(0.2), 0.0, 0.6 - gap / 2, 0.6 + gap / 2 - 1)
         moves.append(float(fuse_consistent(0.2, seen)) - 0.2)
     assert moves == sorted(moves, reverse=True) and moves[-1] < moves[0] / 2
+
+
+@given(shares, hops, hops, hops)
+def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(previous, incremental, forward, backward):
+    seen = perspectives(previous, incremental, forward, backward)
+    for kind in FUSIONS:
+        assert 0 <= fuse(kind, previous, seen) <= 1
+    assert all(fuse(name, previous, seen) == np.clip(value, 0, 1) for name, value in seen.items())
+    assert min(seen.values()) - 1e-6 <= fuse("mean", previous, seen) <= max(seen.values()) + 1e-6
+    assert fuse("consistent", previous, seen) == pytest.approx(np.clip(fuse_consistent(previous, seen), 0, 1))
 
 
 def test_spread_is_the_standard_deviation_row_by_row():

@@ -33,9 +33,18 @@ def make_encoder(tower: str, image_size: tuple[int, int], *, stage: int = -1, tr
 
 
 def load_pretrained(source: str, *, stage: int = -1, trained: bool = True) -> Encoder:
-    """The open_clip model at `source` with its weights. Raises `CheckpointError` naming the folder and its fault."""
+    """The open_clip model at `source` as an encoder. Raises `CheckpointError` naming the folder and its fault."""
+    config, clip = load_clip(source)
+    return Encoder(replace(config, stage=stage, trained=trained), clip)
+
+
+def load_clip(source: str) -> tuple[EncoderConfig, Any]:
+    """The whole open_clip model at `source`, `local-dir:<folder>` or `hf-hub:<owner>/<name>`, with its weights.
+
+    Raises `CheckpointError` naming the folder and its fault.
+    """
     folder = Path(source.removeprefix(LOCAL)) if source.startswith(LOCAL) else _download(source.removeprefix(HUB))
-    config = replace(_read_config(folder), stage=stage, trained=trained)
+    config = _read_config(folder)
     weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if weights is None:
         raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHTS)}; pickled weights are not read")
@@ -46,7 +55,7 @@ def load_pretrained(source: str, *, stage: int = -1, trained: bool = True) -> En
         # What open_clip and timm raise for a description or weights that do not fit: they have no errors of their own.
         reason = str(fault).strip().splitlines()[0]
         raise CheckpointError(f"{weights}: does not hold the model that {CONFIG} describes ({reason})") from None
-    return Encoder(config, clip)
+    return config, clip
 
 
 def _read_config(folder: Path) -> EncoderConfig:

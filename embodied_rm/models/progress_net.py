@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -88,17 +89,29 @@ class ProgressNet(nn.Module):
         )
         return self.fusion(dense, present, instruction)
 
+    def fused_by(self, kind: fusion.Fusion) -> ProgressNet:
+        """This very net, its weights shared, whose perspectives become one potential in another way."""
+        other = copy.copy(self)
+        other.config = replace(self.config, fusion=kind)
+        return other
+
     # The contract
 
     def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> FrameMemory:
         """Open N episodes at their first frames; `goal` shows for each how the task looks when done.
 
-        Raises `UserError` when lengths differ, a view is unknown to the model, or a goal shows nothing.
+        Raises `UserError` when lengths differ, a view is unknown to the model, a goal shows nothing, or the model's
+        fusion needs goals and there are none.
         """
         if len(instructions) != len(views) or (goal is not None and len(goal) != len(views)):
             raise UserError(
                 f"begin needs one instruction (and goal) an environment: got views of {len(views)}, "
                 f"{len(instructions)} instructions" + ("" if goal is None else f", {len(goal)} goals")
+            )
+        if goal is None and self.config.fusion == "backward":
+            raise UserError(
+                "fusion=backward looks from the goal picture and there is none: give one (evaluate goals=true), or "
+                f"choose another fusion: {', '.join(f for f in fusion.FUSIONS if f != 'backward')}"
             )
         with judging(self):
             instruction = self.read(instructions)
@@ -126,11 +139,11 @@ class ProgressNet(nn.Module):
             state, seen = self._look(views, memory.instruction)
             memory = memory.opened_by(state, seen)
             perspectives = self._perspectives(memory, state)
-            fused = torch.from_numpy(self._fuse(memory.potential(), perspectives)).to(seen.device)
+            potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
             after = memory.updated(
                 seen,
                 previous=state,
-                phi=fused,
+                phi=torch.from_numpy(potential).to(seen.device),
                 success=torch.sigmoid(self.heads.completion(memory.first, state)),
                 stage=self.heads.step(memory.first, state).argmax(dim=-1),
             )
@@ -144,13 +157,6 @@ class ProgressNet(nn.Module):
             anchors["backward"], potentials["backward"] = memory.goal, fusion.GOAL
         hops = self.heads.hop(torch.stack(list(anchors.values())), state).cpu().numpy()
         return {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(anchors, hops, strict=True)}
-
-    def _fuse(self, phi: Array, perspectives: dict[str, Array]) -> Array:
-        if self.config.fusion == "mean":
-            fused = fusion.fuse_mean(perspectives)
-        else:
-            fused = fusion.fuse_consistent(phi, perspectives)
-        return np.clip(fused, 0, 1)
 
     def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor]:
         """States [N, width] of the moments shown, and where anything was shown, bool [N]. Reads present views only."""

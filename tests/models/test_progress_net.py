@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embodied_rm.errors import UserError
+from embodied_rm.fusion import FUSIONS
 from embodied_rm.models.base import Memory, RewardModel
 from embodied_rm.models.encoders import small_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
@@ -71,7 +72,7 @@ def test_it_is_a_reward_model_and_its_values_are_in_range():
 
 
 @pytest.mark.parametrize("with_goal", [False, True])
-@pytest.mark.parametrize("fusion", ["mean", "consistent"])
+@pytest.mark.parametrize("fusion", [f for f in FUSIONS if f != "backward"])
 def test_a_row_gets_in_a_batch_what_it_gets_alone(fusion, with_goal):
     net = make_net(fusion=fusion)
     goal = film(seed=9)[0] if with_goal else None
@@ -83,6 +84,27 @@ def test_a_row_gets_in_a_batch_what_it_gets_alone(fusion, with_goal):
         )
         for one, all_rows in zip(alone, together, strict=True):
             assert_same(one, all_rows, index)
+
+
+def test_another_fusion_of_the_same_weights_says_what_a_net_of_that_fusion_says():
+    goal = film(seed=9)[0]
+    said = {}
+    for fusion in FUSIONS:
+        said[fusion], _ = play(NET.fused_by(fusion), film(), goal=goal)
+        for one, other in zip(said[fusion], play(make_net(fusion=fusion), film(), goal=goal)[0], strict=True):
+            assert_same(one, other)
+    assert NET.config.fusion == "mean" and NET.fused_by("forward").heads is NET.heads
+    values = {fusion: judged[-1].value for fusion, judged in said.items()}
+    assert all(np.abs(values["mean"] - values[f]).max() > 1e-3 for f in FUSIONS if f != "mean")
+
+
+def test_forward_does_not_depend_on_the_way_and_backward_needs_a_goal():
+    video = film(5)
+    net = NET.fused_by("forward")
+    short, long = play(net, [video[0], video[4]])[0], play(net, video)[0]
+    np.testing.assert_allclose(short[-1].value, long[-1].value, atol=TOLERANCE)
+    with pytest.raises(UserError, match="fusion=backward looks from the goal picture"):
+        NET.fused_by("backward").begin(video[0], list(SENTENCES))
 
 
 def test_appending_frames_changes_no_past_score():

@@ -1,0 +1,22 @@
+"""Compare a reward model with annotation: order, error, success and step, beside curves that see nothing."""
+
+from embodied_rm.evaluate.compare import evaluate
+from embodied_rm.evaluate.curve_table import actor_tau, finish, progress_table
+from embodied_rm.evaluate.goals import goal_rows
+from embodied_rm.evaluate.judged import Judged, backward, joined, judge
+from embodied_rm.evaluate.verdict_table import step_accuracy, verdict_table, verdicts
+
+__all__ = [
+    "Judged",
+    "actor_tau",
+    "backward",
+    "evaluate",
+    "finish",
+    "goal_rows",
+    "joined",
+    "judge",
+    "progress_table",
+    "step_accuracy",
+    "verdict_table",
+    "verdicts",
+]

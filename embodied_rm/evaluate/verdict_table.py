@@ -1,0 +1,90 @@
+"""What a judgement says beyond progress: done or not, which step, how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from embodied_rm.evaluate.curve_table import Table, mean
+from embodied_rm.labels.frames import LabelledEpisode
+from embodied_rm.metrics import (
+    conformal_scale,
+    coverage,
+    expected_calibration_error,
+    mcc,
+    roc_auc,
+    segment_matches,
+    segmentation_f1,
+    spearman,
+)
+from embodied_rm.types import Array, IntArray, Progress
+
+SHARE = 0.9
+"""Share of the frames that the intervals must cover."""
+
+
+def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> Table:
+    """The metrics of verdicts, steps and spread; `docs/metrics.md` says what they are."""
+    done = np.array([bool(episode.done[-1]) for episode in labels])
+    last = np.array([curve.success[-1] for curve in curves])
+    said = np.concatenate([curve.success[1:] for curve in curves])
+    precision, recall = verdicts(curves, labels)
+    return {
+        "success_auc": roc_auc(last, done),
+        "mcc": mcc(last >= 0.5, done),
+        "completion_accuracy": mean((last >= 0.5) == done),
+        "ece": expected_calibration_error(said, np.concatenate([episode.done[1:] for episode in labels])),
+        "verdict_precision": precision,
+        "verdict_recall": recall,
+        "step_accuracy": step_accuracy(curves, labels),
+        "segmentation_f1": segmentation_f1(matched_segments(curves, labels)),
+        **doubt_table(curves, labels),
+    }
+
+
+def verdicts(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> tuple[float, float]:
+    """Precision and recall of "done" over all frames; nan where nothing was called done, or nothing was."""
+    called = np.concatenate([curve.success >= 0.5 for curve in curves])
+    true = np.concatenate([episode.done for episode in labels])
+    return mean(true[called]), mean(called[true])
+
+
+def step_accuracy(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> float:
+    """Share of the frames (the first one, which nobody judges, left out) with an annotated step that is named."""
+    hits = [named == true for named, true in _steps(curves, labels)]
+    return mean(np.concatenate(hits)) if hits else float("nan")
+
+
+def matched_segments(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> list[tuple[int, int, int]]:
+    """`segment_matches` of every episode with annotated steps."""
+    return [segment_matches(named, true) for named, true in _steps(curves, labels)]
+
+
+def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> Table:
+    """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
+
+    spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
+    the frames of every other episode that lie in intervals calibrated on those between.
+    """
+    wrong = [np.abs(c.value[1:] - e.progress[1:]) for c, e in zip(curves, labels, strict=True)]
+    spread = [c.spread[1:] for c in curves]
+    fitted, fresh = slice(0, None, 2), slice(1, None, 2)
+    scale = conformal_scale(_flat(wrong[fitted]), _flat(spread[fitted]), SHARE)
+    return {
+        "spread_correlation": spearman(_flat(wrong), _flat(spread)),
+        "interval_coverage": coverage(_flat(wrong[fresh]), _flat(spread[fresh]), scale),
+    }
+
+
+def _flat(parts: Sequence[Array]) -> Array:
+    return np.concatenate([np.zeros(0, np.float32), *parts])
+
+
+def _steps(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> list[tuple[IntArray, IntArray]]:
+    """Named and true steps of the judged frames with annotated steps, episode by episode; none of a model that knows
+    no steps (stage -1 throughout)."""
+    pairs = [(c.stage[1:][e.step[1:] >= 0], e.step[1:][e.step[1:] >= 0]) for c, e in zip(curves, labels, strict=True)]
+    if all((named < 0).all() for named, _ in pairs):
+        return []
+    return [(named, true) for named, true in pairs if len(true)]
