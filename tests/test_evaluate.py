@@ -10,6 +10,7 @@ import pytest
 
 from embodied_rm.errors import DataError
 from embodied_rm.evaluate import actor_tau, backward, evaluate, goal_rows, joined, judge
+from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.labels.frames import label
 from embodied_rm.run import Silent
 from embodied_rm.types import Episode, Progress, Step, Views
@@ -228,3 +229,27 @@ def test_a_goal_is_the_success_of_another_episode_with_the_same_goal():
     blue = [replace(e, meta={"task": "go", "goal": "blue"}) for e in (GOOD[2], BAD[1])]
     assert goal_rows(label([*red, *blue])) == [1, 0, 0, None, 3]
     assert goal_rows(label(GOOD)) == [1, 2, 0]
+
+
+def test_only_the_chosen_views_are_there_in_episodes_and_goals():
+    seen: list[Views] = []
+
+    class Witness(Reader):
+        def begin(self, views, instructions, goal=None):
+            seen.extend([views, goal])
+            return super().begin(views, instructions, goal)
+
+        def advance(self, memory, views):
+            seen.append(views)
+            return super().advance(memory, views)
+
+    frames = np.zeros((2, 3, 4, 4, 3), np.uint8)
+    views = Views(names=("front", "side", "wrist"), frames=frames, present=np.array([[True, True, True], [False] * 3]))
+    model = Seeing(Witness(), ("front", "wrist"))
+    model.advance(model.begin(views, ["go", "go"], replace(views, present=None)), views)
+    assert [v.present.tolist() for v in seen] == [
+        [[True, False, True], [False, False, False]],
+        [[True, False, True], [True, False, True]],
+        [[True, False, True], [False, False, False]],
+    ]
+    assert list(subsets(("a", "b"))) == [("a", "b"), ("a",), ("b",)] and len(list(subsets("abc"))) == 7

@@ -120,6 +120,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import bench_experts
 
             return bench_experts.COMMAND
+        case "bench_fusion":
+            from embodied_rm.cli.commands import bench_fusion
+
+            return bench_fusion.COMMAND
         case "bench_pictures":
             from embodied_rm.cli.commands import bench_pictures
 

@@ -1,6 +1,6 @@
 """Compare a reward model with annotation: order, error, success and step, beside curves that see nothing."""
 
-from embodied_rm.evaluate.compare import evaluate
+from embodied_rm.evaluate.compare import evaluate, model_table
 from embodied_rm.evaluate.curve_table import actor_tau, finish, progress_table
 from embodied_rm.evaluate.goals import goal_rows
 from embodied_rm.evaluate.judged import Judged, backward, joined, judge
@@ -15,6 +15,7 @@ __all__ = [
     "goal_rows",
     "joined",
     "judge",
+    "model_table",
     "progress_table",
     "step_accuracy",
     "verdict_table",

@@ -20,13 +20,12 @@ def effective_resolution(progress: npt.ArrayLike, filled: float = FILLED, finest
     In [0, log2(finest)], and at most log2(T / filled); a constant gets log2(1 / filled), 1 bit. It says nothing of
     truth: noise is fine too. `nan` for T < 2. ProcVLM, github.com/ProcVLM/ProcVLM.
     """
-    values = np.asarray(progress, dtype=np.float64)
+    values = np.sort(np.clip(np.asarray(progress, dtype=np.float64), 0, 1))
     if len(values) < 2:
         return math.nan
-    visited = (k for k in range(finest, 0, -1) if len(np.unique(_level(values, k))) >= filled * k)
-    return math.log2(next(visited))
-
-
-def _level(values: npt.NDArray[np.float64], k: int) -> npt.NDArray[np.float64]:
-    """The level of each value among k; 1 belongs to the last."""
-    return np.minimum(np.floor(np.clip(values, 0, 1) * k), k - 1)
+    # More levels than that could not be visited by so many frames.
+    levels = np.arange(1, min(finest, max(1, int(len(values) / filled))) + 1)
+    # 1 belongs to the last level.
+    level = np.minimum(np.floor(levels[:, None] * values), levels[:, None] - 1)
+    visited = 1 + np.count_nonzero(np.diff(level, axis=1), axis=1)
+    return math.log2(levels[visited >= filled * levels].max())

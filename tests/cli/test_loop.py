@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.catalog import open_data
+from embodied_rm.data.lerobot_write import DatasetWriter
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.rl.policy import load_policy
 from sim.registry import make_task
@@ -120,6 +123,59 @@ def test_score_and_evaluate_say_the_same_of_a_frame(demos: Path, reward_model: P
     np.testing.assert_allclose(panel["progress"], table["progress_sparse"][: lengths[1]], atol=1e-3)
 
 
+def test_evaluate_with_goals_of_other_episodes_or_pictures(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    """The weights are the same: only what the goal has a part in may change."""
+    found = {}
+    for name, words in {
+        "plain": ["fusion=forward"],
+        "mean": ["goals=true"],
+        "forward": ["fusion=forward", "goals=true"],
+        "backward": ["fusion=backward", "goals=true"],
+    }.items():
+        line = ["evaluate", f"data={demos}", f"checkpoint={reward_model}", *words, f"out={tmp_path / name}"]
+        assert main(line) == 0
+        found[name] = metrics(tmp_path / name)
+    counts = found["mean"]["episodes"]
+    assert counts["successes"] + counts["failures"] + counts.get("left_out_without_goal", 0) == 18
+    assert counts["successes"] + counts["failures"] > 0
+    maes = {name: numbers["reward_model"]["mae"] for name, numbers in found.items()}
+    assert len({maes["mean"], maes["forward"], maes["backward"]}) == 3
+    if "left_out_without_goal" not in counts:
+        assert maes["plain"] == pytest.approx(maes["forward"]), "the goal has no part in it"
+
+
+def test_a_goal_picture_is_for_episodes_of_one_goal(
+    demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [f"checkpoint={reward_model}", "fusion=backward", f"goal=[{tmp_path}/front.png]"]
+    Image.new("RGB", (48, 48), (200, 30, 30)).save(tmp_path / "front.png")
+    assert main(["evaluate", f"data={demos}", *common, f"out={tmp_path / 'many'}"]) == 2
+    assert "goal=[...] shows one goal" in capsys.readouterr().err
+    shown = replace(open_data(demos / "dataset").episode(0), name="episode_000000")
+    with DatasetWriter(tmp_path / "one", robot_type="panda_primitives") as writer:
+        writer.add(shown)
+    assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'run'}"]) == 0
+    assert metrics(tmp_path / "run")["episodes"] == {"successes": 1, "failures": 0}
+    (tmp_path / "front.png").write_text("no picture")
+    assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'broken'}"]) == 2
+    assert "front.png: not a picture that can be read" in capsys.readouterr().err
+
+
+def test_bench_fusion_fills_its_section(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    words = ["bench", "fusion", f"data={demos}", f"checkpoint={reward_model}", f"page={tmp_path / 'page.md'}"]
+    assert main([*words, f"out={tmp_path / 'run'}"]) == 0
+    told, text = metrics(tmp_path / "run")["bench"], (tmp_path / "page.md").read_text()
+    assert set(told["views"]) == {"front + wrist", "front", "wrist"} and told["episodes"]["views"] == 18
+    assert set(told["fusions"]) == {
+        *("incremental", "forward", "mean"),
+        *("backward, with goal", "mean, with goal", "consistent, with goal"),
+    }
+    assert told["views"]["front"]["mae_failures"] != told["views"]["wrist"]["mae_failures"]
+    assert (
+        text.startswith("# Fusion and views\n") and "| backward, with goal | " in text and "| front + wrist | " in text
+    )
+
+
 def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: Path) -> None:
     words = [
         "train",
@@ -179,6 +235,16 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["score", "data={demos}", "checkpoint={demos}"], "no checkpoint found in"),
         (["score", "data={demos}", "checkpoint={reward_model}", "episodes=[99]"], "there is no episode 99"),
         (["evaluate", "data={demos}", "checkpoint={reward_model}", "name=baselines"], "name must differ"),
+        (
+            ["evaluate", "data={demos}", "checkpoint={reward_model}", "fusion=man"],
+            "unknown fusion 'man'. Did you mean 'mean'?",
+        ),
+        (["evaluate", "data={demos}", "checkpoint={reward_model}", "fusion=backward"], "(evaluate goals=true)"),
+        (["evaluate", "data={demos}", "checkpoint={reward_model}", "goals=true", "goal=[a.png]"], "say one of them"),
+        (
+            ["evaluate", "data={demos}", "checkpoint={reward_model}", "similarity=local-dir:no"],
+            "no/open_clip_config.json",
+        ),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
         (["demo", "collect.tasks=[open_drawer]"], "the reward model would not know lift_cube"),

@@ -1,0 +1,112 @@
+"""`embodied-rm bench fusion`: what each perspective, each fusion of them and each view is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.cli.benchmarks import machine, put_section
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.data.catalog import open_data
+from embodied_rm.evaluate import goal_rows, judge, model_table
+from embodied_rm.evaluate.view_subsets import Seeing, subsets
+from embodied_rm.fusion import Fusion
+from embodied_rm.labels.frames import label
+from embodied_rm.models.base import RewardModel
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.score import read_for
+from embodied_rm.types import Episode
+
+Row = Mapping[str, float]
+PROGRESS = ("voc", "voc_f1", "mae_successes", "mae_failures", "preference_accuracy", "epic", "starc")
+"""What fusion can change: verdicts and steps are not fused."""
+VERDICT = ("success_auc", "completion_accuracy", "mcc")
+FREE: tuple[Fusion, ...] = ("incremental", "forward", "mean")
+"""Fusions that need no goal picture. Without one "consistent" is "mean" (`fusion.fuse_consistent`)."""
+ANCHORED: tuple[Fusion, ...] = ("backward", "mean", "consistent")
+"""Fusions in which a goal picture has a part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchFusionConfig:
+    """Which model on which data."""
+
+    data: Path
+    checkpoint: Path
+    page: Path | None = None
+
+
+def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
+    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    source = open_data(dataset_in(config.data))
+    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    goals = {row: goal for row, goal in enumerate(goal_rows(label(episodes))) if goal is not None}
+    fused = dict(reporter.track(fusions(net, episodes, goals), "fusions", total=len(FREE + ANCHORED)))
+    views = [view for view in net.config.views if view in source.views]
+    seen = dict(reporter.track(choices_of_views(net, episodes, views), "views", total=2 ** len(views) - 1))
+    for name, row in {**fused, **seen}.items():
+        reporter.table(name, dict(row))
+    counts = {"fusions": len(goals), "views": len(episodes)}
+    numbers = {"machine": machine(), "episodes": counts, "fusions": fused, "views": seen}
+    run.write_json("metrics.json", {"bench": numbers})
+    if config.page is not None:
+        put_section(config.page, "bench fusion", section(fused, seen, counts), title="Fusion and views")
+
+
+def fusions(net: ProgressNet, episodes: Sequence[Episode], goals: Mapping[int, int]) -> Iterator[tuple[str, Row]]:
+    """Fusion by fusion, without and with goals, over the same episodes: those for which there is a goal.
+
+    Nothing where no episode has one.
+    """
+    known, ends = [episodes[row] for row in goals], [episodes[goal] for goal in goals.values()]
+    for kind in FREE if known else ():
+        yield kind, table(net.fused_by(kind), known, None, PROGRESS)
+    for kind in ANCHORED if known else ():
+        yield f"{kind}, with goal", table(net.fused_by(kind), known, ends, PROGRESS)
+
+
+def choices_of_views(net: ProgressNet, episodes: Sequence[Episode], views: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """Every choice of views, the others absent."""
+    for chosen in subsets(views):
+        yield " + ".join(chosen), table(Seeing(net, chosen), episodes, None, (*PROGRESS, *VERDICT))
+
+
+def table(
+    model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None, columns: Sequence[str]
+) -> Row:
+    """These metrics of the model, those that exist."""
+    numbers = model_table(judge(model, episodes, goals), episodes)
+    return {name: numbers[name] for name in columns if name in numbers}
+
+
+def section(fused: Mapping[str, Row], seen: Mapping[str, Row], counts: Mapping[str, int]) -> str:
+    """The results as Markdown."""
+    return "\n".join(
+        [
+            "## Fusion and views",
+            "",
+            "`embodied-rm bench fusion`; what the numbers mean: `docs/metrics.md`. One checkpoint, the weights of "
+            f"every row the same. {counts['fusions']} episodes, those for which another one shows the goal:",
+            "",
+            *lines("fusion", fused, PROGRESS),
+            "",
+            f"All {counts['views']} episodes, views not named being absent:",
+            "",
+            *lines("views", seen, (*PROGRESS, *VERDICT)),
+        ]
+    )
+
+
+def lines(what: str, rows: Mapping[str, Row], columns: Sequence[str]) -> list[str]:
+    """A Markdown table; "-" is a number that does not exist."""
+    cells = {name: [f"{row[c]:.3f}" if c in row else "-" for c in columns] for name, row in rows.items()}
+    head = [f"| {what} | {' | '.join(c.replace('_', ' ') for c in columns)} |", "|---|" + "---|" * len(columns)]
+    return head + [f"| {name} | {' | '.join(row)} |" for name, row in cells.items()]
+
+
+COMMAND = Command(schema=BenchFusionConfig, start=start)
