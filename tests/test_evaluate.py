@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,3 +255,42 @@ def test_only_the_chosen_views_are_there_in_episodes_and_goals():
         [[True, False, True], [False, False, False]],
     ]
     assert list(subsets(("a", "b"))) == [("a", "b"), ("a",), ("b",)] and len(list(subsets("abc"))) == 7
+
+
+def test_episodes_that_are_not_meant_still_tell_the_order_of_steps():
+    jumbled = replace(BAD[1], steps=tuple(replace(s, name=STEPS[3 - STEPS.index(s.name)]) for s in BAD[1].steps))
+    alone = evaluate(Reader(), [jumbled], Silent())["reward_model"]
+    beside = evaluate(Reader(), [jumbled, GOOD[0]], Silent(), rows=[0])
+    assert beside["episodes"] == {"successes": 0, "failures": 1}
+    assert alone["step_accuracy"] != beside["reward_model"]["step_accuracy"], "another order, other numbers of steps"
+
+
+def test_every_number_is_explained():
+    page = (Path(__file__).resolve().parent.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
+    explained = {
+        key for cell in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for key in re.findall(r"`(\w+)`", cell)
+    }
+    outcomes = ["expert"] * 3 + ["stall", "undo"]
+    episodes = [replace(e, meta={**e.meta, "outcome": o}) for e, o in zip(GOOD + BAD, outcomes, strict=True)]
+    result = evaluate(Reader(), episodes, Silent())
+    wrong = evaluate(Reader(lambda truth: 0 * truth), episodes, Silent())
+    judged = judge(Reader(), GOOD + BAD)
+    unsure = evaluate(Reader(), episodes, Silent(), replace(judged, curves=tuple(map(noisy, judged.curves))))
+    written = {key for table in (result, wrong, unsure) for key in table["reward_model"]}
+    assert written | set(result["baselines"]) == explained - {"similarity"}
+
+
+def noisy(curve: Progress) -> Progress:
+    """The curve with errors, and a spread as large as they are."""
+    value = np.clip(curve.value + np.random.default_rng(0).normal(0, 0.1, len(curve)), 0, 1).astype(np.float32)
+    return replace(curve, value=value, spread=np.abs(value - curve.value))
+
+
+def test_a_spread_that_knows_the_error_is_found_out():
+    judged = judge(Reader(), GOOD + BAD)
+    honest = tuple(map(noisy, judged.curves))
+    table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=honest))["reward_model"]
+    assert table["spread_correlation"] == pytest.approx(1) and 0.8 < table["interval_coverage"] <= 1
+    wrong = [replace(curve, spread=1 - curve.spread) for curve in honest]
+    table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=tuple(wrong)))["reward_model"]
+    assert table["spread_correlation"] == pytest.approx(-1)

@@ -1,6 +1,6 @@
 """Compare a reward model with annotation: order, error, success and step, beside curves that see nothing."""
 
-from embodied_rm.evaluate.compare import evaluate, model_table
+from embodied_rm.evaluate.compare import Truth, evaluate, model_table, truths
 from embodied_rm.evaluate.curve_table import actor_tau, finish, progress_table
 from embodied_rm.evaluate.goals import goal_rows
 from embodied_rm.evaluate.judged import Judged, backward, joined, judge
@@ -8,6 +8,7 @@ from embodied_rm.evaluate.verdict_table import step_accuracy, verdict_table, ver
 
 __all__ = [
     "Judged",
+    "Truth",
     "actor_tau",
     "backward",
     "evaluate",
@@ -18,6 +19,7 @@ __all__ = [
     "model_table",
     "progress_table",
     "step_accuracy",
+    "truths",
     "verdict_table",
     "verdicts",
 ]

@@ -65,7 +65,8 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -
     """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
 
     spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
-    the frames of every other episode that lie in intervals calibrated on those between.
+    the frames of every other episode that lie in intervals calibrated on those between; nan where there are too few to
+    calibrate on.
     """
     wrong = [np.abs(c.value[1:] - e.progress[1:]) for c, e in zip(curves, labels, strict=True)]
     spread = [c.spread[1:] for c in curves]
@@ -73,7 +74,9 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -
     scale = conformal_scale(_flat(wrong[fitted]), _flat(spread[fitted]), SHARE)
     return {
         "spread_correlation": spearman(_flat(wrong), _flat(spread)),
-        "interval_coverage": coverage(_flat(wrong[fresh]), _flat(spread[fresh]), scale),
+        "interval_coverage": coverage(_flat(wrong[fresh]), _flat(spread[fresh]), scale)
+        if np.isfinite(scale)
+        else np.nan,
     }
 
 

@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from embodied_rm.cli.main import main
+from embodied_rm.data.lerobot_write import DatasetWriter
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.similarity import Similarity
-from embodied_rm.types import Views
+from embodied_rm.types import Episode, Views
 
 import open_clip  # isort: skip
 from safetensors.torch import save_file
@@ -118,6 +123,23 @@ def test_views_that_are_missing_do_not_count_and_without_any_the_last_value_is_h
     np.testing.assert_allclose(judged.value[1], np.mean([one.value[1] for one in both]), atol=1e-6)
     dark = Views(names=second.names, frames=second.frames, present=np.zeros((3, 2), bool))
     assert not model.advance(memory, dark)[0].valid.any()
+
+
+def test_evaluate_gives_it_a_row_among_the_baselines(folder, tmp_path):
+    progress = np.linspace(0, 1, 12, dtype=np.float32)
+    with DatasetWriter(tmp_path / "data", robot_type="none") as writer:
+        for seed in range(2):
+            frames = np.random.default_rng(seed).integers(0, 256, (12, 32, 32, 3), np.uint8)
+            about = {"instruction": "lift the red cube", "fps": 10.0, "progress": progress, "success": True}
+            writer.add(Episode(name=f"e{seed}", views={"front": frames}, meta={"task": "lift"}, **about))
+    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder("stride_tower_tiny", (32, 32))))
+    save_progress_net(tmp_path / "net", net, {})
+    words = ["evaluate", f"data={tmp_path / 'data'}", f"checkpoint={tmp_path / 'net'}", "shown=1"]
+    assert main([*words, f"similarity=local-dir:{folder}", f"out={tmp_path / 'run'}"]) == 0
+    row = json.loads((tmp_path / "run" / "metrics.json").read_text())["baselines"]["similarity"]
+    assert {"voc", "voc_reversed", "mae_successes", "epic", "seconds_per_frame"} <= set(row)
+    assert "step_accuracy" not in row and "segmentation_f1" not in row, "it knows no steps"
+    assert abs(row["voc"]) < 0.9, "noise has no order, and random weights would not see it"
 
 
 def test_lengths_and_folders_that_do_not_fit_are_named(folder, tmp_path):

@@ -10,11 +10,10 @@ from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
 from embodied_rm.data.catalog import open_data
-from embodied_rm.evaluate import goal_rows, judge, model_table
+from embodied_rm.errors import DataError
+from embodied_rm.evaluate import Judged, Truth, goal_rows, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
-from embodied_rm.labels.frames import label
-from embodied_rm.models.base import RewardModel
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
@@ -45,10 +44,13 @@ def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None
     net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
     source = open_data(dataset_in(config.data))
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
-    goals = {row: goal for row, goal in enumerate(goal_rows(label(episodes))) if goal is not None}
-    fused = dict(reporter.track(fusions(net, episodes, goals), "fusions", total=len(FREE + ANCHORED)))
+    known = truths(episodes)
+    goals = {row: goal for row, goal in enumerate(goal_rows([t.label for t in known])) if goal is not None}
+    if not goals:
+        raise DataError(f"{config.data}: no two episodes with one goal of which one succeeds; goal pictures need them")
+    fused = dict(reporter.track(fusions(net, episodes, known, goals), "fusions", total=len(FREE + ANCHORED)))
     views = [view for view in net.config.views if view in source.views]
-    seen = dict(reporter.track(choices_of_views(net, episodes, views), "views", total=2 ** len(views) - 1))
+    seen = dict(reporter.track(views_chosen(net, episodes, known, views), "views", total=2 ** len(views) - 1))
     for name, row in {**fused, **seen}.items():
         reporter.table(name, dict(row))
     counts = {"fusions": len(goals), "views": len(episodes)}
@@ -58,29 +60,29 @@ def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None
         put_section(config.page, "bench fusion", section(fused, seen, counts), title="Fusion and views")
 
 
-def fusions(net: ProgressNet, episodes: Sequence[Episode], goals: Mapping[int, int]) -> Iterator[tuple[str, Row]]:
-    """Fusion by fusion, without and with goals, over the same episodes: those for which there is a goal.
+def fusions(
+    net: ProgressNet, episodes: Sequence[Episode], known: Sequence[Truth], goals: Mapping[int, int]
+) -> Iterator[tuple[str, Row]]:
+    """Fusion by fusion, without and with goals, over the same episodes: those for which there is a goal."""
+    shown, ends = [episodes[row] for row in goals], [episodes[goal] for goal in goals.values()]
+    true = [known[row] for row in goals]
+    for kind in FREE:
+        yield kind, table(judge(net.fused_by(kind), shown), true, PROGRESS)
+    for kind in ANCHORED:
+        yield f"{kind}, with goal", table(judge(net.fused_by(kind), shown, ends), true, PROGRESS)
 
-    Nothing where no episode has one.
-    """
-    known, ends = [episodes[row] for row in goals], [episodes[goal] for goal in goals.values()]
-    for kind in FREE if known else ():
-        yield kind, table(net.fused_by(kind), known, None, PROGRESS)
-    for kind in ANCHORED if known else ():
-        yield f"{kind}, with goal", table(net.fused_by(kind), known, ends, PROGRESS)
 
-
-def choices_of_views(net: ProgressNet, episodes: Sequence[Episode], views: Sequence[str]) -> Iterator[tuple[str, Row]]:
+def views_chosen(
+    net: ProgressNet, episodes: Sequence[Episode], known: Sequence[Truth], views: Sequence[str]
+) -> Iterator[tuple[str, Row]]:
     """Every choice of views, the others absent."""
     for chosen in subsets(views):
-        yield " + ".join(chosen), table(Seeing(net, chosen), episodes, None, (*PROGRESS, *VERDICT))
+        yield " + ".join(chosen), table(judge(Seeing(net, chosen), episodes), known, (*PROGRESS, *VERDICT))
 
 
-def table(
-    model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None, columns: Sequence[str]
-) -> Row:
-    """These metrics of the model, those that exist."""
-    numbers = model_table(judge(model, episodes, goals), episodes)
+def table(judged: Judged, known: Sequence[Truth], columns: Sequence[str]) -> Row:
+    """These metrics of a judgement, those that exist."""
+    numbers = model_table(judged, known)
     return {name: numbers[name] for name in columns if name in numbers}
 
 

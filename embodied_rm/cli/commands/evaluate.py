@@ -63,7 +63,7 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     rows, goals = aims(config, net, episodes)
     judged = judge(net, [episodes[row] for row in rows], goals)
     others = {} if similarity is None else {"similarity": similar(similarity, source, rows, reporter)}
-    metrics: dict[str, Any] = evaluate(net, [episodes[row] for row in rows], reporter, judged, others)
+    metrics: dict[str, Any] = evaluate(net, episodes, reporter, judged, others, rows)
     if len(rows) < len(episodes):
         metrics["episodes"]["left_out_without_goal"] = len(episodes) - len(rows)
     reporter.table(config.name, metrics["reward_model"])
