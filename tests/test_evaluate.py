@@ -293,4 +293,4 @@ def test_a_spread_that_knows_the_error_is_found_out():
     assert table["spread_correlation"] == pytest.approx(1) and 0.8 < table["interval_coverage"] <= 1
     wrong = [replace(curve, spread=1 - curve.spread) for curve in honest]
     table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=tuple(wrong)))["reward_model"]
-    assert table["spread_correlation"] == pytest.approx(-1)
+    assert table["spread_correlation"] == pytest.approx(-1, abs=1e-3)
