@@ -213,10 +213,20 @@ def test_segments_are_those_of_the_annotated_frames():
 def test_judging_one_by_one_is_judging_all_at_once():
     model = Reader(lambda truth: truth**2)
     together, apart = judge(model, GOOD + BAD), joined(judge(model, [e]) for e in GOOD + BAD)
-    assert apart.frames == together.frames and len(together.backwards) == 3
+    assert apart.frames == together.frames
+    assert [said is not None for said in together.backwards] == [True] * 3 + [False] * 2
     one, other = (evaluate(model, GOOD + BAD, Silent(), said)["reward_model"] for said in (together, apart))
     assert one.pop("seconds_per_frame") > 0 and other.pop("seconds_per_frame") > 0
     assert one == other
+
+
+def test_a_part_of_a_judgement_is_the_judgement_of_that_part():
+    model, rows = Reader(lambda truth: truth**2), [3, 1]
+    part = [(GOOD + BAD)[row] for row in rows]
+    taken = evaluate(model, part, Silent(), judge(model, GOOD + BAD).take(rows))["reward_model"]
+    alone = evaluate(model, part, Silent())["reward_model"]
+    assert taken.pop("seconds_per_frame") > 0 and alone.pop("seconds_per_frame") > 0
+    assert taken == alone and "voc_reversed" in taken
 
 
 def test_another_model_gets_a_row_among_the_baselines():

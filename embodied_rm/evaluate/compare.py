@@ -72,7 +72,7 @@ def model_table(judged: Judged, known: Sequence[Truth]) -> Table:
         np.isnan(voc(c.value[: finish(e)])) for c, e in zip(judged.curves, labels, strict=True) if e.done[-1]
     )
     table["voc_undefined"] = float(undefined or "nan")
-    table["voc_reversed"] = mean(voc(curve.value[1:]) for curve in judged.backwards)
+    table["voc_reversed"] = mean(voc(curve.value[1:]) for curve in judged.backwards if curve is not None)
     table["voc_f1"] = voc_f1(table["voc"], -table["voc_reversed"])
     return _defined({**table, **verdict_table(judged.curves, labels), "seconds_per_frame": judged.seconds_per_frame})
 

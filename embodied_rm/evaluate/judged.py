@@ -21,8 +21,8 @@ class Judged:
 
     curves: tuple[Progress, ...]
     """One an episode, a row a frame."""
-    backwards: tuple[Progress, ...]
-    """One a success, in the order of the episodes: of `backward(episode)`."""
+    backwards: tuple[Progress | None, ...]
+    """One an episode: of `backward(episode)` where that is a success, None where it is not."""
     seconds: float
     """Wall time of all of it; decoding is not in it."""
     frames: int
@@ -32,6 +32,11 @@ class Judged:
     def seconds_per_frame(self) -> float:
         """`nan` where nothing was judged: an episode of one frame has no second one."""
         return self.seconds / self.frames if self.frames else float("nan")
+
+    def take(self, rows: Sequence[int]) -> Judged:
+        """The judgement of these episodes only; the time stays that of all of them."""
+        curves, backwards = (tuple(said[row] for row in rows) for said in (self.curves, self.backwards))
+        return replace(self, curves=curves, backwards=backwards)
 
 
 def judge(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> Judged:
@@ -48,7 +53,9 @@ def judge(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episo
     backwards = fold(model, reversed_, None if goals is None else [goals[i] for i in done])
     seconds = time.perf_counter() - started
     frames = sum(len(episode) - 1 for episode in (*episodes, *reversed_))
-    return Judged(curves=tuple(curves), backwards=tuple(backwards), seconds=seconds, frames=frames)
+    of_episode = dict(zip(done, backwards, strict=True))
+    said = tuple(of_episode.get(row) for row in range(len(episodes)))
+    return Judged(curves=tuple(curves), backwards=said, seconds=seconds, frames=frames)
 
 
 def joined(parts: Iterable[Judged]) -> Judged:

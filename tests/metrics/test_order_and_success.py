@@ -86,6 +86,19 @@ def test_mcc_of_perfect_reversed_blind_and_known_verdicts():
     assert mcc(called, truth) == pytest.approx(10 / math.sqrt(600))
 
 
+def test_scores_that_know_nothing_get_on_average_what_chance_gives():
+    rng, truth = np.random.default_rng(0), np.arange(12)
+    scores = rng.uniform(size=(4000, 12))
+    positive = truth < 5
+    for measure, expected in (
+        (lambda score: voc(score), 0.0),
+        (lambda score: kendall_tau_a(score, truth), 0.0),
+        (lambda score: roc_auc(score, positive), 0.5),
+        (lambda score: mcc(score > np.median(score), positive), 0.0),
+    ):
+        assert np.mean([measure(score) for score in scores]) == pytest.approx(expected, abs=0.02)
+
+
 def test_wilson_interval_known_answers():
     # Newcombe (1998), Statistics in Medicine 17:857, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
