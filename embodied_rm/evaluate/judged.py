@@ -35,7 +35,7 @@ class Judged:
 
     def take(self, rows: Sequence[int]) -> Judged:
         """The judgement of these episodes only; the time stays that of all of them."""
-        curves, backwards = (tuple(said[row] for row in rows) for said in (self.curves, self.backwards))
+        curves, backwards = tuple(self.curves[row] for row in rows), tuple(self.backwards[row] for row in rows)
         return replace(self, curves=curves, backwards=backwards)
 
 
