@@ -46,9 +46,17 @@ class Holdout:
             raise SimError(f"templates must be >= 0, got {self.templates}")
 
     def allows(self, task: Task, layout: Layout) -> bool:
-        """Whether an episode of these worlds may start like that."""
-        sides = (side_of(task, layout),) if task.sides else ()
-        return _within(self.colour, self.pairs, pairs_of(task, layout)) and _within(self.side, self.sides, sides)
+        """Whether an episode of these worlds may start like that; with "unseen" there must be something unseen."""
+        pairs, sides = pairs_of(task, layout), sides_of(task, layout)
+        empty = (self.colour == "unseen" and not pairs) or (self.side == "unseen" and not sides)
+        return not empty and not self.strays(pairs, sides)
+
+    def strays(self, pairs: tuple[str, ...], sides: tuple[str, ...], phrasing: int | None = None) -> tuple[str, ...]:
+        """What of these is on the wrong side of the line. `phrasing`: counted from the end, -1 is the last template."""
+        wrong = (*_wrong(self.colour, self.pairs, pairs), *_wrong(self.side, self.sides, sides))
+        if phrasing is None or self.phrasing == "any" or (self.phrasing == "unseen") == (-phrasing <= self.templates):
+            return wrong
+        return (*wrong, f"phrasing {phrasing}")
 
     def draw(self, task: Task, rng: np.random.Generator) -> Layout:
         """A random start among those that are allowed; where all are, the one that the task itself would draw.
@@ -59,7 +67,7 @@ class Holdout:
             layout = task.layout(rng, START_POSES)
             if self.allows(task, layout):
                 return layout
-        drawn = ", ".join((*pairs_of(task, layout), *((side_of(task, layout),) if task.sides else ())))
+        drawn = ", ".join((*pairs_of(task, layout), *sides_of(task, layout)))
         raise SimError(
             f"task {task.name!r} has no start with colour={self.colour} and side={self.side}, for pairs "
             f"({', '.join(self.pairs) or 'none'}) and sides ({', '.join(self.sides) or 'none'}); "
@@ -79,11 +87,8 @@ class Holdout:
         return found
 
 
-def _within(part: Part, held_out: tuple[str, ...], shown: tuple[str, ...]) -> bool:
-    """Whether all that is shown is on that side of the line; "unseen" wants something to be there."""
-    if part == "unseen":
-        return bool(shown) and all(entry in held_out for entry in shown)
-    return part == "any" or not any(entry in held_out for entry in shown)
+def _wrong(part: Part, held_out: tuple[str, ...], shown: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(entry for entry in shown if part != "any" and (entry in held_out) != (part == "unseen"))
 
 
 def pairs_of(task: Task, layout: Layout) -> tuple[str, ...]:
@@ -91,6 +96,6 @@ def pairs_of(task: Task, layout: Layout) -> tuple[str, ...]:
     return tuple(f"{c} {prop.noun}" for c, prop in zip(layout.colours, task.object_props, strict=True))
 
 
-def side_of(task: Task, layout: Layout) -> str:
-    """The task and the side that is meant, e.g. "push_to_zone left"."""
-    return f"{task.name} {task.sides[layout.side]}"
+def sides_of(task: Task, layout: Layout) -> tuple[str, ...]:
+    """The task and the side that is meant, e.g. ("push_to_zone left",); nothing where it has none."""
+    return (f"{task.name} {task.sides[layout.side]}",) if task.sides else ()

@@ -20,7 +20,7 @@ from sim.control import CONTROL_HZ, SUBSTEPS, FloatArray
 from sim.delay import DelayLine
 from sim.errors import SimError, lookup
 from sim.faults import write_fault
-from sim.holdout import Holdout, pairs_of
+from sim.holdout import Holdout, pairs_of, sides_of
 from sim.observation import observe
 from sim.placing import Placer
 from sim.randomize import Randomization
@@ -137,13 +137,13 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return tuple(self.task.instruction(layout) for layout in self._layouts)
 
     def drawn(self, row: int) -> dict[str, str]:
-        """What was drawn for that row's present episode: `scene`, its fingerprint; `objects`, in their colours; `side`;
-        `phrasing`, counted from the end: -1 is the task's last template."""
+        """What was drawn for that row's present episode: `scene`, its fingerprint; `objects` in their colours and
+        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template."""
         layout = self._layouts[row]
         return {
             "scene": f"{self.task.name} {layout.scene}",
             "objects": ", ".join(pairs_of(self.task, layout)),
-            "side": self.task.sides[layout.side] if self.task.sides else "",
+            "side": ", ".join(sides_of(self.task, layout)),
             "phrasing": str(self._phrasing[row] - len(self.task.templates)),
         }
 
