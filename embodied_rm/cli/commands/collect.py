@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import DATASET
@@ -70,16 +71,31 @@ def start(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
 def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
     """Write `<run>/dataset`; the counts of what is in it. `config` names tasks and worlds as they are recorded."""
     kinds, done, frames = Counter[str](), 0, 0
+    keeps_state = len(set(map(observation_size, config.tasks))) == 1
+    if not keeps_state:
+        reporter.note(
+            "the tasks' observations differ in size, so the dataset has no state: no policy can be cloned from it"
+        )
     with DatasetWriter(run.path / DATASET, robot_type=Path(config.world.robot).stem) as writer:
         for number, task in enumerate(config.tasks):
             total = config.successes + config.failures
             for episode in reporter.track(record(task, config, number), f"record {task}", total=total):
-                writer.add(replace(episode, name=f"episode_{kinds.total():06d}"))
+                state = episode.state if keeps_state else None
+                writer.add(replace(episode, name=f"episode_{kinds.total():06d}", state=state))
                 frames += len(episode)
                 kinds[f"{episode.meta['task']}: {episode.meta['outcome']}"] += 1
                 done += episode.success is True
     reporter.table("recorded", {**dict(sorted(kinds.items())), "of those, successful": done, "frames": frames})
     return {"episodes": kinds.total(), "successes": done, "frames": frames}
+
+
+def observation_size(task: str) -> int:
+    """How many numbers a policy for that task observes."""
+    env = TabletopVecEnv(task, 1, views=())
+    try:
+        return flatdim(env.single_observation_space)
+    finally:
+        env.close()
 
 
 def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episode]:
