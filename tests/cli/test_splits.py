@@ -127,6 +127,7 @@ def test_the_dataset_names_the_arm_that_was_recorded(tmp_path: Path) -> None:
 
 def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_path: Path) -> None:
     words = ["evaluate", "split=unseen_task", f"checkpoint={model}", "name=mine", f"out={tmp_path / 'e'}", *TINY_RECORD]
+    words += ["shown=1", "record.every=6"]
     assert main(words) == 0
     found = metrics(tmp_path / "e")["splits"]["unseen_task"]
     assert set(found) == {"mine", "baselines", "episodes", "tasks"} and "voc" in found["baselines"]["clock"]
