@@ -37,8 +37,12 @@ real: install  ## adapt to your own robot video, score it, compare with its anno
 	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
 	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt name=real out=$(RUN)/evaluate
 
-bench: .venv/installed-bench  ## speed of the renderers, and parity of PPO with a library's
+bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with other engines and libraries (40 minutes)
 	$(BIN)/python benchmarks/render.py
+	$(BIN)/embodied-rm bench sim page=docs/benchmarks.md out=$(RUN)/sim
+	$(BIN)/embodied-rm bench reward page=docs/benchmarks.md out=$(RUN)/reward
+	$(BIN)/embodied-rm bench experts page=docs/benchmarks.md out=$(RUN)/experts
+	$(BIN)/embodied-rm bench pictures page=docs/benchmarks.md out=$(RUN)/pictures
 	$(BIN)/python benchmarks/ppo_parity.py
 
 install: .venv/installed  ## only what demo does first: .venv and the pinned set

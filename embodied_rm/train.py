@@ -84,18 +84,37 @@ def train(
     """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode.
 
     An interrupted run continues from its last saved state. Raises `DataError` when there are no episodes, one has no
-    true progress, or one is held out too.
+    true progress, or one is held out too, or began in the same scene as one that is.
     """
     known = list(episodes)
     if not known:
         raise DataError("there are no episodes to train on")
-    names = {fingerprint(episode): episode.name for episode in known}
-    refuse_overlap(names, {fingerprint(episode): episode.name for episode in held_out})
+    names, scenes = identities(known)
+    names_held_out, scenes_held_out = identities(held_out)
+    refuse_overlap(names, names_held_out)
+    refuse_overlap(scenes, scenes_held_out, "scene")
     net = new_net(known, config)
     fit(net, known, config, run, reporter)
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
-    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": data, "episodes": len(known)})
+    facts = {"data_sha256": data, "episodes": len(known), "recorded": recordings(known)}
+    save_progress_net(run.path / CHECKPOINT, net, facts)
     return net
+
+
+def identities(episodes: Iterable[Episode]) -> tuple[dict[str, str], dict[str, str]]:
+    """Fingerprint -> episode name, and scene -> episode name for those that say in which scene they began."""
+    names: dict[str, str] = {}
+    scenes: dict[str, str] = {}
+    for episode in episodes:
+        names[fingerprint(episode)] = episode.name
+        if "scene" in episode.meta:
+            scenes[episode.meta["scene"]] = episode.name
+    return names, scenes
+
+
+def recordings(episodes: Iterable[Episode]) -> list[str]:
+    """With which splits and seeds the episodes were recorded, e.g. ["seen 0"], as far as they say so."""
+    return sorted({f"{e.meta['split']} {e.meta['seed']}" for e in episodes if {"split", "seed"} <= e.meta.keys()})
 
 
 def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,13 @@ class Layout:
     """Colour of each object, in the order of the task's objects."""
     side: int
     """Which of the task's sides is meant; 0 where it has none."""
+
+    @property
+    def scene(self) -> str:
+        """SHA-256 of where everything stands and in which colours, whatever is asked and whoever looks."""
+        digest = hashlib.sha256(self.items.tobytes() + self.fixtures.tobytes())
+        digest.update(repr((self.start_pose, sorted(self.joints.items()), self.colours)).encode())
+        return digest.hexdigest()
 
 
 def sample_layout(

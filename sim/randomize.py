@@ -32,20 +32,30 @@ class Randomization:
     """Of the mass of every item, as a factor likewise."""
     latency: int = 0
     """Of the number of control steps (50 ms) after which an action takes effect."""
+    least_camera: float = 0.0
+    """Share of `camera_shift` and `camera_turn` that every draw reaches, in [0, 1]: with 0.5 no camera is nearer to its
+    place than half of that, along any axis."""
+    least_look: float = 0.0
+    """The same for `light_turn`, `brightness` and `colour`, before what no light or colour can be is cut off."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
             if not getattr(self, item.name) >= 0:
                 raise SimError(f"randomize.{item.name} must be >= 0, got {getattr(self, item.name)}")
+        for name in ("least_camera", "least_look"):
+            if getattr(self, name) > 1:
+                raise SimError(f"randomize.{name} must be <= 1, got {getattr(self, name)}")
 
     def draw(self, model: mujoco.MjModel, items: Sequence[int], rng: np.random.Generator) -> Mapping[str, FloatArray]:
         """Model field -> its value in one world. `items`: ids of the bodies whose masses vary.
 
         Every draw is made whatever is switched on, so that switching one thing off changes no other.
         """
-        shift, turn = rng.uniform(-1, 1, model.cam_pos.shape), rotations(rng, model.ncam, self.camera_turn)
-        light_turn, light = rotations(rng, model.nlight, self.light_turn), rng.uniform(-1, 1, (model.nlight, 1))
-        tint = rng.uniform(-1, 1, (model.ngeom, 3))
+        shift = outwards(rng.uniform(-1, 1, model.cam_pos.shape), self.least_camera)
+        turn = rotations(rng, model.ncam, self.camera_turn, self.least_camera)
+        light_turn = rotations(rng, model.nlight, self.light_turn, self.least_look)
+        light = outwards(rng.uniform(-1, 1, (model.nlight, 1)), self.least_look)
+        tint = outwards(rng.uniform(-1, 1, (model.ngeom, 3)), self.least_look)
         grip = rng.uniform(-1, 1, (model.ngeom, 1))
         weight = np.zeros(model.nbody)
         weight[items] = rng.uniform(-1, 1, len(items))
@@ -81,11 +91,16 @@ class Randomization:
         return tuple(name for name, amount in owners.items() if amount)
 
 
-def rotations(rng: np.random.Generator, count: int, largest: float) -> FloatArray:
-    """Unit quaternions [count, 4] about axes drawn from the sphere, by angles up to `largest` rad."""
+def outwards(deviation: FloatArray, least: float) -> FloatArray:
+    """Deviations in [-1, 1] pressed together to those of at least `least`, each with its sign."""
+    return np.copysign(least + (1 - least) * np.abs(deviation), deviation)
+
+
+def rotations(rng: np.random.Generator, count: int, largest: float, least: float = 0.0) -> FloatArray:
+    """Unit quaternions [count, 4] about axes drawn from the sphere, by angles of `least * largest` to `largest` rad."""
     axis = rng.standard_normal((count, 3))
     axis /= np.linalg.norm(axis, axis=1, keepdims=True)
-    half = 0.5 * largest * rng.uniform(0, 1, (count, 1))
+    half = 0.5 * largest * outwards(rng.uniform(0, 1, (count, 1)), least)
     return np.concatenate([np.cos(half), np.sin(half) * axis], axis=1)
 
 

@@ -20,8 +20,9 @@ from sim.control import CONTROL_HZ, SUBSTEPS, FloatArray
 from sim.delay import DelayLine
 from sim.errors import SimError, lookup
 from sim.faults import write_fault
+from sim.holdout import Holdout, pairs_of, sides_of
 from sim.observation import observe
-from sim.placing import START_POSES, Placer
+from sim.placing import Placer
 from sim.randomize import Randomization
 from sim.registry import make_task
 from sim.render import Renderer, make_renderer, render_torch
@@ -52,6 +53,8 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     `final_views=True` the steps in which rows end also hold `final_views`, uint8 [N, V, H, W, 3]: what the cameras of
     those rows showed before the reset, drawn then; the others are black (`_final_views` [N] says which).
 
+    `holdout`: which colours of things, sides and phrasings are drawn. `randomize`: how else worlds differ.
+
     Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
     """
 
@@ -71,6 +74,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         renderer: str = "auto",
         threads: int = 0,
         randomize: Randomization | None = None,
+        holdout: Holdout | None = None,
         faults: Path | None = None,
         final_views: bool = False,
     ) -> None:
@@ -101,10 +105,12 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         self._robot_name = robot_name(arm)
         self._line = DelayLine(num_envs, ACTION_SIZE, self._placer.randomize.latency)
         self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
-        self._layouts = [self.task.layout(rng, START_POSES) for rng in self._rngs]
+        self._holdout = Holdout() if holdout is None else holdout
+        self._phrasings = self._holdout.phrasings(self.task)
+        self._layouts = [self._holdout.draw(self.task, rng) for rng in self._rngs]
         self._order = np.array([layout.order for layout in self._layouts], np.int64).reshape(num_envs, -1)
         self._side = np.array([layout.side for layout in self._layouts], np.int64)
-        self._phrasing = np.zeros(num_envs, np.int64)
+        self._phrasing = np.full(num_envs, self._phrasings[0], np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._held = np.zeros(num_envs, np.int64)
         self.state = self._start = self._read()
@@ -129,6 +135,17 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def goals(self) -> tuple[str, ...]:
         """What every row's instruction wants, in the same words however it is phrased."""
         return tuple(self.task.instruction(layout) for layout in self._layouts)
+
+    def drawn(self, row: int) -> dict[str, str]:
+        """What was drawn for that row's present episode: `scene`, its fingerprint; `objects` in their colours and
+        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template."""
+        layout = self._layouts[row]
+        return {
+            "scene": f"{self.task.name} {layout.scene}",
+            "objects": ", ".join(pairs_of(self.task, layout)),
+            "side": ", ".join(sides_of(self.task, layout)),
+            "phrasing": str(self._phrasing[row] - len(self.task.templates)),
+        }
 
     @property
     def max_episode_steps(self) -> int:
@@ -163,9 +180,9 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         if not len(rows):
             return
         for row in rows:
-            self._layouts[row] = layout = self.task.layout(self._rngs[row], START_POSES)
+            self._layouts[row] = layout = self._holdout.draw(self.task, self._rngs[row])
             self._order[row], self._side[row] = layout.order, layout.side
-            self._phrasing[row] = self._rngs[row].integers(len(self.task.templates))
+            self._phrasing[row] = self._phrasings[self._rngs[row].integers(len(self._phrasings))]
         self._line.delay[rows] = self._placer.vary({int(row): self._rngs[row] for row in rows})
         self._placer.place(rows, [self._layouts[row] for row in rows])
         self._elapsed[rows] = self._held[rows] = 0

@@ -128,6 +128,13 @@ def typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     return build(schema, values)
 
 
+def chosen(group: str, choice: str, schema: type) -> Any:
+    """One file of a config group by itself, as an instance of the dataclass `schema`."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        values = OmegaConf.to_container(compose(f"{group}/{choice}")[group])
+    return build(schema, typing.cast(dict[str, Any], values))
+
+
 def _compose(command: str, overrides: Sequence[str], schema: type | dict[str, Any]) -> DictConfig:
     # Included configs stay untyped: the schema of the command that includes them types the whole tree.
     for name in command_names():

@@ -21,7 +21,7 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UserError, choices
 from embodied_rm.run import RunFolder
 
-RESUMABLE = ("adapt", "demo", "refine", "train")
+RESUMABLE = ("adapt", "demo", "evaluate", "refine", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from embodied_rm.errors import UserError
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy
+from sim.holdout import Holdout
 from sim.randomize import Randomization
 from sim.robots import find_robot
 from sim.vec_env import TabletopVecEnv
@@ -35,7 +36,9 @@ class WorldConfig:
     randomize: Randomization = field(default_factory=Randomization)
 
 
-def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> TabletopVecEnv:
+def make_worlds(
+    task: str, config: WorldConfig, *, ends_on_success: bool, holdout: Holdout | None = None
+) -> TabletopVecEnv:
     """Worlds that are reset by whoever wraps them. Raises `SimError` for an unknown task, robot, view, backend, device
     or renderer."""
     return TabletopVecEnv(
@@ -52,6 +55,7 @@ def make_worlds(task: str, config: WorldConfig, *, ends_on_success: bool) -> Tab
         robot=find_robot(config.robot, config.tool, config.grip),
         faults=config.faults,
         randomize=config.randomize,
+        holdout=holdout,
     )
 
 

@@ -92,7 +92,7 @@ class VideoWriter:
     def abandon(self) -> None:
         """Free the encoder and delete the file."""
         self._container.close()  # writes an index: half a recording would look whole
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)  # there is none before the encoder has given out its first frame
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -90,12 +90,15 @@ def fingerprint(episode: Episode) -> str:
     return digest.hexdigest()
 
 
-def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str]) -> None:
-    """Both map fingerprints to episode names. Raises `DataError` when an episode is on both sides of the split."""
+def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str], what: str = "episode") -> None:
+    """Both map fingerprints (of episodes, or of the `scene` that they say they began in) to episode names.
+
+    Raises `DataError` when one is on both sides of the split.
+    """
     for shared in sorted(training.keys() & held_out.keys()):
         raise DataError(
-            f"{held_out[shared]}: held out, but the same episode is trained on (as {training[shared]}); "
-            "its scores would say nothing about unseen episodes"
+            f"{held_out[shared]}: held out, but the same {what} is trained on (as {training[shared]}); "
+            f"its scores would say nothing about unseen {what}s"
         )
 
 

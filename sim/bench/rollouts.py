@@ -28,6 +28,7 @@ class Rollout:
     views: tuple[str, ...] = ("front", "wrist")
     image_size: int = 64
     backend: str = "batch"
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +41,14 @@ class Speed:
 
 
 def ours(rollout: Rollout, steps: int, *, pictures: bool = True) -> Speed:
-    """`TabletopVecEnv`, with `render_views` after every step unless no pictures are wanted."""
+    """`TabletopVecEnv`, with pictures after every step, left where they are drawn, unless none are wanted."""
     env = TabletopVecEnv(
         rollout.task,
         rollout.num_envs,
         views=rollout.views,
         image_size=rollout.image_size,
         backend=rollout.backend,
+        device=rollout.device,
         autoreset_mode=AutoresetMode.SAME_STEP,
     )
     env.reset(seed=0)
@@ -55,7 +57,7 @@ def ours(rollout: Rollout, steps: int, *, pictures: bool = True) -> Speed:
     def step() -> None:
         env.step(rng.uniform(-1, 1, (rollout.num_envs, 4)).astype(np.float32))
         if pictures:
-            env.render_views()
+            env.render_tensor()
 
     speed = _timed(step, steps, rollout.num_envs)
     env.close()

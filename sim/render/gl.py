@@ -2,7 +2,7 @@
 
 Everything whose cost exceeds what it adds to a small picture is off: shadow map, multisampling, reflections, skybox.
 Boxes and planes are drawn as single quads (under directional light the picture is the same), and round shapes get as
-many facets as the picture can show: on a software rasteriser vertices are what a small picture costs.
+many facets as the picture can show (`flat`): on a software rasteriser vertices are what a small picture costs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import numpy as np
 
 from sim.backends.base import VISIBLE, Array, Backend, Rows
 from sim.render.base import Frames, camera_ids, height_width
+from sim.render.flat import FlatScene, is_plain
 from sim.render.opengl import PLATFORMS, new_context
 from sim.render.worker import Worker
 
-_ROUND = [
-    int(kind) for kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_CYLINDER)
-]
 _GEOMS = int(mujoco.mjtCatBit.mjCAT_STATIC | mujoco.mjtCatBit.mjCAT_DYNAMIC)
 
 
@@ -38,8 +36,7 @@ class GLRenderer:
         self._platform = platform
         self._cameras = camera_ids(backend.model, cameras)
         self._size = height_width(size)
-        model = small_picture_model(backend.model, *self._size)
-        easel = partial(_easel, model, self._cameras, self._size, platform)
+        easel = partial(_easel, backend.model, self._cameras, self._size, platform)
         self._workers = [Worker(easel) for _ in range(threads)]
 
     def render(self, rows: Rows) -> Frames:
@@ -72,16 +69,18 @@ class Easel:
     """What one thread draws with. Make it with a context current, use it under the same one."""
 
     def __init__(self, model: mujoco.MjModel, cameras: Sequence[int], size: tuple[int, int]) -> None:
-        self._model = model = copy.copy(model)  # the looks of one world are written into it
+        self._model = model = small_picture_model(model, *size)  # the looks of one world are written into it
         self._data = mujoco.MjData(model)
-        self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom)
+        self._flat = FlatScene(model, model.vis.quality.numslices) if is_plain(model) else None
+        drawn = self._flat.model if self._flat else model
+        self._scene = mujoco.MjvScene(drawn, maxgeom=model.ngeom)
         self._scene.flags[:] = 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_CULL_FACE] = 1
         self._option = _geoms_only()
         self._cameras = [_fixed(index) for index in cameras]
         self._frame = mujoco.MjrRect(0, 0, size[1], size[0])
         self._upside_down = np.empty((*size, 3), np.uint8)
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        self._context = mujoco.MjrContext(drawn, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
 
     def draw(self, qpos: Array, mocap_pos: Array, mocap_quat: Array, looks: Mapping[str, Array], out: Frames) -> None:
@@ -93,6 +92,8 @@ class Easel:
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)
+        if self._flat:
+            model, data = self._flat.follow(model, data)
         for view, camera in enumerate(self._cameras):
             # A whole update a view, not only the camera's: it moves the headlight too, and costs 5 us of 500.
             mujoco.mjv_updateScene(model, data, self._option, None, camera, _GEOMS, scene)
@@ -124,21 +125,11 @@ def small_picture_model(model: mujoco.MjModel, height: int, width: int) -> mujoc
     frame.offheight, frame.offwidth = height, width
     quality.shadowsize = quality.offsamples = 0
     quality.numquads = 1
-    # A circle across half the picture then leaves its polygon by at most 0.1 pixels; MuJoCo's own count is the cap.
-    slices = round(2.5 * max(height, width) ** 0.5)
+    # A circle across half the picture then leaves its polygon by at most 0.05 pixels; MuJoCo's own count is the cap.
+    slices = round(3.5 * max(height, width) ** 0.5)
     quality.numslices = min(quality.numslices, max(slices, 8))
     quality.numstacks = min(quality.numstacks, max(slices // 2, 4))
-    _straddle(model, quality.numslices)
     return model
-
-
-def _straddle(model: mujoco.MjModel, slices: int) -> None:
-    """Widen round shapes so that their polygons leave the true circles as far outwards as inwards.
-
-    MuJoCo's lie wholly inside: every outline then is too thin, which costs 2 dB of PSNR against a ray tracer.
-    """
-    round_ = np.isin(model.geom_type, _ROUND)
-    model.geom_size[round_, 0] *= 2 / (1 + np.cos(np.pi / slices))
 
 
 def _geoms_only() -> mujoco.MjvOption:

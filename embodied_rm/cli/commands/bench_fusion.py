@@ -8,10 +8,10 @@ from pathlib import Path
 
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
+from embodied_rm.cli.goals import goals_of_others
 from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
 from embodied_rm.data.catalog import open_data
-from embodied_rm.errors import DataError
-from embodied_rm.evaluate import Judged, Truth, goal_rows, judge, model_table, truths
+from embodied_rm.evaluate import Judged, Truth, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
 from embodied_rm.models.checkpoint import load_progress_net
@@ -45,9 +45,7 @@ def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None
     source = open_data(dataset_in(config.data))
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = truths(episodes)
-    goals = {row: goal for row, goal in enumerate(goal_rows([t.label for t in known])) if goal is not None}
-    if not goals:
-        raise DataError(f"{config.data}: no two episodes with one goal of which one succeeds; goal pictures need them")
+    goals = goals_of_others(episodes, f"{config.data}")
     fused = dict(reporter.track(fusions(net, episodes, known, goals), "fusions", total=len(FREE + ANCHORED)))
     views = [view for view in net.config.views if view in source.views]
     seen = dict(reporter.track(views_chosen(net, episodes, known, views), "views", total=2 ** len(views) - 1))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.cli.benchmarks import machine, put_section
-from embodied_rm.cli.command import Command
+from embodied_rm.cli.command import Command, narrow
 from embodied_rm.errors import UserError
 from embodied_rm.report.plot import plot_scaling
 from embodied_rm.run import Reporter, RunFolder
@@ -25,6 +25,8 @@ class BenchSimConfig:
     num_envs: int = 64
     views: tuple[str, ...] = ("front", "wrist")
     image_size: int = 64
+    backend: str = "batch"
+    device: str = "cpu"
     steps: int = 60
     counts: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
     env_steps: int = 10000
@@ -42,7 +44,7 @@ class BenchSimConfig:
 
 def start(config: BenchSimConfig, run: RunFolder, reporter: Reporter) -> None:
     """Measure; leave numbers, a plot and perhaps a page."""
-    rollout = Rollout(task=config.task, num_envs=config.num_envs, views=config.views, image_size=config.image_size)
+    rollout = narrow(config, Rollout)
     reporter.table("bench sim", {"machine": machine(), **vars(rollout)})
     speeds = list(reporter.track(contenders(rollout, config.steps), "compare", total=3 * ROUNDS))
     compared = ratios(speeds)

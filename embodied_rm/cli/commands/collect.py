@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import DATASET
+from embodied_rm.cli.splits import NONE, Split, check_split
 from embodied_rm.cli.worlds import WorldConfig, make_worlds
 from embodied_rm.data.lerobot_write import DatasetWriter
 from embodied_rm.data.record import Recorder
@@ -25,7 +28,9 @@ from sim.vec_env import TabletopVecEnv
 class CollectConfig:
     """What to record."""
 
-    tasks: tuple[str, ...] = ("lift_cube", "open_drawer", "cube_in_drawer")
+    split: Split = field(default_factory=Split)
+    tasks: tuple[str, ...] = ()
+    """Of the split's tasks; none: all of them."""
     successes: int = 40
     failures: int = 20
     every: int = 1
@@ -35,8 +40,6 @@ class CollectConfig:
     world: WorldConfig = field(default_factory=WorldConfig)
 
     def __post_init__(self) -> None:
-        if not self.tasks:
-            raise UserError("tasks must name at least one task: embodied-rm tasks lists them")
         if self.successes < 0 or self.failures < 0 or self.successes + self.failures == 0:
             raise UserError(f"nothing to record: successes={self.successes}, failures={self.failures}")
         if len(self.pace) != 2 or not 0 < self.pace[0] <= self.pace[1] <= 1:
@@ -46,10 +49,16 @@ class CollectConfig:
 
 
 def start(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Record every task into one dataset."""
+    """Record every task into one dataset. Raises `UserError` where the split has other tasks or worlds."""
+    check_split(config.split)
+    tasks = config.split.chosen(config.tasks)
+    if not tasks:
+        raise UserError(f"split={config.split.name} has no tasks to record; embodied-rm tasks lists those there are")
+    config = replace(config, tasks=tasks, world=config.split.worlds(config.world))
     reporter.table(
         "collect",
         {
+            **({} if config.split.name == NONE else {"split": config.split.name}),
             "tasks": config.tasks,
             "episodes of each": f"{config.successes} successes, {config.failures} failures",
             "views": f"{', '.join(config.world.views)} at {config.world.image_size} pixels",
@@ -60,18 +69,33 @@ def start(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
-    """Write `<run>/dataset`; the counts of what is in it."""
+    """Write `<run>/dataset`; the counts of what is in it. `config` names tasks and worlds as they are recorded."""
     kinds, done, frames = Counter[str](), 0, 0
-    with DatasetWriter(run.path / DATASET, robot_type="panda_primitives") as writer:
+    keeps_state = len(set(map(observation_size, config.tasks))) == 1
+    if not keeps_state:
+        reporter.note(
+            "the tasks' observations differ in size, so the dataset has no state: no policy can be cloned from it"
+        )
+    with DatasetWriter(run.path / DATASET, robot_type=Path(config.world.robot).stem) as writer:
         for number, task in enumerate(config.tasks):
             total = config.successes + config.failures
             for episode in reporter.track(record(task, config, number), f"record {task}", total=total):
-                writer.add(replace(episode, name=f"episode_{kinds.total():06d}"))
+                state = episode.state if keeps_state else None
+                writer.add(replace(episode, name=f"episode_{kinds.total():06d}", state=state))
                 frames += len(episode)
                 kinds[f"{episode.meta['task']}: {episode.meta['outcome']}"] += 1
                 done += episode.success is True
     reporter.table("recorded", {**dict(sorted(kinds.items())), "of those, successful": done, "frames": frames})
     return {"episodes": kinds.total(), "successes": done, "frames": frames}
+
+
+def observation_size(task: str) -> int:
+    """How many numbers a policy for that task observes."""
+    env = TabletopVecEnv(task, 1, views=())
+    try:
+        return flatdim(env.single_observation_space)
+    finally:
+        env.close()
 
 
 def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episode]:
@@ -82,7 +106,7 @@ def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episod
     for part, count in enumerate((config.successes, config.failures)):
         if not count:
             continue
-        env = make_worlds(task, config.world, ends_on_success=part == 0)
+        env = make_worlds(task, config.world, ends_on_success=part == 0, holdout=config.split.holdout)
         kinds = failing_kinds(outcomes(env), env.task.names_object) if part else (SUCCESS,)
         seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
         try:
@@ -112,7 +136,8 @@ def play(env: TabletopVecEnv, kinds: Sequence[str], count: int, config: CollectC
         return actor.act()
 
     def describe(row: int) -> dict[str, str]:
-        return {"task": env.task.name, "goal": env.goals[row], "outcome": str(actor.kinds[row])}
+        what = {"task": env.task.name, "goal": env.goals[row], "outcome": str(actor.kinds[row])}
+        return {**what, "split": config.split.name, "seed": str(config.seed), **env.drawn(row)}
 
     return iter(Recorder(env, act, episodes=count, every=config.every, seed=seed, describe=describe))
 

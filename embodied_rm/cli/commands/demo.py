@@ -75,6 +75,13 @@ class DemoConfig:
             lookup(self.sizes, task, "task of the demo")
             if task not in self.collect.tasks:
                 raise UserError(f"collect.tasks must have every one of tasks: the reward model would not know {task}")
+        if self.evaluate.data is None:
+            raise UserError("evaluate.data must be a folder inside the run folder: the demo judges by what it recorded")
+
+    def judged_by(self, root: Path) -> Path:
+        """The folder of the episodes that the reward model is judged by."""
+        assert self.evaluate.data is not None
+        return root / self.evaluate.data
 
 
 def start(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -114,7 +121,7 @@ def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
     held_out = None if config.train.held_out is None else root / config.train.held_out
     training = replace(config.train, data=root / config.train.data, held_out=held_out)
     trained = stages.command("train", "reward_model", train.COMMAND, training)
-    judging = replace(config.evaluate, data=root / config.evaluate.data, checkpoint=root / config.evaluate.checkpoint)
+    judging = replace(config.evaluate, data=config.judged_by(root), checkpoint=root / config.evaluate.checkpoint)
     judged = stages.command("evaluate", "evaluation", evaluate.COMMAND, judging)
     return {**seen, **trained, **judged}
 
@@ -158,7 +165,7 @@ def benchmark(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
 def story(config: DemoConfig, metrics: dict[str, Any], run: RunFolder) -> Report:
     """The page: what the reward model knows, what it made of the policies, and episodes to look at."""
     net = load_progress_net(run.path / config.evaluate.checkpoint / REWARD_MODEL)
-    unseen = open_data(run.path / config.evaluate.data / DATASET)
+    unseen = open_data(config.judged_by(run.path) / DATASET)
     curves = [learning_curves(task, rows(run.path / task / "refine" / PROGRESS)) for task in config.tasks]
     return Report(
         title="From video and a sentence to a better policy",

@@ -1,23 +1,27 @@
-"""`embodied-rm evaluate`: a reward model against annotation it has not seen."""
+"""`embodied-rm evaluate`: a reward model against annotation it has not seen, of given data or of the unseen splits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
-from embodied_rm.cli.reports import figures, panel, spread
+from embodied_rm.cli.commands import collect
+from embodied_rm.cli.goals import goal_pictured, goals_of_others
+from embodied_rm.cli.places import DATASET, REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.reports import FIGURES, figures, panel, spread
+from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
+from embodied_rm.cli.stages import Stages
+from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
-from embodied_rm.data.goal import read_goal
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import DataError, UserError, lookup
-from embodied_rm.evaluate import Judged, evaluate, goal_rows, joined, judge
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.evaluate import Judged, evaluate, joined, judge
 from embodied_rm.fusion import FUSIONS, Fusion
-from embodied_rm.labels.frames import label
-from embodied_rm.labels.steps import goal_of
+from embodied_rm.labels.steps import task_of
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.similarity import Similarity
@@ -30,11 +34,26 @@ FUSION: Mapping[str, Fusion] = {name: name for name in FUSIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
-    """What to compare with what."""
+class RecordConfig:
+    """How the episodes of a split are recorded, see `CollectConfig`."""
 
-    data: Path
+    successes: int = 10
+    failures: int = 10
+    every: int = 2
+    noise: float = 0.3
+    pace: tuple[float, ...] = (0.6, 1.0)
+    seed: int = 1000
+    world: WorldConfig = field(default_factory=WorldConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """What to compare with what: `data`, or what is recorded of `split`."""
+
+    data: Path | None = None
     checkpoint: Path
+    split: Split = field(default_factory=Split)
+    record: RecordConfig = field(default_factory=RecordConfig)
     instruction: str | None = None
     fusion: str | None = None
     goals: bool = False
@@ -44,7 +63,7 @@ class EvaluateConfig:
     shown: int = 12
 
     def __post_init__(self) -> None:
-        if self.name in ("baselines", "episodes", ""):
+        if self.name in ("baselines", "episodes", "tasks", ""):
             raise UserError(f"name must differ from the other keys of metrics.json, got {self.name!r}")
         if self.fusion is not None:
             lookup(FUSION, self.fusion, "fusion")
@@ -53,14 +72,54 @@ class EvaluateConfig:
 
 
 def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Evaluate, and leave metrics and report in the run folder."""
-    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    """Evaluate, and leave metrics and report in the run folder. Raises `UserError` unless one of data and split says
+    on what."""
+    if (config.data is None) == (config.split.name == NONE):
+        raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
+    checkpoint = checkpoint_in(config.checkpoint, REWARD_MODEL)
+    net = load_progress_net(checkpoint)
     net = net if config.fusion is None else net.fused_by(FUSION[config.fusion])
+    if config.data is not None:
+        source = open_data(dataset_in(config.data), config.instruction)
+        run.write_json("metrics.json", measure(net, source, config, f"{config.data}", run, reporter))
+        return
+    splits = [shipped(name) for name in unseen_splits()] if config.split.name == ALL else [config.split]
+    facts = read_manifest(checkpoint)["facts"]
+    for split in splits:
+        check_split(split)
+        refuse_known(facts, split, config.record.seed)
+    found = {split.name: measure_split(net, split, config, run, reporter) for split in splits}
+    reporter.table("splits", table({name: numbers[config.name] for name, numbers in found.items()}))
+    run.write_json("metrics.json", {"splits": found})
+
+
+def measure_split(
+    net: ProgressNet, split: Split, config: EvaluateConfig, run: RunFolder, reporter: Reporter
+) -> dict[str, Any]:
+    """The numbers of one split, over all its episodes and of each task; its episodes are recorded only once."""
+    recording = collect.CollectConfig(split=split, **vars(config.record))
+    Stages(run, reporter).command(f"record {split.name}", split.name, collect.COMMAND, recording)
+    folder = RunFolder(run.path / split.name)
+    source = open_data(folder.path / DATASET)
+    return measure(net, source, config, f"the split {split.name}", folder, reporter, by_task=True)
+
+
+def measure(
+    net: ProgressNet,
+    source: EpisodeSource,
+    config: EvaluateConfig,
+    what: str,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    by_task: bool = False,
+) -> dict[str, Any]:
+    """What `evaluate` says of the model on these episodes; leaves the report in the folder."""
+    # Before the films are read: whoever misspelt the folder is told at once.
     similarity = None if config.similarity is None else Similarity(config.similarity)
-    source = open_data(dataset_in(config.data), config.instruction)
-    reporter.table("evaluate", {"episodes": len(source), "views": source.views, "model": config.checkpoint})
+    reporter.table("evaluate", {"on": what, "episodes": len(source), "views": source.views, "model": config.checkpoint})
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
-    rows, goals = aims(config, net, episodes)
+    rows, goals = aims(config, net, episodes, what)
     judged = judge(net, [episodes[row] for row in rows], goals)
     others = {} if similarity is None else {"similarity": similar(similarity, source, rows, reporter)}
     metrics: dict[str, Any] = evaluate(net, episodes, reporter, judged, others, rows)
@@ -72,41 +131,45 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     curves = dict(zip(rows, judged.curves, strict=True))
     report = Report(
         title="Reward model against annotation",
-        subtitle=f"{config.checkpoint} on {config.data}, which it must not have seen.",
+        subtitle=f"{config.checkpoint} on {what}, which it must not have seen.",
         figures=figures(metrics["reward_model"], metrics["baselines"]),
         panels=tuple(panel(source, row, curves[row]) for row in spread(source, config.shown) if row in curves),
     )
-    write_report(run.file("report.html"), report)
-    run.write_json("metrics.json", named(metrics, config.name))
+    write_report(folder.file("report.html"), report)
+    if by_task:
+        metrics["tasks"] = {}
+        for task in dict.fromkeys(task_of(episodes[row]) for row in rows):
+            at = [i for i, row in enumerate(rows) if task_of(episodes[row]) == task]
+            of_task = evaluate(net, episodes, reporter, judged.take(at), rows=[rows[i] for i in at])
+            metrics["tasks"][task] = of_task["reward_model"]
+        reporter.table("tasks", table(metrics["tasks"]))
+    return named(metrics, config.name)
 
 
 def aims(
-    config: EvaluateConfig, net: ProgressNet, episodes: Sequence[Episode]
+    config: EvaluateConfig, net: ProgressNet, episodes: Sequence[Episode], what: str
 ) -> tuple[list[int], list[Episode] | None]:
-    """Which episodes are judged, and towards which goal pictures: those of another episode, those given, or none.
-
-    Raises `DataError` when no episode has a goal picture in another, `UserError` when one picture cannot be all goals.
-    """
-    everything = list(range(len(episodes)))
+    """Which episodes are judged, and towards which goal pictures: those of others, those given, or none."""
     if config.goals:
-        known = {row: goal for row, goal in enumerate(goal_rows(label(episodes))) if goal is not None}
-        if not known:
-            raise DataError(
-                f"{config.data}: no two episodes with one goal of which one succeeds; goals=true needs them"
-            )
+        known = goals_of_others(episodes, what)
         return list(known), [episodes[goal] for goal in known.values()]
+    everything = list(range(len(episodes)))
     if not config.goal:
         return everything, None
-    wishes = sorted({goal_of(episode) for episode in episodes})
-    if len(wishes) > 1:
-        raise UserError(f"goal=[...] shows one goal, {config.data} has {len(wishes)}: {', '.join(wishes)}")
-    return everything, [read_goal(config.goal, net.config.views)] * len(episodes)
+    return everything, [goal_pictured(config.goal, net.config.views, episodes, what)] * len(episodes)
 
 
 def similar(model: Similarity, source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Judged:
     """What frame-text similarity says of the episodes, read one by one at its own picture size."""
     tracked = reporter.track(rows, "similarity", total=len(rows))
     return joined(judge(model, [source.episode(row, size=model.config.image_size)]) for row in tracked)
+
+
+def table(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Rows of a table with a column for each headline metric that any of them has, "-" where one lacks it."""
+    columns = [metric for metric in FIGURES if any(metric in numbers for numbers in rows.values())]
+    cells = {name: [f"{n[c]:.3f}" if c in n else "-" for c in columns] for name, n in rows.items()}
+    return {name: "  ".join(map(str.rjust, row, map(len, columns))) for name, row in {"": columns, **cells}.items()}
 
 
 def named(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import dataset_in
+from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
 from embodied_rm.data.catalog import open_data
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import TrainConfig, train
@@ -22,11 +23,16 @@ class TrainCommand(TrainConfig):
     data: Path
     held_out: Path | None = None
     stride: int = 1
+    split: Split = field(default_factory=Split)
+    """What the data must be recordings of; "none": of anything."""
 
 
 def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Train, and leave checkpoint and metrics in the run folder."""
+    """Train, and leave checkpoint and metrics in the run folder. Raises `DataError` where the data leaves its split."""
     started = time.monotonic()
+    check_split(config.split)
+    if config.split.name != NONE:
+        refuse_leaks(config.split, open_data(dataset_in(config.data)).meta)
     known = list(read(config.data, config, reporter))
     held_out = [] if config.held_out is None else read(config.held_out, config, reporter)
     net = train(known, narrow(config, TrainConfig), run, reporter, held_out)

@@ -1,0 +1,106 @@
+"""Splits: which worlds a model is trained on, which it is only judged by, and that the two do not mix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from embodied_rm.cli import compose
+from embodied_rm.cli.configs import group_choices
+from embodied_rm.cli.worlds import WorldConfig
+from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.errors import DataError, UserError, lookup
+from sim.holdout import Holdout
+from sim.randomize import Randomization
+from sim.registry import make_task, task_names
+
+NONE, ALL = "none", "all"
+"""Splits that are none: nothing held out; and every unseen one."""
+RECORDED = ("split", "task", "objects", "side", "phrasing")
+"""What an episode must say of itself for a leak to be found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Tasks, arm, holdout and randomisation of worlds: one file of `configs/split`."""
+
+    name: str = NONE
+    tasks: tuple[str, ...] = ("lift_cube", "open_drawer", "cube_in_drawer")
+    robot: str = "panda"
+    holdout: Holdout = field(default_factory=Holdout)
+    randomize: Randomization = field(default_factory=Randomization)
+
+    def worlds(self, world: WorldConfig) -> WorldConfig:
+        """Its worlds on that machinery. Raises `UserError` where `world` asks for others."""
+        if self.name == NONE:
+            return world
+        for key in ("robot", "randomize"):
+            if getattr(world, key) != getattr(WorldConfig(), key):
+                raise UserError(f"world.{key} is decided by split={self.name}: leave it out")
+        return replace(world, robot=self.robot, randomize=self.randomize)
+
+    def chosen(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        """Those tasks, or all of the split where none is named. Raises `UserError` for one that is not in it."""
+        if self.name != NONE:
+            for task in tasks:
+                lookup(dict.fromkeys(self.tasks), task, f"task of split={self.name}")
+        return tuple(tasks) or self.tasks
+
+
+def shipped(name: str) -> Split:
+    """The split as its file in `configs/split` has it."""
+    split: Split = compose.chosen("split", name, Split)
+    return split
+
+
+def unseen_splits() -> list[str]:
+    """The names of those that are for judging only."""
+    return [name for name in group_choices("split") if name.startswith("unseen_")]
+
+
+def check_split(split: Split) -> None:
+    """Raises `UserError` for a shipped split that was changed, and for a holdout of things that no task has."""
+    if split.name in group_choices("split") and split != shipped(split.name):
+        raise UserError(f"split={split.name} is fixed; a changed one needs a name of its own: split.name=...")
+    tasks = [make_task(name) for name in (*task_names(), *split.tasks)]
+    things = {prop.noun: prop for task in tasks for prop in task.object_props}
+    sides = {f"{task.name} {side}": side for task in tasks for side in task.sides}
+    for pair in split.holdout.pairs:
+        lookup(things, pair.partition(" ")[2], f"thing of the held-out pair {pair!r}:")
+    for side in split.holdout.sides:
+        lookup(sides, side, "held-out side")
+
+
+def refuse_leaks(split: Split, episodes: Iterable[EpisodeMeta]) -> None:
+    """Raises `DataError` naming the first episode that is not of the split's worlds, and why."""
+    tasks = {make_task(name).name for name in split.tasks}
+    for episode in episodes:
+        if reason := leak(split, tasks, episode.text):
+            raise DataError(f"{episode.name}: {reason}")
+
+
+def leak(split: Split, tasks: set[str], text: Mapping[str, str]) -> str | None:
+    """Why an episode that says that of itself does not belong to the split."""
+    if missing := [key for key in RECORDED if key not in text]:
+        return f"it does not say its {missing[0]}: record it with embodied-rm collect split={split.name}"
+    if text["split"] != split.name:
+        return f"it was recorded with split={text['split']}, not with split={split.name}"
+    if text["task"] not in tasks:
+        return f"the task {text['task']} is none of split={split.name}: {', '.join(sorted(tasks))}"
+    pairs, sides = (tuple(filter(None, text[key].split(", "))) for key in ("objects", "side"))
+    if strays := split.holdout.strays(pairs, sides, int(text["phrasing"])):
+        return f"split={split.name} does not have what it shows or says: {', '.join(strays)}"
+    return None
+
+
+def refuse_known(facts: Mapping[str, Any], split: Split, seed: int) -> None:
+    """Raises `UserError` when the model of these facts was trained on the episodes it is to be judged by, or on
+    anything of an unseen split."""
+    for known in facts.get("recorded", ()):
+        name, _, known_seed = known.rpartition(" ")
+        if name == split.name and (name in unseen_splits() or int(known_seed) == seed):
+            raise UserError(
+                f"the model was trained on split={name} (seed {known_seed}); its scores there would say nothing about "
+                "unseen episodes"
+            )

@@ -1,0 +1,239 @@
+"""Splits: each unseen one differs from what is trained on in one thing only, and leaks are refused in clear words."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embodied_rm.cli.configs import group_choices
+from embodied_rm.cli.main import main
+from embodied_rm.cli.splits import Split, check_split, leak, refuse_known, shipped, unseen_splits
+from embodied_rm.data.catalog import open_data
+from embodied_rm.errors import UserError
+from sim.errors import SimError
+from sim.holdout import Holdout, pairs_of
+from sim.props.base import PALETTE
+from sim.registry import make_task, task_names
+
+SEEN = shipped("seen")
+DIFFERS = {
+    "unseen_appearance": {"randomize.light_turn", "randomize.brightness", "randomize.colour", "randomize.least_look"},
+    "unseen_arm": {"robot"},
+    "unseen_camera": {"randomize.camera_shift", "randomize.camera_turn", "randomize.least_camera"},
+    "unseen_colour": {"holdout.colour", "tasks"},
+    "unseen_phrasing": {"holdout.phrasing"},
+    "unseen_task": {"tasks"},
+}
+TINY = ("successes=1", "failures=1", "world.num_envs=2", "world.image_size=32")
+TINY_RECORD = ("record.successes=1", "record.failures=1", "record.world.num_envs=2", "record.world.image_size=32")
+
+
+def flat(split: Split) -> dict[str, object]:
+    """Every dotted key of a split but its name."""
+    parts = {f.name: getattr(split, f.name) for f in fields(split) if f.name != "name"}
+    inner = {name: parts.pop(name) for name in ("holdout", "randomize")}
+    return parts | {f"{name}.{key}": value for name, part in inner.items() for key, value in vars(part).items()}
+
+
+def metrics(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def test_every_unseen_split_differs_from_seen_in_one_attribute_only() -> None:
+    assert set(unseen_splits()) == set(DIFFERS)
+    for name, differing in DIFFERS.items():
+        ours, theirs = flat(shipped(name)), flat(SEEN)
+        assert {key for key in theirs if ours[key] != theirs[key]} == differing
+        assert shipped(name).name == name
+
+
+def test_what_is_unseen_was_never_trained_on() -> None:
+    assert not set(shipped("unseen_task").tasks) & set(SEEN.tasks)
+    assert set(shipped("unseen_task").tasks) | set(SEEN.tasks) == set(task_names())
+    assert set(shipped("unseen_colour").tasks) <= set(SEEN.tasks)
+    camera, look, seen = shipped("unseen_camera").randomize, shipped("unseen_appearance").randomize, SEEN.randomize
+    for name in ("camera_shift", "camera_turn"):
+        assert getattr(camera, name) * camera.least_camera >= getattr(seen, name) > 0
+    for name in ("light_turn", "brightness", "colour"):
+        assert getattr(look, name) * look.least_look >= getattr(seen, name) > 0
+
+
+def test_every_colour_and_every_thing_is_known_from_other_pairs() -> None:
+    """Only the pair is new: else a model would be asked for words and looks that it has never met."""
+    held = [tuple(pair.split()) for pair in SEEN.holdout.pairs]
+    things = {thing for _, thing in held}
+    drawn = {prop.noun for name in SEEN.tasks for prop in make_task(name).object_props if prop.colour is None}
+    assert things == drawn, "every family of things has colours that are held out"
+    for colour in PALETTE:
+        assert sum((colour, thing) not in held for thing in things) >= 2, colour
+    for thing in things:
+        assert sum((colour, thing) not in held for colour in PALETTE) >= 4, thing
+
+
+@pytest.mark.parametrize("name", [name for name in group_choices("split") if name != "all"])
+def test_every_task_of_every_split_has_starts_and_phrasings(name: str) -> None:
+    split, rng = shipped(name), np.random.default_rng(0)
+    check_split(split)
+    for task in map(make_task, split.tasks):
+        split.holdout.draw(task, rng)
+        assert len(split.holdout.phrasings(task)) == {"any": 4, "seen": 3, "unseen": 1}[split.holdout.phrasing]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("splits") / "seen"
+    assert main(["collect", "split=seen", "tasks=[press_button,stack_cubes]", f"out={folder}", *TINY]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(seen: Path) -> Path:
+    folder = seen.parent / "model"
+    words = ["train", f"data={seen}", "split=seen", "updates=2", "batch=2", "image_size=[32,32]"]
+    assert main([*words, f"out={folder}"]) == 0
+    return folder
+
+
+def test_episodes_say_what_was_drawn_for_them(seen: Path) -> None:
+    texts = [meta.text for meta in open_data(seen / "dataset").meta]
+    assert {text["split"] for text in texts} == {"seen"} and {text["seed"] for text in texts} == {"0"}
+    assert {text["phrasing"] for text in texts} <= {"-4", "-3", "-2"}
+    assert len({text["scene"] for text in texts}) == len(texts)
+    tasks = {make_task(name).name for name in SEEN.tasks}
+    assert [leak(SEEN, tasks, text) for text in texts] == [None] * len(texts)
+    for meta in open_data(seen / "dataset").meta:
+        task, index = make_task(meta.text["task"]), int(meta.text["phrasing"])
+        starts = (replace(SEEN.holdout, colour="any").draw(task, np.random.default_rng(i)) for i in range(2000))
+        alike = next(at for at in starts if set(pairs_of(task, at)) == set(meta.text["objects"].split(", ")))
+        swapped = replace(alike, order=alike.order[::-1])
+        assert meta.instruction in {task.instruction(at, index + len(task.templates)) for at in (alike, swapped)}
+
+
+def test_a_dataset_of_tasks_whose_observations_differ_in_size_has_no_state(seen: Path, tmp_path: Path) -> None:
+    assert open_data(seen / "dataset").episode(0).state is not None, "both tasks have 22 numbers"
+    words = ["collect", "tasks=[press_button,turn_lever]", f"out={tmp_path / 'mixed'}", *TINY]
+    assert main(words) == 0
+    episode = open_data(tmp_path / "mixed/dataset").episode(0)
+    assert episode.state is None and episode.action is not None and episode.progress is not None
+
+
+def test_the_dataset_names_the_arm_that_was_recorded(tmp_path: Path) -> None:
+    words = ["collect", "split=unseen_arm", "tasks=[press_button]", f"out={tmp_path / 'arm'}"]
+    assert main([*words, *TINY]) == 0
+    assert json.loads((tmp_path / "arm/dataset/meta/info.json").read_text())["robot_type"] == "six_axis"
+
+
+def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_path: Path) -> None:
+    words = ["evaluate", "split=unseen_task", f"checkpoint={model}", "name=mine", f"out={tmp_path / 'e'}", *TINY_RECORD]
+    words += ["shown=1", "record.every=6"]
+    assert main(words) == 0
+    found = metrics(tmp_path / "e")["splits"]["unseen_task"]
+    assert set(found) == {"mine", "baselines", "episodes", "tasks"} and "voc" in found["baselines"]["clock"]
+    assert set(found["tasks"]) == {"close_drawer", "cube_in_drawer"}
+    assert sum(found["episodes"].values()) == 4
+    table = next((tmp_path / "e/unseen_task/dataset/meta").glob("info.json"))
+    before = table.stat().st_mtime_ns
+    (tmp_path / "e/metrics.json").unlink()
+    assert main([*words, "resume=true"]) == 0
+    assert table.stat().st_mtime_ns == before
+    again = metrics(tmp_path / "e")["splits"]["unseen_task"]
+    for numbers in (found, again):
+        for row in (numbers["mine"], *numbers["tasks"].values()):
+            assert row.pop("seconds_per_frame") > 0, "the only number that may differ"
+    assert again == found
+
+
+def test_split_all_is_every_unseen_split_in_one_table(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", "split=all", f"checkpoint={model}", f"out={tmp_path / 'all'}", "shown=1", *TINY_RECORD]
+    assert main([*words, "record.failures=0", "record.every=8", "record.world.num_envs=1"]) == 0
+    assert set(metrics(tmp_path / "all")["splits"]) == set(unseen_splits())
+    rows = capsys.readouterr().out.split("\nsplits\n")[1].splitlines()
+    assert "voc" in rows[0].split()
+    assert {row.split()[0] for row in rows[1 : 1 + len(DIFFERS)]} == set(DIFFERS)
+
+
+def test_the_same_scene_on_both_sides_is_refused(
+    seen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other noise, so other episodes; but they begin in the same places."""
+    words = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "noise=0.1", f"out={tmp_path / 'again'}"]
+    assert main([*words, *TINY]) == 0
+    assert main(["train", f"data={seen}", f"held_out={tmp_path / 'again'}", f"out={tmp_path / 'model'}"]) == 2
+    assert "held out, but the same scene is trained on" in capsys.readouterr().err
+
+
+DRAWN = {"split": "seen", "task": "stack_cubes", "objects": "red cube, blue cube", "side": "", "phrasing": "-2"}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({}, None),
+        ({"split": "unseen_camera"}, "recorded with split=unseen_camera, not with split=seen"),
+        ({"task": "close_drawer"}, "the task close_drawer is none of split=seen"),
+        ({"objects": "red cube, green cube"}, "split=seen does not have what it shows or says: green cube"),
+        ({"phrasing": "-1"}, "split=seen does not have what it shows or says: phrasing -1"),
+    ],
+)
+def test_what_a_split_holds_out_is_found_in_training_data(change: dict[str, str], sentence: str | None) -> None:
+    found = leak(SEEN, set(SEEN.tasks), DRAWN | change)
+    assert found is None if sentence is None else found is not None and sentence in found
+
+
+def test_data_that_does_not_say_what_it_shows_cannot_be_checked() -> None:
+    found = leak(SEEN, set(SEEN.tasks), {"task": "stack_cubes"})
+    assert found == "it does not say its split: record it with embodied-rm collect split=seen"
+
+
+def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
+    facts = {"recorded": ["seen 0", "unseen_camera 7"]}
+    refuse_known(facts, SEEN, 1000)
+    refuse_known(facts, shipped("unseen_task"), 0)
+    with pytest.raises(UserError, match=r"the model was trained on split=seen \(seed 0\)"):
+        refuse_known(facts, SEEN, 0)
+    with pytest.raises(UserError, match=r"the model was trained on split=unseen_camera \(seed 7\)"):
+        refuse_known(facts, shipped("unseen_camera"), 1000)
+
+
+def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() -> None:
+    changed = replace(SEEN, tasks=("lift_cube",))
+    with pytest.raises(UserError, match="split=seen is fixed; a changed one needs a name of its own"):
+        check_split(changed)
+    check_split(replace(changed, name="mine"))
+    with pytest.raises(UserError, match=r"unknown thing of the held-out pair 'red cub': 'cub'\. Did you mean 'cube'"):
+        check_split(replace(changed, name="mine", holdout=Holdout(pairs=("red cub",))))
+    with pytest.raises(UserError, match="unknown held-out side 'push_to_zone up'"):
+        check_split(replace(changed, name="mine", holdout=Holdout(sides=("push_to_zone up",))))
+    with pytest.raises(SimError, match="unknown task 'lift'"):
+        check_split(replace(changed, name="mine", tasks=("lift",)))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["collect", "split=sen"], "unknown split 'sen'. Did you mean 'seen'?"),
+        (["collect", "split=all"], "split=all has no tasks to record"),
+        (["collect", "split=seen", "tasks=[close_drawer]"], "unknown task of split=seen 'close_drawer'"),
+        (["collect", "split=seen", "world.robot=six_axis"], "world.robot is decided by split=seen"),
+        (["collect", "split=seen", "world.randomize.mass=0.1"], "world.randomize is decided by split=seen"),
+        (["collect", "split=seen", "split.holdout.templates=2"], "split=seen is fixed"),
+        (["collect", "split.holdout.colour=sen"], "unknown value of split.holdout.colour 'sen'"),
+        (["train", "split=unseen_task", "data={seen}"], "episode_000000: it was recorded with split=seen"),
+        (["evaluate", "checkpoint={model}"], "evaluate needs either data=..., recorded episodes, or split=..."),
+        (["evaluate", "checkpoint={model}", "data={seen}", "split=seen"], "evaluate needs either data=..."),
+        (["evaluate", "checkpoint={model}", "split=seen", "record.seed=0"], "trained on split=seen (seed 0)"),
+        (["demo", "evaluate.data=null"], "evaluate.data must be a folder inside the run folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    words: list[str], sentence: str, seen: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [word.replace("{seen}", str(seen)).replace("{model}", str(model)) for word in words]
+    assert main([*filled, f"out={tmp_path / 'run'}"]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
