@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array
 
-Fusion = Literal["mean", "consistent"]
+Fusion = Literal["mean", "consistent", "forward"]
+"""`fuse_mean`, `fuse_consistent`, or the forward perspective alone."""
 FIRST = 0.0
 GOAL = 1.0
 SHARPNESS = 2.0

@@ -148,6 +148,8 @@ class ProgressNet(nn.Module):
     def _fuse(self, phi: Array, perspectives: dict[str, Array]) -> Array:
         if self.config.fusion == "mean":
             fused = fusion.fuse_mean(perspectives)
+        elif self.config.fusion == "forward":
+            fused = perspectives["forward"]
         else:
             fused = fusion.fuse_consistent(phi, perspectives)
         return np.clip(fused, 0, 1)
