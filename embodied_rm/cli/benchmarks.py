@@ -12,10 +12,7 @@ import torch
 
 from embodied_rm.run import write_atomic
 
-TITLE = """# Benchmarks
-
-Every section is written by the command it names, with `page=docs/benchmarks.md`; ratios are of one run.
-"""
+PREFACE = "Every section is written by the command it names, with `page=` this file; ratios are of one run."
 
 
 def machine() -> str:
@@ -31,9 +28,12 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def put_section(page: Path, command: str, text: str) -> None:
-    """Write `text` (Markdown, from its heading on) as the section of `command`; the other sections stay."""
-    before = page.read_text() if page.exists() else TITLE
+def put_section(page: Path, command: str, text: str, title: str = "Benchmarks") -> None:
+    """Write `text` (Markdown, from its heading on) as the section of `command`; the other sections stay.
+
+    `title`: that of the page, where there is none yet.
+    """
+    before = page.read_text() if page.exists() else f"# {title}\n\n{PREFACE}\n"
     begin, end = f"<!-- {command} -->", f"<!-- end of {command} -->"
     section = f"{begin}\n{text}\n\n{date.today().isoformat()}; {machine()}.\n{end}\n"
     old = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}\n", re.DOTALL)

@@ -44,7 +44,7 @@ def budgets(parts: Sequence[Segment], count: int, length: int) -> npt.NDArray[np
     for part in parts:
         frames[part.step] += part.end - part.start
     weights = np.where(frames > 0, np.clip(count * frames / length, 0.75, 1.25), 1.0)
-    return np.append(0, np.cumsum(weights) / max(weights.sum(), 1.0))
+    return np.append(0, np.cumsum(weights) / weights.sum())
 
 
 def changes(episode: Episode) -> Array:
