@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from embodied_rm.labels.targets import Targets, outcome_only
+from embodied_rm.labels.targets import Targets, need_outcome, outcome_only
 from embodied_rm.types import Array, Episode
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode; nothing is needed but its length."""
+    """The targets of every episode; nothing is needed but its length and outcome.
+
+    Raises `DataError` without outcomes.
+    """
+    need_outcome(episodes, "clock")
     return [outcome_only(episode, clock(len(episode))) for episode in episodes]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embodied_rm.labels.hops import true_progress
-from embodied_rm.labels.targets import Targets, outcome_only
+from embodied_rm.labels.targets import Targets, need_outcome, outcome_only
 from embodied_rm.types import Array, Episode, IntArray
 
 RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done", 5: "done"}
@@ -23,8 +23,9 @@ FOREIGN = 1
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """The targets of every episode: at a frame the reward of the clip that ends there.
 
-    Raises `DataError` naming an episode whose true progress is unknown.
+    Raises `DataError` without outcomes, and naming an episode whose true progress is unknown.
     """
+    need_outcome(episodes, "ordinal")
     return [outcome_only(episode, reward(score(true_progress(episode)))) for episode in episodes]
 
 

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from embodied_rm.labels.targets import Targets, demonstrates, need_demonstration, outcome_only
+from embodied_rm.labels.targets import Targets, demonstrates, need_demonstration, need_outcome, outcome_only
 from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode; of a failure only the outcome. Raises `DataError` without a demonstration."""
+    """The targets of every episode; of a failure only the outcome.
+
+    Raises `DataError` without outcomes or without a demonstration.
+    """
+    need_outcome(episodes, "rewind")
     need_demonstration(episodes, "rewind")
     return [outcome_only(e, elapsed(len(e)), np.full(len(e), demonstrates(e))) for e in episodes]
 

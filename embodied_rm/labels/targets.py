@@ -95,3 +95,12 @@ def need_demonstration(episodes: Sequence[Episode], scheme: str) -> None:
             f"labels {scheme!r} learn from successes, but the column success is false in all {len(episodes)} episodes; "
             "embodied-rm collect records successes"
         )
+
+
+def need_outcome(episodes: Sequence[Episode], scheme: str) -> None:
+    """Raises `DataError` when of no episode it is known whether it succeeded: nobody would say what "done" is."""
+    if all(episode.success is None for episode in episodes):
+        raise DataError(
+            f"labels {scheme!r} are told the outcome of episodes, but the column success is missing in all "
+            f"{len(episodes)}; embodied-rm collect records it"
+        )

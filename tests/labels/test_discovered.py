@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.discovered import coarse, key_frames, label, segment, step_count
+from embodied_rm.labels.change_points import segment, step_count
+from embodied_rm.labels.discovered import coarse, key_frames, label
 
 few = arrays(np.float32, st.tuples(st.integers(3, 9), st.integers(1, 2)), elements=st.integers(-9, 9))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from annotated import demonstrations, given_up
+from annotated import demonstrations, episode, given_up
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +13,7 @@ from embodied_rm.labels.clock import clock
 from embodied_rm.labels.clock import label as by_clock
 from embodied_rm.labels.hops import hop
 from embodied_rm.labels.rewind import elapsed, label, rewound, shown_in_turn
+from embodied_rm.labels.schemes import SCHEMES
 
 seeds = st.integers(0, 2**32)
 
@@ -62,3 +63,14 @@ def test_failures_teach_a_rewound_scheme_their_outcome_only_and_a_clock_the_time
     assert (on_failure.progress == on_success.progress).all() and on_failure.known.all()
     with pytest.raises(DataError, match="column success"):
         label([given_up(shown)])
+
+
+@pytest.mark.parametrize("scheme", ["discovered", "ordinal", "rewind", "clock"])
+def test_schemes_that_are_told_the_outcome_name_it_where_it_is_missing(scheme):
+    unjudged = episode([0, 4, 9], 9, success=None)
+    with pytest.raises(
+        DataError, match=f"'{scheme}' are told the outcome.*column success is missing.*embodied-rm coll"
+    ):
+        SCHEMES[scheme].label([unjudged])
+    told = SCHEMES[scheme].label([unjudged, episode([0, 4, 9], 9)])
+    assert not told[0].done_known.any() and told[1].done_known[-1]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from embodied_rm.errors import DataError
 from embodied_rm.labels.hops import hop
+from embodied_rm.labels.schemes import SCHEMES
 from embodied_rm.labels.stages import label, mean_shares
 from embodied_rm.types import Step
 
@@ -63,8 +64,6 @@ def test_a_step_that_was_undone_teaches_nothing():
 
 @pytest.mark.parametrize("scheme", ["stages", "visual_change"])
 def test_what_the_data_lack_is_named_with_the_command_that_records_it(scheme):
-    from embodied_rm.labels.schemes import SCHEMES
-
     bare = replace(episode([0, 5], 10), steps=())
     with pytest.raises(DataError, match=f"trial: the column steps is missing.*'{scheme}'.*embodied-rm collect"):
         SCHEMES[scheme].label([bare])
