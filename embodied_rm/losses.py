@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+Name = TypeVar("Name", bound=str)
 HUBER = 0.1
 """Hop error from which the loss grows linearly: small hops keep their weight, a few mislabelled ones do not rule."""
 
@@ -22,7 +24,15 @@ def hop_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) ->
 
 def completion_loss(logit: Tensor, done: Tensor, weight: Tensor | None = None) -> Tensor:
     """Binary cross-entropy of "the task is done now"; `done` in {0, 1}."""
-    loss = functional.binary_cross_entropy_with_logits(logit, done.to(logit.dtype), reduction="none")
+    return choice_loss(logit, done, weight)
+
+
+def choice_loss(logit: Tensor, chosen: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Cross-entropy of a choice between two, `logit` the log-odds of the one that is taken with probability `chosen`.
+
+    Least where the odds are those of `chosen`; 1/2 says that neither is better.
+    """
+    loss = functional.binary_cross_entropy_with_logits(logit, chosen.to(logit.dtype), reduction="none")
     return weighted_mean(loss, weight)
 
 
@@ -54,6 +64,6 @@ def weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:
     return (loss * weight).sum() / weight.sum().clamp(min=1e-6)
 
 
-def total(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+def total(terms: Mapping[Name, Tensor], weights: Mapping[Name, float]) -> Tensor:
     """The weighted sum of the named terms; every term needs a weight."""
     return torch.stack([weights[name] * term for name, term in terms.items()]).sum()

@@ -1,4 +1,4 @@
-"""Train a reward model on labelled episodes: the verb, its configuration and its objective."""
+"""Train a reward model on labelled episodes: the verb and its configuration."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from embodied_rm import losses
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
-from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
-from embodied_rm.labels.hops import hop
+from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.schemes import Scheme, chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resized
 from embodied_rm.models.learner import Learner
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.training_pass import Outputs, training_pass
+from embodied_rm.models.training_pass import training_pass
+from embodied_rm.objective import WEIGHTS, objective
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
 
@@ -35,8 +34,6 @@ UNFINISHED = "unfinished"
 """Folder of the training state inside the run folder, while training is under way."""
 WARM_UP = 0.05
 """Share of the schedule in which the learning rate rises."""
-WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "contrast": 0.5}
-"""What each term of the objective counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +46,8 @@ class TrainConfig:
     """Whether image and text tower learn too; a large pretrained one may be left as it is."""
     image_size: tuple[int, int] = (64, 64)
     """Height and width of the pictures the tower sees."""
+    labels: tuple[str, ...] = ("hops",)
+    """Labelling schemes whose objectives are summed; see `embodied_rm.labels.schemes`."""
     fusion: Fusion = "mean"
     updates: int = 1200
     max_seconds: float | None = None
@@ -65,6 +64,7 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        chosen(self.labels)
         for name in ("updates", "batch", "learning_rate", "checkpoint_seconds"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
@@ -129,7 +129,8 @@ def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
 
 def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one."""
-    batches = Batches(label([sized(episode, net.config) for episode in episodes]), net.config.views)
+    need_perspectives(net.config, config.labels)
+    batches = Batches(label([sized(e, net.config) for e in episodes], config.labels), net.config.views)
     learner = Learner(net, weight_decay=config.weight_decay, seed=config.seed)
     learner.resume(run.path / UNFINISHED, settings(config))
     reporter.table("reward model", description(net, len(episodes), config))
@@ -138,6 +139,15 @@ def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run:
         pass
     net.eval()
     learner.discard(run.path / UNFINISHED)
+
+
+def need_perspectives(net: NetConfig, labels: Sequence[str]) -> None:
+    """Raises `UserError` when the net reads hops from the previous frame, but none of the labels teaches them."""
+    if net.fusion != "forward" and not any(scheme.incremental for scheme in chosen(labels).values()):
+        raise UserError(
+            f"labels [{', '.join(labels)}] teach no hops from the previous frame, which fusion={net.fusion} reads: "
+            "train with fusion=forward, or with further labels such as hops"
+        )
 
 
 def description(net: ProgressNet, episodes: int, config: TrainConfig) -> dict[str, object]:
@@ -149,9 +159,14 @@ def description(net: ProgressNet, episodes: int, config: TrainConfig) -> dict[st
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
         "episodes": episodes,
         "batch": f"{config.batch} episodes x {config.moments} moments",
-        "loss terms": ", ".join(f"{weight:g} {name}" for name, weight in WEIGHTS.items()),
+        **{f"labels: {name}": weighted(scheme) for name, scheme in chosen(config.labels).items()},
         "schedule": f"{config.updates} updates" if config.max_seconds is None else f"{config.max_seconds:g} s",
     }
+
+
+def weighted(scheme: Scheme) -> str:
+    """The terms of a scheme's objective with their weights, in words."""
+    return ", ".join(f"{WEIGHTS[term]:g} {term}" for term in scheme.teaches)
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
@@ -162,11 +177,12 @@ def settings(config: TrainConfig) -> dict[str, Any]:
 def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path) -> Iterator[int]:
     """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached."""
     assert isinstance(learner.module, ProgressNet)
+    schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
     while (share := elapsed(learner, config)) < 1:
         batch = batches.draw(config.batch, config.moments, learner.rng)
         outputs = training_pass(learner.module, batch, config.augment, learner.generator)
-        loss = losses.total(objective(outputs, batch), WEIGHTS)
+        loss = objective(outputs, batch, schemes, learner.rng)
         learner.update(loss, config.learning_rate * schedule(share))
         learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
         if learner.seconds - saved > config.checkpoint_seconds:
@@ -174,24 +190,6 @@ def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path)
             saved = learner.seconds
         for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
             yield percent
-
-
-def objective(outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-    """The terms of the loss. Moment 0 of a batch is the first frame, its last one the goal."""
-    progress = batch.progress[:, :-1]
-    between = ~torch.eye(progress.shape[1], dtype=torch.bool)
-    hops = torch.from_numpy(hop(progress[:, :, None], progress[:, None]))
-    from_goal, has_goal = torch.from_numpy(hop(1.0, progress)), torch.from_numpy(batch.has_goal)[:, None]
-    foreign = torch.from_numpy(batch.foreign_known)
-    done, done_known = (torch.from_numpy(column[:, :-1]) for column in (batch.done, batch.done_known))
-    return {
-        "pairs": losses.hop_loss(outputs.hops, hops, between),
-        "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
-        "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
-        "completion": losses.completion_loss(outputs.completion, done, done_known),
-        "step": losses.step_loss(outputs.step, torch.from_numpy(batch.step[:, :-1])),
-        "contrast": losses.contrast_loss(outputs.completion[:, 1], outputs.foreign_completion, foreign),
-    }
 
 
 def elapsed(learner: Learner, config: TrainConfig) -> float:

@@ -26,10 +26,11 @@ ARROWS = {
     "models": NOUNS | {"checkpoint_io", "fusion", "labels"},
     "data": NOUNS | {"run"},
     "rl": NOUNS | {"models.base", "shaping", "metrics", "run", "checkpoint_io"},
+    "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
-BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "metrics", "run", "checkpoint_io"}
+BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",

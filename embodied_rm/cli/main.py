@@ -21,7 +21,7 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UserError, choices
 from embodied_rm.run import RunFolder
 
-RESUMABLE = ("adapt", "demo", "evaluate", "refine", "train")
+RESUMABLE = ("adapt", "bench_labels", "demo", "evaluate", "refine", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return dispatch(words)
     except KeyboardInterrupt:
-        hint = "; go on with the same line and resume=true" if words and words[0] in RESUMABLE else ""
+        resumable = any(name in RESUMABLE for name in joined(words)[:1])
+        hint = "; go on with the same line and resume=true" if resumable else ""
         _complain(f"interrupted{hint}")
         return 130
     except BrokenPipeError:
@@ -124,6 +125,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import bench_fusion
 
             return bench_fusion.COMMAND
+        case "bench_labels":
+            from embodied_rm.cli.commands import bench_labels
+
+            return bench_labels.COMMAND
         case "bench_pictures":
             from embodied_rm.cli.commands import bench_pictures
 

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.moments import sample_moments
-from embodied_rm.labels.steps import UNLABELLED, distinct_goal_of, goal_of, step_indices, step_orders, task_of
+from embodied_rm.labels.schemes import chosen
+from embodied_rm.labels.steps import distinct_goal_of, goal_of, task_of
+from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
-
-SETTLING = 0.2
-"""Seconds for which a task must have been done before that is taught as "done"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,54 +29,47 @@ class LabelledEpisode:
     """See `goal_of`."""
     distinct_goal: str | None
     """See `distinct_goal_of`."""
-    progress: Array
-    """True progress, float32 [T]."""
-    step: IntArray
-    """Step under way, int64 [T]; `UNLABELLED` where unknown."""
-    done: BoolArray
-    """Whether the task is done, bool [T]."""
-    done_known: BoolArray
-    """Whether `done` is to be learned, bool [T]; see `settled`."""
+    targets: Mapping[str, Targets]
+    """Labelling scheme -> what it says of the T frames. The first one's are those below."""
 
     def __len__(self) -> int:
         return len(self.progress)
 
+    @property
+    def _first(self) -> Targets:
+        return next(iter(self.targets.values()))
 
-def label(episodes: Sequence[Episode]) -> list[LabelledEpisode]:
-    """The targets of every episode. Raises `DataError` naming an episode whose true progress is unknown."""
-    orders = step_orders(episodes)
-    return [_labelled(episode, orders.get(task_of(episode), ())) for episode in episodes]
+    @property
+    def progress(self) -> Array:
+        """float32 [T]; over it the moments of a batch are spread."""
+        return self._first.progress
 
+    @property
+    def step(self) -> IntArray:
+        """int64 [T]."""
+        return self._first.step
 
-def _labelled(episode: Episode, order: tuple[str, ...]) -> LabelledEpisode:
-    progress = true_progress(episode)
-    done = progress >= 1
-    # The last frame of a success is one even where the last annotated step ends with the recording.
-    done[-1] |= episode.success is True
-    return LabelledEpisode(
-        views=episode.views,
-        instruction=episode.instruction,
-        task=task_of(episode),
-        goal=goal_of(episode),
-        distinct_goal=distinct_goal_of(episode),
-        progress=progress,
-        step=step_indices(episode, order),
-        done=done,
-        done_known=settled(done, round(SETTLING * episode.fps)),
-    )
+    @property
+    def done(self) -> BoolArray:
+        """bool [T]; at the last frame, whether the episode is a success."""
+        return self._first.done
 
 
-def settled(done: BoolArray, frames: int) -> BoolArray:
-    """Where `done` [T] is beyond doubt, bool [T]: where it is false, from `frames` frames on after it came true, and
-    at the last frame.
-
-    What has only just come true may be lost again. A model that is told to say "done" there says so at the very edge
-    of success, half the time before it; left open, the edge of its verdict falls inside.
-    """
-    begun = np.maximum.accumulate(np.where(done, -1, np.arange(len(done)))) + 1
-    known = ~done | (np.arange(len(done)) - begun >= frames)
-    known[-1] = True
-    return known
+def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> list[LabelledEpisode]:
+    """The targets of every episode, by each scheme. Raises `UserError` for an unknown scheme, `DataError` naming an
+    episode and what it lacks for one."""
+    columns = {name: scheme.label(episodes) for name, scheme in chosen(schemes).items()}
+    return [
+        LabelledEpisode(
+            views=episode.views,
+            instruction=episode.instruction,
+            task=task_of(episode),
+            goal=goal_of(episode),
+            distinct_goal=distinct_goal_of(episode),
+            targets={name: column[i] for name, column in columns.items()},
+        )
+        for i, episode in enumerate(episodes)
+    ]
 
 
 def fingerprint(episode: Episode) -> str:
@@ -116,14 +107,12 @@ class Batch:
     foreign_known: BoolArray
     """bool [B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
     instruction wants. A failure may by chance be what somebody else asked for."""
-    progress: Array
-    """float32 [B, M]; 1 at the goal."""
-    step: IntArray
-    """int64 [B, M]; `UNLABELLED` at the goal."""
-    done: BoolArray
-    """bool [B, M]."""
-    done_known: BoolArray
-    """bool [B, M]: see `settled`."""
+    goals: tuple[str, ...]
+    """See `goal_of`."""
+    at: IntArray
+    """int64 [B, M - 1]: the frame of every moment but the goal."""
+    targets: Mapping[str, Targets]
+    """Labelling scheme -> what it says of these moments, [B, M - 1]."""
     has_goal: BoolArray
     """bool [B]: whether the last moment shows the task done, in another episode with the same goal if there is one.
     Where nobody was seen to do it, that moment must not be used."""
@@ -170,27 +159,26 @@ class Batches:
     def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
         """A batch of `size` episodes at `moments` moments and a goal."""
         rows = rng.choice(len(self.episodes), size=size, replace=size > len(self.episodes))
-        chosen = [self.episodes[row] for row in rows]
-        at = [sample_moments(episode.progress, moments, rng) for episode in chosen]
+        drawn = [self.episodes[row] for row in rows]
+        at = [sample_moments(episode.progress, moments, rng) for episode in drawn]
         goals = [self._goal(int(row), rng) for row in rows]
         shape = (size, moments + 1, len(self.views))
         frames, present = np.zeros((*shape, *self._size), np.uint8), np.zeros(shape, bool)
-        for b, (episode, goal) in enumerate(zip(chosen, goals, strict=True)):
+        for b, (episode, goal) in enumerate(zip(drawn, goals, strict=True)):
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
             self._show(goal, np.array([len(goal) - 1]), frames[b, -1:], present[b, -1:])
         known = np.array([bool(goal.done[-1]) for goal in goals])
-        foreign = [self._foreign.draw(episode, rng) for episode in chosen]
-        pairs = list(zip(chosen, at, strict=True))
+        foreign = [self._foreign.draw(episode, rng) for episode in drawn]
+        targets = [{name: t.at(m) for name, t in e.targets.items()} for e, m in zip(drawn, at, strict=True)]
         return Batch(
             frames=frames,
             present=present,
-            instructions=tuple(episode.instruction for episode in chosen),
-            foreign=tuple(text or e.instruction for text, e in zip(foreign, chosen, strict=True)),
-            foreign_known=np.array([bool(e.done[-1] and text) for text, e in zip(foreign, chosen, strict=True)]),
-            progress=np.stack([np.append(e.progress[m], np.float32(1)) for e, m in pairs]),
-            step=np.stack([np.append(e.step[m], UNLABELLED) for e, m in pairs]),
-            done=np.stack([np.append(e.done[m], True) for e, m in pairs]),
-            done_known=np.stack([np.append(e.done_known[m], True) for e, m in pairs]),
+            instructions=tuple(episode.instruction for episode in drawn),
+            foreign=tuple(text or e.instruction for text, e in zip(foreign, drawn, strict=True)),
+            foreign_known=np.array([bool(e.done[-1] and text) for text, e in zip(foreign, drawn, strict=True)]),
+            goals=tuple(episode.goal for episode in drawn),
+            at=np.stack(at),
+            targets={name: stacked([row[name] for row in targets]) for name in targets[0]},
             has_goal=known,
         )
 

@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import DataError
+from embodied_rm.labels.steps import step_indices, step_orders, task_of
+from embodied_rm.labels.targets import Targets, watched
 from embodied_rm.types import Array, Episode, Step
+
+
+def label(episodes: Sequence[Episode]) -> list[Targets]:
+    """The targets of every episode. Raises `DataError` naming an episode whose true progress is unknown."""
+    orders = step_orders(episodes)
+    steps = [step_indices(episode, orders.get(task_of(episode), ())) for episode in episodes]
+    return [watched(e, true_progress(e), step) for e, step in zip(episodes, steps, strict=True)]
 
 
 def progress_from_steps(steps: Sequence[Step], length: int) -> Array:
@@ -36,7 +45,9 @@ def true_progress(episode: Episode) -> Array:
     if episode.steps and episode.success is not False:
         return progress_from_steps(episode.steps, len(episode))
     kind = "a failure without a progress column" if episode.steps else "neither annotated steps nor progress"
-    raise DataError(f"{episode.name}: {kind}; its true progress is unknown")
+    raise DataError(
+        f"{episode.name}: {kind}; its true progress is unknown (embodied-rm collect records the column progress)"
+    )
 
 
 def hop(p: npt.ArrayLike, q: npt.ArrayLike) -> Array:

@@ -24,8 +24,10 @@ class Outputs:
     """Logits of "done", [B, M]."""
     step: Tensor
     """Logits of the step under way, [B, M, S]."""
+    foreign_hop: Tensor
+    """Hop from the first to the last frame under an instruction that wants something else, [B]."""
     foreign_completion: Tensor
-    """Logits of "done" at the last frame under an instruction that wants something else, [B]."""
+    """Logits of "done" at the last frame under that instruction, [B]."""
 
 
 def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Outputs:
@@ -50,6 +52,7 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
         goal_hops=net.heads.hop(goals, moments),
         completion=net.heads.completion(first, moments),
         step=net.heads.step(first, moments),
+        foreign_hop=net.heads.hop(foreign[:, 0], foreign[:, 1]),
         foreign_completion=net.heads.completion(foreign[:, 0], foreign[:, 1]),
     )
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap, settled
+from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.targets import settled
 from embodied_rm.types import Episode, Step
 
 LENGTH = 12
@@ -48,8 +49,9 @@ def test_every_picture_is_of_its_row_view_and_moment(batch):
     rows = moments[:, :, 1, 0]
     assert (rows == rows[:, :1]).all()
     ends = np.where(np.isin(rows, [2, 5, 6]), 0.5, 1.0)
-    assert np.allclose(batch.progress[:, :-1], moments[:, :, 1, 2] / (LENGTH - 1) * ends)
-    assert (batch.step[:, :-1] == moments[:, :, 1, 2] // 6).all()
+    assert np.allclose(batch.targets["hops"].progress, moments[:, :, 1, 2] / (LENGTH - 1) * ends)
+    assert (batch.targets["hops"].step == moments[:, :, 1, 2] // 6).all()
+    assert (batch.at == moments[:, :, 1, 2]).all()
 
 
 def test_a_view_that_an_episode_lacks_is_absent_for_all_its_moments(batch):
@@ -65,7 +67,6 @@ def test_the_goal_is_the_end_of_another_success_at_the_same_instruction(batch):
     assert (goal[goes, 0] != row[goes]).all()
     assert (goal[:, 2] == LENGTH - 1).all()
     assert (batch.has_goal == goes).all(), "nobody was seen to stop"
-    assert (batch.progress[:, -1] == 1).all() and (batch.step[:, -1] < 0).all()
 
 
 def test_two_phrasings_are_not_two_wishes():
@@ -121,8 +122,8 @@ def test_a_batch_knows_which_of_its_moments_are_beyond_doubt():
     episode = replace(painted(0), progress=np.minimum(np.arange(LENGTH) / 6, 1).astype(np.float32))
     batch = Batches(label([episode]), ("front",)).draw(64, 6, np.random.default_rng(0))
     frame = batch.frames[:, :-1, 0, 0, 0, 2]
-    assert (batch.done[:, :-1] == (frame >= 6)).all()
-    assert (batch.done_known[:, :-1] == ~np.isin(frame, [6, 7])).all(), "0.2 s at 10 frames a second"
+    assert (batch.targets["hops"].done == (frame >= 6)).all()
+    assert (batch.targets["hops"].done_known == ~np.isin(frame, [6, 7])).all(), "0.2 s at 10 frames a second"
 
 
 def test_a_fingerprint_ignores_the_name_and_notices_a_pixel():

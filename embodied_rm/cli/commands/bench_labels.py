@@ -1,0 +1,158 @@
+"""`embodied-rm bench labels`: the default model trained by every labelling scheme, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.cli.benchmarks import machine, put_section
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import dataset_in
+from embodied_rm.cli.runs import open_run
+from embodied_rm.data.catalog import open_data
+from embodied_rm.errors import UserError
+from embodied_rm.evaluate import evaluate
+from embodied_rm.labels.frames import label
+from embodied_rm.labels.schemes import SCHEMES, chosen
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.train import CHECKPOINT, TrainConfig, train
+from embodied_rm.types import Episode
+
+COLUMNS = {
+    "voc": "VOC+",
+    "voc_reversed": "VOC-",
+    "voc_f1": "VOC-F1",
+    "mae_successes": "MAE, successes",
+    "mae_failures": "MAE, failures",
+    "success_auc": "AUC",
+    "step_accuracy": "step accuracy",
+    "epic": "EPIC",
+    "starc": "STARC",
+}
+"""Metric of `evaluate` -> its column; one that it does not give is shown as "-"."""
+Table = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchLabelsConfig:
+    """Which schemes are compared, on what, and for how long each is trained."""
+
+    data: Path
+    unseen: Path
+    labels: tuple[str, ...] = tuple(SCHEMES)
+    seeds: int = 3
+    updates: int = 1200
+    image_size: tuple[int, int] = (64, 64)
+    stride: int = 1
+    page: Path | None = None
+
+    def __post_init__(self) -> None:
+        chosen(self.labels)
+        for name in ("seeds", "updates"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+
+
+def start(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Train and evaluate every cell that is not finished; leave the numbers and perhaps a section of a page."""
+    known, unseen = (read(folder, config, reporter) for folder in (config.data, config.unseen))
+    label(known, config.labels)  # what the data lack for a scheme is said before hours are spent on the others
+    cells = list(product(config.labels, range(config.seeds)))
+    done = list(reporter.track(trained(cells, config, known, unseen, run, reporter), "cells", total=len(cells)))
+    rows = {name: [taught(name, cell) for (own, _), cell in done if own == name] for name in config.labels}
+    for name, seeds in rows.items():
+        reporter.table(name, {COLUMNS[metric]: text for metric, text in cells_of(seeds).items()})
+    told = {name: {"fusion": settings(name, 0, config).fusion, "seeds": seeds} for name, seeds in rows.items()}
+    baselines = done[0][1]["baselines"]
+    run.write_json("metrics.json", {"bench": {"machine": machine(), "labels": told, "baselines": baselines}})
+    if config.page is not None:
+        put_section(
+            config.page, "bench labels", section(config, rows, baselines, len(known), len(unseen)), "Labelling schemes"
+        )
+
+
+def read(folder: Path, config: BenchLabelsConfig, reporter: Reporter) -> list[Episode]:
+    """The episodes of a folder at the size that the model sees."""
+    source = open_data(dataset_in(folder))
+    rows = reporter.track(range(len(source)), f"read {folder}")
+    return [source.episode(row, size=config.image_size, stride=config.stride) for row in rows]
+
+
+def settings(name: str, seed: int, config: BenchLabelsConfig) -> TrainConfig:
+    """How a cell is trained: as `embodied-rm train` does it, with the perspectives that the scheme teaches."""
+    return TrainConfig(
+        labels=(name,),
+        fusion="mean" if SCHEMES[name].incremental else "forward",
+        image_size=config.image_size,
+        updates=config.updates,
+        seed=seed,
+    )
+
+
+def trained(
+    cells: Sequence[tuple[str, int]],
+    config: BenchLabelsConfig,
+    known: Sequence[Episode],
+    unseen: Sequence[Episode],
+    run: RunFolder,
+    reporter: Reporter,
+) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+    """Cell by cell what `evaluate` says of it, each in its own folder; one that is finished is only read."""
+    for name, seed in cells:
+        training = settings(name, seed, config)
+        cell = open_run("bench labels", training, run.path / name / str(seed), resume=True)
+        if not cell.finished:
+            saved = cell.path / CHECKPOINT
+            net = load_progress_net(saved) if saved.exists() else train(known, training, cell, reporter, unseen)
+            cell.write_json("metrics.json", evaluate(net, unseen, reporter))
+        yield (name, seed), cell.read_json("metrics.json")
+
+
+def taught(name: str, cell: Mapping[str, Any]) -> Table:
+    """A cell's metrics, without the one of a head that the scheme does not train."""
+    untrained = () if "step" in SCHEMES[name].teaches else ("step_accuracy",)
+    return {metric: value for metric, value in cell["reward_model"].items() if metric not in untrained}
+
+
+def cells_of(seeds: Sequence[Table]) -> dict[str, str]:
+    """Metric -> mean and standard deviation over the seeds; "-" where `evaluate` did not give it."""
+    return {metric: _told([seed[metric] for seed in seeds if metric in seed]) for metric in COLUMNS}
+
+
+def _told(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
+
+
+def section(
+    config: BenchLabelsConfig, rows: Mapping[str, Sequence[Table]], baselines: Mapping[str, Table], *episodes: int
+) -> str:
+    """The results as Markdown."""
+    lines = [
+        "## One model, trained by every labelling scheme",
+        "",
+        f"`embodied-rm bench labels`: the default model, {config.updates} updates on {episodes[0]} episodes, judged on "
+        f"{episodes[1]} that it has not seen; mean ± standard deviation over {config.seeds} seeds. Schemes marked * "
+        "teach no hops from the previous frame and are judged from the first frame alone. The last rows are curves "
+        "that look at no picture.",
+        "",
+        f"| labels | {' | '.join(COLUMNS.values())} |",
+        "|---" * (len(COLUMNS) + 1) + "|",
+    ]
+    lines += [_row(f"`{name}`" + "*" * (not SCHEMES[name].incremental), seeds) for name, seeds in rows.items()]
+    lines += [_row(f"_{name}_", [table]) for name, table in baselines.items()]
+    return "\n".join(lines)
+
+
+def _row(name: str, seeds: Sequence[Table]) -> str:
+    return f"| {name} | {' | '.join(cells_of(seeds).values())} |"
+
+
+COMMAND = Command(schema=BenchLabelsConfig, start=start)

@@ -1,0 +1,84 @@
+"""`embodied-rm bench labels`: every cell once, a table of all, mistakes before the hours are spent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from sprites import episodes
+
+from embodied_rm.cli.commands.bench_labels import COLUMNS, cells_of
+from embodied_rm.cli.main import main
+from embodied_rm.data.lerobot_write import DatasetWriter
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Folders of episodes to train on, to judge on, and without annotation."""
+    root = tmp_path_factory.mktemp("data")
+    shown = {"known": episodes(6), "unseen": episodes(3, start=50)}
+    shown["bare"] = [replace(episode, steps=()) for episode in shown["known"]]
+    for name, each in shown.items():
+        with DatasetWriter(root / name) as writer:
+            for episode in each:
+                writer.add(episode)
+    return root
+
+
+def line(data, *words: str, known: str = "known") -> list[str]:
+    where = [f"data={data / known}", f"unseen={data / 'unseen'}"]
+    return ["bench", "labels", *where, "updates=2", "image_size=[32,32]", *words]
+
+
+def test_cells_are_trained_once_and_the_page_has_a_row_for_each_scheme(data, tmp_path, capsys):
+    run, page = tmp_path / "run", tmp_path / "labels.md"
+    words = line(data, "labels=[hops,ordinal]", "seeds=2", f"out={run}", f"page={page}")
+    assert main(words) == 0
+    cells = {name: [run / name / seed / "metrics.json" for seed in "01"] for name in ("hops", "ordinal")}
+    told = json.loads((run / "metrics.json").read_text())["bench"]
+    text = page.read_text()
+    for name, paths in cells.items():
+        single = [json.loads(path.read_text())["reward_model"] for path in paths]
+        assert [seed["mae_failures"] for seed in told["labels"][name]["seeds"]] == [s["mae_failures"] for s in single]
+        assert cells_of(single)["mae_failures"] in text
+    assert told["labels"]["ordinal"]["fusion"] == "forward" and told["labels"]["hops"]["fusion"] == "mean"
+    rows = [row.split(" | ")[0] for row in text.splitlines() if row.startswith("| ")]
+    assert rows == ["| labels", "| `hops`", "| `ordinal`*", "| _constant_", "| _clock_", "| _oracle_"]
+
+    written = {path: path.stat().st_mtime_ns for path in (*cells["hops"], cells["ordinal"][0])}
+    cells["ordinal"][1].unlink()
+    (run / "metrics.json").unlink()
+    assert main([*words, "resume=true"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in written} == written and cells["ordinal"][1].exists()
+    assert json.loads((run / "metrics.json").read_text())["bench"] == told
+
+
+def test_a_row_is_mean_and_spread_and_a_dash_for_what_was_not_measured():
+    row = cells_of([{"voc": 0.5, "epic": 0.25}, {"voc": 0.7}])
+    assert row["voc"] == "0.600 ± 0.141" and row["epic"] == "0.250" and row["mae_failures"] == "-"
+    assert list(row) == list(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("words", "known", "message"),
+    [
+        (["labels=[hop]"], "known", "unknown labelling scheme 'hop'. Did you mean 'hops'?"),
+        (["seeds=0"], "known", "seeds must be >= 1, got 0"),
+        (["labels=[clock,stages]"], "bare", "the column steps is missing, which labels 'stages' are made of"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_trained(data, tmp_path, capsys, words, known, message):
+    assert main(line(data, *words, f"out={tmp_path / 'run'}", known=known)) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,48 @@
+"""Laws of RoboReward's scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from annotated import demonstrations, given_up
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embodied_rm.errors import DataError
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.ordinal import FOREIGN, RUBRIC, label, reward, score
+
+shares = st.floats(0, 1, width=32)
+
+
+@given(shares)
+def test_a_score_is_on_the_rubric_and_its_reward_at_most_a_quarter_below(progress):
+    given_score = score(np.float32(progress))
+    assert given_score in RUBRIC
+    assert 0 <= progress - reward(given_score) < 0.25
+    assert (given_score == 5) == (progress == 1)
+
+
+@given(shares, shares)
+def test_scores_keep_the_order(p, q):
+    assert (p < q) <= (score(np.float32(p)) <= score(np.float32(q)))
+
+
+@given(demonstrations())
+def test_the_longer_a_clip_of_a_success_the_higher_its_score(shown):
+    targets = label([shown])[0]
+    assert (np.diff(targets.progress) >= 0).all() and targets.known.all()
+    clipped = [reward(score(true_progress(shown)[:end]))[-1] for end in range(1, len(shown) + 1)]
+    assert targets.progress.tolist() == clipped
+
+
+def test_a_mismatched_instruction_earns_nothing():
+    assert reward(np.array(FOREIGN)) == 0
+
+
+@given(demonstrations())
+def test_only_the_outcome_is_told(shown):
+    targets = label([shown])[0]
+    assert np.flatnonzero(targets.done_known).tolist() == [len(shown) - 1] and targets.done[-1]
+    with pytest.raises(DataError, match=r"failure.*progress is unknown.*embodied-rm collect"):
+        label([given_up(shown)])
