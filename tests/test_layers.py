@@ -27,6 +27,7 @@ ARROWS = {
     "data": NOUNS | {"run"},
     "rl": NOUNS | {"models.base", "shaping", "metrics", "run", "checkpoint_io"},
     "report": NOUNS | {"run", "data"},
+    "audit": NOUNS | {"models.base", "models.fold", "labels", "metrics", "shaping", "rl.reward_env", "run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "metrics", "run", "checkpoint_io"}

@@ -14,7 +14,7 @@ LOOP = (0.3, 0.7)
 LOOPS = 5
 SWAY = 3
 """Frames by which a hand that hovers moves."""
-BENT = 0.05
+BENT = 0.1
 """Mean distance from a straight line from which true progress is told from a clock's."""
 
 
