@@ -69,7 +69,18 @@ def _hack(name: str, done: str, why: str, trials: Callable[[Material], list[Tria
 
 CASES: tuple[Case, ...] = (
     Case(
-        name="success",
+        name="future",
+        done="the start of every episode alone, with its end to follow, and alone once more",
+        measured="largest change of a judgement, mean",
+        why="Past scores depend on what comes later or on what was scored before: offline numbers do not hold online.",
+        trials=playback.with_future,
+        measure=measures.future_change,
+        at_most=0.0,
+        share=False,
+        needs="episodes whose success is known",
+    ),
+    Case(
+        name="finished",
         done="successes as they are",
         measured="judged a success",
         why="A model that never says done is fooled by nothing and pays for nothing: every other case presumes this.",
@@ -89,14 +100,14 @@ CASES: tuple[Case, ...] = (
         "another_goal",
         "successes under the instruction of another goal of the same task",
         "The model judges the movement and not what was asked for: the wrong object is as good as the right one.",
-        wording.same_task,
+        wording.another_goal,
         "two goals of one task (the meta columns goal and task)",
     ),
     _mismatch(
         "another_task",
         "successes under the instruction of another task",
         "The model judges whether anything was done at all.",
-        wording.other_task,
+        wording.another_task,
         "two tasks (the meta column task or goal)",
     ),
     _mismatch(
@@ -320,17 +331,6 @@ CASES: tuple[Case, ...] = (
         measure=measures.pays_less,
         at_least=1.0,
         needs=TIMED,
-    ),
-    Case(
-        name="future",
-        done="the start of every episode alone, with its end to follow, and alone once more",
-        measured="largest change of a judgement, mean",
-        why="Past scores depend on what comes later or on what was scored before: offline numbers do not hold online.",
-        trials=playback.with_future,
-        measure=measures.future_change,
-        at_most=0.0,
-        share=False,
-        needs="episodes whose success is known",
     ),
 )
 """In the order of the report; those that share films stand together, which are then scored once."""

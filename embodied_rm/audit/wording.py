@@ -13,12 +13,12 @@ Kin = Callable[[Episode, Episode], bool]
 """(episode, other): whether the other's instruction is meant."""
 
 
-def same_task(material: Material) -> list[Trial]:
+def another_goal(material: Material) -> list[Trial]:
     """Successes under the instruction of another goal of their task, e.g. another colour."""
     return _ended(material, _others(material, lambda e, o: _differ(e, o) and task_of(e) == task_of(o)))
 
 
-def other_task(material: Material) -> list[Trial]:
+def another_task(material: Material) -> list[Trial]:
     """Successes under the instruction of another task."""
     return _ended(material, _others(material, lambda e, o: _differ(e, o) and task_of(e) != task_of(o)))
 

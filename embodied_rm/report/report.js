@@ -57,7 +57,7 @@
     const part = section("Cases", "What was done to the episodes, what should happen, and what happened.");
     const rows = data.checks.map((c) => {
       const [verdict, sign] = c.met === null ? ["", c.value === null ? "left out" : "not judged"] : c.met ? ["met", "✓ passed"] : ["missed", "✗ failed"];
-      const said = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.measured)}, n = ${c.n}</small>`;
+      const said = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.measured)}, n&nbsp;=&nbsp;${c.n}</small>`;
       const note = c.why && c.met !== true ? `<small>${escape(c.why)}</small>` : "";
       return `<tr class="${verdict}"><td>${words(c.name)}</td><td>${escape(c.done)}${note}</td>
         <td>${escape(c.expected)}</td><td class="number">${said}</td><td>${sign}</td></tr>`;
