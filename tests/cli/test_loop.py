@@ -123,7 +123,7 @@ def test_score_and_evaluate_say_the_same_of_a_frame(demos: Path, reward_model: P
 def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
     demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["audit", f"data={demos}", f"checkpoint={reward_model}", "shown=2"]
+    words = ["audit", f"data={demos}", f"checkpoint={reward_model}", "shown=2", "stride=2"]
     assert main([*words, f"out={tmp_path / 'lax'}"]) == 0
     assert main([*words, "strict=true", f"out={tmp_path / 'strict'}"]) == 3
     lax, strict = metrics(tmp_path / "lax"), metrics(tmp_path / "strict")

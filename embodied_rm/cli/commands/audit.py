@@ -27,6 +27,7 @@ class AuditConfig:
     data: Path
     checkpoint: Path
     instruction: str | None = None
+    stride: int = 1
     gamma: float = 0.98
     shown: int = 12
     strict: bool = False
@@ -38,7 +39,8 @@ def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
     source = open_data(dataset_in(config.data), config.instruction)
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": config.checkpoint})
-    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    reading = read_for(net.config, source, stride=config.stride)
+    episodes = list(reporter.track(reading, "read episodes", total=len(source)))
     outcomes = audit(net, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
     reporter.table("cases", {outcome.case.name: line(outcome) for outcome in outcomes})
     metrics = summary(outcomes)
