@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from embodied_rm.errors import DataError
 from embodied_rm.labels.hops import true_progress
@@ -146,7 +145,7 @@ def undone_from(episode: Episode) -> int:
     return min(int(done[-1]) + 1, len(episode) - 1) if len(done) else 0
 
 
-def play(episode: Episode, frames: npt.NDArray[np.integer] | IntArray) -> Episode:
+def play(episode: Episode, frames: IntArray) -> Episode:
     """The episode's frames in another order, some more than once; its true progress goes along."""
     progress = known_progress(episode)
     return replace(
