@@ -121,9 +121,11 @@ def test_score_and_evaluate_say_the_same_of_a_frame(demos: Path, reward_model: P
 
 
 def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
-    demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["audit", f"data={demos}", f"checkpoint={reward_model}", "shown=2", "stride=2"]
+    few = tmp_path / "few"
+    assert main(["collect", "tasks=[lift_cube]", "successes=2", "failures=1", "every=3", f"out={few}", *TINY]) == 0
+    words = ["audit", f"data={few}", f"checkpoint={reward_model}", "shown=2"]
     assert main([*words, f"out={tmp_path / 'lax'}"]) == 0
     assert main([*words, "strict=true", f"out={tmp_path / 'strict'}"]) == 3
     lax, strict = metrics(tmp_path / "lax"), metrics(tmp_path / "strict")
@@ -198,10 +200,8 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["score", "data={demos}", "checkpoint={demos}"], "no checkpoint found in"),
         (["score", "data={demos}", "checkpoint={reward_model}", "episodes=[99]"], "there is no episode 99"),
         (["evaluate", "data={demos}", "checkpoint={reward_model}", "name=baselines"], "name must differ"),
-        (
-            ["audit", "data={demos}", "checkpoint={reward_model}", "reward.success_patience=0"],
-            "must be >= 1, got 1 and 0",
-        ),
+        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.scale=-1"], "scale and success_reward must be"),
+        (["audit", "data={demos}", "checkpoint={reward_model}", "stride=0"], "stride must be >= 1, got 0"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
         (["demo", "collect.tasks=[open_drawer]"], "the reward model would not know lift_cube"),
