@@ -21,6 +21,10 @@ class CheckpointError(UserError):
     """A checkpoint that cannot be trusted or does not fit: the message names the file and the fault."""
 
 
+class UnmetError(Exception):
+    """What was asked to hold does not. The command line prints the message and exits with code 3."""
+
+
 def choices(name: str, available: Iterable[str], what: str) -> str:
     """The sentence for an unknown name: the thing, the value, the nearest name, all choices."""
     names = sorted(available)

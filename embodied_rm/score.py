@@ -73,8 +73,10 @@ def score(
     return curves
 
 
-def read_for(config: NetConfig, source: EpisodeSource, rows: Sequence[int] | None = None) -> Iterator[Episode]:
-    """Episodes of a source (default: all) as the model sees them: its views, at its size.
+def read_for(
+    config: NetConfig, source: EpisodeSource, rows: Sequence[int] | None = None, stride: int = 1
+) -> Iterator[Episode]:
+    """Episodes of a source (default: all) as the model sees them: its views, at its size; every `stride`-th frame.
 
     Raises `UserError` when the source has none of the model's views.
     """
@@ -84,7 +86,7 @@ def read_for(config: NetConfig, source: EpisodeSource, rows: Sequence[int] | Non
             f"the model knows the views {', '.join(config.views)}; the recording has {', '.join(source.views)}"
         )
     for row in range(len(source)) if rows is None else rows:
-        yield source.episode(row, views=views, size=config.encoder.image_size)
+        yield source.episode(row, views=views, size=config.encoder.image_size, stride=stride)
 
 
 def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int]) -> None:

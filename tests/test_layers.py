@@ -28,6 +28,7 @@ ARROWS = {
     "rl": NOUNS | {"models.base", "shaping", "metrics", "run", "checkpoint_io"},
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
+    "audit": NOUNS | {"models.base", "models.fold", "labels", "metrics", "shaping", "rl.reward_env", "run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}

@@ -13,7 +13,7 @@ from embodied_rm.cli.main import load
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "CONTRIBUTING.md", "docs/bring_your_own.md", "docs/zero_shot.md")
+    for name in ("README.md", "CONTRIBUTING.md", "docs/audit.md", "docs/bring_your_own.md", "docs/zero_shot.md")
 }
 UNLISTED = {
     "__init__.py",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import UserError
-from embodied_rm.report import Curve, Figure, Panel, Rate, Report, SuccessRow, write_report
+from embodied_rm.report import Check, Curve, Figure, Panel, Rate, Report, SuccessRow, write_report
 from embodied_rm.report.clip import HEIGHT, side_by_side
 from embodied_rm.types import Episode, Step
 
@@ -71,6 +71,7 @@ def full_report() -> Report:
         title="The loop <end to end>",
         subtitle="what it did",
         figures=(Figure(label="order correlation", value=0.97, target="at least 0.95", met=True),),
+        checks=(Check(name="negated", done="<b>", measured="share", expected="at most 1", value=0.5, n=2, met=False),),
         success=(
             SuccessRow(
                 task="lift_cube",
@@ -117,6 +118,8 @@ def test_text_from_a_dataset_cannot_become_markup(text: str, data: dict) -> None
 def test_every_number_is_in_the_page(data: dict) -> None:
     report = full_report()
     assert data["figures"][0] == {"label": "order correlation", "value": 0.97, "target": "at least 0.95", "met": True}
+    check = {"name": "negated", "done": "<b>", "measured": "share", "expected": "at most 1", "why": ""}
+    assert data["checks"] == [{**check, "value": 0.5, "n": 2, "met": False}]
     assert data["success"][0]["rates"]["refined"] == {"value": 0.98, "low": 0.95, "high": 0.99, "episodes": 200}
     assert data["curves"][0]["lines"]["verdict"] == [0.1, None, None, 0.9]
     shown = data["panels"][0]

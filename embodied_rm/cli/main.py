@@ -1,6 +1,7 @@
 """The composition root: picks the command, composes its config, opens its run folder, turns mistakes into one line.
 
-Exit codes: 0 done, 1 a fault of ours (with its traceback), 2 a mistake in the input, 130 interrupted.
+Exit codes: 0 done, 1 a fault of ours (with its traceback), 2 a mistake in the input, 3 a strict audit failed,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from embodied_rm.cli import help as pages
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.configs import command_names, joined, spoken
 from embodied_rm.cli.console import ConsoleReporter, clock, make_console
-from embodied_rm.errors import UserError, choices
+from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder
 
 RESUMABLE = ("adapt", "bench_labels", "demo", "evaluate", "refine", "train")
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has left (`| head`): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except UnmetError as failed:
+        _complain(str(failed))
+        return 3
     except ValueError as error:
         if not is_mistake(error):
             raise
@@ -117,6 +121,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import adapt
 
             return adapt.COMMAND
+        case "audit":
+            from embodied_rm.cli.commands import audit
+
+            return audit.COMMAND
         case "bench_experts":
             from embodied_rm.cli.commands import bench_experts
 

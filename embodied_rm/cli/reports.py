@@ -7,12 +7,14 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from embodied_rm.audit import Outcome
+from embodied_rm.audit.material import play
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.models.fold import fold
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.report import Curve, Figure, Panel, Rate, SuccessRow
+from embodied_rm.report import Check, Curve, Figure, Panel, Rate, SuccessRow
 from embodied_rm.report.clip import HEIGHT
 from embodied_rm.rl.refine import Refined
 from embodied_rm.score import read_for
@@ -43,6 +45,31 @@ def panel(source: EpisodeSource, row: int, curve: Progress) -> Panel:
     if episode.progress is None and episode.steps:
         episode = replace(episode, progress=true_progress(episode))
     return Panel(episode=episode, progress=curve.value[kept], success=curve.success[kept])
+
+
+def film_panel(outcome: Outcome) -> Panel:
+    """The worst film of a case that failed, thinned to about `FRAMES` frames."""
+    assert outcome.worst is not None and outcome.curve is not None
+    kept = kept_frames(len(outcome.curve), -(-len(outcome.curve) // FRAMES))
+    episode = play(outcome.worst.episode, kept)
+    # Above its chart stands which case it is of.
+    titled = replace(episode, meta={"outcome": outcome.case.name})
+    return Panel(episode=titled, progress=outcome.curve.value[kept], success=outcome.curve.success[kept])
+
+
+def check(outcome: Outcome) -> Check:
+    """A case of an audit as a row of the report."""
+    case = outcome.case
+    return Check(
+        name=case.name,
+        done=case.done,
+        measured=case.measured,
+        expected=case.expected,
+        value=outcome.measured,
+        n=outcome.n,
+        met=outcome.passed,
+        why=f"needs {case.needs}" if outcome.measured is None else case.why,
+    )
 
 
 def panels(net: ProgressNet, source: EpisodeSource, count: int) -> tuple[Panel, ...]:

@@ -73,12 +73,33 @@ class Panel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check:
+    """One expectation and what came of it."""
+
+    name: str
+    done: str
+    """What was tried."""
+    measured: str
+    """What the value is."""
+    expected: str
+    value: float | None = None
+    """None: it could not be tried."""
+    n: int = 0
+    """Tries."""
+    met: bool | None = None
+    """None: not tried, or nothing was expected."""
+    why: str = ""
+    """What follows from a miss, or what would be needed to try it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """One page, from the top down. Parts that are empty are left out."""
 
     title: str
     subtitle: str = ""
     figures: tuple[Figure, ...] = ()
+    checks: tuple[Check, ...] = ()
     success: tuple[SuccessRow, ...] = ()
     curves: tuple[Curve, ...] = ()
     panels: tuple[Panel, ...] = ()

@@ -44,6 +44,7 @@ def describe(report: Report) -> dict[str, Any]:
         "title": report.title,
         "subtitle": report.subtitle,
         "figures": [dataclasses.asdict(figure) for figure in report.figures],
+        "checks": [dataclasses.asdict(check) for check in report.checks],
         "success": [dataclasses.asdict(row) for row in report.success],
         "curves": [dataclasses.asdict(curve) for curve in report.curves],
         "panels": [_panel(panel) for panel in report.panels],

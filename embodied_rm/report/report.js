@@ -53,6 +53,18 @@
     }
   }
 
+  function checks() {
+    const part = section("Cases", "What was done to the episodes, what should happen, and what happened.");
+    const rows = data.checks.map((c) => {
+      const [verdict, sign] = c.met === null ? ["", c.value === null ? "left out" : "not judged"] : c.met ? ["met", "✓ passed"] : ["missed", "✗ failed"];
+      const said = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.measured)}, n&nbsp;=&nbsp;${c.n}</small>`;
+      const note = c.why && c.met !== true ? `<small>${escape(c.why)}</small>` : "";
+      return `<tr class="${verdict}"><td>${words(c.name)}</td><td>${escape(c.done)}${note}</td>
+        <td>${escape(c.expected)}</td><td class="number">${said}</td><td>${sign}</td></tr>`;
+    });
+    add(add(part, "div", "card"), "table", "checks", `<tr><th>case</th><th>what is done</th><th>expected</th><th>measured</th><th></th></tr>${rows.join("")}`);
+  }
+
   function success() {
     const box = add(section("Success", "Episodes judged by the simulator's state, never by the model. The whiskers are 95 % intervals."), "div", "success card");
     for (const row of data.success) {
@@ -149,7 +161,7 @@
     const card = add(parent, "article", "panel card");
     card.style.setProperty("--screen", `${Math.min(51, 20 * p.views.length)}%`);
     card.dataset.outcome = p.outcome || (p.done === null ? "" : p.done ? "success" : "failure");
-    add(card, "header", "", `<h3>${escape(p.instruction)}</h3>${chips(p)}<span class="file">${escape(p.name)}</span>`);
+    add(card, "header", "", `<h3>${escape(p.instruction) || "no instruction"}</h3>${chips(p)}<span class="file">${escape(p.name)}</span>`);
     const screen = add(card, "div", "screen");
     const video = add(screen, "video");
     Object.assign(video, { muted: true, loop: true, playsInline: true, preload: "auto" });
@@ -270,6 +282,7 @@
   add(page, "h1", "", escape(data.title));
   if (data.subtitle) add(page, "p", "lead", escape(data.subtitle));
   if (data.figures.length) figures();
+  if (data.checks.length) checks();
   if (data.success.length) success();
   if (data.curves.length) curves();
   if (data.panels.length) panels();

@@ -182,6 +182,27 @@ def test_bench_fusion_fills_its_section(demos: Path, reward_model: Path, tmp_pat
     )
 
 
+def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
+    reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = tmp_path / "few"
+    assert main(["collect", "tasks=[lift_cube]", "successes=2", "failures=1", "every=3", f"out={few}", *TINY]) == 0
+    words = ["audit", f"data={few}", f"checkpoint={reward_model}", "shown=2"]
+    assert main([*words, f"out={tmp_path / 'lax'}"]) == 0
+    assert main([*words, "strict=true", f"out={tmp_path / 'strict'}"]) == 3
+    lax, strict = metrics(tmp_path / "lax"), metrics(tmp_path / "strict")
+    assert lax == strict
+    failed = [name for name, row in lax["cases"].items() if row.get("passed") is False]
+    assert "finished" in failed, "three updates teach nothing"
+    assert len(failed) == lax["audit"]["failed"]
+    assert capsys.readouterr().err.startswith(f"failed: {', '.join(failed)}; see ")
+    page = re.search(r'id="data">(.*?)</script>', (tmp_path / "strict" / "report.html").read_text())
+    assert page is not None
+    checks, panels = json.loads(page[1])["checks"], json.loads(page[1])["panels"]
+    assert [check["name"] for check in checks if check["met"] is False] == failed
+    assert [panel["outcome"] for panel in panels] == failed[:2]
+
+
 def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: Path) -> None:
     words = [
         "train",
@@ -251,6 +272,8 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
             ["evaluate", "data={demos}", "checkpoint={reward_model}", "similarity=local-dir:no"],
             "no/open_clip_config.json",
         ),
+        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.scale=-1"], "scale and success_reward must be"),
+        (["audit", "data={demos}", "checkpoint={reward_model}", "stride=0"], "stride must be >= 1, got 0"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
         (["demo", "collect.tasks=[open_drawer]"], "the reward model would not know lift_cube"),

@@ -1,0 +1,80 @@
+"""`embodied-rm audit`: whether a reward can be trusted, tried with what is made to fool it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.audit import Outcome, Rules, audit
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.reports import check, film_panel
+from embodied_rm.data.catalog import open_data
+from embodied_rm.errors import UnmetError
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.report import Figure, Report, write_report
+from embodied_rm.rl.reward_env import RewardConfig
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.score import read_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+    """What to try on what."""
+
+    data: Path
+    checkpoint: Path
+    instruction: str | None = None
+    stride: int = 1
+    gamma: float = 0.98
+    shown: int = 12
+    strict: bool = False
+    reward: RewardConfig = field(default_factory=RewardConfig)
+
+
+def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
+    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    source = open_data(dataset_in(config.data), config.instruction)
+    reporter.table("audit", {"episodes": len(source), "views": source.views, "model": config.checkpoint})
+    reading = read_for(net.config, source, stride=config.stride)
+    episodes = list(reporter.track(reading, "read episodes", total=len(source)))
+    outcomes = audit(net, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
+    reporter.table("cases", {outcome.case.name: line(outcome) for outcome in outcomes})
+    metrics = summary(outcomes)
+    reporter.table("audit", metrics["audit"])
+    report = Report(
+        title="Audit of a reward model",
+        subtitle=f"{config.checkpoint} on {config.data}. Below the table, the worst film of each case that failed.",
+        figures=tuple(Figure(label=f"cases {key.replace('_', ' ')}", value=n) for key, n in metrics["audit"].items()),
+        checks=tuple(map(check, outcomes)),
+        panels=tuple(film_panel(outcome) for outcome in outcomes if outcome.worst is not None)[: config.shown],
+    )
+    write_report(run.file("report.html"), report)
+    run.write_json("metrics.json", metrics)
+    if config.strict and (failed := [o.case.name for o in outcomes if o.passed is False]):
+        raise UnmetError(f"failed: {', '.join(failed)}; see {run.path / 'report.html'}")
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What metrics.json says."""
+    counts = {
+        "passed": sum(outcome.passed is True for outcome in outcomes),
+        "failed": sum(outcome.passed is False for outcome in outcomes),
+        "left_out": sum(outcome.measured is None for outcome in outcomes),
+    }
+    return {"audit": counts, "cases": {outcome.case.name: outcome.as_dict() for outcome in outcomes}}
+
+
+def line(outcome: Outcome) -> str:
+    """One case in the table on the terminal."""
+    case = outcome.case
+    if outcome.measured is None:
+        return f"left out: needs {case.needs}"
+    sign = {True: "passed", False: "FAILED", None: "      "}[outcome.passed]
+    return f"{sign}  {outcome.measured:.3g} ({case.expected}; {case.measured}, n = {outcome.n})"
+
+
+COMMAND = Command(schema=AuditConfig, start=start)

@@ -1,0 +1,174 @@
+"""Models whose faults are known fail the cases that are made for them, and no others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import readers
+from readers import GOALS, PHRASINGS, Reader, trials
+
+from embodied_rm.audit import CASES, Material, Outcome, Rules, audit
+from embodied_rm.audit.pictures import goal_inset
+from embodied_rm.audit.playback import backwards, hovering, to_and_fro
+from embodied_rm.audit.wording import another_goal, another_task, paraphrased
+from embodied_rm.errors import DataError
+from embodied_rm.run import Silent
+from embodied_rm.types import Episode
+
+WORDS = {"another_goal", "another_task", "negated", "no_instruction"}
+FALSE_SUCCESS = {case.name for case in CASES if case.measured == "judged a success" and case.at_most is not None}
+PAID = {"hovering_pays_less", "looping_pays_less"}
+LATE = {"finished", "paraphrase_success", "clock"}
+"""A clock strikes when the time is up: the successes, and their reversals, are over by then."""
+STILL = {"frozen_start_moves", "frozen_half_moves", "looping_moves"}
+
+
+def tried(model, episodes: list[Episode] | None = None) -> dict[str, Outcome]:
+    outcomes = audit(model, trials() if episodes is None else episodes, Rules(), Silent())
+    return {outcome.case.name: outcome for outcome in outcomes}
+
+
+def test_whoever_reads_everything_passes_every_case_and_every_case_is_tried() -> None:
+    outcomes = tried(Reader())
+    assert list(outcomes) == [case.name for case in CASES]
+    assert {name for name, outcome in outcomes.items() if not outcome.passed} == {"hovering_pays_less_raw"}
+    assert outcomes["hovering_pays_less_raw"].measured == 0, "paid as it is, progress is worth more than the end"
+    assert all(outcome.n >= 4 for outcome in outcomes.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "fooled_by"),
+    [
+        ("Constant", {"finished", "paraphrase_success", "reversed_order", "clock", *PAID}),
+        ("AlwaysDone", FALSE_SUCCESS | WORDS | PAID),
+        ("Clock", FALSE_SUCCESS - {"reversed"} | WORDS | PAID | STILL | LATE | {"reversed_order", "shuffled_order"}),
+        ("Deaf", WORDS),
+        ("TaskOnly", {"another_goal"}),
+        ("Keywords", {"negated"}),
+        ("Eager", {"negated", "no_instruction"}),
+        ("Literal", {"paraphrase_order", "paraphrase_success", "clock"}),
+        ("OneEyed", {"goal_in_a_view"}),
+        ("Credulous", {"goal_inset"}),
+        ("Nyctophile", {"black"}),
+        ("Impatient", {"unfinished", "view_dropped", "goal_in_a_view", "hovering", "hovering_pays_less"}),
+        ("Confused", {"views_exchanged"}),
+        ("Imaginative", {"half_covered"}),
+        ("Monocle", {"view_dropped", "view_dropped_order"}),
+        ("Startled", {"robot_gone"}),
+        ("Creeping", STILL | {"clock"}),
+        ("Proud", {"reversed_order", "shuffled_order", "clock"}),
+        ("Shaky", {"future"}),
+    ],
+)
+def test_each_fault_fails_the_cases_that_are_made_for_it(kind: str, fooled_by: set[str]) -> None:
+    outcomes = tried(getattr(readers, kind)())
+    assert {name for name, outcome in outcomes.items() if outcome.passed is False} == fooled_by
+
+
+def test_a_model_that_scores_with_hindsight_is_not_causal() -> None:
+    outcome = tried(readers.Hindsight())["future"]
+    assert outcome.passed is False and outcome.measured is not None and outcome.measured > 0.01
+
+
+def test_the_film_of_a_failed_case_is_one_that_fooled_the_model() -> None:
+    deaf, half = tried(readers.Deaf()), tried(readers.TaskOnly())
+    worst = deaf["negated"].worst
+    assert worst is not None and worst.episode.instruction.startswith("do not ")
+    assert deaf["negated"].curve is not None and deaf["negated"].curve.success[-1] == 1
+    assert half["another_goal"].worst is not None and half["another_task"].worst is None
+    unfinished = tried(readers.Impatient())["unfinished"]
+    assert unfinished.measured == 0.75, "the cut successes and what was undone, not what stalled before"
+    assert unfinished.worst is not None and not unfinished.worst.episode.name.startswith("stall")
+
+
+def test_what_the_data_do_not_hold_is_left_out_by_name() -> None:
+    bare = [
+        replace(e, views={"front": e.views["front"]}, progress=None, meta={}) for e in trials() if e.success is True
+    ]
+    outcomes = tried(Reader(), bare)
+    left_out = {name for name, outcome in outcomes.items() if outcome.measured is None}
+    known = {"future", "finished", "negated", "no_instruction", "reversed", "reversed_order", "shuffled_order"}
+    assert set(outcomes) - left_out == known | {"frozen_start", "frozen_start_moves", "black"}
+    assert all(outcomes[name].as_dict() == {"left_out": f"needs {outcomes[name].case.needs}"} for name in left_out)
+    assert all(outcomes[name].case.needs for name in left_out)
+    assert all(outcomes[name].passed for name in set(outcomes) - left_out)
+
+
+def test_failures_without_true_progress_are_judged_at_their_end() -> None:
+    """One of them is done on the way, and undone again."""
+    undone = readers.trial("dropped", [*range(0, 200, 10), *[200] * 10, 100], "open")
+    blind, known = (tried(Reader(), [*trials(), e])["unfinished"] for e in (replace(undone, progress=None), undone))
+    assert blind.passed and known.passed and blind.n == known.n
+
+
+def test_an_audit_of_nothing_known_is_refused() -> None:
+    unknown = [replace(e, success=None, progress=None) for e in trials()]
+    with pytest.raises(DataError, match="no episode says how it ended"):
+        audit(Reader(), unknown, Rules(), Silent())
+
+
+def test_other_words_are_the_datas_own_and_mean_what_they_should() -> None:
+    material = Material(trials())
+    wishes = {phrasing.format(goal): goal for goal in GOALS for phrasing in PHRASINGS}
+    for make, same_goal, same_task in (
+        (another_goal, False, True),
+        (another_task, False, False),
+        (paraphrased, True, True),
+    ):
+        for film, *_ in make(material):
+            asked, own = wishes[film.episode.instruction], film.episode.meta["goal"]
+            assert ((asked == own), (asked.split()[0] == own.split()[0])) == (same_goal, same_task)
+    for film, original in paraphrased(material):
+        assert film.episode.instruction != original.episode.instruction
+
+
+def test_films_run_as_they_say() -> None:
+    assert to_and_fro(5, 2, 9).tolist() == [5, 4, 3, 2, 3, 4, 5, 4, 3]
+    one = readers.trial("one", [0, 40, 80, 120, 160, 178, 200, 200], "open")
+    material = Material([one])
+    back = backwards(material)[0][0]
+    shown = back.episode.views["front"][:, 0, 0, 0].tolist()
+    assert shown[: back.ordered] == [0, 200, 178, 160, 120, 80, 40, 0] and set(shown[back.ordered :]) == {0}
+    hover, finish = (film.episode.views["front"][:, 0, 0, 0].tolist() for film in hovering(material)[0])
+    assert hover == [0, 40, 80, 120, 160, 178, 160, 120, 80, 120, 160, 178, 160, 120, 80, 120]
+    assert finish == [0, 40, 80, 120, 160, 178, *[200] * 10]
+
+
+def test_the_goal_is_pasted_from_another_success_if_there_is_one() -> None:
+    material = Material(trials())
+    for (film,) in goal_inset(material):
+        donor = material.donor(film.episode)
+        assert donor is not None and donor.name != film.episode.name and donor.meta["goal"] == film.episode.meta["goal"]
+        middle, front = len(film.episode) // 2, film.episode.views["front"][..., 0]
+        assert (front[middle:, :2, :2] == 200).all() and (front[:middle, :2, :2] < 200).all()
+        assert (front[middle:, 2:, 2:] < 200).all()
+    assert Material([trials()[0]]).donor(trials()[0]) is not None, "a success alone is its own"
+
+
+def test_shares_come_with_an_interval() -> None:
+    row = tried(readers.OneEyed())["goal_in_a_view"].as_dict()
+    low, high = row["interval"]
+    assert 0 < low < row["measured"] < high < 1 and row["measured"] == 0.5 and row["passed"] is False
+    assert row["expected"] == "at most 0.05"
+    assert "interval" not in tried(Reader())["reversed_order"].as_dict()
+
+
+def test_the_episodes_are_left_as_they_were() -> None:
+    episodes = trials()
+    before = [{name: frames.copy() for name, frames in e.views.items()} for e in episodes]
+    tried(Reader(), episodes)
+    for episode, views in zip(episodes, before, strict=True):
+        for name, frames in views.items():
+            np.testing.assert_array_equal(episode.views[name], frames)
+
+
+def test_the_page_states_every_case_with_its_threshold() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \|(.*)$", page, flags=re.MULTILINE))
+    assert set(rows) == {case.name for case in CASES}
+    for case in CASES:
+        assert case.expected in rows[case.name], case.name

@@ -1,0 +1,70 @@
+"""What the audit says a film would have earned is what `LearnedRewardEnv` pays for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rl_worlds import CountingEnv, LookupModel
+
+from embodied_rm.audit import Rules
+from embodied_rm.audit.payment import discounted, payments, raw_payments, verdict
+from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
+from embodied_rm.types import Progress
+
+ROWS = 12
+
+
+def curve(value, success, valid=None) -> Progress:
+    value = np.asarray(value, np.float32)
+    return Progress(
+        value=value,
+        valid=np.ones(len(value), bool) if valid is None else valid,
+        stage=np.zeros(len(value), np.int64),
+        success=np.asarray(success, np.float32),
+        spread=np.zeros_like(value),
+    )
+
+
+@pytest.mark.parametrize(("every", "patience", "threshold"), [(1, 1, 0.9), (1, 3, 0.4), (2, 1, 0.8), (2, 2, 0.4)])
+def test_a_film_earns_what_the_environment_pays(every: int, patience: int, threshold: float) -> None:
+    """Row i plays a film of i + 3 frames once; progress, success and what cannot be scored are drawn at random."""
+    rng = np.random.default_rng(10 * every + patience)
+    shape = (ROWS, ROWS + 2, ROWS + 3)
+    model = LookupModel(rng.random(shape).astype(np.float32), rng.random(shape), rng.random(shape) > 0.2)
+    reward = RewardConfig(scale=0.7, score_every=every, success_patience=patience, success_threshold=threshold)
+    rules = Rules(reward=reward, gamma=0.9)
+    env = LearnedRewardEnv(CountingEnv(ROWS), model, rules.reward, rules.gamma)
+    env.reset()
+    paid: list[list[float]] = [[] for _ in range(ROWS)]
+    achieved, playing = np.zeros(ROWS, bool), np.ones(ROWS, bool)
+    while playing.any():
+        _, reward, terminated, truncated, _ = env.step(np.zeros((ROWS, 1)))
+        for row in np.flatnonzero(playing):
+            paid[row].append(float(reward[row]))
+        achieved |= playing & terminated
+        playing &= ~(terminated | truncated)
+    assert achieved.any() and not achieved.all()
+    for row in range(ROWS):
+        film = slice(row + 3)
+        columns = (table[row, 0, film] for table in (model.progress, model.success, model.valid))
+        seen = curve(*columns)
+        np.testing.assert_allclose(payments(seen, rules), paid[row], atol=1e-6)
+        end = verdict(seen, rules)
+        assert (end is not None) == achieved[row] and (end is None or end == len(paid[row]))
+
+
+def test_finishing_beats_hovering_by_what_the_verdict_pays_and_raw_progress_turns_that_round() -> None:
+    rules = Rules(reward=RewardConfig(success_patience=2), gamma=0.9)
+    rise = [0.0, 0.3, 0.6, 0.9]
+    hover, finish = curve([*rise, *[0.9] * 16], np.zeros(20)), curve([*rise, *[1.0] * 16], [0] * 4 + [1] * 16)
+    assert discounted(payments(hover, rules), 0.9) == pytest.approx(0.9**19 * 0.9)
+    assert discounted(payments(finish, rules), 0.9) == pytest.approx(0.9**4)
+    assert discounted(raw_payments(hover, rules), 0.9) > discounted(raw_payments(finish, rules), 0.9)
+
+
+def test_a_verdict_counts_from_where_it_is_asked_for() -> None:
+    rules = Rules(reward=RewardConfig(success_patience=3))
+    seen = curve(np.zeros(8), [1, 1, 1, 0, 0, 1, 1, 1])
+    assert verdict(seen, rules) == 7, "the first frame opens the film and is nobody's verdict"
+    assert verdict(seen, rules, start=6) is None
+    assert verdict(curve(np.zeros(4), np.ones(4)), rules) == 3
