@@ -15,6 +15,10 @@ from embodied_rm.labels.steps import distinct_goal_of, goal_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
+UNWANTED = 0.2
+"""Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
+NEGATIONS = ("do not ", "don't ", "never ")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledEpisode:
@@ -131,13 +135,15 @@ class ForeignInstructions:
         }
 
     def draw(self, episode: LabelledEpisode, rng: np.random.Generator) -> str | None:
-        """One of them; None where no other goal is known.
+        """One of them; None where no other goal is known. Now and then the episode's own, negated, or no words at all.
 
         Another object of the same task differs in one word: drawn as rarely as it comes among all tasks, that word is
         not learned.
         """
         if episode.distinct_goal is None or not self._others[episode.distinct_goal]:
             return None
+        if rng.random() < UNWANTED:
+            return str(rng.choice(NEGATIONS)) + episode.instruction if rng.random() < 0.5 else ""
         near = self._near[episode.distinct_goal, episode.task]
         pool = near if near and rng.random() < 0.5 else self._others[episode.distinct_goal]
         return str(rng.choice(pool))
@@ -174,8 +180,8 @@ class Batches:
             frames=frames,
             present=present,
             instructions=tuple(episode.instruction for episode in drawn),
-            foreign=tuple(text or e.instruction for text, e in zip(foreign, drawn, strict=True)),
-            foreign_known=np.array([bool(e.done[-1] and text) for text, e in zip(foreign, drawn, strict=True)]),
+            foreign=tuple(e.instruction if text is None else text for text, e in zip(foreign, drawn, strict=True)),
+            foreign_known=np.array([bool(e.done[-1]) for e in drawn]) & [text is not None for text in foreign],
             goals=tuple(episode.goal for episode in drawn),
             at=np.stack(at),
             targets={name: stacked([row[name] for row in targets]) for name in targets[0]},

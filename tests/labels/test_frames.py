@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.frames import NEGATIONS, UNWANTED, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.targets import settled
 from embodied_rm.types import Episode, Step
 
@@ -86,8 +86,10 @@ def test_two_phrasings_are_not_two_wishes():
     assert known(drawn({"task": "t"}, {"task": "u"})) == {True}
 
 
-def test_foreign_instructions_want_something_else(batch):
-    assert set(zip(batch.instructions, batch.foreign, strict=True)) == {("go", "stop"), ("stop", "go")}
+def test_foreign_instructions_want_something_else_the_opposite_or_nothing(batch):
+    asked = set(zip(batch.instructions, batch.foreign, strict=True))
+    unwanted = {(own, text) for own in ("go", "stop") for text in ("", *(f"{no}{own}" for no in NEGATIONS))}
+    assert {("go", "stop"), ("stop", "go")} <= asked <= {("go", "stop"), ("stop", "go")} | unwanted
     alone = Batches(label([painted(0)]), ("front",)).draw(2, 4, np.random.default_rng(0))
     assert alone.foreign == alone.instructions
 
@@ -98,7 +100,9 @@ def test_other_wishes_of_the_same_task_are_as_frequent_as_all_together():
     metas += [{"task": f"other {i}", "goal": f"goal {i}"} for i in range(18)]
     said = [replace(painted(i, instruction=meta["goal"]), meta=meta) for i, meta in enumerate(metas)]
     batch = Batches(label(said[:1] * 50 + said), ("front",)).draw(1000, 3, np.random.default_rng(0))
-    foreign = [text for own, text in zip(batch.instructions, batch.foreign, strict=True) if own == "red"]
+    drawn = [text for own, text in zip(batch.instructions, batch.foreign, strict=True) if own == "red"]
+    foreign = [text for text in drawn if text and not text.startswith(NEGATIONS)]
+    assert len(foreign) / len(drawn) == pytest.approx(1 - UNWANTED, abs=0.05)
     assert 0.4 < np.mean([text == "blue" for text in foreign]) < 0.65
     assert len(set(foreign)) == 19 and "red" not in foreign
 
