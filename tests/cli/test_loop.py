@@ -292,3 +292,20 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
     assert not out.exists()
+
+
+def test_what_draws_hardly_moves_a_model(reward_model: Path, tmp_path: Path) -> None:
+    words = ["bench", "pictures", "tasks=[lift_cube]", "worlds=2", "every=15", f"checkpoint={reward_model}"]
+    assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    rows = metrics(tmp_path / "run")["bench"]["pictures"]
+    assert [row["robot"] for row in rows] == ["panda", "six_axis"]
+    assert all(0 < row["progress_most_apart"] <= 0.05 and row["front_psnr_db"] >= 35 for row in rows)
+    assert "judged by a reward model" in (tmp_path / "page.md").read_text()
+
+
+def test_bench_reward_fills_its_section(reward_model: Path, tmp_path: Path) -> None:
+    words = ["bench", "reward", "rounds=1", "rollout_steps=6", f"checkpoint={reward_model}", *TINY]
+    assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    told = metrics(tmp_path / "run")["bench"]
+    assert told["learned_to_state"] == told["learned_s"] / told["state_s"]
+    assert f"| {told['learned_s']:.2f} | {told['learned_to_state']:.2f} |" in (tmp_path / "page.md").read_text()

@@ -54,7 +54,8 @@ def start(config: BenchPicturesConfig, run: RunFolder, reporter: Reporter) -> No
     told = [{"task": task, "robot": robot, **row} for (task, robot), row in rows.items()]
     run.write_json("metrics.json", {"bench": {"machine": machine(), "pictures": told}})
     if config.page is not None:
-        put_section(config.page, "bench pictures", section(config, rows))
+        judged = "" if model is None else ", judged"
+        put_section(config.page, f"bench pictures{judged}", section(config, rows))
 
 
 def compared(
@@ -89,7 +90,7 @@ def section(config: BenchPicturesConfig, rows: Mapping[tuple[str, str], Row]) ->
     """The results as Markdown."""
     columns = list(next(iter(rows.values())))
     lines = [
-        "## OpenGL and the ray tracer",
+        "## OpenGL and the ray tracer" + ("" if config.checkpoint is None else ", judged by a reward model"),
         "",
         f"`embodied-rm bench pictures`: {config.worlds} expert episodes, seen every {config.every} steps at "
         f"{config.image_size}x{config.image_size}; PSNR over all pictures of a view, and the lowest of "
