@@ -294,12 +294,15 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert not out.exists()
 
 
-def test_what_draws_hardly_moves_a_model(reward_model: Path, tmp_path: Path) -> None:
-    words = ["bench", "pictures", "tasks=[lift_cube]", "worlds=2", "every=15", f"checkpoint={reward_model}"]
+def test_what_draws_hardly_moves_a_model(demos: Path, tmp_path: Path) -> None:
+    """One that has begun to learn: before that all progress is 0, whatever is drawn."""
+    assert main(["train", f"data={demos}", "updates=80", "batch=4", f"out={tmp_path / 'reward'}"]) == 0
+    words = ["bench", "pictures", "tasks=[lift_cube]", "worlds=2", "every=15", f"checkpoint={tmp_path / 'reward'}"]
     assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
     rows = metrics(tmp_path / "run")["bench"]["pictures"]
     assert [row["robot"] for row in rows] == ["panda", "six_axis"]
-    assert all(0 < row["progress_most_apart"] <= 0.05 and row["front_psnr_db"] >= 35 for row in rows)
+    assert all(0 < row["progress_most_apart"] <= 0.05 for row in rows), rows
+    assert all(row["wrist_psnr_db"] >= 35 for row in rows)
     assert "judged by a reward model" in (tmp_path / "page.md").read_text()
 
 
