@@ -43,7 +43,7 @@ WEIGHTS = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step":
 class TrainConfig:
     """How a reward model is trained."""
 
-    tower: str = "stride_tower_tiny"
+    tower: str = "patch_tower_tiny"
     """A timm image tower, or a pretrained open_clip model: local-dir:<folder>, hf-hub:<owner>/<name>."""
     train_tower: bool = True
     """Whether image and text tower learn too; a large pretrained one may be left as it is."""

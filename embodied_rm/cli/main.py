@@ -120,6 +120,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import bench_experts
 
             return bench_experts.COMMAND
+        case "bench_model":
+            from embodied_rm.cli.commands import bench_model
+
+            return bench_model.COMMAND
         case "bench_pictures":
             from embodied_rm.cli.commands import bench_pictures
 
@@ -148,6 +152,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import evaluate
 
             return evaluate.COMMAND
+        case "export":
+            from embodied_rm.cli.commands import export
+
+            return export.COMMAND
         case "play":
             from embodied_rm.cli.commands import play
 
