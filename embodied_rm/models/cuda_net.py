@@ -14,8 +14,8 @@ from embodied_rm.types import Frames, IntArray
 class CudaNet(ProgressNet):
     """The contract of `ProgressNet` with the weights of another net, which stays as it is.
 
-    A graph is captured for every number of pictures and rows that is met; numbers that change all the time cost more
-    than they bring.
+    A graph is captured for every number of pictures and rows that is met, of which torch compiles eight and warns; it
+    is for batches of one size. No GPU has run it yet.
     """
 
     def __init__(self, net: ProgressNet, backend: str = "inductor") -> None:
