@@ -10,6 +10,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.labels.frames import fingerprint
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import CHECKPOINT, TrainConfig, fit, new_net
@@ -20,6 +21,7 @@ from embodied_rm.types import Episode
 class AdaptConfig(TrainConfig):
     """How a reward model is adapted. One recording is all there is, so its pictures are varied much more."""
 
+    tower: str = "stride_tower_tiny"
     image_size: tuple[int, int] = (72, 96)
     max_seconds: float | None = 150.0
     batch: int = 8
@@ -42,10 +44,12 @@ def adapt(
 
     `start` is the model to adapt (it is not changed): its tower, picture size and fusion stay, views and steps that it
     does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
-    `UserError` when it is known to have failed.
+    `UserError` when it is known to have failed or `start` is an exported model.
     """
     if demonstration.success is False:
         raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
+    if isinstance(start, OnnxNet):
+        raise UserError("an exported model cannot learn any more: start from the checkpoint it was made from")
     fresh = new_net([demonstration], config)
     net = fresh if start is None else extended(start, fresh)
     fit(net, [demonstration], config, run, reporter)

@@ -1,11 +1,11 @@
-"""Tensors on disk: safetensors + one JSON manifest with SHA-256. Loading runs no code and notices any flipped bit."""
+"""Tensors and files on disk beside one JSON manifest with SHA-256. Loading runs no code and notices any flipped bit."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.run import write_atomic
 
 MANIFEST = "manifest.json"
-RESERVED = ("manifest_sha256", "tensors", "tensors_sha256")
+RESERVED = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
 
 
 def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
@@ -36,8 +36,7 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
     digest = hashlib.sha256(content).hexdigest()
     root.mkdir(parents=True, exist_ok=True)
     write_atomic(_tensor_file(root, digest), content)
-    described = {**manifest, "tensors": _describe(tensors), "tensors_sha256": digest}
-    write_atomic(root / MANIFEST, _canonical({**described, "manifest_sha256": _digest(described)}))
+    _write_manifest(root, {**manifest, "tensors": _describe(tensors), "tensors_sha256": digest})
     for stale in set(root.glob("tensors-*.safetensors")) - {_tensor_file(root, digest)}:
         stale.unlink()
 
@@ -48,12 +47,9 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
     """
     root = Path(folder)
-    manifest = read_manifest(root)
-    if manifest["architecture"] != architecture:
-        raise CheckpointError(
-            f"{root / MANIFEST}: holds a checkpoint of architecture {manifest['architecture']!r}, "
-            f"not of {architecture!r}"
-        )
+    manifest = _manifest_of(root, architecture, ("tensors", "tensors_sha256"))
+    if not re.fullmatch(r"[0-9a-f]{64}", str(manifest["tensors_sha256"])):
+        raise CheckpointError(f"{root / MANIFEST}: tensors_sha256 must be 64 hexadecimal digits")
     path = _tensor_file(root, manifest["tensors_sha256"])
     content = _read(path)
     if hashlib.sha256(content).hexdigest() != manifest["tensors_sha256"]:
@@ -61,25 +57,47 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     tensors = _parse(content, path)
     if _describe(tensors) != manifest["tensors"]:
         raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST}")
-    return tensors, {key: value for key, value in manifest.items() if key not in RESERVED}
+    return tensors, _without_digests(manifest)
+
+
+def save_files(folder: Path | str, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
+    """Write files of any kind, by name, and the manifest that vouches for them, last."""
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomic(root / name, content)
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    _write_manifest(root, {**manifest, "files_sha256": digests})
+
+
+def load_files(folder: Path | str, architecture: str, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files `names` and the manifest of a folder that `save_files` wrote.
+
+    Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
+    """
+    root = Path(folder)
+    manifest = _manifest_of(root, architecture, ("files_sha256",))
+    files = {name: _read(root / name) for name in names}
+    for name, content in files.items():
+        if hashlib.sha256(content).hexdigest() != manifest["files_sha256"].get(name):
+            raise CheckpointError(f"{root / name}: the content does not match the SHA-256 in {MANIFEST}")
+    return files, _without_digests(manifest)
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
-    """The verified manifest of a checkpoint folder, without reading its tensors. Raises `CheckpointError`."""
+    """The verified manifest of a checkpoint folder, without reading what it vouches for. Raises `CheckpointError`."""
     path = Path(folder) / MANIFEST
     content = _read(path)
     try:
         manifest = json.loads(content)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as fault:
         raise CheckpointError(f"{path}: not a JSON manifest ({fault})") from None
-    if not isinstance(manifest, dict) or not {"architecture", *RESERVED} <= set(manifest):
-        raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, {', '.join(RESERVED)}")
+    if not isinstance(manifest, dict) or not {"architecture", "manifest_sha256"} <= set(manifest):
+        raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, manifest_sha256")
     rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
     # Comparing the bytes too refuses the flips that JSON would forgive, such as 1e-05 written as 1E-05.
     if manifest["manifest_sha256"] != _digest(rest) or content != _canonical(manifest):
         raise CheckpointError(f"{path}: the content does not match its own SHA-256; the file is damaged or was edited")
-    if not re.fullmatch(r"[0-9a-f]{64}", str(manifest["tensors_sha256"])):
-        raise CheckpointError(f"{path}: tensors_sha256 must be 64 hexadecimal digits")
     return manifest
 
 
@@ -107,6 +125,27 @@ def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors stored by `with_prefix`, under their own names again."""
     return {name.removeprefix(prefix + "."): t for name, t in tensors.items() if name.startswith(prefix + ".")}
+
+
+def _manifest_of(root: Path, architecture: str, keys: Sequence[str]) -> dict[str, Any]:
+    """The manifest, which is of that architecture and holds those keys."""
+    manifest = read_manifest(root)
+    if manifest["architecture"] != architecture:
+        raise CheckpointError(
+            f"{root / MANIFEST}: holds a checkpoint of architecture {manifest['architecture']!r}, "
+            f"not of {architecture!r}"
+        )
+    if not set(keys) <= set(manifest):
+        raise CheckpointError(f"{root / MANIFEST}: not a whole manifest; it must hold {', '.join(keys)}")
+    return manifest
+
+
+def _without_digests(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key not in RESERVED}
+
+
+def _write_manifest(root: Path, described: Mapping[str, Any]) -> None:
+    write_atomic(root / MANIFEST, _canonical({**described, "manifest_sha256": _digest(described)}))
 
 
 def _refuse_non_finite(tensors: Mapping[str, Tensor], root: Path) -> None:

@@ -40,7 +40,7 @@ WARM_UP = 0.05
 class TrainConfig:
     """How a reward model is trained."""
 
-    tower: str = "stride_tower_tiny"
+    tower: str = "patch_tower_tiny"
     """A timm image tower, or a pretrained open_clip model: local-dir:<folder>, hf-hub:<owner>/<name>."""
     train_tower: bool = True
     """Whether image and text tower learn too; a large pretrained one may be left as it is."""

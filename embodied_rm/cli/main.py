@@ -137,6 +137,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import bench_labels
 
             return bench_labels.COMMAND
+        case "bench_model":
+            from embodied_rm.cli.commands import bench_model
+
+            return bench_model.COMMAND
         case "bench_pictures":
             from embodied_rm.cli.commands import bench_pictures
 
@@ -165,6 +169,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import evaluate
 
             return evaluate.COMMAND
+        case "export":
+            from embodied_rm.cli.commands import export
+
+            return export.COMMAND
         case "play":
             from embodied_rm.cli.commands import play
 

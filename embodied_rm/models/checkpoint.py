@@ -1,18 +1,29 @@
-"""`ProgressNet` on disk and back: safetensors and a JSON manifest that describes the net completely."""
+"""`ProgressNet` on disk and back: safetensors, or exported as ONNX, and a JSON manifest that describes the net."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
+from embodied_rm.checkpoint_io import (
+    load_files,
+    load_into,
+    load_tensors,
+    read_manifest,
+    save_files,
+    save_tensors,
+)
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import EncoderConfig
+from embodied_rm.models.onnx_graphs import GRAPHS, onnx_graphs
+from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
 ARCHITECTURE = "progress_net"
+EXPORTED = "progress_net_onnx"
+T = TypeVar("T")
 
 
 def save_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str, Any]) -> None:
@@ -22,15 +33,42 @@ def save_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str, 
 
 
 def load_progress_net(folder: Path | str) -> ProgressNet:
-    """The net in eval mode. Raises `CheckpointError` for anything but an intact checkpoint of this architecture."""
+    """The net in eval mode, an `OnnxNet` from an exported one.
+
+    Raises `CheckpointError` for anything but an intact checkpoint of these architectures.
+    """
+    if read_manifest(folder)["architecture"] == EXPORTED:
+        return _load_exported(folder)
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
+    net = _described(folder, manifest, ProgressNet)
+    load_into(net, tensors, folder)
+    return net.eval()
+
+
+def export_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str, Any]) -> OnnxNet:
+    """Write the net as ONNX graphs and return it as it will be loaded.
+
+    Raises `UserError` without the packages that write ONNX, for a net that is exported already and for one that has no
+    form in ONNX.
+    """
+    files = {f"{name}.onnx": content for name, content in onnx_graphs(net).items()}
+    save_files(folder, files, {"architecture": EXPORTED, "net": asdict(net.config), "facts": dict(facts)})
+    return _load_exported(folder)
+
+
+def _load_exported(folder: Path | str) -> OnnxNet:
+    files, manifest = load_files(folder, EXPORTED, [f"{name}.onnx" for name in GRAPHS])
+    graphs = {name: files[f"{name}.onnx"] for name in GRAPHS}
+    return OnnxNet(_described(folder, manifest, lambda config: config), graphs)
+
+
+def _described(folder: Path | str, manifest: Mapping[str, Any], make: Callable[[NetConfig], T]) -> T:
+    """What is made of the net's description. Raises `CheckpointError` when that describes none."""
     try:
-        net = ProgressNet(_config(manifest["net"]))
+        return make(_config(manifest["net"]))
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as fault:
         reason = str(fault) if isinstance(fault, UserError) else repr(fault)
         raise CheckpointError(f"{folder}: its manifest describes no net that can be built ({reason})") from None
-    load_into(net, tensors, folder)
-    return net.eval()
 
 
 def _config(stored: Mapping[str, Any]) -> NetConfig:

@@ -81,6 +81,12 @@ def resized(frames: Frames, size: tuple[int, int]) -> Frames:
     return torch.cat([resize(c.float(), size).round().byte() for c in chunks]).permute(0, 2, 3, 1).numpy()
 
 
+def token_ids(config: EncoderConfig, instructions: Sequence[str]) -> Tensor:
+    """Token ids int64 [N, L] of the instructions, as the text tower of that description wants them."""
+    text = config.open_clip["text_cfg"]
+    return tokenize(instructions, text.get("context_length", 77), text.get("vocab_size", 49408))
+
+
 class Encoder(nn.Module):
     """Pictures -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
 
@@ -127,9 +133,7 @@ class Encoder(nn.Module):
 
     def tokenize(self, instructions: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L] of the instructions, on this encoder's device."""
-        text = self.config.open_clip["text_cfg"]
-        ids = tokenize(instructions, text.get("context_length", 77), text.get("vocab_size", 49408))
-        return ids.to(self.gain.device)
+        return token_ids(self.config, instructions).to(self.gain.device)
 
     def map_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of the map, found by looking at a blank picture on the CPU."""

@@ -30,7 +30,7 @@ class NetConfig:
 
     views: tuple[str, ...]
     """Views it knows. A judgement needs one of them, whichever are there."""
-    encoder: EncoderConfig = field(default_factory=lambda: small_encoder("stride_tower_tiny", (64, 64)))
+    encoder: EncoderConfig = field(default_factory=lambda: small_encoder("patch_tower_tiny", (64, 64)))
     width: int = 128
     """Length of tokens and states."""
     layers: int = 2
@@ -71,8 +71,11 @@ class ProgressNet(nn.Module):
     def read(self, instructions: Sequence[str]) -> Tensor:
         """Instruction vectors [N, width]; equal sentences are read once."""
         unique = list(dict.fromkeys(instructions))
-        vectors = self.instruction(self.encoder.read(self.encoder.tokenize(unique)))
+        vectors = self._vectors(unique)
         return vectors[torch.tensor([unique.index(sentence) for sentence in instructions], device=vectors.device)]
+
+    def _vectors(self, sentences: Sequence[str]) -> Tensor:
+        return self.instruction(self.encoder.read(self.encoder.tokenize(sentences)))
 
     def states(self, maps: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
         """States [N, width] of N moments from the maps [P, C, h, w] of the pictures that are there.
@@ -82,7 +85,7 @@ class ProgressNet(nn.Module):
         """
         condition = instruction[owner] + self.view_embedding[view]
         tokens = self.view_token(maps, condition) + self.view_embedding[view]
-        shape = (len(instruction), len(self.config.views))
+        shape = (instruction.shape[0], len(self.config.views))
         dense = tokens.new_zeros(*shape, tokens.shape[-1]).index_put((owner, view), tokens)
         present = torch.zeros(shape, dtype=torch.bool, device=tokens.device).index_put(
             (owner, view), torch.ones_like(owner, dtype=torch.bool)
@@ -165,11 +168,17 @@ class ProgressNet(nn.Module):
                 raise UserError(choices(name, self.config.views, "view"))
         present = np.ones((len(views), len(views.names)), bool) if views.present is None else views.present
         owner, column = np.nonzero(present)
-        device = instruction.device
         known = np.array([self.config.views.index(name) for name in views.names])
-        maps = self._maps(views.frames, owner, column)
-        view, owners = torch.from_numpy(known[column]).to(device), torch.from_numpy(owner).to(device)
-        return self.states(maps, view, owners, instruction), torch.from_numpy(present.any(axis=1)).to(device)
+        state = self._seen(views.frames, owner, column, known[column], instruction)
+        return state, torch.from_numpy(present.any(axis=1)).to(instruction.device)
+
+    def _seen(
+        self, frames: Frames | Tensor, owner: IntArray, column: IntArray, view: IntArray, instruction: Tensor
+    ) -> Tensor:
+        """States [N, width]; picture i is `frames[owner[i], column[i]]` and shows `view[i]`, `owner` ascends."""
+        maps = self._maps(frames, owner, column)
+        views, owners = (torch.from_numpy(index).to(instruction.device) for index in (view, owner))
+        return self.states(maps, views, owners, instruction)
 
     def _maps(self, frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
         chunks = [slice(i, i + CHUNK) for i in range(0, max(len(owner), 1), CHUNK)]

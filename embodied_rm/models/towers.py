@@ -1,34 +1,34 @@
-"""A small image tower for robot pictures, registered with timm so that open_clip can build it by name.
+"""Small image towers for robot pictures, registered with timm so that open_clip can build them by name.
 
-Two overlapping strided convolutions bring 64x64 pixels to an 8x8 map, dense 3x3 ones follow (the trunk of Mnih et al.,
-Nature 518, 2015, with an even stride 8). Beside mobilenetv3, mobilenetv4, test_efficientnet and test_byobnet at 64x64
-it trains two to three times as fast on a CPU, because no layer touches a map of more than 16x16 cells and none
-normalises a batch, and it keeps where small objects are; docs/reward_model.md has the numbers.
+`StrideTower`: two overlapping strided convolutions bring 64x64 pixels to an 8x8 map, dense 3x3 ones follow (the trunk
+of Mnih et al., Nature 518, 2015, with an even stride 8). Beside mobilenetv3, mobilenetv4, test_efficientnet and
+test_byobnet at 64x64 it trains two to three times as fast on a CPU, because no layer touches a map of more than 16x16
+cells and none normalises a batch, and it keeps where small objects are; docs/reward_model.md has the numbers.
+
+`PatchTower`: patches that do not overlap, then separable convolutions (MobileNet, arXiv 1704.04861): a seventh of the
+multiplications at the same accuracy in simulation. It pads nothing before its first layer, so that an exported model
+takes pixels as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 from timm.models import register_model
 from torch import Tensor, nn
 
-__all__ = ["StrideTower"]
+__all__ = ["PatchTower", "StrideTower", "Tower"]
 
 
-class StrideTower(nn.Module):
-    """Pictures float [N, 3, H, W] (H, W multiples of 8) -> map [N, channels[-1], H / 8, W / 8]; timm's interface."""
+class Tower(nn.Module):
+    """Pictures float [N, 3, H, W] (H, W multiples of 8) -> map [N, num_features, H / 8, W / 8]; timm's interface."""
 
-    def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
+    def __init__(self, stages: Iterable[nn.Module], num_features: int) -> None:
         super().__init__()
-        shapes = [(8, 4, 2), (4, 2, 1)] + [(3, 1, 1)] * (len(channels) - 2)
-        sources = (in_chans, *channels[:-1])
-        self.stages = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(source, target, kernel, stride, padding), nn.ReLU(inplace=True))
-            for source, target, (kernel, stride, padding) in zip(sources, channels, shapes, strict=True)
-        )
-        self.num_features = channels[-1]
+        self.stages = nn.ModuleList(stages)
+        self.num_features = num_features
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -56,8 +56,47 @@ class StrideTower(nn.Module):
         return x
 
 
+class StrideTower(Tower):
+    """Overlapping strided convolutions to a stride of 8, then dense ones of 3x3."""
+
+    def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
+        shapes = [(8, 4, 2), (4, 2, 1)] + [(3, 1, 1)] * (len(channels) - 2)
+        sources = (in_chans, *channels[:-1])
+        stages = (
+            nn.Sequential(nn.Conv2d(source, target, kernel, stride, padding), nn.ReLU(inplace=True))
+            for source, target, (kernel, stride, padding) in zip(sources, channels, shapes, strict=True)
+        )
+        super().__init__(stages, channels[-1])
+
+
+class PatchTower(Tower):
+    """Patches of 4x4 pixels, then two separable convolutions, of 4x4 with stride 2 and of 3x3."""
+
+    def __init__(self, channels: tuple[int, int, int] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
+        patch, middle, last = channels
+        stages = (
+            nn.Sequential(nn.Conv2d(in_chans, patch, 4, 4), nn.ReLU(inplace=True)),
+            separable(patch, middle, kernel=4, stride=2),
+            separable(middle, last, kernel=3, stride=1),
+        )
+        super().__init__(stages, last)
+
+
+def separable(source: int, target: int, *, kernel: int, stride: int) -> nn.Sequential:
+    """A convolution within each channel, then one across them."""
+    within = nn.Conv2d(source, source, kernel, stride, 1, groups=source)
+    return nn.Sequential(within, nn.Conv2d(source, target, 1), nn.ReLU(inplace=True))
+
+
 @register_model
 def stride_tower_tiny(pretrained: bool = False, **kwargs: Any) -> StrideTower:
     """76 thousand parameters, a 64-channel map. No pretrained weights exist."""
     assert not pretrained
     return StrideTower((32, 64, 64), **kwargs)
+
+
+@register_model
+def patch_tower_tiny(pretrained: bool = False, **kwargs: Any) -> PatchTower:
+    """9 thousand parameters, a 64-channel map. No pretrained weights exist."""
+    assert not pretrained
+    return PatchTower((32, 64, 64), **kwargs)

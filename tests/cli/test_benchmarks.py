@@ -1,5 +1,7 @@
 """The page of results: every command writes its own section, and touches no other."""
 
+import json
+
 import pytest
 
 from embodied_rm.cli.benchmarks import put_section
@@ -23,6 +25,17 @@ def test_a_command_of_two_words_runs_and_fills_its_section(tmp_path, capsys):
     assert (tmp_path / "run/metrics.json").exists()
     text = (tmp_path / "page.md").read_text()
     assert "| press_button | panda | 1.00 | 1.00 | 1.00 |" in text and "| press_button | six_axis |" in text
+
+
+def test_a_model_is_timed_in_both_runtimes(tmp_path):
+    line = "bench model num_envs=2 rounds=1 image_size=32"
+    assert main([*line.split(), f"out={tmp_path / 'run'}", f"page={tmp_path / 'page.md'}"]) == 0
+    told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
+    speeds = told["ONNX Runtime_per_s"], told["eager torch_per_s"]
+    assert told["ONNX Runtime_to_eager torch"] == pytest.approx(speeds[0] / speeds[1])
+    assert 0 < told["largest_difference"] <= 1e-4
+    text = (tmp_path / "page.md").read_text()
+    assert "| ONNX Runtime | " in text and "| bf16 and CUDA graphs | " in text
 
 
 @pytest.mark.parametrize("words", [["bench"], ["bench", "simm"]])

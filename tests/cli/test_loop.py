@@ -203,6 +203,25 @@ def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
     assert [panel["outcome"] for panel in panels] == failed[:2]
 
 
+def test_an_exported_model_judges_as_its_checkpoint_does(
+    demos: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = tmp_path / "exported"
+    assert main(["export", f"checkpoint={reward_model}", f"out={exported}"]) == 0
+    assert max(metrics(exported)["export"].values()) <= 1e-4
+    for name, model in (("torch", reward_model), ("onnx", exported)):
+        assert main(["evaluate", f"data={demos}", f"checkpoint={model}", f"out={tmp_path / name}"]) == 0
+    ours, theirs = (metrics(tmp_path / name)["reward_model"] for name in ("torch", "onnx"))
+    assert ours == pytest.approx(theirs, abs=1e-2)
+    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=2"]
+    places = [f"policy={cloned}", f"checkpoint={exported}", f"out={tmp_path / 'refined'}"]
+    assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
+    for words in (["adapt", f"data={demos}", f"start={exported}"], ["export", f"checkpoint={exported}"]):
+        assert main([*words, f"out={tmp_path / 'no'}"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "cannot learn any more" in said and "is exported already" in said
+
+
 def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: Path) -> None:
     words = [
         "train",

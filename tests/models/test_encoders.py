@@ -96,6 +96,8 @@ def test_a_missing_folder_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("tower", "stage", "shape"),
     [
+        ("patch_tower_tiny", -1, (64, 8, 8)),
+        ("patch_tower_tiny", 0, (32, 16, 16)),
         ("stride_tower_tiny", -1, (64, 8, 8)),
         ("stride_tower_tiny", 0, (32, 16, 16)),
         ("mobilenetv3_small_050", 2, (16, 8, 8)),

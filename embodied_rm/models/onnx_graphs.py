@@ -1,0 +1,186 @@
+"""The parts of a `ProgressNet` as ONNX graphs: the same numbers from fewer operations and passes over memory.
+
+What differs from the modules that learn: the pixels' normalisation lies in the weights of the first convolution where
+that one pads nothing, the last transformer layer works only for the query that is read, and the pair heads multiply
+the two moments apart from each other.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import Encoder
+from embodied_rm.models.heads import PairHead
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.state import StateFusion
+from embodied_rm.models.towers import Tower
+
+GRAPHS = ("read", "state", "hop", "completion", "step")
+"""What `onnx_graphs` gives, by name."""
+
+
+class Read(nn.Module):
+    """Token ids int64 [U, L] -> instruction vectors [U, width]."""
+
+    def __init__(self, net: ProgressNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """As `ProgressNet.read`."""
+        return self.net.instruction(self.net.encoder.read(ids))
+
+
+class State(nn.Module):
+    """Pictures uint8 [P, H, W, 3], their views and owners int64 [P], instructions [N, width] -> states [N, width]."""
+
+    def __init__(self, net: ProgressNet) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(net)
+        self.net.fusion = Fusion(net.fusion)  # type: ignore[assignment]
+        self.plain = takes_pixels(self.net.encoder)
+
+    def forward(self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
+        """As `ProgressNet.states`, from pixels."""
+        encoder = self.net.encoder
+        prepared = pictures.permute(0, 3, 1, 2).float() if self.plain else encoder.prepare(pictures)
+        return self.net.states(encoder.look(prepared), view, owner, instruction)
+
+
+def takes_pixels(encoder: Encoder) -> bool:
+    """Let the first convolution take pixels in [0, 255]; False, nothing changed, where it pads (0 is no colour)."""
+    trunk = getattr(encoder.clip.visual, "trunk", None)
+    stem = next(m for m in trunk.modules() if isinstance(m, nn.Conv2d)) if isinstance(trunk, Tower) else None
+    if stem is None or stem.bias is None or stem.padding != (0, 0):
+        return False
+    with torch.no_grad():
+        stem.bias += (stem.weight * encoder.offset).sum(dim=(1, 2, 3))
+        stem.weight *= encoder.gain
+    return True
+
+
+class Fusion(nn.Module):
+    """`StateFusion` written out; the fused kernel of torch has no ONNX operator."""
+
+    def __init__(self, fusion: StateFusion) -> None:
+        super().__init__()
+        self.fusion = fusion
+
+    def forward(self, tokens: Tensor, present: Tensor, instruction: Tensor) -> Tensor:
+        """As `StateFusion.forward`."""
+        query = self.fusion.query.expand(tokens.shape[0], 1, -1)
+        x = torch.cat([query, instruction[:, None], tokens], dim=1)
+        absent = nn.functional.pad(~present, (2, 0), value=False)
+        mask = torch.zeros_like(absent, dtype=x.dtype).masked_fill(absent, -torch.inf)[:, None, None]
+        layers: list[Any] = list(self.fusion.encoder.layers)
+        for layer in layers:
+            read = 1 if layer is layers[-1] else x.shape[1]
+            taken = attention(layer, x, mask, read)
+            # Rows of one matrix: a product and its bias are then one operation.
+            y = (x[:, :read] + taken).flatten(0, 1)
+            y = y + layer.linear2(torch.relu(layer.linear1(layer.norm2(y))))
+            x = y.unflatten(0, (-1, read))
+        return self.fusion.norm(x[:, 0])
+
+
+def attention(layer: Any, x: Tensor, mask: Tensor, read: int) -> Tensor:
+    """What the first `read` tokens of `x` [N, T, width] take from all of them; `mask` is added to the scores."""
+    inner, (_, tokens, width) = layer.self_attn, x.shape
+    rows = nn.functional.linear(layer.norm1(x.flatten(0, 1)), inner.in_proj_weight, inner.in_proj_bias)
+    heads = rows.view(-1, tokens, 3, inner.num_heads, width // inner.num_heads).permute(2, 0, 3, 1, 4)
+    query, key, value = heads[0][:, :, :read], heads[1], heads[2]
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1]) + mask
+    taken = (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(0, 1).flatten(1)
+    return inner.out_proj(taken).unflatten(0, (-1, read))
+
+
+class Pair(nn.Module):
+    """`PairHead` whose first layer multiplies each moment once: W [p, q, q - p] = (Wp - Wd) p + (Wq + Wd) q."""
+
+    def __init__(self, head: PairHead) -> None:
+        super().__init__()
+        first = head.mlp[0]
+        assert isinstance(first, nn.Linear)
+        of_p, of_q, of_difference = first.weight.detach().chunk(3, dim=1)
+        self.of_p, self.of_q = nn.Parameter(of_p - of_difference), nn.Parameter(of_q + of_difference)
+        self.bias, self.rest = first.bias, head.mlp[1:]
+
+    def forward(self, p: Tensor, q: Tensor) -> Tensor:
+        """As `PairHead.forward`."""
+        return self.rest(nn.functional.linear(q, self.of_q, self.bias) + nn.functional.linear(p, self.of_p))
+
+
+class Hop(Pair):
+    """Anchors [A, N, width] and states [N, width] -> hops [A, N] in [-1, 1]."""
+
+    def forward(self, p: Tensor, q: Tensor) -> Tensor:
+        """As `Heads.hop`."""
+        return torch.tanh(super().forward(p, q)[..., 0])
+
+
+class Completion(Pair):
+    """States of the first moment and now [N, width] -> logits [N]."""
+
+    def forward(self, p: Tensor, q: Tensor) -> Tensor:
+        """As `Heads.completion`."""
+        return super().forward(p, q)[..., 0]
+
+
+def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
+    """The graphs of `GRAPHS`, serialised, for any number of pictures, moments and anchors.
+
+    Raises `UserError` without the packages that write ONNX, for a net that is exported already, and for a tower that
+    has no form in ONNX.
+    """
+    if not list(net.parameters()):
+        raise UserError("this model is exported already: export the checkpoint that it was made from")
+    size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
+    pictures = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
+    view, owner = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
+    # Two tensors: the exporter takes one that is given twice for one input.
+    state, first, anchors = torch.zeros(2, width), torch.zeros(2, width), torch.zeros(2, 2, width)
+    heads = net.heads
+    return {
+        "read": written(Read(net), {"ids": net.encoder.tokenize(["one", "two"])}, "vector"),
+        "state": written(
+            State(net), {"pictures": pictures, "view": view, "owner": owner, "instruction": state}, "state"
+        ),
+        "hop": written(Hop(heads._hop), {"anchors": anchors, "state": state}, "hop"),
+        "completion": written(Completion(heads._completion), {"first": first, "state": state}, "logit"),
+        "step": written(Pair(heads._step), {"first": first, "state": state}, "logits"),
+    }
+
+
+def written(module: nn.Module, inputs: Mapping[str, Tensor], output: str) -> bytes:
+    """One module as a serialised graph whose leading dimensions are free."""
+    try:
+        import onnxscript  # noqa: F401  torch's exporter needs it
+    except ModuleNotFoundError as fault:
+        raise UserError("writing ONNX needs onnx and onnxscript: pip install 'embodied-rm[onnx]'") from fault
+    free = torch.export.Dim.DYNAMIC
+    shapes = {name: {0: free, 1: free} if name == "anchors" else {0: free} for name in inputs}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's exporter, about itself
+        try:
+            program = torch.onnx.export(
+                module.eval(),
+                tuple(inputs.values()),
+                dynamo=True,
+                dynamic_shapes=tuple(shapes.values()),
+                input_names=list(inputs),
+                output_names=[output],
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as fault:
+            reason = str(fault).strip().splitlines()[0]
+            raise UserError(f"the part {type(module).__name__.lower()} cannot be written as ONNX: {reason}") from fault
+    assert program is not None
+    return program.model_proto.SerializeToString()

@@ -1,0 +1,116 @@
+"""`OnnxNet`: an exported `ProgressNet`, which judges through ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.encoders import token_ids
+from embodied_rm.models.progress_net import NetConfig, ProgressNet, shown
+from embodied_rm.types import Frames, IntArray
+
+ROWS = 64
+"""Most environments that go through a graph at once: fewer cost calls, more no longer fit the caches."""
+
+Graph = Callable[..., Tensor]
+"""A graph as a function of tensors."""
+
+
+class OnnxNet(ProgressNet):
+    """The contract of `ProgressNet`, its numbers within 1e-4, no parameters: it can be neither trained nor moved.
+
+    Parts of a batch run side by side, each on one thread: nothing waits for another between two operations.
+    """
+
+    def __init__(self, config: NetConfig, graphs: Mapping[str, bytes]) -> None:
+        """`graphs`: those of `onnx_graphs.GRAPHS`. Raises `UserError` without ONNX Runtime, `CheckpointError` for a
+        graph that it does not take."""
+        nn.Module.__init__(self)
+        self.config = config
+        self._graphs = {name: opened(content, name) for name, content in graphs.items()}
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
+        self.heads = OnnxHeads(self._graphs, self._apart)  # type: ignore[assignment]
+        self.eval()
+
+    def to(self, device: Any) -> OnnxNet:  # type: ignore[override]
+        """Itself. Raises `UserError` for any device but the CPU."""
+        if torch.device(device).type != "cpu":
+            raise UserError(f"an exported model runs on the CPU, not on {device}: use the checkpoint it was made from")
+        return self
+
+    def _vectors(self, sentences: Sequence[str]) -> Tensor:
+        return self._graphs["read"](token_ids(self.config.encoder, sentences))
+
+    def _seen(
+        self, frames: Frames | Tensor, owner: IntArray, column: IntArray, view: IntArray, instruction: Tensor
+    ) -> Tensor:
+        if tuple(frames.shape[2:4]) != tuple(self.config.encoder.image_size):
+            raise UserError(
+                f"an exported model takes pictures of its own size, {list(self.config.encoder.image_size)} (height, "
+                f"width), got {list(frames.shape[2:4])}: resize them, or use the checkpoint it was made from"
+            )
+
+        def part(rows: slice) -> Tensor:
+            mine = slice(*np.searchsorted(owner, (rows.start, rows.stop)))
+            if mine.start == mine.stop:  # nobody shows anything: such states are never read
+                return torch.zeros_like(instruction[rows])
+            owners = owner[mine] - rows.start
+            pictures = shown(frames[rows], owners, column[mine]).cpu()
+            views, belongs = torch.from_numpy(view[mine]), torch.from_numpy(owners)
+            return self._graphs["state"](pictures, views, belongs, instruction[rows])
+
+        return torch.cat(self._apart(part, len(instruction)))
+
+    def _apart(self, part: Callable[[slice], Tensor], rows: int) -> list[Tensor]:
+        """`part` of every few rows, side by side."""
+        few = max(1, min(ROWS, -(-rows // torch.get_num_threads())))
+        return list(self._threads.map(part, (slice(i, min(i + few, rows)) for i in range(0, max(rows, 1), few))))
+
+
+class OnnxHeads:
+    """As `heads.Heads`, of moments [N, width]; the p of a hop is anchors [A, N, width]."""
+
+    def __init__(
+        self, graphs: Mapping[str, Graph], apart: Callable[[Callable[[slice], Tensor], int], list[Tensor]]
+    ) -> None:
+        self._graphs, self._apart = graphs, apart
+
+    def hop(self, p: Tensor, q: Tensor) -> Tensor:
+        """Relative hops [A, N] in [-1, 1]."""
+        return torch.cat(self._apart(lambda rows: self._graphs["hop"](p[:, rows], q[rows]), len(q)), dim=1)
+
+    def completion(self, first: Tensor, now: Tensor) -> Tensor:
+        """Logits [N] of "the task is done now"."""
+        return torch.cat(self._apart(lambda rows: self._graphs["completion"](first[rows], now[rows]), len(now)))
+
+    def step(self, first: Tensor, now: Tensor) -> Tensor:
+        """Logits [N, max_steps] of the step under way."""
+        return torch.cat(self._apart(lambda rows: self._graphs["step"](first[rows], now[rows]), len(now)))
+
+
+def opened(content: bytes, name: str) -> Graph:
+    """The graph as a function of tensors on the CPU, on the calling thread."""
+    try:
+        import onnxruntime as ort  # optional
+    except ModuleNotFoundError as fault:
+        raise UserError("an exported model needs onnxruntime: pip install 'embodied-rm[onnx]'") from fault
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except ort.capi.onnxruntime_pybind11_state.OnnxRuntimeException as fault:
+        raise CheckpointError(f"{name}.onnx: not a graph that ONNX Runtime takes ({fault})") from None
+    names = [entry.name for entry in session.get_inputs()]
+
+    def run(*inputs: Tensor) -> Tensor:
+        fed = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(names, inputs, strict=True)}
+        return torch.from_numpy(session.run(None, fed)[0])
+
+    return run

@@ -1,0 +1,198 @@
+"""An exported net is the same judge: any views, any batch, with and without goals; and it refuses what it cannot do."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from embodied_rm.adapt import AdaptConfig, adapt
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.labels.frames import Batches, label
+from embodied_rm.models import onnx_net
+from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.models.base import RewardModel
+from embodied_rm.models.checkpoint import export_progress_net, load_progress_net
+from embodied_rm.models.cuda_net import CudaNet
+from embodied_rm.models.encoders import Encoder, small_encoder
+from embodied_rm.models.learner import Learner
+from embodied_rm.models.likeness import differences
+from embodied_rm.models.onnx_graphs import onnx_graphs, takes_pixels
+from embodied_rm.models.onnx_net import OnnxNet
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.training_pass import training_pass
+from embodied_rm.train import objective
+from embodied_rm.types import Episode, Step, Views
+
+NAMES = ("front", "side", "wrist")
+SENTENCES = ("lift the red cube", "open the drawer", "lift the blue cube", "put the cube away")
+SIZE, TOLERANCE = 32, 1e-4
+
+
+def make_net(tower: str = "patch_tower_tiny") -> ProgressNet:
+    torch.manual_seed(2)
+    net = ProgressNet(NetConfig(views=NAMES, encoder=small_encoder(tower, (SIZE, SIZE)), max_steps=4))
+    with torch.no_grad():
+        # Random weights hop by next to nothing; louder ones make every difference show.
+        for parameter in net.heads.parameters():
+            parameter.mul_(3.0)
+    return net.eval()
+
+
+NET = make_net()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory):
+    place = tmp_path_factory.mktemp("exported")
+    export_progress_net(place, NET, {"episodes": 7})
+    return place
+
+
+@pytest.fixture(scope="module")
+def exported(folder) -> OnnxNet:
+    net = load_progress_net(folder)
+    assert isinstance(net, OnnxNet) and isinstance(net, RewardModel)
+    assert net.config == NET.config and not list(net.parameters())
+    return net
+
+
+def film(n: int, *, names=NAMES, seed: int = 0, size: int = SIZE) -> list[Views]:
+    frames = np.random.default_rng(seed).integers(0, 256, (4, n, len(names), size, size, 3), np.uint8)
+    return [Views(names=names, frames=moment) for moment in frames]
+
+
+def play(net: ProgressNet, video, sentences, goal=None):
+    memory, judged = net.begin(video[0], list(sentences), goal), []
+    for views in video[1:]:
+        progress, memory = net.advance(memory, views)
+        judged.append(progress)
+    return judged
+
+
+def assert_alike(exported: OnnxNet, video, goal=None) -> None:
+    sentences = [SENTENCES[i % 4] for i in range(len(video[0]))]
+    for one, other in zip(*(play(net, video, sentences, goal) for net in (NET, exported)), strict=True):
+        for name in ("value", "success", "spread"):
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, err_msg=name)
+        for name in ("valid", "stage"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@pytest.mark.parametrize("with_goal", [False, True])
+@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("names", [NAMES, ("wrist",), ("wrist", "front")])
+def test_any_views_any_batch_with_and_without_goals(exported, names, n, with_goal):
+    assert_alike(exported, film(n, names=names), film(n, names=names, seed=9)[0] if with_goal else None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_views_that_come_and_go(exported, seed):
+    present = np.random.default_rng(seed).random((4, 6, 3)) < 0.4
+    present[2, 3:] = False
+    present[0, 0] = False
+    video = [replace(views, present=shown) for views, shown in zip(film(6, seed=seed), present, strict=True)]
+    assert_alike(exported, video)
+
+
+def test_batches_larger_than_one_part(exported, monkeypatch):
+    monkeypatch.setattr(onnx_net, "ROWS", 3)
+    blind = np.ones((8, 3), bool)
+    blind[3:6] = False  # one whole part shows nothing
+    video = film(8)
+    assert_alike(exported, [video[0], replace(video[1], present=blind), *video[2:]])
+
+
+def test_tensors_are_judged_as_arrays(exported):
+    video = film(4)
+    tensors = [Views(names=NAMES, frames=torch.from_numpy(views.frames)) for views in video]
+    for one, other in zip(play(exported, video, SENTENCES), play(exported, tensors, SENTENCES), strict=True):
+        np.testing.assert_array_equal(one.value, other.value)
+
+
+def trained(net: ProgressNet) -> ProgressNet:
+    """The net after a few updates on episodes of noise: weights that no initialisation gives."""
+    rng = np.random.default_rng(0)
+    episodes = [
+        Episode(
+            name=f"episode_{i}",
+            views={name: rng.integers(0, 256, (6, SIZE, SIZE, 3), np.uint8) for name in NAMES},
+            instruction=SENTENCES[i % 4],
+            fps=10,
+            steps=(Step(name="reach", start=0, end=3), Step(name="lift", start=3, end=6)),
+            success=True,
+            progress=np.linspace(0, 1, 6, dtype=np.float32),
+        )
+        for i in range(4)
+    ]
+    batches, learner = Batches(label(episodes), NAMES), Learner(net, weight_decay=0.05, seed=0)
+    for _ in range(5):
+        batch = batches.draw(3, 4, learner.rng)
+        outputs = training_pass(net, batch, AugmentConfig(), learner.generator)
+        learner.update(sum(objective(outputs, batch).values()), 1e-2)
+    return net.eval()
+
+
+@pytest.mark.parametrize("tower", ["patch_tower_tiny", "stride_tower_tiny"])
+def test_a_trained_net_of_either_tower(tower):
+    net = trained(make_net(tower))
+    again = OnnxNet(net.config, onnx_graphs(net))
+    assert max(differences(net, again).values()) <= TOLERANCE
+    assert max(differences(net, NET).values()) > 100 * TOLERANCE, "the comparison sees nothing"
+
+
+def test_pixels_go_straight_into_a_layer_that_pads_nothing():
+    assert takes_pixels(make_net().encoder)
+    assert not takes_pixels(make_net("stride_tower_tiny").encoder)
+    assert not takes_pixels(Encoder(small_encoder("mobilenetv3_small_050", (SIZE, SIZE), 1)))
+
+
+def test_another_picture_size_and_another_device_are_refused(exported):
+    with pytest.raises(UserError, match=r"\[32, 32\].*got \[64, 64\].*use the checkpoint"):
+        exported.begin(film(2, size=64)[0], SENTENCES[:2])
+    with pytest.raises(UserError, match=r"not on cuda.*use the checkpoint"):
+        exported.to("cuda")
+    assert exported.to(torch.device("cpu")) is exported
+
+
+def test_it_learns_nothing_and_is_exported_once(exported, tmp_path):
+    episode = Episode(name="one", views={"front": np.zeros((2, 8, 8, 3), np.uint8)}, instruction="lift", fps=10)
+    with pytest.raises(UserError, match="start from the checkpoint"):
+        adapt(episode, AdaptConfig(), None, None, exported)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="is exported already"):
+        export_progress_net(tmp_path, exported, {})
+
+
+def test_a_flipped_bit_is_refused(folder):
+    for path in folder.iterdir():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=path.name):
+            load_progress_net(folder)
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+    load_progress_net(folder)
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "onnxscript"])
+def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch, package):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name == package:
+            raise ModuleNotFoundError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=rf"needs .*{package}.*embodied-rm\[onnx\]"):
+        load_progress_net(folder) if package == "onnxruntime" else onnx_graphs(NET)
+
+
+def test_the_compiled_net_of_a_gpu_is_the_same_judge_but_for_bf16():
+    """On the processor and without its compiler: what is compiled, and in which precision, is the same."""
+    found = differences(NET, CudaNet(NET, backend="eager"), num_envs=2, moments=2)
+    assert 0 < max(found.values()) < 0.05
