@@ -22,7 +22,7 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder
 
-RESUMABLE = ("adapt", "bench_labels", "demo", "evaluate", "refine", "train")
+RESUMABLE = ("adapt", "bench_labels", "demo", "evaluate", "refine", "ship", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -185,6 +185,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import score
 
             return score.COMMAND
+        case "ship":
+            from embodied_rm.cli.commands import ship
+
+            return ship.COMMAND
         case "tasks":
             from embodied_rm.cli.commands import tasks
 

@@ -12,6 +12,7 @@ import torch
 from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.schemes import chosen
 from embodied_rm.models import onnx_net
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.base import RewardModel
@@ -24,7 +25,7 @@ from embodied_rm.models.onnx_graphs import onnx_graphs, takes_pixels
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.training_pass import training_pass
-from embodied_rm.train import objective
+from embodied_rm.objective import objective
 from embodied_rm.types import Episode, Step, Views
 
 NAMES = ("front", "side", "wrist")
@@ -132,7 +133,7 @@ def trained(net: ProgressNet) -> ProgressNet:
     for _ in range(5):
         batch = batches.draw(3, 4, learner.rng)
         outputs = training_pass(net, batch, AugmentConfig(), learner.generator)
-        learner.update(sum(objective(outputs, batch).values()), 1e-2)
+        learner.update(objective(outputs, batch, chosen(("hops",)), learner.rng), 1e-2)
     return net.eval()
 
 

@@ -115,9 +115,9 @@ def trained(
 
 
 def taught(name: str, cell: Mapping[str, Any]) -> Table:
-    """A cell's metrics, without the one of a head that the scheme does not train."""
-    untrained = () if "step" in SCHEMES[name].teaches else ("step_accuracy",)
-    return {metric: value for metric, value in cell["reward_model"].items() if metric not in untrained}
+    """A cell's metrics, without those of a head that the scheme does not train, and of time, which is no label's."""
+    apart = ("seconds_per_frame",) if "step" in SCHEMES[name].teaches else ("seconds_per_frame", "step_accuracy")
+    return {metric: value for metric, value in cell["reward_model"].items() if metric not in apart}
 
 
 def cells_of(seeds: Sequence[Table]) -> dict[str, str]:

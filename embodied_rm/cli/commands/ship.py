@@ -1,0 +1,87 @@
+"""`embodied-rm ship`: the model in the box, from nothing to its card."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.cli.benchmarks import machine
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.commands import audit, collect, evaluate, train
+from embodied_rm.cli.places import REWARD_MODEL
+from embodied_rm.cli.splits import ALL, Split, shipped
+from embodied_rm.cli.stages import Stages
+from embodied_rm.cli.worlds import WorldConfig
+from embodied_rm.errors import UserError
+from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.report.card import model_card
+from embodied_rm.run import Reporter, RunFolder, write_atomic
+from sim.vec_env import VIEWS
+
+SEEN = "seen"
+"""The split that the model is trained on."""
+CARD = "README.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShipConfig:
+    """How much is recorded, how long is learned, by how many episodes it is judged."""
+
+    successes: int = 120
+    failures: int = 200
+    updates: int = 6000
+    batch: int = 24
+    drop_view: float = 0.25
+    test_successes: int = 10
+    test_failures: int = 10
+    seed: int = 0
+    into: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("successes", "failures", "updates", "batch", "test_successes", "test_failures"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+
+
+def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Record, train, judge on what was seen and what was not, audit; leave the model with its card."""
+    started = time.monotonic()
+    stages = Stages(run, reporter)
+    world = WorldConfig(views=VIEWS)
+    data = stages.command("collect", "data", collect.COMMAND, collect.CollectConfig(
+        split=shipped(SEEN), successes=config.successes, failures=config.failures, every=2, seed=config.seed,
+        world=world,
+    ))  # fmt: skip
+    trained = stages.command("train", "reward_model", train.COMMAND, train.TrainCommand(
+        data=run.path / "data", split=shipped(SEEN), updates=config.updates, batch=config.batch, seed=config.seed,
+        augment=AugmentConfig(drop_view=config.drop_view),
+    ))  # fmt: skip
+    record = evaluate.RecordConfig(successes=config.test_successes, failures=config.test_failures, world=world)
+    model = run.path / "reward_model"
+    judged = {
+        name: stages.command(f"evaluate {name}", name, evaluate.COMMAND, evaluate.EvaluateConfig(
+            checkpoint=model, split=split, record=record
+        ))["splits"]
+        for name, split in ((SEEN, shipped(SEEN)), ("unseen", Split(name=ALL)))
+    }  # fmt: skip
+    test = audit.AuditConfig(data=run.path / SEEN / SEEN, checkpoint=model)
+    cases = stages.command("audit", "audit", audit.COMMAND, test)
+    metrics: dict[str, Any] = {
+        **data,
+        **trained,
+        "splits": {**judged[SEEN], **judged["unseen"]},
+        **cases,
+        "seconds": {**stages.seconds, "total": time.monotonic() - started},
+        "machine": machine(),
+    }
+    write_atomic(model / REWARD_MODEL / CARD, model_card(metrics))
+    if config.into is not None:
+        shutil.copytree(model / REWARD_MODEL, config.into, dirs_exist_ok=True)
+        reporter.note(f"the model and its card are in {config.into}")
+    run.write_json("metrics.json", metrics)
+
+
+COMMAND = Command(schema=ShipConfig, start=start)

@@ -1,0 +1,31 @@
+"""The model card is its numbers."""
+
+from embodied_rm.report.card import COLUMNS, model_card
+
+
+def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
+    def judged(voc: float) -> dict:
+        return {"reward_model": {"voc": voc, "success_auc": 1.0}, "tasks": {"lift_cube": {"voc": voc}}}
+
+    text = model_card({
+        "collect": {"episodes": 3, "successes": 2, "frames": 70},
+        "train": {"parameters": 1234567},
+        "splits": {"seen": judged(0.987), "unseen_arm": judged(0.5)},
+        "audit": {"passed": 1, "failed": 1, "left_out": 1},
+        "cases": {
+            "clock": {"expected": "at most 0.05", "measured": 0.09, "passed": False},
+            "black": {"expected": "at most 0.05", "measured": 0.0, "passed": True},
+            "paraphrase_order": {"expected": "at most 0.02", "measured": None, "passed": None},
+        },
+        "seconds": {"total": 3600.0},
+        "machine": "two cores",
+    })  # fmt: skip
+    lines = text.splitlines()
+    assert "1,234,567 parameters. 60 minutes in all on two cores." in lines
+    assert "| seen | 0.987 | - | 1.000 | - | - | - |" in lines and len(COLUMNS) == 6
+    assert [line for line in lines if line.startswith("| lift_cube")] == [
+        "| lift_cube (seen) | 0.987 | - | - | - | - | - |"
+    ]
+    assert "| clock | at most 0.05 | 0.09 | **failed** |" in lines
+    assert "| black | at most 0.05 | 0 | passed |" in lines
+    assert "| paraphrase_order | at most 0.02 | - | left out |" in lines
