@@ -27,6 +27,9 @@ class AugmentConfig:
     """Standard deviation of the brightness of single moments."""
     drop_view: float = 0.1
     """Probability that a view is hidden in a whole episode; one view always stays."""
+    impostor: float = 0.0
+    """Probability that one view of several shows the goal picture at every moment, as a photograph before its camera
+    would."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -68,3 +71,19 @@ def hide_views(present: Tensor, config: AugmentConfig, generator: torch.Generato
     hidden = torch.rand(B, 1, V, generator=generator) < config.drop_view
     kept = present & ~hidden
     return torch.where(kept.any(dim=2, keepdim=True), kept, present)
+
+
+def impostors(pictures: Tensor, shown: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Pictures [B, M, V, ...], the last moment the goal, with photographs of it before some cameras.
+
+    Only where two or more views are `shown` (bool [B, M, V]) at every moment: with one alone nothing gives it away.
+    """
+    if config.impostor == 0:
+        return pictures
+    B, _, V = shown.shape
+    several = shown.all(dim=1).sum(dim=1) > 1
+    rows = (several & (torch.rand(B, generator=generator) < config.impostor)).nonzero()[:, 0]
+    view = torch.randint(V, (B,), generator=generator)[rows]
+    posed = pictures.clone()
+    posed[rows, :-1, view] = pictures[rows, -1:, view]
+    return posed

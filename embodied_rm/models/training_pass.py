@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.labels.frames import Batch
-from embodied_rm.models.augment import AugmentConfig, hide_views, tint, warp
+from embodied_rm.models.augment import AugmentConfig, hide_views, impostors, tint, warp
 from embodied_rm.models.progress_net import ProgressNet
 
 
@@ -38,6 +38,7 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     for part in (slice(-1), slice(-1, None)):
         varied[:, part] = _varied(net, pictures[:, part], config, generator).movedim(3, -1)
         shown[:, part] = hide_views(present[:, part], config, generator)
+    varied = impostors(varied, shown, config, generator)
     # Pixels lie channels last, as the tower wants them.
     maps = net.encoder.look(varied[shown].movedim(-1, 1))
     states = _states(net, maps, shown, batch.instructions)

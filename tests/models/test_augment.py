@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.augment import AugmentConfig, hide_views, tint, warp
+from embodied_rm.models.augment import AugmentConfig, hide_views, impostors, tint, warp
 
 OFF = AugmentConfig(shift=0, zoom=0, rotation=0, colour=0, flicker=0, drop_view=0)
 FRAMES = torch.randint(0, 256, (2, 3, 2, 16, 24, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -57,6 +57,20 @@ def test_hidden_views_stay_hidden_in_the_whole_episode_and_one_always_stays():
     assert (kept <= present).all() and kept.any(dim=2).all()
     assert (kept == kept[:, :1]).all()
     assert 0.2 < (present & ~kept).sum() / present.sum() < 0.6
+
+
+def test_a_photograph_of_the_goal_stands_before_one_of_several_cameras():
+    pictures = torch.rand(300, 4, 3, 2, 2, generator=rng())
+    shown = torch.ones(300, 4, 3, dtype=torch.bool)
+    shown[200:, :, 1:] = False
+    posed = impostors(pictures, shown, AugmentConfig(impostor=0.5), rng())
+    changed = (posed != pictures).flatten(3).any(dim=3)
+    assert not changed[:, -1].any() and not changed[200:].any(), "the goal stays, and so does a view that is alone"
+    assert (changed[:, :-1] == changed[:, :1]).all() and changed[:, 0].sum(dim=1).max() == 1
+    assert 0.4 < changed[:200].any(dim=2).any(dim=1).float().mean() < 0.6
+    rows, _, views = changed.nonzero(as_tuple=True)
+    assert torch.equal(posed[rows, 0, views], pictures[rows, -1, views])
+    assert impostors(pictures, shown, AugmentConfig(), rng()) is pictures
 
 
 def test_ranges_are_checked():

@@ -35,6 +35,7 @@ class ShipConfig:
     updates: int = 6000
     batch: int = 24
     drop_view: float = 0.25
+    impostor: float = 0.1
     test_successes: int = 10
     test_failures: int = 10
     seed: int = 0
@@ -57,7 +58,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     ))  # fmt: skip
     trained = stages.command("train", "reward_model", train.COMMAND, train.TrainCommand(
         data=run.path / "data", split=shipped(SEEN), updates=config.updates, batch=config.batch, seed=config.seed,
-        augment=AugmentConfig(drop_view=config.drop_view),
+        augment=AugmentConfig(drop_view=config.drop_view, impostor=config.impostor),
     ))  # fmt: skip
     record = evaluate.RecordConfig(successes=config.test_successes, failures=config.test_failures, world=world)
     model = run.path / "reward_model"
