@@ -1,6 +1,6 @@
 """The engine for GPUs, on the processor: close to the C engine, worlds apart, nothing that goes wrong passes unseen."""
 
-import sys
+from itertools import cycle
 
 import mujoco
 import numpy as np
@@ -9,13 +9,12 @@ import torch
 import warp
 from gymnasium.vector import AutoresetMode
 
-from sim.actors import ScriptedActor
-from sim.backends import make_backend
 from sim.backends.base import VARIABLE
 from sim.backends.budget import Budget
 from sim.backends.warp import WarpBackend
-from sim.errors import SimError
+from sim.bench.experts import expert_rate
 from sim.props import Item
+from sim.registry import task_names
 from sim.render.device import DeviceRenderer
 from sim.render.warp import WarpRenderer
 from sim.robots import ROBOTS
@@ -287,53 +286,7 @@ def test_pictures_drawn_on_the_device_are_those_drawn_from_the_host(model, devic
     ours.close(), host.close()
 
 
-@pytest.mark.parametrize("task", ["lift_cube", "open_drawer"])
-def test_experts_succeed(task):
-    env = TabletopVecEnv(task, 8, backend="warp", autoreset_mode=AutoresetMode.DISABLED)
-    actor = ScriptedActor(env, seed=1)
-    env.reset(seed=7)
-    actor.begin(np.arange(8))
-    for _ in range(env.max_episode_steps):
-        info = env.step(actor.act())[-1]
-        assert not info["diverged"].any()
-    assert info["success"].all()
-    env.close()
-
-
-def test_rows_are_reset_by_themselves():
-    env = TabletopVecEnv("lift_cube", 4, backend="warp")
-    first, _ = env.reset(seed=3)
-    env._backend.qvel[2, 0] = np.nan
-    obs, _, terminated, _, info = env.step(np.zeros((4, 4), np.float32))
-    assert terminated.tolist() == [False, False, True, False] and np.isfinite(obs).all()
-    assert not np.allclose(obs[2], first[2]) and np.isfinite(info["final_obs"]).all()
-    assert not env.step(np.zeros((4, 4), np.float32))[2].any()
-
-
-def test_mistakes_are_named(model, monkeypatch):
-    with pytest.raises(SimError, match=r"unknown device 'gpu'. Did you mean 'cpu'\? Available: cpu, cuda"):
-        make_backend("warp", model, 1, device="gpu")
-    with pytest.raises(SimError, match="'batch' runs on the device 'cpu', got 'cuda': use the backend 'warp'"):
-        make_backend("batch", model, 1, device="cuda")
-    if not warp.is_cuda_available():
-        with pytest.raises(SimError, match="'cuda' needs an NVIDIA GPU"):
-            make_backend("warp", model, 1, device="cuda")
-    with pytest.raises(SimError, match="contacts must be >= 0, got -1"):
-        make_backend("warp", model, 1, contacts=-1)
-    unknown = mujoco.MjModel.from_xml_string('<mujoco><option solver="PGS"/></mujoco>')
-    with pytest.raises(SimError, match="cannot run this model: mjSOL_PGS is unsupported"):
-        make_backend("warp", unknown, 1)
-    monkeypatch.setitem(sys.modules, "mujoco_warp", None)
-    monkeypatch.delitem(sys.modules, "sim.backends.warp")
-    with pytest.raises(SimError, match=r"needs mujoco_warp: pip install 'embodied-rm\[warp\]'"):
-        make_backend("warp", model, 1)
-
-
-def test_the_options_are_those_of_the_model_but_for_flags_that_mujoco_warp_does_not_know():
-    model = build_scene((Item("thing"),), ROBOTS["panda"])
-    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_EULERDAMP
-    options = WarpBackend(model, 1).worlds.opt
-    for name in ("integrator", "cone", "solver", "iterations", "ls_iterations"):
-        assert getattr(options, name) == getattr(model.opt, name), name
-    assert options.timestep.numpy() == pytest.approx(model.opt.timestep)
-    assert options.disableflags == mujoco.mjtDisableBit.mjDSBL_EULERDAMP
+@pytest.mark.parametrize(("task", "robot"), list(zip(task_names(), cycle(ROBOTS), strict=False)))
+def test_every_expert_succeeds(task, robot):
+    """The arms take turns; `embodied-rm bench experts` plays more episodes of every task with every arm."""
+    assert expert_rate(task, robot, "warp", 4) == 1
