@@ -18,8 +18,6 @@ _NUMBERS = {
     "global_": ("offwidth", "offheight"),
     "quality": ("shadowsize", "offsamples", "numslices", "numstacks", "numquads"),
 }
-VARIED = ("geom_rgba", "cam_fovy", "light_diffuse")
-"""Looks that are in the model and not in the data."""
 
 
 def is_plain(model: mujoco.MjModel) -> bool:
@@ -66,7 +64,7 @@ def _add_geom(spec: mujoco.MjSpec, model: mujoco.MjModel, geom: int, slices: int
 
 
 class FlatScene:
-    """A flat model kept like the real one: its things where they are, in the looks that they have."""
+    """A flat model whose things are kept where those of the real one are."""
 
     def __init__(self, model: mujoco.MjModel, slices: int) -> None:
         """See `flat_model`; pictures get the size and quality that `model` says."""
@@ -78,14 +76,12 @@ class FlatScene:
             mujoco.mju_quat2Mat(turned, turn)
         self._axes = axes.reshape(-1, 3, 3)
 
-    def follow(self, model: mujoco.MjModel, data: mujoco.MjData) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """Take over the looks of the real model and the poses of its data; what is to be drawn now."""
-        flat, shown = self.model, self._data
-        for name in VARIED:
-            getattr(flat, name)[:] = getattr(model, name)
+    def follow(self, data: mujoco.MjData) -> mujoco.MjData:
+        """Take over the poses of the real model's data; the data to draw from."""
+        shown = self._data
         frames = data.geom_xmat.reshape(-1, 3, 3)
-        shown.geom_xpos[:] = data.geom_xpos + (frames @ flat.geom_pos[:, :, None])[:, :, 0]
+        shown.geom_xpos[:] = data.geom_xpos + (frames @ self.model.geom_pos[:, :, None])[:, :, 0]
         shown.geom_xmat[:] = (frames @ self._axes).reshape(-1, 9)
         shown.cam_xpos[:], shown.cam_xmat[:] = data.cam_xpos, data.cam_xmat
         shown.light_xpos[:], shown.light_xdir[:] = data.light_xpos, data.light_xdir
-        return flat, shown
+        return shown

@@ -72,7 +72,7 @@ class Easel:
         self._model = model = small_picture_model(model, *size)  # the looks of one world are written into it
         self._data = mujoco.MjData(model)
         self._flat = FlatScene(model, model.vis.quality.numslices) if is_plain(model) else None
-        drawn = self._flat.model if self._flat else model
+        self._drawn = drawn = self._flat.model if self._flat else model
         self._scene = mujoco.MjvScene(drawn, maxgeom=model.ngeom)
         self._scene.flags[:] = 0
         self._scene.flags[mujoco.mjtRndFlag.mjRND_CULL_FACE] = 1
@@ -87,16 +87,15 @@ class Easel:
         """The views of one world into `out`, uint8 [V, H, W, 3]; `looks`: its own values of model fields."""
         model, data, scene = self._model, self._data, self._scene
         for name, value in looks.items():
-            getattr(model, name)[:] = value
+            getattr(model, name)[:] = getattr(self._drawn, name)[:] = value
         data.qpos[:], data.mocap_pos[:], data.mocap_quat[:] = qpos, mocap_pos, mocap_quat
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)
-        if self._flat:
-            model, data = self._flat.follow(model, data)
+        shown = self._flat.follow(data) if self._flat else data
         for view, camera in enumerate(self._cameras):
             # A whole update a view, not only the camera's: it moves the headlight too, and costs 5 us of 500.
-            mujoco.mjv_updateScene(model, data, self._option, None, camera, _GEOMS, scene)
+            mujoco.mjv_updateScene(self._drawn, shown, self._option, None, camera, _GEOMS, scene)
             mujoco.mjr_render(self._frame, scene, self._context)
             mujoco.mjr_readPixels(self._upside_down, None, self._frame, self._context)
             out[view] = self._upside_down[::-1]

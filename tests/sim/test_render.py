@@ -15,18 +15,13 @@ import numpy as np
 import pytest
 
 from sim.backends import Backend, make_backend
+from sim.bench.pictures import psnr
 from sim.errors import SimError
 from sim.render import Renderer, make_renderer, opengl
 
 CAMERAS = ("front", "side", "wrist")
 NUM = 11
 EVERY = np.arange(NUM)
-
-
-def psnr(a: np.ndarray, b: np.ndarray) -> float:
-    """Peak signal-to-noise ratio of 8-bit pictures, dB."""
-    error = np.mean((a.astype(np.float64) - b) ** 2)
-    return float(10 * np.log10(255**2 / max(error, 1e-12)))
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError
 from embodied_rm.run import Reporter, RunFolder
+from sim.bench.arms import every_arm
 from sim.bench.experts import expert_rate
-from sim.registry import task_names
-from sim.robots import ROBOTS
 
 BACKENDS = ("batch", "warp")
 Rates = Mapping[str, float]
@@ -29,9 +27,7 @@ class BenchExpertsConfig:
     page: Path | None = None
 
     def __post_init__(self) -> None:
-        known = {name: name for name in task_names()}
-        for task in self.tasks:
-            lookup(known, task, "task")
+        every_arm(self.tasks)
         for name in ("episodes", "warp_episodes"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
@@ -39,7 +35,7 @@ class BenchExpertsConfig:
 
 def start(config: BenchExpertsConfig, run: RunFolder, reporter: Reporter) -> None:
     """Play; leave the rates and perhaps a section of a page."""
-    cells = list(product(config.tasks or task_names(), ROBOTS))
+    cells = every_arm(config.tasks)
     rates = dict(reporter.track(measured(config, cells), "experts", total=len(cells)))
     for (task, robot), row in rates.items():
         reporter.table(f"{task}, {robot}", dict(row))

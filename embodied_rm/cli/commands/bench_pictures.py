@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,15 @@ import numpy as np
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.types import Array, Frames, Views
+from embodied_rm.types import Array, Episode, Frames
+from sim.bench.arms import every_arm
 from sim.bench.pictures import DrawnTwice, draw_twice
-from sim.registry import task_names
-from sim.robots import ROBOTS
+from sim.control import CONTROL_HZ
 
 Row = Mapping[str, float]
 
@@ -36,9 +36,7 @@ class BenchPicturesConfig:
     page: Path | None = None
 
     def __post_init__(self) -> None:
-        known = {name: name for name in task_names()}
-        for task in self.tasks:
-            lookup(known, task, "task")
+        every_arm(self.tasks)
         for name in ("worlds", "every", "image_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
@@ -47,7 +45,7 @@ class BenchPicturesConfig:
 def start(config: BenchPicturesConfig, run: RunFolder, reporter: Reporter) -> None:
     """Draw, compare, judge; leave the numbers and perhaps a section of a page."""
     model = None if config.checkpoint is None else load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
-    cells = list(product(config.tasks or task_names(), ROBOTS))
+    cells = every_arm(config.tasks)
     rows = dict(reporter.track(compared(config, cells, model), "pictures", total=len(cells)))
     for (task, robot), row in rows.items():
         reporter.table(f"{task}, {robot}", dict(row))
@@ -75,15 +73,18 @@ def apart(model: ProgressNet, drawn: DrawnTwice) -> Row:
 
 
 def progress(model: ProgressNet, drawn: DrawnTwice, frames: Frames) -> Array:
-    """The model's progress [T, N] over frames [T, N, V, H, W, 3]."""
-    known = [v for v, view in enumerate(drawn.views) if view in model.config.views]
-    shown = [Views(names=tuple(drawn.views[v] for v in known), frames=moment[:, known]) for moment in frames]
-    memory = model.begin(shown[0], drawn.instructions)
-    curve = [memory.potential()]
-    for views in shown[1:]:
-        judged, memory = model.advance(memory, views)
-        curve.append(judged.value)
-    return np.array(curve)
+    """The model's progress [N, T] over frames [T, N, V, H, W, 3]."""
+    known = [(view, v) for v, view in enumerate(drawn.views) if view in model.config.views]
+    episodes = [
+        Episode(
+            name=f"world {n}",
+            views={view: frames[:, n, v] for view, v in known},
+            instruction=instruction,
+            fps=CONTROL_HZ,
+        )
+        for n, instruction in enumerate(drawn.instructions)
+    ]
+    return np.array([curve.value for curve in fold(model, episodes)])
 
 
 def section(config: BenchPicturesConfig, rows: Mapping[tuple[str, str], Row]) -> str:

@@ -18,15 +18,9 @@ PLOT = "scaling.png"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchSimConfig:
+class BenchSimConfig(Rollout):
     """What is measured and how long."""
 
-    task: str = "lift_cube"
-    num_envs: int = 64
-    views: tuple[str, ...] = ("front", "wrist")
-    image_size: int = 64
-    backend: str = "batch"
-    device: str = "cpu"
     steps: int = 60
     counts: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
     env_steps: int = 10000
