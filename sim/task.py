@@ -38,6 +38,9 @@ class Task(ABC):
     templates: ClassVar[tuple[str, ...]]
     """Phrasings of the instruction; `{colour}` and `{thing}` are those of the named object, `{other_colour}` and
     `{other_thing}` those of the next, `{side}` the side that is meant."""
+    opposites: ClassVar[tuple[str, ...]] = ()
+    """Phrasings of the wish that the last step of this task, played backwards, fulfils; none where nobody would ask for
+    it."""
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -98,6 +101,10 @@ class Task(ABC):
     def instruction(self, layout: Layout, phrasing: int = 0) -> str:
         """The instruction for an episode that starts like that."""
         return self.templates[phrasing % len(self.templates)].format(**self.words(layout))
+
+    def opposite(self, layout: Layout, phrasing: int = 0) -> str:
+        """The instruction for the last step played backwards, of an episode that starts like that; "" for none."""
+        return self.opposites[phrasing % len(self.opposites)].format(**self.words(layout)) if self.opposites else ""
 
     def named_bodies(self, layout: Layout) -> tuple[str, ...]:
         """Bodies that the instruction names, which must be seen at the start."""

@@ -138,13 +138,15 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     def drawn(self, row: int) -> dict[str, str]:
         """What was drawn for that row's present episode: `scene`, its fingerprint; `objects` in their colours and
-        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template."""
-        layout = self._layouts[row]
+        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template; `opposite`,
+        see `Task.opposite`."""
+        layout, phrasing = self._layouts[row], int(self._phrasing[row])
         return {
             "scene": f"{self.task.name} {layout.scene}",
             "objects": ", ".join(pairs_of(self.task, layout)),
             "side": ", ".join(sides_of(self.task, layout)),
-            "phrasing": str(self._phrasing[row] - len(self.task.templates)),
+            "phrasing": str(phrasing - len(self.task.templates)),
+            "opposite": self.task.opposite(layout, phrasing),
         }
 
     @property

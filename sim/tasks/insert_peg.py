@@ -98,6 +98,11 @@ class InsertPeg(Task):
         "pick up the {colour} {thing} and push it into the hole of the board",
         "plug the {colour} {thing} into the board, leave the {other_colour} one",
     )
+    opposites = (
+        "pull the {colour} {thing} out of the hole",
+        "take the {colour} {thing} out of the board",
+        "remove the {colour} {thing} from the hole of the board",
+    )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """The tip of the named peg as seen from the hole."""

@@ -57,6 +57,11 @@ class LiftCube(CabinetTask):
         "raise the {colour} block off the table",
         "grab the {colour} cube and lift it up",
     )
+    opposites = (
+        "put the {colour} cube down",
+        "lower the {colour} cube to the table",
+        "set the {colour} block back on the table",
+    )
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         cube = now.object()

@@ -53,6 +53,11 @@ class OpenDrawer(CabinetTask):
         "slide the drawer out of the cabinet",
         "grab the green knob and pull out the drawer",
     )
+    opposites = (
+        "close the drawer",
+        "push the drawer shut",
+        "slide the drawer back into the cabinet",
+    )
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         out = now.joints["drawer"] > 0.015

@@ -54,6 +54,11 @@ class PlaceInBowl(Task):
         "drop the {colour} {thing} into the bowl",
         "pick up the {colour} {thing} and leave it in the bowl",
     )
+    opposites = (
+        "take the {colour} {thing} out of the bowl",
+        "get the {colour} {thing} from the bowl",
+        "remove the {colour} {thing} from the bowl",
+    )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """The named thing as seen from the bowl."""

@@ -39,6 +39,11 @@ class StackCubes(Task):
         "place the {colour} block onto the {other_colour} block",
         "build a tower: the {colour} {thing} on the {other_colour} {other_thing}",
     )
+    opposites = (
+        "take the {colour} {thing} off the {other_colour} {other_thing}",
+        "unstack the {colour} {thing} from the {other_colour} one",
+        "remove the {colour} block from the {other_colour} block",
+    )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """The named cube as seen from where it belongs."""

@@ -111,6 +111,15 @@ def test_episodes_say_what_was_drawn_for_them(seen: Path) -> None:
         assert meta.instruction in {task.instruction(at, index + len(task.templates)) for at in (alike, swapped)}
 
 
+def test_films_are_played_backwards_where_their_task_has_an_opposite(seen: Path, tmp_path: Path) -> None:
+    texts = [meta.text for meta in open_data(seen / "dataset").meta]
+    assert {text["task"] for text in texts if text["opposite"]} == {"stack_cubes"}
+    words = ["train", f"data={seen}", "updates=1", "batch=2", "image_size=[32,32]", f"out={tmp_path / 'both'}"]
+    assert main([*words, "reversals=true"]) == 0
+    trained = json.loads((tmp_path / "both" / "metrics.json").read_text())["train"]
+    assert trained["episodes"] > len(texts)
+
+
 def test_a_dataset_of_tasks_whose_observations_differ_in_size_has_no_state(seen: Path, tmp_path: Path) -> None:
     assert open_data(seen / "dataset").episode(0).state is not None, "both tasks have 22 numbers"
     words = ["collect", "tasks=[press_button,turn_lever]", f"out={tmp_path / 'mixed'}", *TINY]

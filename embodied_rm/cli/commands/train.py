@@ -11,6 +11,7 @@ from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import dataset_in
 from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
 from embodied_rm.data.catalog import open_data
+from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import TrainConfig, train
 from embodied_rm.types import Episode
@@ -25,6 +26,8 @@ class TrainCommand(TrainConfig):
     stride: int = 1
     split: Split = field(default_factory=Split)
     """What the data must be recordings of; "none": of anything."""
+    reversals: bool = False
+    """Whether films are played backwards too, see `embodied_rm.labels.reversal`."""
 
 
 def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -34,6 +37,7 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.split.name != NONE:
         refuse_leaks(config.split, open_data(dataset_in(config.data)).meta)
     known = list(read(config.data, config, reporter))
+    known = with_reversals(known) if config.reversals else known
     held_out = [] if config.held_out is None else read(config.held_out, config, reporter)
     net = train(known, narrow(config, TrainConfig), run, reporter, held_out)
     numbers = {

@@ -1,0 +1,81 @@
+"""Films played backwards: who sees a drawer being opened has also seen one being closed.
+
+A film in whose last step something was achieved becomes one in which that is undone, under the opposite instruction
+that the data name (the meta column `opposite`). Pictures of a thing at rest do not tell which way time runs.
+Source: time reversal as self-supervision (Nair et al., arXiv 1810.01128).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from embodied_rm.errors import DataError
+from embodied_rm.labels.steps import goal_of, step_orders, task_of
+from embodied_rm.labels.visual_change import changes
+from embodied_rm.types import Array, Episode
+
+OPPOSITE = "opposite"
+"""The meta column that names the instruction for the last step played backwards."""
+ACHIEVED = 0.25
+"""Least share of the last step that a film must end with to be worth undoing."""
+MOVED = 0.02
+"""Change of the last step's share from which on the undoing is under way."""
+AT_ONCE = 3
+"""Frames within which the undoing is under way if the hand was there when the film began."""
+STILL = 0.6
+"""Change of the pictures, see `visual_change.changes`, below which nothing moves."""
+
+
+def with_reversals(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes, and those of them that can be played backwards, backwards.
+
+    Raises `DataError` where no episode names an opposite.
+    """
+    if not any(episode.meta.get(OPPOSITE) for episode in episodes):
+        raise DataError(
+            f"reversals=true plays films backwards under their opposite instruction, but no episode has the column "
+            f"{OPPOSITE}; embodied-rm collect records it for tasks that have one"
+        )
+    orders = step_orders(episodes)
+    turned = (backwards(episode, len(orders.get(task_of(episode), ()))) for episode in episodes)
+    return [*episodes, *(episode for episode in turned if episode is not None)]
+
+
+def backwards(episode: Episode, steps: int) -> Episode | None:
+    """The film played backwards under its opposite instruction, its true progress known; None where there is nothing
+    to undo. `steps`: of its task, whose last one is undone."""
+    opposite, share = episode.meta.get(OPPOSITE), last_share(episode, steps)
+    if not opposite or share is None:
+        return None
+    last = int(np.flatnonzero(changes(episode) > STILL)[-1])
+    if share[last] < ACHIEVED:
+        return None
+    turned = {name: frames[last::-1] for name, frames in episode.views.items()}
+    film = replace(episode, name=f"{episode.name} backwards", views=turned, instruction=opposite, success=True,
+                   steps=(), progress=None, state=None, action=None)  # fmt: skip
+    wish = {**episode.meta, "goal": f"not: {goal_of(episode)}"}
+    return replace(film, progress=undoing(share[last::-1], changes(film)), meta=wish)
+
+
+def last_share(episode: Episode, steps: int) -> Array | None:
+    """float32 [T]: share of the last step that is done; None where the true progress or the steps are unknown."""
+    if episode.progress is None or not steps:
+        return None
+    return np.clip(episode.progress * steps - (steps - 1), 0, 1)
+
+
+def undoing(share: Array, change: Array) -> Array:
+    """float32 [T] in [0, 1]: half for getting there, as the pictures change, half for what is undone of `share` [T].
+
+    `share` begins with what is to be undone. A film that begins with it under way has got there.
+    """
+    begun = int(np.argmax(share < share[0] - MOVED))
+    way = np.maximum(change[1 : begun + 1] - STILL, 0)
+    there = np.ones(len(share))
+    if len(way) > AT_ONCE and way.any():
+        there[: begun + 1] = np.append(0, np.cumsum(way) / way.sum())
+    undone = np.clip(1 - share / share[0], 0, 1)
+    return (0.5 * there + 0.5 * undone).astype(np.float32)
