@@ -23,6 +23,7 @@ from embodied_rm.models.encoders import resized
 from embodied_rm.models.learner import Learner
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.tokens import known_words
 from embodied_rm.models.training_pass import training_pass
 from embodied_rm.objective import WEIGHTS, objective
 from embodied_rm.run import Reporter, RunFolder
@@ -130,7 +131,8 @@ def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
 def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one."""
     need_perspectives(net.config, config.labels)
-    batches = Batches(label([sized(e, net.config) for e in episodes], config.labels), net.config.views)
+    labelled = label([sized(e, net.config) for e in episodes], config.labels)
+    batches = Batches(labelled, net.config.views, config.augment.words, known_words())
     learner = Learner(net, weight_decay=config.weight_decay, seed=config.seed)
     learner.resume(run.path / UNFINISHED, settings(config))
     reporter.table("reward model", description(net, len(episodes), config))

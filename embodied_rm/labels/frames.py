@@ -13,6 +13,7 @@ from embodied_rm.labels.moments import sample_moments
 from embodied_rm.labels.schemes import chosen
 from embodied_rm.labels.steps import distinct_goal_of, goal_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
+from embodied_rm.labels.wording import Wording
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
 UNWANTED = 0.2
@@ -152,8 +153,16 @@ class ForeignInstructions:
 class Batches:
     """Draws batches from labelled episodes; the same generator state gives the same batch."""
 
-    def __init__(self, episodes: Sequence[LabelledEpisode], views: Sequence[str]) -> None:
-        """Pictures of all episodes must have one size. `views`: names of the V axis."""
+    def __init__(
+        self,
+        episodes: Sequence[LabelledEpisode],
+        views: Sequence[str],
+        words: float = 0.0,
+        other_words: Sequence[str] = (),
+    ) -> None:
+        """Pictures of all episodes must have one size. `views`: names of the V axis; `words`, `other_words`: share of
+        the words that are replaced, and by which, see `Wording`."""
+        self._wording = Wording(((e.task, e.goal) for e in episodes), other_words, words)
         self.episodes, self.views = list(episodes), tuple(views)
         self._size = next(iter(self.episodes[0].views.values())).shape[1:]
         self._done: dict[str, list[int]] = {}
@@ -179,7 +188,7 @@ class Batches:
         return Batch(
             frames=frames,
             present=present,
-            instructions=tuple(episode.instruction for episode in drawn),
+            instructions=tuple(self._wording.vary(e.instruction, e.task, rng) for e in drawn),
             foreign=tuple(e.instruction if text is None else text for text, e in zip(foreign, drawn, strict=True)),
             foreign_known=np.array([bool(e.done[-1]) for e in drawn]) & [text is not None for text in foreign],
             goals=tuple(episode.goal for episode in drawn),

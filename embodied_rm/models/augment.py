@@ -30,6 +30,8 @@ class AugmentConfig:
     impostor: float = 0.0
     """Probability that one view of several shows the goal picture at every moment, as a photograph before its camera
     would."""
+    words: float = 0.0
+    """Probability that a word which tells no goals of its task apart is replaced by any other."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -14,6 +14,13 @@ PAD = 0
 
 
 @cache
+def known_words() -> tuple[str, ...]:
+    """Words of three letters or more that are one token each, of the 49,408 tokens."""
+    whole = (token.removesuffix("</w>") for token in simple_tokenizer().encoder if token.endswith("</w>"))
+    return tuple(sorted(word for word in whole if len(word) >= 3 and word.isascii() and word.isalpha()))
+
+
+@cache
 def simple_tokenizer() -> SimpleTokenizer:
     """open_clip's tokenizer, read from its package once."""
     return SimpleTokenizer()

@@ -1,0 +1,38 @@
+"""Laws of replaced words: what tells two goals apart stays, everything else may go."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embodied_rm.labels.wording import Wording
+
+GOALS = [
+    ("push", f"push the {colour} {thing} into the {side} zone")
+    for colour in ("red", "blue")
+    for thing in ("cube", "ball")
+    for side in ("left", "right")
+]
+GOALS += [("open", "open the drawer")]
+TEXT = "first, shove the red cube: onto the left patch"
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 0.95))
+def test_colours_things_and_sides_stay(seed, share):
+    told = Wording(GOALS, ("pelican",), share).vary(TEXT, "push", np.random.default_rng(seed)).split()
+    kept = [word for word in told if word != "pelican"]
+    assert len(told) == len(TEXT.split()) and set(kept) <= set(TEXT.split())
+    assert {"red", "cube:", "left"} <= set(kept)
+
+
+def test_words_are_replaced_as_often_as_said():
+    rng, wording = np.random.default_rng(0), Wording(GOALS, ("pelican",), 0.3)
+    replaced = np.mean([wording.vary("open the drawer", "open", rng).count("pelican") / 3 for _ in range(2000)])
+    assert abs(replaced - 0.3) < 0.02
+
+
+def test_a_share_of_0_changes_nothing_and_draws_nothing():
+    rng = np.random.default_rng(0)
+    assert Wording(GOALS, (), 0.0).vary(TEXT, "push", rng) == TEXT
+    assert rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
