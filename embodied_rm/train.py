@@ -21,6 +21,7 @@ from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resized
 from embodied_rm.models.learner import Learner
+from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
@@ -130,6 +131,7 @@ def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
 
 def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one."""
+    refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
     labelled = label([sized(e, net.config) for e in episodes], config.labels)
     batches = Batches(labelled, net.config.views, config.augment.words, known_words())
@@ -141,6 +143,16 @@ def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run:
         pass
     net.eval()
     learner.discard(run.path / UNFINISHED)
+
+
+def refuse_several_wishes(episodes: Iterable[Episode]) -> None:
+    """Raises `DataError` naming an episode of several wishes: as one sentence, they are never read when judging."""
+    for episode in episodes:
+        if len(wishes := wishes_of(episode.instruction)) > 1:
+            raise DataError(
+                f"{episode.name}: its instruction {episode.instruction!r} names {len(wishes)} wishes, which a model "
+                "judges one after the other: train on episodes of each, or join them by other words"
+            )
 
 
 def need_perspectives(net: NetConfig, labels: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ ARROWS = {
     "metrics": NOUNS,
     "models": NOUNS | {"checkpoint_io", "fusion", "labels"},
     "data": NOUNS | {"run"},
-    "rl": NOUNS | {"models.base", "shaping", "metrics", "run", "checkpoint_io"},
+    "rl": NOUNS | {"models.base", "models.plans", "shaping", "metrics", "run", "checkpoint_io"},
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
     "audit": NOUNS | {"models.base", "models.fold", "labels", "metrics", "shaping", "rl.reward_env", "run"},

@@ -144,6 +144,7 @@ def test_the_learning_rate_rises_then_falls_to_nothing():
         ([], [], "no episodes to train on"),
         ([episode(1)], [replace(episode(1), name="x")], "x: held out, but the same episode is trained on"),
         ([replace(episode(1), progress=None, steps=())], [], "neither annotated steps nor progress"),
+        ([replace(episode(1), name="x", instruction="go; then stop")], [], "x: its instruction .* names 2 wishes"),
     ],
 )
 def test_data_that_cannot_be_used_is_refused(tmp_path, data, held_out, message):

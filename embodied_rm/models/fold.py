@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from embodied_rm.models.base import RewardModel
+from embodied_rm.models.plans import Plans
 from embodied_rm.types import Episode, Progress, Views
 
 TOGETHER = 64
@@ -17,7 +18,8 @@ TOGETHER = 64
 def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> list[Progress]:
     """The judgement of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
 
-    Exactly what the model says online. The last frame of `goals[i]` is the goal picture of `episodes[i]`.
+    Exactly what the model says online, of several wishes one after the other (`Plans`). The last frame of `goals[i]` is
+    the goal picture of `episodes[i]`.
     """
     groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
@@ -27,7 +29,7 @@ def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episod
         for start in range(0, len(members), TOGETHER):
             rows = members[start : start + TOGETHER]
             aims = None if goals is None else views_at([goals[i] for i in rows], -1)
-            curves.update(zip(rows, _fold(model, [episodes[i] for i in rows], aims), strict=True))
+            curves.update(zip(rows, _fold(Plans(model), [episodes[i] for i in rows], aims), strict=True))
     return [curves[i] for i in range(len(episodes))]
 
 

@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import Memory, RewardModel
+from embodied_rm.models.plans import Plans
 from embodied_rm.shaping import held_potential, shaped_reward
 from embodied_rm.types import Array, BoolArray, IntArray, Progress, Views
 
@@ -200,13 +201,14 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 class LearnedRewardEnv(RewardEnv):
     """Scores are a `RewardModel`'s, of pictures: the environment must also have `view_names`, `render_views(rows)` ->
     uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `takes_tensors` is given `render_tensor(rows)`
-    where there is one: pictures that never leave the device they were drawn on."""
+    where there is one: pictures that never leave the device they were drawn on. Instructions of several wishes are
+    judged one after the other, each done as an episode is: by the same threshold and patience."""
 
     needed = ("view_names", "render_views", "instructions")
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
         super().__init__(env, config, gamma)
-        self.model = model
+        self.model = Plans(model, config.success_threshold, config.success_patience)
         self._memory: Memory
 
     def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
@@ -225,7 +227,7 @@ class LearnedRewardEnv(RewardEnv):
 
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env
-        stay = getattr(self.model, "takes_tensors", False) and hasattr(env, "render_tensor")
+        stay = self.model.takes_tensors and hasattr(env, "render_tensor")
         render = env.render_tensor if stay else env.render_views
         with self.stats.timed("render"):
             return Views(names=tuple(env.view_names), frames=render(rows))

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rl_worlds import CountingEnv, LookupModel
+from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
 
 from embodied_rm.errors import UserError
 from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
@@ -106,6 +106,24 @@ def test_only_due_frames_are_scored_and_each_once() -> None:
         assert step % every == 0 or step == row + 2
     resets = sum(int((terminated | truncated).sum()) for _, _, terminated, truncated, _ in record)
     assert inner.rendered == ROWS + len(model.scored) + resets
+
+
+def test_of_several_wishes_each_is_done_by_patience_and_only_the_last_ends_the_episode() -> None:
+    """Everybody walks straight to the origin and stays there; row 1 is asked to reach it twice."""
+    inner = PointReachEnv(2)
+    inner.instructions = ("reach the origin", "reach the origin; then reach the origin")
+    env = LearnedRewardEnv(inner, PictureModel(), RewardConfig(success_patience=3), 1.0)
+    env.reset(seed=0)
+    inner.position[1] = inner.position[0]
+    ended: dict[int, int] = {}
+    paid = np.zeros(2)
+    for step in range(20):
+        _, reward, terminated, _, infos = env.step(-inner.position / 0.15)
+        paid += np.where([row in ended for row in range(2)], 0, reward)
+        assert 0 in ended or infos["next_potential"][1] <= 0.5
+        ended |= {row: step for row in np.flatnonzero(terminated).tolist() if row not in ended}
+    assert ended[1] == ended[0] + 3, "three verdicts on each wish"
+    np.testing.assert_allclose(paid, 1.0, err_msg="the success, once; shaping telescopes over the change of wish")
 
 
 def test_the_observation_after_a_reset_is_the_first_of_the_next_episode() -> None:
