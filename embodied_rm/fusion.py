@@ -70,6 +70,6 @@ def fuse_consistent(previous: npt.ArrayLike, perspectives: Mapping[str, Array], 
     return previous + weight / 2 * ((centre - previous) + (perspectives["incremental"] - previous))
 
 
-def spread(perspectives: Mapping[str, Array]) -> Array:
-    """Disagreement of the perspectives: their standard deviation, >= 0."""
-    return np.std(list(perspectives.values()), axis=0, dtype=np.float32)
+def spread(doubt: Array, perspectives: Mapping[str, Array]) -> Array:
+    """Expected error of the potential and, on top, the disagreement of the perspectives: their standard deviation."""
+    return doubt + np.std(list(perspectives.values()), axis=0, dtype=np.float32)

@@ -33,7 +33,7 @@ def test_perfect_hops_give_the_true_progress(fuse, goal, truth):
         seen = perspectives(phi, hop(before, now), hop(0, now), hop(1, now) if goal else None)
         phi = fuse(phi, seen)
         assert np.allclose(phi, now, atol=1e-4)
-        assert np.allclose(spread(seen), 0, atol=1e-4)
+        assert np.allclose(spread(np.zeros_like(truth), seen), 0, atol=1e-4)
 
 
 @given(shares, hops, hops, st.none() | hops)
@@ -41,7 +41,7 @@ def test_whatever_the_hops_the_potential_stays_in_range(previous, incremental, f
     seen = perspectives(previous, incremental, forward, backward)
     for value in (*seen.values(), fuse_mean(seen), fuse_consistent(previous, seen)):
         assert -1e-6 <= value <= 1 + 1e-6
-    assert spread(seen) >= 0
+    assert spread(np.float32(0.1), seen) >= 0.1
 
 
 @given(shares, hops, hops)
@@ -68,6 +68,6 @@ def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(previous
     assert fuse("consistent", previous, seen) == pytest.approx(np.clip(fuse_consistent(previous, seen), 0, 1))
 
 
-def test_spread_is_the_standard_deviation_row_by_row():
+def test_spread_is_the_expected_error_and_the_standard_deviation_row_by_row():
     seen = {"incremental": np.float32([0.0, 0.5]), "forward": np.float32([1.0, 0.5])}
-    assert spread(seen).tolist() == [0.5, 0.0]
+    assert spread(np.float32([0.25, 0.125]), seen).tolist() == [0.75, 0.125]

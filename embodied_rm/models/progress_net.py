@@ -147,10 +147,11 @@ class ProgressNet(nn.Module):
                 seen,
                 previous=state,
                 phi=torch.from_numpy(potential).to(seen.device),
+                doubt=(memory.doubt + self.heads.error(memory.first, state)) / 2,
                 success=torch.sigmoid(self.heads.completion(memory.first, state)),
                 stage=self.heads.step(memory.first, state).argmax(dim=-1),
             )
-        return after.progress(seen, fusion.spread(perspectives)), after
+        return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives)), after
 
     def _perspectives(self, memory: FrameMemory, state: Tensor) -> dict[str, Array]:
         """The potential of each row as seen from its anchors, float32 [N] each."""

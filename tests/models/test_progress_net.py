@@ -107,6 +107,18 @@ def test_forward_does_not_depend_on_the_way_and_backward_needs_a_goal():
         NET.fused_by("backward").begin(video[0], list(SENTENCES))
 
 
+def test_spread_is_the_carried_mean_of_expected_errors_and_the_disagreement():
+    video = film(3)
+    opened = NET.begin(video[0], list(SENTENCES))
+    one, memory = NET.advance(opened, video[1])
+    two, after = NET.advance(memory, video[2])
+    expected = [NET.heads.error(m.first, m.previous).detach() for m in (memory, after)]
+    np.testing.assert_allclose(memory.doubt, expected[0] / 2, atol=TOLERANCE)
+    np.testing.assert_allclose(after.doubt, expected[0] / 4 + expected[1] / 2, atol=TOLERANCE)
+    for judged, said in ((one, memory.doubt.numpy()), (two, after.doubt.numpy())):
+        assert (judged.spread >= said).all() and (judged.spread <= said + 0.5 + TOLERANCE).all()
+
+
 def test_appending_frames_changes_no_past_score():
     short, _ = play(NET, film(4))
     long, _ = play(NET, film(4) + film(3, seed=1))
