@@ -108,8 +108,9 @@ class Lesson:
         return losses.hop_loss(hops, torch.zeros_like(hops), torch.from_numpy(self.batch.foreign_known))
 
     def doubt(self) -> Tensor:
-        """How wrong the hops from the first frame are; the hops learn nothing by it."""
-        wrong = (self.outputs.hops[:, 0, 1:].detach() - self.hops[:, 0, 1:]).abs()
+        """How wrong the potential as seen from the first frame is; the hops learn nothing by it."""
+        # A hop below 0 leaves the potential at 0: `fusion.apply_hop`.
+        wrong = (self.outputs.hops[:, 0, 1:].detach().clamp(min=0) - self.hops[:, 0, 1:]).abs()
         return losses.doubt_loss(self.outputs.error[:, 1:], wrong, torch.from_numpy(self.both[:, 0, 1:]))
 
     def completion(self) -> Tensor:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.fusion import FIRST, FUSIONS, GOAL, apply_hop, fuse, fuse_consistent, fuse_mean, spread
+from embodied_rm.fusion import FIRST, FUSIONS, GOAL, apply_hop, carry_doubt, fuse, fuse_consistent, fuse_mean, spread
 from embodied_rm.labels.hops import hop
 
 shares = st.floats(0, 1, width=32)
@@ -68,6 +68,12 @@ def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(previous
     assert fuse("consistent", previous, seen) == pytest.approx(np.clip(fuse_consistent(previous, seen), 0, 1))
 
 
-def test_spread_is_the_expected_error_and_the_standard_deviation_row_by_row():
+def test_spread_adds_the_squares_of_expected_error_and_standard_deviation_row_by_row():
     seen = {"incremental": np.float32([0.0, 0.5]), "forward": np.float32([1.0, 0.5])}
-    assert spread(np.float32([0.25, 0.125]), seen).tolist() == [0.75, 0.125]
+    assert spread(np.float32([1.2, 0.125]), seen).tolist() == pytest.approx([1.3, 0.125])
+
+
+@given(st.floats(0, 0.875, width=32), hops, st.floats(0, 0.125, width=32))
+def test_an_error_of_the_carried_potential_is_carried_as_a_hop_carries_it(previous, hop, error):
+    moved = apply_hop(previous + error, hop) - apply_hop(previous, hop)
+    assert 2 * carry_doubt(np.float32(error), np.float32(hop), np.float32(0)) == pytest.approx(moved, abs=1e-5)

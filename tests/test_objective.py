@@ -71,7 +71,9 @@ def by_hand(outputs: Outputs, batch: Batch) -> torch.Tensor:
         "pairs": losses.hop_loss(outputs.hops, hops, between),
         "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
         "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
-        "doubt": losses.doubt_loss(outputs.error[:, 1:], (outputs.hops[:, 0, 1:].detach() - hops[:, 0, 1:]).abs()),
+        "doubt": losses.doubt_loss(
+            outputs.error[:, 1:], (outputs.hops[:, 0, 1:].detach().clamp(min=0) - hops[:, 0, 1:]).abs()
+        ),
         "completion": losses.completion_loss(outputs.completion, done, done_known),
         "step": losses.step_loss(outputs.step, torch.from_numpy(targets.step)),
         "contrast": losses.contrast_loss(outputs.completion[:, 1], outputs.foreign_completion, foreign),

@@ -86,7 +86,7 @@ class OnnxHeads:
         return torch.cat(self._apart(lambda rows: self._graphs["hop"](p[:, rows], q[rows]), len(q)), dim=1)
 
     def error(self, first: Tensor, now: Tensor) -> Tensor:
-        """Expected absolute errors [N] of the hop from the first moment."""
+        """Absolute errors [N] to expect of the potential as seen from the first moment."""
         return torch.cat(self._apart(lambda rows: self._graphs["error"](first[rows], now[rows]), len(now)))
 
     def completion(self, first: Tensor, now: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class Outputs:
     goal_hops: Tensor
     """Hop from the goal to each moment, [B, M]."""
     error: Tensor
-    """Absolute error to expect of `hops[:, 0]`, [B, M]."""
+    """Absolute error to expect of the potential as seen from the first frame, [B, M]."""
     completion: Tensor
     """Logits of "done", [B, M]."""
     step: Tensor
