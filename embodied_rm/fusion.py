@@ -76,7 +76,8 @@ def carry_doubt(doubt: Array, hop: Array, error: Array) -> Array:
     The mean over two perspectives, whatever the fusion: of the anchored one `error` is expected; through `apply_hop`
     an error of the carried potential goes with slope 1 - |hop|.
     """
-    return ((1 - np.abs(hop)) * doubt + error) / 2
+    carried = doubt - np.abs(hop) * doubt
+    return np.float32(0.5) * (carried + error)
 
 
 def spread(doubt: Array, perspectives: Mapping[str, Array]) -> Array:
