@@ -76,8 +76,7 @@ def carry_doubt(doubt: Array, hop: Array, error: Array) -> Array:
     The mean over two perspectives, whatever the fusion: of the anchored one `error` is expected; through `apply_hop`
     an error of the carried potential goes with slope 1 - |hop|.
     """
-    carried = doubt - np.abs(hop) * doubt
-    return np.float32(0.5) * (carried + error)
+    return np.mean([(1 - np.abs(hop)) * doubt, error], axis=0, dtype=np.float32)
 
 
 def spread(doubt: Array, perspectives: Mapping[str, Array]) -> Array:
