@@ -70,6 +70,15 @@ def fuse_consistent(previous: npt.ArrayLike, perspectives: Mapping[str, Array], 
     return previous + weight / 2 * ((centre - previous) + (perspectives["incremental"] - previous))
 
 
-def spread(perspectives: Mapping[str, Array]) -> Array:
-    """Disagreement of the perspectives: their standard deviation, >= 0."""
-    return np.std(list(perspectives.values()), axis=0, dtype=np.float32)
+def carry_doubt(doubt: Array, hop: Array, error: Array) -> Array:
+    """The expected error of the potential after a `hop` from the previous frame, where it was `doubt`.
+
+    The mean over two perspectives, whatever the fusion: of the anchored one `error` is expected; through `apply_hop`
+    an error of the carried potential goes with slope 1 - |hop|.
+    """
+    return np.mean([(1 - np.abs(hop)) * doubt, error], axis=0, dtype=np.float32)
+
+
+def spread(doubt: Array, perspectives: Mapping[str, Array]) -> Array:
+    """The expected error and the disagreement (standard deviation) of the perspectives, root of the sum of squares."""
+    return np.hypot(doubt, np.std(list(perspectives.values()), axis=0, dtype=np.float32))

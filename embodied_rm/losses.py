@@ -22,6 +22,14 @@ def hop_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) ->
     return weighted_mean(functional.huber_loss(predicted, target, reduction="none", delta=HUBER) / HUBER, weight)
 
 
+def doubt_loss(expected: Tensor, error: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Negative log-likelihood of an absolute error under a Laplace distribution of scale `expected` > 0, less log 2.
+
+    Least where `expected` is the mean error. A factor costs the same whether the error is small or large.
+    """
+    return weighted_mean(torch.log(expected) + error / expected, weight)
+
+
 def completion_loss(logit: Tensor, done: Tensor, weight: Tensor | None = None) -> Tensor:
     """Binary cross-entropy of "the task is done now"; `done` in {0, 1}."""
     return choice_loss(logit, done, weight)

@@ -29,6 +29,7 @@ WEIGHTS: Mapping[Term, float] = {
     "partial_return": 1.0,
     "regret": 1.0,
     "foreign": 0.5,
+    "doubt": 0.1,
     "completion": 0.3,
     "step": 0.1,
     "contrast": 0.5,
@@ -106,6 +107,12 @@ class Lesson:
         hops = self.outputs.foreign_hop
         return losses.hop_loss(hops, torch.zeros_like(hops), torch.from_numpy(self.batch.foreign_known))
 
+    def doubt(self) -> Tensor:
+        """How wrong the potential as seen from the first frame is; the hops learn nothing by it."""
+        # A hop below 0 leaves the potential at 0: `fusion.apply_hop`.
+        wrong = (self.outputs.hops[:, 0, 1:].detach().clamp(min=0) - self.hops[:, 0, 1:]).abs()
+        return losses.doubt_loss(self.outputs.error[:, 1:], wrong, torch.from_numpy(self.both[:, 0, 1:]))
+
     def completion(self) -> Tensor:
         """Whether the task is done."""
         done, known = torch.from_numpy(self.targets.done), torch.from_numpy(self.targets.done_known)
@@ -147,6 +154,7 @@ TERMS: Mapping[Term, Callable[[Lesson], Tensor]] = {
     "partial_return": Lesson.partial_return,
     "regret": Lesson.regret,
     "foreign": Lesson.foreign,
+    "doubt": Lesson.doubt,
     "completion": Lesson.completion,
     "step": Lesson.step,
     "contrast": Lesson.contrast,

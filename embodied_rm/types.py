@@ -131,7 +131,7 @@ class Progress:
     success: Array
     """float32 [N] in [0, 1]: probability that the task is done now."""
     spread: Array
-    """float32 [N] >= 0: disagreement of the perspectives (standard deviation)."""
+    """float32 [N] >= 0: how wrong the value may be, by the model's own account; an interval needs a factor."""
 
     def __len__(self) -> int:
         return len(self.value)

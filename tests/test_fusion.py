@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.fusion import FIRST, FUSIONS, GOAL, apply_hop, fuse, fuse_consistent, fuse_mean, spread
+from embodied_rm.fusion import FIRST, FUSIONS, GOAL, apply_hop, carry_doubt, fuse, fuse_consistent, fuse_mean, spread
 from embodied_rm.labels.hops import hop
 
 shares = st.floats(0, 1, width=32)
@@ -33,7 +33,7 @@ def test_perfect_hops_give_the_true_progress(fuse, goal, truth):
         seen = perspectives(phi, hop(before, now), hop(0, now), hop(1, now) if goal else None)
         phi = fuse(phi, seen)
         assert np.allclose(phi, now, atol=1e-4)
-        assert np.allclose(spread(seen), 0, atol=1e-4)
+        assert np.allclose(spread(np.zeros_like(truth), seen), 0, atol=1e-4)
 
 
 @given(shares, hops, hops, st.none() | hops)
@@ -41,7 +41,7 @@ def test_whatever_the_hops_the_potential_stays_in_range(previous, incremental, f
     seen = perspectives(previous, incremental, forward, backward)
     for value in (*seen.values(), fuse_mean(seen), fuse_consistent(previous, seen)):
         assert -1e-6 <= value <= 1 + 1e-6
-    assert spread(seen) >= 0
+    assert spread(np.float32(0.1), seen) >= 0.1
 
 
 @given(shares, hops, hops)
@@ -68,6 +68,12 @@ def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(previous
     assert fuse("consistent", previous, seen) == pytest.approx(np.clip(fuse_consistent(previous, seen), 0, 1))
 
 
-def test_spread_is_the_standard_deviation_row_by_row():
+def test_spread_adds_the_squares_of_expected_error_and_standard_deviation_row_by_row():
     seen = {"incremental": np.float32([0.0, 0.5]), "forward": np.float32([1.0, 0.5])}
-    assert spread(seen).tolist() == [0.5, 0.0]
+    assert spread(np.float32([1.2, 0.125]), seen).tolist() == pytest.approx([1.3, 0.125])
+
+
+@given(st.floats(0, 0.875, width=32), hops, st.floats(0, 0.125, width=32))
+def test_an_error_of_the_carried_potential_is_carried_as_a_hop_carries_it(previous, hop, error):
+    moved = apply_hop(previous + error, hop) - apply_hop(previous, hop)
+    assert 2 * carry_doubt(np.float32(error), np.float32(hop), np.float32(0)) == pytest.approx(moved, abs=1e-5)

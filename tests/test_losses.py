@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
-from embodied_rm.losses import HUBER, completion_loss, contrast_loss, hop_loss, step_loss, total
+from embodied_rm.losses import HUBER, completion_loss, contrast_loss, doubt_loss, hop_loss, step_loss, total
 
 
 def test_perfect_predictions_cost_nothing():
@@ -19,6 +21,15 @@ def test_hop_loss_is_quadratic_for_small_errors_and_linear_for_large_ones():
     zero = torch.zeros(1)
     assert hop_loss(zero + HUBER / 2, zero) == pytest.approx(HUBER / 8)
     assert hop_loss(zero + 1.0, zero) - hop_loss(zero + 0.9, zero) == pytest.approx(0.1, abs=1e-6)
+
+
+def test_doubt_is_best_stated_as_the_mean_error_whatever_its_size():
+    error = torch.tensor([0.01, 0.02, 0.09])
+    for size in (1.0, 5.0):
+        scales = size * torch.tensor([0.02, 0.035, 0.04, 0.045, 0.08])
+        losses = [doubt_loss(scale.expand(3), size * error) for scale in scales]
+        assert min(losses) == losses[2]
+        assert losses[0] - losses[2] == pytest.approx(1 - math.log(2), abs=1e-5)
 
 
 def test_masked_entries_change_neither_value_nor_gradient():

@@ -51,6 +51,7 @@ def said(batch: Batch, progress: np.ndarray | None = None, *, foreign: float = 0
     return Outputs(
         hops=hops,
         goal_hops=torch.from_numpy(hop(1.0, curve)),
+        error=torch.full(curve.shape, 0.1),
         completion=torch.from_numpy(np.where(targets.done, sure, -sure)),
         step=sure * torch.nn.functional.one_hot(torch.from_numpy(targets.step).clamp(min=0), 3).double(),
         foreign_hop=torch.full((len(curve),), foreign),
@@ -70,11 +71,15 @@ def by_hand(outputs: Outputs, batch: Batch) -> torch.Tensor:
         "pairs": losses.hop_loss(outputs.hops, hops, between),
         "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
         "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
+        "doubt": losses.doubt_loss(
+            outputs.error[:, 1:], (outputs.hops[:, 0, 1:].detach().clamp(min=0) - hops[:, 0, 1:]).abs()
+        ),
         "completion": losses.completion_loss(outputs.completion, done, done_known),
         "step": losses.step_loss(outputs.step, torch.from_numpy(targets.step)),
         "contrast": losses.contrast_loss(outputs.completion[:, 1], outputs.foreign_completion, foreign),
     }
-    weights = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "completion": 0.3, "step": 0.1, "contrast": 0.5}
+    weights = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "doubt": 0.1}
+    weights |= {"completion": 0.3, "step": 0.1, "contrast": 0.5}
     return losses.total(written, weights)
 
 

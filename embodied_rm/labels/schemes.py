@@ -21,6 +21,7 @@ Term = Literal[
     "partial_return",
     "regret",
     "foreign",
+    "doubt",
     "completion",
     "step",
     "contrast",
@@ -44,16 +45,18 @@ class Scheme:
         return not INCREMENTAL.isdisjoint(self.teaches)
 
 
-CURVE: tuple[Term, ...] = ("pairs", "forward", "goal", "completion")
+CURVE: tuple[Term, ...] = ("pairs", "forward", "goal", "doubt", "completion")
 SCHEMES: Mapping[str, Scheme] = {
     "hops": Scheme(label=hops.label, teaches=(*CURVE, "step", "contrast")),
     "stages": Scheme(label=stages.label, teaches=(*CURVE, "step", "contrast")),
     "visual_change": Scheme(label=visual_change.label, teaches=(*CURVE, "step", "contrast")),
     "discovered": Scheme(label=discovered.label, teaches=(*CURVE, "contrast")),
-    "ordinal": Scheme(label=ordinal.label, teaches=("forward", "foreign", "completion", "contrast")),
-    "rewind": Scheme(label=rewind.label, teaches=("rewound", "forward", "foreign", "completion", "contrast")),
-    "pairs": Scheme(label=pairs.label, teaches=("neighbours", "order", "foreign", "completion", "contrast")),
-    "preferences": Scheme(label=preferences.label, teaches=("partial_return", "regret", "completion", "contrast")),
+    "ordinal": Scheme(label=ordinal.label, teaches=("forward", "foreign", "doubt", "completion", "contrast")),
+    "rewind": Scheme(label=rewind.label, teaches=("rewound", "forward", "foreign", "doubt", "completion", "contrast")),
+    "pairs": Scheme(label=pairs.label, teaches=("neighbours", "order", "foreign", "doubt", "completion", "contrast")),
+    "preferences": Scheme(
+        label=preferences.label, teaches=("partial_return", "regret", "doubt", "completion", "contrast")
+    ),
     "clock": Scheme(label=clock.label, teaches=(*CURVE, "contrast")),
 }
 

@@ -1,22 +1,29 @@
-"""What is read off the states of two moments: the hop between them, whether the task is done, the step under way."""
+"""What is read off the states of two moments: the hop between them and how wrong it is, whether the task is done, the
+step under way."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+LEAST_ERROR = 0.005
+"""Error, progress, that is expected at the least: none expected would make any found infinitely unlikely."""
 
-def mlp(inputs: int, outputs: int) -> nn.Sequential:
+
+def mlp(inputs: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> nn.Sequential:
     """Two hidden layers."""
-    return nn.Sequential(nn.Linear(inputs, 256), nn.GELU(), nn.Linear(256, 128), nn.GELU(), nn.Linear(128, outputs))
+    wide, narrow = hidden
+    return nn.Sequential(
+        nn.Linear(inputs, wide), nn.GELU(), nn.Linear(wide, narrow), nn.GELU(), nn.Linear(narrow, outputs)
+    )
 
 
 class PairHead(nn.Module):
     """States of two moments [..., width] -> [..., outputs]."""
 
-    def __init__(self, width: int, outputs: int) -> None:
+    def __init__(self, width: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> None:
         super().__init__()
-        self.mlp = mlp(3 * width, outputs)
+        self.mlp = mlp(3 * width, outputs, hidden)
 
     def forward(self, p: Tensor, q: Tensor) -> Tensor:
         """`p` and `q` broadcast against each other."""
@@ -24,18 +31,31 @@ class PairHead(nn.Module):
         return self.mlp(torch.cat([p, q, q - p], dim=-1))
 
 
+def expected_error(logit: Tensor) -> Tensor:
+    """What the output [..., 1] of the error head says, [...]."""
+    return LEAST_ERROR + torch.sigmoid(logit[..., 0])
+
+
 class Heads(nn.Module):
-    """The three heads of `ProgressNet`."""
+    """The heads of `ProgressNet`."""
 
     def __init__(self, width: int, max_steps: int) -> None:
         super().__init__()
         self._hop = PairHead(width, 1)
         self._completion = PairHead(width, 1)
         self._step = PairHead(width, max_steps)
+        self._error = PairHead(width, 1, hidden=(64, 64))
 
     def hop(self, p: Tensor, q: Tensor) -> Tensor:
         """Relative hop from moment p to moment q, in [-1, 1]."""
         return torch.tanh(self._hop(p, q)[..., 0])
+
+    def error(self, first: Tensor, now: Tensor) -> Tensor:
+        """Absolute error to expect of the potential as seen from the first moment, in [0.005, 1.005].
+
+        It teaches the states nothing: they serve the hop, not the doubt about it.
+        """
+        return expected_error(self._error(first.detach(), now.detach()))
 
     def completion(self, first: Tensor, now: Tensor) -> Tensor:
         """Logit of "the task is done now"."""

@@ -27,6 +27,8 @@ class FrameMemory:
     """bool [N]: whether any frame has been seen; until then `first` and `previous` mean nothing."""
     phi: Tensor
     """The carried potential, float32 [N]."""
+    doubt: Tensor
+    """The carried expected error of the potential, float32 [N]."""
     success: Tensor
     """Last completion probability, float32 [N]."""
     stage: Tensor
@@ -44,6 +46,7 @@ class FrameMemory:
             previous=state,
             opened=opened,
             phi=nothing,
+            doubt=nothing,
             success=nothing,
             stage=nothing.long(),
             goal=goal,

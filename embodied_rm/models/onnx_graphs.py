@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder
-from embodied_rm.models.heads import PairHead
+from embodied_rm.models.heads import PairHead, expected_error
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.state import StateFusion
 from embodied_rm.models.towers import Tower
 
-GRAPHS = ("read", "state", "hop", "completion", "step")
+GRAPHS = ("read", "state", "hop", "error", "completion", "step")
 """What `onnx_graphs` gives, by name."""
 
 
@@ -126,6 +126,14 @@ class Hop(Pair):
         return torch.tanh(super().forward(p, q)[..., 0])
 
 
+class Error(Pair):
+    """States of the first moment and now [N, width] -> expected errors [N]."""
+
+    def forward(self, p: Tensor, q: Tensor) -> Tensor:
+        """As `Heads.error`."""
+        return expected_error(super().forward(p, q))
+
+
 class Completion(Pair):
     """States of the first moment and now [N, width] -> logits [N]."""
 
@@ -154,6 +162,7 @@ def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
             State(net), {"pictures": pictures, "view": view, "owner": owner, "instruction": state}, "state"
         ),
         "hop": written(Hop(heads._hop), {"anchors": anchors, "state": state}, "hop"),
+        "error": written(Error(heads._error), {"first": first, "state": state}, "error"),
         "completion": written(Completion(heads._completion), {"first": first, "state": state}, "logit"),
         "step": written(Pair(heads._step), {"first": first, "state": state}, "logits"),
     }

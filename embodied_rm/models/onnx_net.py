@@ -85,6 +85,10 @@ class OnnxHeads:
         """Relative hops [A, N] in [-1, 1]."""
         return torch.cat(self._apart(lambda rows: self._graphs["hop"](p[:, rows], q[rows]), len(q)), dim=1)
 
+    def error(self, first: Tensor, now: Tensor) -> Tensor:
+        """Absolute errors [N] to expect of the potential as seen from the first moment."""
+        return torch.cat(self._apart(lambda rows: self._graphs["error"](first[rows], now[rows]), len(now)))
+
     def completion(self, first: Tensor, now: Tensor) -> Tensor:
         """Logits [N] of "the task is done now"."""
         return torch.cat(self._apart(lambda rows: self._graphs["completion"](first[rows], now[rows]), len(now)))

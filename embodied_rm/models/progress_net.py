@@ -141,25 +141,32 @@ class ProgressNet(nn.Module):
         with judging(self):
             state, seen = self._look(views, memory.instruction)
             memory = memory.opened_by(state, seen)
-            perspectives = self._perspectives(memory, state)
+            perspectives, hop = self._perspectives(memory, state)
             potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
             after = memory.updated(
                 seen,
                 previous=state,
                 phi=torch.from_numpy(potential).to(seen.device),
+                doubt=torch.from_numpy(self._doubt(memory, state, hop)).to(seen.device),
                 success=torch.sigmoid(self.heads.completion(memory.first, state)),
                 stage=self.heads.step(memory.first, state).argmax(dim=-1),
             )
-        return after.progress(seen, fusion.spread(perspectives)), after
+        return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives)), after
 
-    def _perspectives(self, memory: FrameMemory, state: Tensor) -> dict[str, Array]:
-        """The potential of each row as seen from its anchors, float32 [N] each."""
+    def _doubt(self, memory: FrameMemory, state: Tensor, hop: Array) -> Array:
+        """The expected error of each row's potential, float32 [N]; `hop` [N] is the one from the previous frame."""
+        error = self.heads.error(memory.first, state)
+        return fusion.carry_doubt(memory.doubt.cpu().numpy(), hop, error.cpu().numpy())
+
+    def _perspectives(self, memory: FrameMemory, state: Tensor) -> tuple[dict[str, Array], Array]:
+        """The potential of each row as seen from its anchors, float32 [N] each, and the hop from the previous frame."""
         anchors = {"incremental": memory.previous, "forward": memory.first}
         potentials: dict[str, Array | float] = {"incremental": memory.potential(), "forward": fusion.FIRST}
         if memory.goal is not None:
             anchors["backward"], potentials["backward"] = memory.goal, fusion.GOAL
         hops = self.heads.hop(torch.stack(list(anchors.values())), state).cpu().numpy()
-        return {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(anchors, hops, strict=True)}
+        seen = {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(anchors, hops, strict=True)}
+        return seen, hops[0]
 
     def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor]:
         """States [N, width] of the moments shown, and where anything was shown, bool [N]. Reads present views only."""

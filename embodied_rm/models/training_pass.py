@@ -20,6 +20,8 @@ class Outputs:
     """Hop from moment p to moment q, [B, p, q]; row 0 is anchored at the first frame."""
     goal_hops: Tensor
     """Hop from the goal to each moment, [B, M]."""
+    error: Tensor
+    """Absolute error to expect of the potential as seen from the first frame, [B, M]."""
     completion: Tensor
     """Logits of "done", [B, M]."""
     step: Tensor
@@ -51,6 +53,7 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     return Outputs(
         hops=net.heads.hop(moments[:, :, None], moments[:, None]),
         goal_hops=net.heads.hop(goals, moments),
+        error=net.heads.error(first, moments),
         completion=net.heads.completion(first, moments),
         step=net.heads.step(first, moments),
         foreign_hop=net.heads.hop(foreign[:, 0], foreign[:, 1]),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embodied_rm.errors import UserError
-from embodied_rm.fusion import FUSIONS
+from embodied_rm.fusion import FUSIONS, carry_doubt
 from embodied_rm.models.base import Memory, RewardModel
 from embodied_rm.models.encoders import small_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
@@ -105,6 +105,19 @@ def test_forward_does_not_depend_on_the_way_and_backward_needs_a_goal():
     np.testing.assert_allclose(short[-1].value, long[-1].value, atol=TOLERANCE)
     with pytest.raises(UserError, match="fusion=backward looks from the goal picture"):
         NET.fused_by("backward").begin(video[0], list(SENTENCES))
+
+
+def test_doubt_is_carried_and_spread_is_never_below_it():
+    video = film(3)
+    opened = NET.begin(video[0], list(SENTENCES))
+    one, memory = NET.advance(opened, video[1])
+    two, after = NET.advance(memory, video[2])
+    expected = [NET.heads.error(m.first, m.previous).detach().numpy() for m in (memory, after)]
+    hop = NET.heads.hop(memory.previous, after.previous).detach().numpy()
+    np.testing.assert_allclose(memory.doubt, expected[0] / 2, atol=TOLERANCE)
+    np.testing.assert_allclose(after.doubt, carry_doubt(memory.doubt.numpy(), hop, expected[1]), atol=TOLERANCE)
+    for judged, said in ((one, memory.doubt.numpy()), (two, after.doubt.numpy())):
+        assert (judged.spread >= said).all() and (judged.spread <= np.hypot(said, 0.5) + TOLERANCE).all()
 
 
 def test_appending_frames_changes_no_past_score():
