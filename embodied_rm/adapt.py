@@ -43,14 +43,14 @@ def adapt(
     reporter: Reporter,
     start: ProgressNet | None = None,
     rehearsed: Sequence[Episode] = (),
-    wordings: Sequence[str] = (),
+    others: Sequence[Episode] = (),
     foreign: Sequence[str] = (),
 ) -> ProgressNet:
     """Learn the demonstration's task; save the model under `<run>/checkpoint` and return it in eval mode.
 
     `rehearsed`: episodes of what `start` knows, half of every batch, so that it does not forget how failures look and
-    which words tell tasks apart. `wordings`: other sentences that ask for what was demonstrated; `foreign`: sentences
-    that ask for something else.
+    which words tell tasks apart. `others`: further demonstrations, and such as are the same under other sentences;
+    `foreign`: sentences that ask for what none of them shows.
 
     `start` is the model to adapt (it is not changed): its tower, picture size and fusion stay, views and steps that it
     does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
@@ -60,15 +60,14 @@ def adapt(
         raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
     if isinstance(start, OnnxNet):
         raise UserError("an exported model cannot learn any more: start from the checkpoint it was made from")
-    fresh = new_net([demonstration], config)
+    fresh = new_net([demonstration, *others], config)
     net = fresh if start is None else extended(start, fresh)
     if not config.train_sight:
         net.encoder.clip.visual.requires_grad_(False)
         net.view_token.requires_grad_(False)
-    sentences = dict.fromkeys([demonstration.instruction, *wordings])
-    told = [replace(demonstration, instruction=text) for text in sentences]
-    fit(net, told, config, run, reporter, rehearsed, foreign)
-    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": fingerprint(demonstration), "episodes": 1})
+    fit(net, [demonstration, *others], config, run, reporter, rehearsed, foreign)
+    shown = {fingerprint(replace(episode, instruction="")) for episode in (demonstration, *others)}
+    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": fingerprint(demonstration), "episodes": len(shown)})
     return net
 
 

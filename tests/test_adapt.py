@@ -17,7 +17,7 @@ from embodied_rm.metrics import voc
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.run import RunFolder, Silent
-from embodied_rm.train import CHECKPOINT, TrainConfig, new_net
+from embodied_rm.train import CHECKPOINT, TrainConfig, fit, new_net
 from embodied_rm.types import Episode, Step
 
 CONFIG = AdaptConfig(image_size=(32, 32), max_seconds=None, updates=60, batch=4, moments=6)
@@ -78,3 +78,21 @@ def test_a_failed_or_unannotated_demonstration_is_refused(tmp_path):
         adapt(episode(1, success=False), CONFIG, run, Silent())
     with pytest.raises(DataError, match="neither annotated steps nor progress"):
         adapt(annotated(0, steps=()), CONFIG, run, Silent())
+
+
+def test_a_rehearsed_model_forgets_less_and_blind_adaptation_leaves_the_eyes(tmp_path):
+    """The old task is judged by a model that then learns the other one, with and without episodes of the old."""
+    old = [episode(i) for i in range(8)]
+    start = new_net(old, TrainConfig(image_size=(32, 32)))
+    fit(start, old, replace(CONFIG, updates=60), RunFolder.open(tmp_path / "start"), Silent())
+    new, unseen = annotated(3, instruction="put the square back", meta={"task": "return"}), episode(20)
+    new = replace(new, views={name: frames[::-1].copy() for name, frames in new.views.items()})
+    reworded = replace(new, instruction="return the square")
+    config, errors = replace(CONFIG, updates=60, train_sight=False), {}
+    for name, rehearsed in (("alone", []), ("rehearsed", old)):
+        net = adapt(new, config, RunFolder.open(tmp_path / name), Silent(), start, rehearsed, [reworded])
+        errors[name] = np.abs(fold(net, [unseen])[0].value - unseen.progress).mean()
+        eyes = zip(net.view_token.parameters(), start.view_token.parameters(), strict=True)
+        assert all(torch.equal(one, other) for one, other in eyes)
+        assert voc(fold(net, [reworded])[0].value) > 0.7
+    assert errors["rehearsed"] < errors["alone"]

@@ -28,6 +28,8 @@ from sim.holdout import Holdout
 from sim.registry import make_task
 
 REFERENCE, ADAPT = "reference", "adapt"
+TRIALS = 8
+"""Successes of a task among which its goals are met."""
 STARTS = 100
 """Starts of a task that are drawn to find the sentences for each of its goals."""
 MILD = AugmentConfig(shift=0.06, zoom=0.06, rotation=0.04, colour=0.3, flicker=0.1, drop_view=0.3)
@@ -42,6 +44,8 @@ class OneShotConfig:
     """"reference": shown to the model, whose weights stay; "adapt": learned; None: there is none."""
     seed: int = 2000
     """Of the demonstrations."""
+    each_goal: bool = False
+    """Whether there is one of each goal of a task that was met, not one of the task."""
     updates: int = 500
     rehearse: Path | None = None
     rehearsed: int = 72
@@ -58,7 +62,7 @@ class OneShotConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OneShot:
-    """A model that is shown one demonstration of each task of a recorded split. Writes into the run folder `run`."""
+    """A model that is shown demonstrations of the tasks of a recorded split. Writes into the run folder `run`."""
 
     net: ProgressNet
     config: OneShotConfig
@@ -67,43 +71,51 @@ class OneShot:
     run: RunFolder
     reporter: Reporter
 
-    def demonstrations(self) -> dict[str, Episode]:
-        """Task -> one success of it, as the model sees it. Raises `UserError` when they would be those that judge."""
-        if self.config.seed == self.recording.seed:
-            raise UserError(f"one_shot.seed must differ from record.seed, both are {self.config.seed}")
-        world = replace(self.recording.world, num_envs=1)
-        one = replace(self.recording, successes=1, failures=0, seed=self.config.seed, world=world)
-        Stages(self.run, self.reporter).command("record demonstrations", "demonstrations", collect.COMMAND, one)
+    def demonstrations(self) -> dict[str, list[Episode]]:
+        """Task -> successes of it, as the model sees them: the first, or the first of each goal that was met."""
+        count = TRIALS if self.config.each_goal else 1
+        world = replace(self.recording.world, num_envs=count)
+        few = replace(self.recording, successes=count, failures=0, seed=self.config.seed, world=world)
+        Stages(self.run, self.reporter).command("record demonstrations", "demonstrations", collect.COMMAND, few)
         source = open_data(self.run.path / "demonstrations" / DATASET)
-        return {task_of(episode): episode for episode in read_for(self.net.config, source)}
+        shown: dict[str, dict[str, Episode]] = {}
+        for episode in read_for(self.net.config, source):
+            shown.setdefault(task_of(episode), {}).setdefault(goal_of(episode), episode)
+        return {task: list(of_goals.values()) for task, of_goals in shown.items()}
 
-    def judge(self, demonstration: Episode, episodes: Sequence[Episode], goals: Sequence[Episode] | None) -> Judged:
-        """What the model says of episodes of a task of which it has the demonstration."""
-        if self.config.by == REFERENCE:
-            return judge(self.net.fused_by("reference"), episodes, goals, [demonstration] * len(episodes))
-        return judge(self.adapted(demonstration), episodes, goals)
+    def judge(self, shown: Sequence[Episode], episodes: Sequence[Episode], goals: Sequence[Episode] | None) -> Judged:
+        """What the model says of episodes of a task of which it has been `shown` these demonstrations.
 
-    def adapted(self, demonstration: Episode) -> ProgressNet:
-        """The model adapted to the demonstration; what an interrupted run has adapted is read."""
-        run = RunFolder.open(self.run.path / "adapted" / task_of(demonstration), resume=True)
+        The reference of an episode is that of its goal, else the first.
+        """
+        net = self.net.fused_by("reference") if self.config.by == REFERENCE else self.adapted(shown)
+        of_goal = {goal_of(demonstration): demonstration for demonstration in shown}
+        return judge(net, episodes, goals, [of_goal.get(goal_of(episode), shown[0]) for episode in episodes])
+
+    def adapted(self, shown: Sequence[Episode]) -> ProgressNet:
+        """The model adapted to the demonstrations; what an interrupted run has adapted is read."""
+        run = RunFolder.open(self.run.path / "adapted" / task_of(shown[0]), resume=True)
         if (run.path / CHECKPOINT).exists():
             return load_progress_net(run.path / CHECKPOINT)
-        asked, foreign = wordings(demonstration, self.recording.split.holdout)
+        told = {goal_of(episode): wordings(episode, self.recording.split.holdout) for episode in shown}
+        reworded = [
+            replace(episode, instruction=sentence)
+            for episode in shown
+            for sentence in told[goal_of(episode)][0]
+            if sentence != episode.instruction
+        ]
+        config = AdaptConfig(
+            max_seconds=None, updates=self.config.updates, learning_rate=7e-4, train_sight=False, augment=MILD
+        )
         return adapt(
-            demonstration,
-            AdaptConfig(
-                max_seconds=None,
-                updates=self.config.updates,
-                learning_rate=7e-4,
-                train_sight=False,
-                augment=MILD,
-            ),
+            shown[0],
+            config,
             run,
             self.reporter,
             self.net,
             rehearsed=self._rehearsed(),
-            wordings=asked,
-            foreign=foreign,
+            others=[*shown[1:], *reworded],
+            foreign=[] if len(shown) > 1 else told[goal_of(shown[0])][1],
         )
 
     def _rehearsed(self) -> list[Episode]:

@@ -124,7 +124,7 @@ class ProgressNet(nn.Module):
         with judging(self):
             instruction = self.read(instructions)
             state, seen = self._look(views, instruction)
-            shown = None if goal is None else self._shown(goal, instruction, "goal")
+            shown = None if goal is None else self._goal(goal, instruction)
             followed = {} if reference is None else self._followed(reference)
         return FrameMemory.fresh(instruction, state, seen, shown, **followed)
 
@@ -146,19 +146,23 @@ class ProgressNet(nn.Module):
         """What memory holds of references: the way, and the belief that its first moment is now."""
         progress = torch.from_numpy(reference.progress)
         instruction = self.read(reference.instructions).repeat_interleave(progress.shape[1], dim=0)
-        states = self._shown(reference.views, instruction, "reference").view(*progress.shape, -1)
+        states, seen = self._look(reference.views, instruction)
+        if not seen.all():
+            row, moment = divmod(int((~seen).nonzero()[0]), progress.shape[1])
+            views = ", ".join(self.config.views)
+            raise UserError(f"moment {moment} of the reference of environment {row} shows none of {views}")
+        states = states.view(*progress.shape, -1)
         progress = progress.to(states)
         belief = torch.zeros_like(progress)
         belief[:, 0] = 1
         beliefs = {"belief": belief, "passed": around(belief)}
         return {"reference": states, "reference_progress": progress, **beliefs}
 
-    def _shown(self, views: Views, instruction: Tensor, what: str) -> Tensor:
-        """States of moments each of which must show something."""
-        state, shown = self._look(views, instruction)
+    def _goal(self, goal: Views, instruction: Tensor) -> Tensor:
+        state, shown = self._look(goal, instruction)
         if not shown.all():
             row = int((~shown).nonzero()[0])
-            raise UserError(f"the {what} of environment {row} shows none of {', '.join(self.config.views)}")
+            raise UserError(f"the goal of environment {row} shows none of {', '.join(self.config.views)}")
         return state
 
     def advance(self, memory: Memory, views: Views) -> tuple[Progress, FrameMemory]:
@@ -197,8 +201,8 @@ class ProgressNet(nn.Module):
         return locate(memory.belief, memory.passed, memory.reference, memory.reference_progress, state)
 
     def _verdict(self, memory: FrameMemory, state: Tensor, located: Located | None) -> Tensor:
-        """Probability [N] that the task is done: the reference's where the reference alone is asked."""
-        if located is not None and self.config.fusion == "reference":
+        """Whether the task is done, [N] in [0, 1]: as its reference says, where there is one, for it may be new."""
+        if located is not None:
             return located.done
         return torch.sigmoid(self.heads.completion(memory.first, state))
 

@@ -73,6 +73,8 @@ class EvaluateConfig:
             raise UserError("goals=true and goal=[...] both say where goal pictures come from: say one of them")
         if self.one_shot.by is not None and self.data is not None:
             raise UserError("one_shot records a demonstration of each task, which needs split=..., not data=...")
+        if self.one_shot.by is not None and self.one_shot.seed == self.record.seed:
+            raise UserError(f"one_shot.seed must differ from record.seed, both are {self.record.seed}")
 
 
 def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
