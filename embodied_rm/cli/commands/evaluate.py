@@ -31,7 +31,8 @@ from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 
-FUSION: Mapping[str, Fusion] = {name: name for name in FUSIONS}
+FUSION: Mapping[str, Fusion] = {name: name for name in FUSIONS if name != "reference"}
+"""Those that need no demonstration; with one_shot.by=reference the fusion is that."""
 
 
 @dataclass(frozen=True, kw_only=True)
