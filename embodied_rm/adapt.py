@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -26,6 +27,8 @@ class AdaptConfig(TrainConfig):
     max_seconds: float | None = 150.0
     batch: int = 8
     learning_rate: float = 1e-3
+    train_sight: bool = True
+    """Whether the image tower and what reads its maps learn too. Of a model that has seen such worlds they may stay."""
     augment: AugmentConfig = field(
         default_factory=lambda: AugmentConfig(
             shift=0.12, zoom=0.15, rotation=0.1, colour=0.3, flicker=0.1, drop_view=0.3
@@ -39,8 +42,15 @@ def adapt(
     run: RunFolder,
     reporter: Reporter,
     start: ProgressNet | None = None,
+    rehearsed: Sequence[Episode] = (),
+    others: Sequence[Episode] = (),
+    foreign: Sequence[str] = (),
 ) -> ProgressNet:
     """Learn the demonstration's task; save the model under `<run>/checkpoint` and return it in eval mode.
+
+    `rehearsed`: episodes of what `start` knows, half of every batch, so that it does not forget how failures look and
+    which words tell tasks apart. `others`: further demonstrations, and such as are the same under other sentences;
+    `foreign`: sentences that ask for what none of them shows.
 
     `start` is the model to adapt (it is not changed): its tower, picture size and fusion stay, views and steps that it
     does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
@@ -50,10 +60,14 @@ def adapt(
         raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
     if isinstance(start, OnnxNet):
         raise UserError("an exported model cannot learn any more: start from the checkpoint it was made from")
-    fresh = new_net([demonstration], config)
+    fresh = new_net([demonstration, *others], config)
     net = fresh if start is None else extended(start, fresh)
-    fit(net, [demonstration], config, run, reporter)
-    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": fingerprint(demonstration), "episodes": 1})
+    if not config.train_sight:
+        net.encoder.clip.visual.requires_grad_(False)
+        net.view_token.requires_grad_(False)
+    fit(net, [demonstration, *others], config, run, reporter, rehearsed, foreign)
+    shown = {fingerprint(replace(episode, instruction="")) for episode in (demonstration, *others)}
+    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": fingerprint(demonstration), "episodes": len(shown)})
     return net
 
 

@@ -1,7 +1,8 @@
-"""One potential out of three perspectives: from the previous frame, from the first frame and from the goal (pure).
+"""One potential out of several perspectives: from the previous frame, the first frame, the goal, a reference (pure).
 
-Every perspective is the same formula, a hop applied to the potential of its anchor: the previous frame's is carried,
-the first frame's is 0, the goal's is 1. All arrays are float32 [N].
+The first three are the same formula, a hop applied to the potential of its anchor: the previous frame's is carried,
+the first frame's is 0, the goal's is 1. The last is where on a demonstration's way the frame is found
+(`models.reference`). All arrays are float32 [N].
 Source: Robo-Dopamine (arXiv 2512.23703), section 4.
 """
 
@@ -15,8 +16,8 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array
 
-Fusion = Literal["mean", "consistent", "incremental", "forward", "backward"]
-"""Both fusions of the paper, and each perspective alone; backward needs a goal."""
+Fusion = Literal["mean", "consistent", "incremental", "forward", "backward", "reference"]
+"""Both fusions of the paper, and each perspective alone; backward needs a goal, reference a demonstration."""
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 FIRST = 0.0
 GOAL = 1.0

@@ -129,12 +129,24 @@ def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
     return ProgressNet(net_config, encoder)
 
 
-def fit(net: ProgressNet, episodes: Sequence[Episode], config: TrainConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Train `net` in place, from the state saved in the run folder if there is one."""
+def fit(
+    net: ProgressNet,
+    episodes: Sequence[Episode],
+    config: TrainConfig,
+    run: RunFolder,
+    reporter: Reporter,
+    rehearsed: Sequence[Episode] = (),
+    foreign: Sequence[str] = (),
+) -> None:
+    """Train `net` in place, from the state saved in the run folder if there is one.
+
+    `rehearsed` and `foreign` as in `Batches`.
+    """
     refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
-    labelled = label([sized(e, net.config) for e in episodes], config.labels)
-    batches = Batches(labelled, net.config.views, config.augment.words, known_words())
+    known = label([sized(episode, net.config) for episode in (*episodes, *rehearsed)], config.labels)
+    words, others = config.augment.words, known_words()
+    batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
     learner = Learner(net, weight_decay=config.weight_decay, seed=config.seed)
     learner.resume(run.path / UNFINISHED, settings(config))
     reporter.table("reward model", description(net, len(episodes), config))

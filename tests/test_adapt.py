@@ -11,13 +11,14 @@ import torch
 from sprites import episode, episodes
 
 from embodied_rm.adapt import AdaptConfig, adapt, extended
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.run import RunFolder, Silent
-from embodied_rm.train import CHECKPOINT, TrainConfig, new_net
+from embodied_rm.train import CHECKPOINT, TrainConfig, fit, new_net
 from embodied_rm.types import Episode, Step
 
 CONFIG = AdaptConfig(image_size=(32, 32), max_seconds=None, updates=60, batch=4, moments=6)
@@ -78,3 +79,26 @@ def test_a_failed_or_unannotated_demonstration_is_refused(tmp_path):
         adapt(episode(1, success=False), CONFIG, run, Silent())
     with pytest.raises(DataError, match="neither annotated steps nor progress"):
         adapt(annotated(0, steps=()), CONFIG, run, Silent())
+
+
+def test_a_model_that_rehearses_forgets_less(tmp_path):
+    """The old task is judged by a model that then learns the same films backwards, with and without the old ones."""
+    old = [episode(i) for i in range(8)]
+    start = new_net(old, TrainConfig(image_size=(32, 32)))
+    fit(start, old, replace(CONFIG, updates=60), RunFolder.open(tmp_path / "start"), Silent())
+    shown, unseen, errors = annotated(3, instruction="put the square back", meta={"task": "return"}), episode(20), {}
+    new = replace(shown, views={name: frames[::-1].copy() for name, frames in shown.views.items()})
+    for name, rehearsed in (("alone", []), ("rehearsed", old)):
+        net = adapt(new, CONFIG, RunFolder.open(tmp_path / name), Silent(), start, rehearsed)
+        errors[name] = np.abs(fold(net, [unseen])[0].value - unseen.progress).mean()
+    assert errors["rehearsed"] < errors["alone"]
+
+
+def test_sight_may_stay_as_it_is(tmp_path):
+    start, config = start_model(), replace(CONFIG, updates=2, train_sight=False)
+    reworded = replace(annotated(0), instruction="carry it")
+    net = adapt(annotated(0), config, RunFolder.open(tmp_path / "run"), Silent(), start, others=[reworded])
+    before, changed = start.state_dict(), {n for n, t in net.state_dict().items() if not t.equal(start.state_dict()[n])}
+    eyes = {name for name in before if name.startswith(("encoder.clip.visual", "view_token"))}
+    assert eyes and not eyes & changed and any(name.startswith("heads") for name in changed)
+    assert read_manifest(tmp_path / "run" / CHECKPOINT)["facts"]["episodes"] == 1

@@ -247,7 +247,7 @@ def test_only_the_chosen_views_are_there_in_episodes_and_goals():
     seen: list[Views] = []
 
     class Witness(Reader):
-        def begin(self, views, instructions, goal=None):
+        def begin(self, views, instructions, goal=None, reference=None):
             seen.extend([views, goal])
             return super().begin(views, instructions, goal)
 

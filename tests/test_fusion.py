@@ -58,9 +58,11 @@ def test_the_more_the_anchors_disagree_the_less_the_potential_moves():
     assert moves == sorted(moves, reverse=True) and moves[-1] < moves[0] / 2
 
 
-@given(shares, hops, hops, hops)
-def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(previous, incremental, forward, backward):
-    seen = perspectives(previous, incremental, forward, backward)
+@given(shares, hops, hops, hops, shares)
+def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(
+    previous, incremental, forward, backward, found
+):
+    seen = {**perspectives(previous, incremental, forward, backward), "reference": np.float32(found)}
     for kind in FUSIONS:
         assert 0 <= fuse(kind, previous, seen) <= 1
     assert all(fuse(name, previous, seen) == np.clip(value, 0, 1) for name, value in seen.items())

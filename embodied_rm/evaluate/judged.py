@@ -39,18 +39,24 @@ class Judged:
         return replace(self, curves=curves, backwards=backwards)
 
 
-def judge(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> Judged:
+def judge(
+    model: RewardModel,
+    episodes: Sequence[Episode],
+    goals: Sequence[Episode] | None = None,
+    references: Sequence[Episode] | None = None,
+) -> Judged:
     """Fold the model over every episode, and over every success backwards.
 
-    The last frame of `goals[i]` is the goal picture of `episodes[i]`. Raises `DataError` naming an episode whose true
-    progress is unknown.
+    The last frame of `goals[i]` is the goal picture of `episodes[i]`, `references[i]` its reference. Raises
+    `DataError` naming an episode whose true progress is unknown.
     """
     labels = label(episodes)
     done = [i for i, episode in enumerate(labels) if episode.done[-1]]
     reversed_ = [backward(episodes[i], labels[i]) for i in done]
     started = time.perf_counter()
-    curves = fold(model, episodes, goals)
-    backwards = fold(model, reversed_, None if goals is None else [goals[i] for i in done])
+    curves = fold(model, episodes, goals, references)
+    aims, ways = ([given[i] for i in done] if given is not None else None for given in (goals, references))
+    backwards = fold(model, reversed_, aims, ways)
     seconds = time.perf_counter() - started
     frames = sum(len(episode) - 1 for episode in (*episodes, *reversed_))
     of_episode = dict(zip(done, backwards, strict=True))

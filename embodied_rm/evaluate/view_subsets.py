@@ -8,20 +8,28 @@ from itertools import combinations
 
 import numpy as np
 
-from embodied_rm.models.base import Memory, RewardModel
+from embodied_rm.models.base import Memory, Reference, RewardModel
 from embodied_rm.types import Progress, Views
 
 
 @dataclass(frozen=True)
 class Seeing:
-    """A `RewardModel` to which only the named views are present, of episodes and goals alike."""
+    """A `RewardModel` to which only the named views are present, of episodes, goals and references alike."""
 
     model: RewardModel
     views: tuple[str, ...]
 
-    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Memory:
+    def begin(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Reference | None = None,
+    ) -> Memory:
         """As the model's own."""
-        return self.model.begin(self.masked(views), instructions, None if goal is None else self.masked(goal))
+        goal = None if goal is None else self.masked(goal)
+        reference = None if reference is None else replace(reference, views=self.masked(reference.views))
+        return self.model.begin(self.masked(views), instructions, goal, reference)
 
     def advance(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
         """As the model's own."""

@@ -126,8 +126,10 @@ class Batch:
 class ForeignInstructions:
     """Instructions that want something else than an episode does, of its own task as often as of any."""
 
-    def __init__(self, episodes: Sequence[LabelledEpisode]) -> None:
-        known = sorted({(e.distinct_goal, e.task, e.instruction) for e in episodes if e.distinct_goal is not None})
+    def __init__(self, episodes: Sequence[LabelledEpisode], further: Sequence[tuple[str, str]] = ()) -> None:
+        """`further`: tasks and instructions of goals that no episode has."""
+        told = {(e.distinct_goal, e.task, e.instruction) for e in episodes if e.distinct_goal is not None}
+        known = sorted(told | {(text, task, text) for task, text in further})
         goals = {(goal, task) for goal, task, _ in known}
         self._others = {goal: [text for other, _, text in known if other != goal] for goal, _ in goals}
         self._near = {
@@ -157,23 +159,30 @@ class Batches:
         self,
         episodes: Sequence[LabelledEpisode],
         views: Sequence[str],
+        rehearsed: Sequence[LabelledEpisode] = (),
+        foreign: Sequence[str] = (),
         words: float = 0.0,
         other_words: Sequence[str] = (),
     ) -> None:
-        """Pictures of all episodes must have one size. `views`: names of the V axis; `words`, `other_words`: share of
-        the words that are replaced, and by which, see `Wording`."""
-        self._wording = Wording(((e.task, e.goal) for e in episodes), other_words, words)
-        self.episodes, self.views = list(episodes), tuple(views)
+        """Pictures of all episodes must have one size. `views`: names of the V axis.
+
+        `rehearsed`: episodes that make up half of every batch, whatever their number; none: no such half. `foreign`:
+        instructions of the first episode's task that want what none of the episodes does. `words`, `other_words`: share
+        of the words that are replaced, and by which, see `Wording`.
+        """
+        self.episodes, self.views = [*episodes, *rehearsed], tuple(views)
+        self._wording = Wording(((e.task, e.goal) for e in self.episodes), other_words, words)
+        self._new = len(episodes)
         self._size = next(iter(self.episodes[0].views.values())).shape[1:]
         self._done: dict[str, list[int]] = {}
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
                 self._done.setdefault(episode.goal, []).append(i)
-        self._foreign = ForeignInstructions(self.episodes)
+        self._foreign = ForeignInstructions(self.episodes, [(self.episodes[0].task, text) for text in foreign])
 
     def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
         """A batch of `size` episodes at `moments` moments and a goal."""
-        rows = rng.choice(len(self.episodes), size=size, replace=size > len(self.episodes))
+        rows = self._rows(size, rng)
         drawn = [self.episodes[row] for row in rows]
         at = [sample_moments(episode.progress, moments, rng) for episode in drawn]
         goals = [self._goal(int(row), rng) for row in rows]
@@ -196,6 +205,12 @@ class Batches:
             targets={name: stacked([row[name] for row in targets]) for name in targets[0]},
             has_goal=known,
         )
+
+    def _rows(self, size: int, rng: np.random.Generator) -> IntArray:
+        """Which episodes a batch has: of each pool its share, none twice while there are enough."""
+        old = len(self.episodes) - self._new
+        shares = ((0, self._new, size - size // 2), (self._new, old, size // 2)) if old else ((0, self._new, size),)
+        return np.concatenate([start + rng.choice(pool, n, replace=n > pool) for start, pool, n in shares])
 
     def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode:
         """Another episode that ends in success at the same goal; the episode itself when there is none."""

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.types import Progress, Views
+from embodied_rm.errors import UserError
+from embodied_rm.types import Array, Progress, Views
 
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A demonstration of the task for each of N environments: R of its moments, in order, whose progress is known."""
+
+    views: Views
+    """What its cameras showed: N times R rows, the moments of the first environment first."""
+    instructions: tuple[str, ...]
+    """What was asked for in each demonstration."""
+    progress: Array
+    """float32 [N, R] in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        shape = self.progress.shape
+        if len(shape) != 2 or 0 in shape or len(self.views) != shape[0] * shape[1] or len(self) != shape[0]:
+            raise UserError(
+                f"a reference needs progress [N, R], N instructions and views of N x R moments: got progress "
+                f"{list(shape)}, {len(self)} instructions, views of {len(self.views)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.instructions)
 
 
 class Memory(Protocol):
@@ -35,10 +60,17 @@ class Memory(Protocol):
 class RewardModel(Protocol):
     """Scores views of N environments against N instructions, causally. Rows are independent of each other."""
 
-    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Memory:
+    def begin(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Reference | None = None,
+    ) -> Memory:
         """Open N episodes at their first frames. `potential()` of the result is Phi of the first state: 0.
 
-        Raises `UserError` when the lengths differ or a view name is unknown to the model.
+        `goal` shows for each how the task looks when done, `reference` how it was done another time; a model may
+        leave them aside. Raises `UserError` when the lengths differ or a view name is unknown to the model.
         """
         ...
 

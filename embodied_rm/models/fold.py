@@ -7,19 +7,26 @@ from itertools import groupby
 
 import numpy as np
 
-from embodied_rm.models.base import RewardModel
+from embodied_rm.models.base import Reference, RewardModel
 from embodied_rm.models.plans import Plans
+from embodied_rm.models.reference import reference_of
 from embodied_rm.types import Episode, Progress, Views
 
 TOGETHER = 64
 """Episodes that are scored side by side."""
 
 
-def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> list[Progress]:
+def fold(
+    model: RewardModel,
+    episodes: Sequence[Episode],
+    goals: Sequence[Episode] | None = None,
+    references: Sequence[Episode] | None = None,
+) -> list[Progress]:
     """The judgement of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
 
     Exactly what the model says online, of several wishes one after the other (`Plans`). The last frame of `goals[i]` is
-    the goal picture of `episodes[i]`.
+    the goal picture of `episodes[i]`, and `references[i]` its reference; those of episodes with the same views must have
+    the same views too.
     """
     groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
@@ -29,15 +36,20 @@ def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episod
         for start in range(0, len(members), TOGETHER):
             rows = members[start : start + TOGETHER]
             aims = None if goals is None else views_at([goals[i] for i in rows], -1)
-            curves.update(zip(rows, _fold(Plans(model), [episodes[i] for i in rows], aims), strict=True))
+            ways = None if references is None else reference_of([references[i] for i in rows])
+            curves.update(zip(rows, _fold(Plans(model), [episodes[i] for i in rows], aims, ways), strict=True))
     return [curves[i] for i in range(len(episodes))]
 
 
-def _fold(model: RewardModel, episodes: Sequence[Episode], goal: Views | None) -> list[Progress]:
+def _fold(
+    model: RewardModel, episodes: Sequence[Episode], goal: Views | None, reference: Reference | None
+) -> list[Progress]:
     """`fold` of episodes with the same views, the longest first."""
     lengths = np.array([len(episode) for episode in episodes])
     assert (np.diff(lengths) <= 0).all()
-    memory = model.begin(views_at(episodes, 0), [episode.instruction for episode in episodes], goal)
+    # Models that know of no references are still models where there are none.
+    ways = {} if reference is None else {"reference": reference}
+    memory = model.begin(views_at(episodes, 0), [episode.instruction for episode in episodes], goal, **ways)
     curves = [_blank(len(episode)) for episode in episodes]
     for t in range(1, int(lengths[0])):
         going = np.flatnonzero(lengths > t)

@@ -35,9 +35,19 @@ class FrameMemory:
     """Last step under way, int64 [N]."""
     goal: Tensor | None = None
     """State of the goal picture, float [N, width]; None: no goals were given."""
+    reference: Tensor | None = None
+    """States of the demonstration's moments, float [N, R, width]; None: none were given, as in the next three."""
+    reference_progress: Tensor | None = None
+    """Progress at these moments, float [N, R]."""
+    belief: Tensor | None = None
+    """Probability that the last frame scored was at each of them, float [N, R]."""
+    passed: Tensor | None = None
+    """How surely each of them was ever passed, float [N, R]."""
 
     @classmethod
-    def fresh(cls, instruction: Tensor, state: Tensor, opened: Tensor, goal: Tensor | None) -> FrameMemory:
+    def fresh(
+        cls, instruction: Tensor, state: Tensor, opened: Tensor, goal: Tensor | None, **reference: Tensor
+    ) -> FrameMemory:
         """The memory of episodes that have shown only their first frame: potential 0."""
         nothing = torch.zeros(len(state), device=state.device)
         return cls(
@@ -50,6 +60,7 @@ class FrameMemory:
             success=nothing,
             stage=nothing.long(),
             goal=goal,
+            **reference,
         )
 
     def __len__(self) -> int:
@@ -85,11 +96,12 @@ class FrameMemory:
     def put(self, rows: Rows, other: Memory) -> FrameMemory:
         """This memory with `rows` replaced by the rows of `other`.
 
-        Raises `UserError` when one of the two has goals and the other has none.
+        Raises `UserError` when one of the two has goals or references and the other has none.
         """
         assert isinstance(other, FrameMemory)
-        if (self.goal is None) != (other.goal is None):
-            raise UserError("environments of one batch must all have a goal picture, or none of them")
+        for name, what in (("goal", "goal picture"), ("reference", "reference")):
+            if (getattr(self, name) is None) != (getattr(other, name) is None):
+                raise UserError(f"environments of one batch must all have a {what}, or none of them")
         index = torch.as_tensor(np.asarray(rows), device=self.phi.device)
         theirs = other._tensors()
         return replace(

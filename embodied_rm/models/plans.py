@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, RewardModel, Rows
+from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
 from embodied_rm.types import Array, IntArray, Progress, Views
 
 THEN = "; then "
@@ -80,13 +80,24 @@ class Plans:
         """Whether `Views.frames` may be a tensor."""
         return getattr(self.model, "takes_tensors", False)
 
-    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> PlanMemory:
+    def begin(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Reference | None = None,
+    ) -> PlanMemory:
         """Open N episodes. `goal` shows the end of the whole, where every wish is done, and is shown to each of them.
+        With a `reference`, which shows the way of the whole, no instruction is taken apart.
 
         Raises `UserError` for an empty wish, and what the model raises.
         """
-        plan = [wishes_of(instruction) for instruction in instructions]
-        inner = self.model.begin(views, [wishes[0] for wishes in plan], goal)
+        if reference is None:
+            plan = [wishes_of(instruction) for instruction in instructions]
+            inner = self.model.begin(views, [wishes[0] for wishes in plan], goal)
+        else:
+            plan = [(instruction,) for instruction in instructions]
+            inner = self.model.begin(views, instructions, goal, reference)
         nothing = np.zeros(len(plan), np.int64)
         return PlanMemory(
             inner=inner,

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from embodied_rm import fusion
 from embodied_rm.errors import UserError, choices
-from embodied_rm.models.base import Memory
+from embodied_rm.models.base import Memory, Reference
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
+from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
 from embodied_rm.types import Array, Frames, IntArray, Progress, Views
 
@@ -100,27 +101,62 @@ class ProgressNet(nn.Module):
 
     # The contract
 
-    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> FrameMemory:
-        """Open N episodes at their first frames; `goal` shows for each how the task looks when done.
+    def begin(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Reference | None = None,
+    ) -> FrameMemory:
+        """Open N episodes at their first frames; `goal` shows for each how the task looks when done, `reference` how it
+        was done another time.
 
-        Raises `UserError` when lengths differ, a view is unknown to the model, a goal shows nothing, or the model's
-        fusion needs goals and there are none.
+        Raises `UserError` when lengths differ, a view is unknown to the model, a goal or a moment of a reference shows
+        nothing, or the model's fusion needs goals or references and there are none.
         """
-        if len(instructions) != len(views) or (goal is not None and len(goal) != len(views)):
-            raise UserError(
-                f"begin needs one instruction (and goal) an environment: got views of {len(views)}, "
-                f"{len(instructions)} instructions" + ("" if goal is None else f", {len(goal)} goals")
-            )
-        if goal is None and self.config.fusion == "backward":
-            raise UserError(
-                "fusion=backward looks from the goal picture and there is none: give one (evaluate goals=true), or "
-                f"choose another fusion: {', '.join(f for f in fusion.FUSIONS if f != 'backward')}"
-            )
+        for what, given in (("goal", goal), ("reference", reference)):
+            if len(instructions) != len(views) or (given is not None and len(given) != len(views)):
+                raise UserError(
+                    f"begin needs one instruction (and {what}) an environment: got views of {len(views)}, "
+                    f"{len(instructions)} instructions" + ("" if given is None else f", {len(given)} {what}s")
+                )
+        self._need(goal, reference)
         with judging(self):
             instruction = self.read(instructions)
             state, seen = self._look(views, instruction)
             shown = None if goal is None else self._goal(goal, instruction)
-        return FrameMemory.fresh(instruction, state, seen, shown)
+            followed = {} if reference is None else self._followed(reference)
+        return FrameMemory.fresh(instruction, state, seen, shown, **followed)
+
+    def _need(self, goal: Views | None, reference: Reference | None) -> None:
+        """Raises `UserError` when the fusion is a single perspective whose anchor is not there."""
+        anchors = {
+            "backward": (goal, "the goal picture", "goals=true"),
+            "reference": (reference, "a reference demonstration", "one_shot.by=reference"),
+        }
+        given, what, how = anchors.get(self.config.fusion, (True, "", ""))
+        if given is None:
+            others = ", ".join(kind for kind in fusion.FUSIONS if kind not in anchors)
+            raise UserError(
+                f"fusion={self.config.fusion} looks from {what} and there is none: give one (evaluate {how}), or "
+                f"choose another fusion: {others}"
+            )
+
+    def _followed(self, reference: Reference) -> dict[str, Tensor]:
+        """What memory holds of references: the way, and the belief that its first moment is now."""
+        progress = torch.from_numpy(reference.progress)
+        instruction = self.read(reference.instructions).repeat_interleave(progress.shape[1], dim=0)
+        states, seen = self._look(reference.views, instruction)
+        if not seen.all():
+            row, moment = divmod(int((~seen).nonzero()[0]), progress.shape[1])
+            views = ", ".join(self.config.views)
+            raise UserError(f"moment {moment} of the reference of environment {row} shows none of {views}")
+        states = states.view(*progress.shape, -1)
+        progress = progress.to(states)
+        belief = torch.zeros_like(progress)
+        belief[:, 0] = 1
+        beliefs = {"belief": belief, "passed": around(belief)}
+        return {"reference": states, "reference_progress": progress, **beliefs}
 
     def _goal(self, goal: Views, instruction: Tensor) -> Tensor:
         state, shown = self._look(goal, instruction)
@@ -130,7 +166,8 @@ class ProgressNet(nn.Module):
         return state
 
     def advance(self, memory: Memory, views: Views) -> tuple[Progress, FrameMemory]:
-        """Judge one new frame set a row, fusing what is seen from the previous, the first and the goal frame.
+        """Judge one new frame set a row, fusing what is seen from the previous, the first and the goal frame, and where
+        on its reference's way it is.
 
         A row without any present view is invalid and carries its last judgement; a row that has shown nothing before
         opens with this frame. Raises `UserError` when lengths differ or a view is unknown to the model.
@@ -141,17 +178,34 @@ class ProgressNet(nn.Module):
         with judging(self):
             state, seen = self._look(views, memory.instruction)
             memory = memory.opened_by(state, seen)
+            located = self._located(memory, state)
             perspectives, hop = self._perspectives(memory, state)
+            if located is not None:
+                perspectives["reference"] = located.potential.cpu().numpy()
             potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
             after = memory.updated(
                 seen,
                 previous=state,
                 phi=torch.from_numpy(potential).to(seen.device),
                 doubt=torch.from_numpy(self._doubt(memory, state, hop)).to(seen.device),
-                success=torch.sigmoid(self.heads.completion(memory.first, state)),
+                success=self._verdict(memory, state, located),
                 stage=self.heads.step(memory.first, state).argmax(dim=-1),
+                **({} if located is None else {"belief": located.belief, "passed": located.passed}),
             )
         return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives)), after
+
+    def _located(self, memory: FrameMemory, state: Tensor) -> Located | None:
+        """Where on its reference's way each row is; None without references."""
+        if memory.reference is None:
+            return None
+        assert memory.belief is not None and memory.passed is not None and memory.reference_progress is not None
+        return locate(memory.belief, memory.passed, memory.reference, memory.reference_progress, state)
+
+    def _verdict(self, memory: FrameMemory, state: Tensor, located: Located | None) -> Tensor:
+        """Whether the task is done, [N] in [0, 1]: as its reference says, where there is one, for it may be new."""
+        if located is not None:
+            return located.done
+        return torch.sigmoid(self.heads.completion(memory.first, state))
 
     def _doubt(self, memory: FrameMemory, state: Tensor, hop: Array) -> Array:
         """The expected error of each row's potential, float32 [N]; `hop` [N] is the one from the previous frame."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, Rows
+from embodied_rm.models.base import Memory, Reference, Rows
 from embodied_rm.models.encoders import resize
 from embodied_rm.models.pretrained import load_clip
 from embodied_rm.models.tokens import tokenize
@@ -96,8 +96,14 @@ class Similarity:
         along = (away * direction).sum(dim=1, keepdim=True) / length * direction
         return 1 - (self.alpha * along + (1 - self.alpha) * away).square().sum(dim=1) / 2
 
-    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> SimilarityMemory:
-        """Open N episodes. What is wanted is read: neither the first frames nor goal pictures are looked at.
+    def begin(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Reference | None = None,
+    ) -> SimilarityMemory:
+        """Open N episodes. What is wanted is read: neither first frames, goal pictures nor references are looked at.
 
         Raises `UserError` when lengths differ.
         """

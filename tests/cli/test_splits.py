@@ -9,9 +9,11 @@ import pytest
 
 from embodied_rm.cli.configs import group_choices
 from embodied_rm.cli.main import main
+from embodied_rm.cli.one_shot import wordings
 from embodied_rm.cli.splits import Split, check_split, leak, refuse_known, shipped, unseen_splits
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
+from embodied_rm.types import Episode
 from sim.errors import SimError
 from sim.holdout import Holdout, pairs_of
 from sim.props.base import PALETTE
@@ -154,6 +156,39 @@ def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_pa
     assert again == found
 
 
+@pytest.mark.parametrize("words", [["reference"], ["adapt", "one_shot.updates=2", "one_shot.rehearsed=2", "{seen}"]])
+def test_one_demonstration_of_each_task_is_used_and_measured_beside_zero_shot(
+    words: list[str], model: Path, seen: Path, tmp_path: Path
+) -> None:
+    line = ["evaluate", "split=unseen_task", f"checkpoint={model}", f"out={tmp_path / 'e'}", *TINY_RECORD, "shown=1"]
+    rest = [word.replace("{seen}", f"one_shot.rehearse={seen}") for word in words[1:]]
+    assert main([*line, "record.every=6", f"one_shot.by={words[0]}", *rest]) == 0
+    found = metrics(tmp_path / "e")["splits"]["unseen_task"]
+    shot = found["one_shot"]
+    assert shot["by"] == words[0] and set(shot["tasks"]) == set(found["tasks"])
+    assert shot["reward_model"].keys() == found["reward_model"].keys()
+    assert shot["reward_model"]["mae"] != found["reward_model"]["mae"]
+    texts = [meta.text for meta in open_data(tmp_path / "e/unseen_task/demonstrations/dataset").meta]
+    judged = [meta.text for meta in open_data(tmp_path / "e/unseen_task/dataset").meta]
+    assert [text["task"] for text in texts] == list(found["tasks"])
+    assert not {text["scene"] for text in texts} & {text["scene"] for text in judged}
+    assert (tmp_path / "e/unseen_task/adapted/close_drawer/checkpoint").exists() == (words[0] == "adapt")
+
+
+def test_the_sentences_for_a_demonstration_are_all_that_its_split_has_for_its_goal() -> None:
+    shown = Episode(
+        name="one",
+        views={"front": np.zeros((2, 8, 8, 3), np.uint8)},
+        instruction="put the red cube into the drawer and close it",
+        fps=10,
+        meta={"task": "cube_in_drawer", "goal": "put the red cube into the drawer and close it"},
+    )
+    own, foreign = wordings(shown, SEEN.holdout)
+    assert shown.instruction in own and len(own) == len(foreign) == 3
+    assert all("red" in text and "blue" not in text for text in own)
+    assert all("blue" in text and "red" not in text for text in foreign)
+
+
 def test_split_all_is_every_unseen_split_in_one_table(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,6 +270,19 @@ def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() 
         (["evaluate", "checkpoint={model}"], "evaluate needs either data=..., recorded episodes, or split=..."),
         (["evaluate", "checkpoint={model}", "data={seen}", "split=seen"], "evaluate needs either data=..."),
         (["evaluate", "checkpoint={model}", "split=seen", "record.seed=0"], "trained on split=seen (seed 0)"),
+        (["evaluate", "checkpoint={model}", "data={seen}", "one_shot.by=adapt"], "one_shot records a demonstration"),
+        (
+            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.by=adpt"],
+            "unknown value of one_shot.by 'adpt'",
+        ),
+        (
+            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.by=reference", "one_shot.seed=1000"],
+            "one_shot.seed must differ from record.seed, both are 1000",
+        ),
+        (
+            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.rehearse={seen}"],
+            "is for one_shot.by=adapt",
+        ),
         (["demo", "evaluate.data=null"], "evaluate.data must be a folder inside the run folder"),
     ],
 )

@@ -107,6 +107,21 @@ def test_other_wishes_of_the_same_task_are_as_frequent_as_all_together():
     assert len(set(foreign)) == 19 and "red" not in foreign
 
 
+def test_half_of_a_batch_rehearses_whatever_the_number_of_old_episodes():
+    new, old = [painted(0), painted(1)], [painted(number, instruction="stop") for number in range(2, 12)]
+    labelled = label([*new, *old])
+    drawn = Batches(labelled[:2], ("front", "side"), labelled[2:]).draw(9, 4, np.random.default_rng(0))
+    assert drawn.instructions == ("go",) * 5 + ("stop",) * 4
+    assert len(set(drawn.frames[5:, 0, 0, 0, 0, 0].tolist())) == 4, "none twice while there are enough"
+
+
+def test_foreign_sentences_that_no_episode_has_are_drawn_for_the_task():
+    episodes = label([painted(0), painted(1)])
+    assert not Batches(episodes, ("front",)).draw(8, 4, np.random.default_rng(0)).foreign_known.any()
+    drawn = Batches(episodes, ("front",), foreign=["stop"]).draw(64, 4, np.random.default_rng(0))
+    assert drawn.foreign_known.all() and drawn.foreign.count("stop") > 40
+
+
 def test_done_is_the_end_of_a_success_even_where_the_last_step_ends_with_the_recording():
     annotated = replace(painted(0), progress=None)
     assert label([annotated])[0].done.tolist() == [False] * (LENGTH - 1) + [True]

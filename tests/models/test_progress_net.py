@@ -72,7 +72,7 @@ def test_it_is_a_reward_model_and_its_values_are_in_range():
 
 
 @pytest.mark.parametrize("with_goal", [False, True])
-@pytest.mark.parametrize("fusion", [f for f in FUSIONS if f != "backward"])
+@pytest.mark.parametrize("fusion", [f for f in FUSIONS if f not in ("backward", "reference")])
 def test_a_row_gets_in_a_batch_what_it_gets_alone(fusion, with_goal):
     net = make_net(fusion=fusion)
     goal = film(seed=9)[0] if with_goal else None
@@ -89,13 +89,13 @@ def test_a_row_gets_in_a_batch_what_it_gets_alone(fusion, with_goal):
 def test_another_fusion_of_the_same_weights_says_what_a_net_of_that_fusion_says():
     goal = film(seed=9)[0]
     said = {}
-    for fusion in FUSIONS:
+    for fusion in (f for f in FUSIONS if f != "reference"):
         said[fusion], _ = play(NET.fused_by(fusion), film(), goal=goal)
         for one, other in zip(said[fusion], play(make_net(fusion=fusion), film(), goal=goal)[0], strict=True):
             assert_same(one, other)
     assert NET.config.fusion == "mean" and NET.fused_by("forward").heads is NET.heads
     values = {fusion: judged[-1].value for fusion, judged in said.items()}
-    assert all(np.abs(values["mean"] - values[f]).max() > 1e-3 for f in FUSIONS if f != "mean")
+    assert all(np.abs(values["mean"] - values[f]).max() > 1e-3 for f in values if f != "mean")
 
 
 def test_forward_does_not_depend_on_the_way_and_backward_needs_a_goal():

@@ -11,6 +11,7 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import collect
 from embodied_rm.cli.goals import goal_pictured, goals_of_others
+from embodied_rm.cli.one_shot import OneShot, OneShotConfig
 from embodied_rm.cli.places import DATASET, REWARD_MODEL, checkpoint_in, dataset_in
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
 from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
@@ -30,7 +31,8 @@ from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 
-FUSION: Mapping[str, Fusion] = {name: name for name in FUSIONS}
+FUSION: Mapping[str, Fusion] = {name: name for name in FUSIONS if name != "reference"}
+"""Those that need no demonstration; with one_shot.by=reference the fusion is that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,7 @@ class EvaluateConfig:
     checkpoint: Path
     split: Split = field(default_factory=Split)
     record: RecordConfig = field(default_factory=RecordConfig)
+    one_shot: OneShotConfig = field(default_factory=OneShotConfig)
     instruction: str | None = None
     fusion: str | None = None
     goals: bool = False
@@ -63,12 +66,16 @@ class EvaluateConfig:
     shown: int = 12
 
     def __post_init__(self) -> None:
-        if self.name in ("baselines", "episodes", "tasks", ""):
+        if self.name in ("baselines", "episodes", "tasks", "one_shot", "by", ""):
             raise UserError(f"name must differ from the other keys of metrics.json, got {self.name!r}")
         if self.fusion is not None:
             lookup(FUSION, self.fusion, "fusion")
         if self.goals and self.goal:
             raise UserError("goals=true and goal=[...] both say where goal pictures come from: say one of them")
+        if self.one_shot.by is not None and self.data is not None:
+            raise UserError("one_shot records a demonstration of each task, which needs split=..., not data=...")
+        if self.one_shot.by is not None and self.one_shot.seed == self.record.seed:
+            raise UserError(f"one_shot.seed must differ from record.seed, both are {self.record.seed}")
 
 
 def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -101,7 +108,33 @@ def measure_split(
     Stages(run, reporter).command(f"record {split.name}", split.name, collect.COMMAND, recording)
     folder = RunFolder(run.path / split.name)
     source = open_data(folder.path / DATASET)
-    return measure(net, source, config, f"the split {split.name}", folder, reporter, by_task=True)
+    metrics = measure(net, source, config, f"the split {split.name}", folder, reporter, by_task=True)
+    if config.one_shot.by is not None:
+        one_shot = OneShot(net=net, config=config.one_shot, recording=recording, run=folder, reporter=reporter)
+        metrics["one_shot"] = measure_one_shot(one_shot, source, config)
+    return metrics
+
+
+def measure_one_shot(one_shot: OneShot, source: EpisodeSource, config: EvaluateConfig) -> dict[str, Any]:
+    """The model's numbers once it has a demonstration of each task, over all the episodes and of each task."""
+    reporter, split = one_shot.reporter, one_shot.recording.split.name
+    shown, episodes = one_shot.demonstrations(), list(read_for(one_shot.net.config, source))
+    rows, goals = aims(config, one_shot.net, episodes, f"the split {split}")
+    places = {task: [i for i, row in enumerate(rows) if task_of(episodes[row]) == task] for task in shown}
+    parts = {
+        task: one_shot.judge(
+            shown[task], [episodes[rows[i]] for i in at], None if goals is None else [goals[i] for i in at]
+        )
+        for task, at in reporter.track(places.items(), "one shot", total=len(places))
+    }
+    numbers: dict[str, Any] = {
+        task: evaluate(one_shot.net, episodes, reporter, part, rows=[rows[i] for i in places[task]])["reward_model"]
+        for task, part in parts.items()
+    }
+    order = [rows[i] for at in places.values() for i in at]
+    together: Any = evaluate(one_shot.net, episodes, reporter, joined(parts.values()), rows=order)["reward_model"]
+    reporter.table(f"one shot, by {config.one_shot.by}", table({split: together, **numbers}))
+    return {"by": config.one_shot.by, config.name: together, "tasks": numbers}
 
 
 def measure(
