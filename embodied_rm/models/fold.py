@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from embodied_rm.models.base import RewardModel
+from embodied_rm.models.base import Memory, RewardModel
 from embodied_rm.types import Episode, Progress, Views
 
 TOGETHER = 64
 """Episodes that are scored side by side."""
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A reward model that judges many frames of one episode at once."""
+
+    def follow(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
+        """What `advance` says of the rows of `views`, frames that follow each other; `memory` has one row."""
+        ...
 
 
 def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> list[Progress]:
@@ -46,6 +56,38 @@ def _fold(model: RewardModel, episodes: Sequence[Episode], goal: Views | None) -
             for i, value in zip(going, getattr(judged, name), strict=True):
                 getattr(curves[i], name)[t] = value
     return curves
+
+
+def fold_film(model: RewardModel, instruction: str, blocks: Iterable[Views]) -> Progress:
+    """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
+    parts: list[Progress] = []
+    memory: Memory | None = None
+    for views in blocks:
+        later = np.arange(len(views))
+        if memory is None:
+            memory = model.begin(views.rows(later[:1]), [instruction])
+            parts.append(_blank(1))
+            later = later[1:]
+        if len(later):
+            judged, memory = follow(model, memory, views.rows(later))
+            parts.append(judged)
+    return joined(parts)
+
+
+def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:
+    """What `advance` says of the frames of one episode, one after the other; at once, where the model can do that."""
+    if isinstance(model, Following):
+        return model.follow(memory, views)
+    parts = []
+    for t in range(len(views)):
+        judged, memory = model.advance(memory, views.rows(np.array([t])))
+        parts.append(judged)
+    return joined(parts), memory
+
+
+def joined(parts: Sequence[Progress]) -> Progress:
+    """The judgements one after the other."""
+    return Progress(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
 
 
 def _blank(length: int) -> Progress:
