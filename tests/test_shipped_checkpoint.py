@@ -31,8 +31,9 @@ TASKS = ("open_drawer", "place_in_bowl")
 SPLITS = ("seen", "unseen_phrasing")
 SEED = 2000
 """Of the sample; neither of the training set nor of the card's own episodes."""
-TOLERANCE = {"voc": 0.1, "voc_reversed": 0.1, "success_auc": 0.2, "mae": 0.06, "mae_failures": 0.1}
-"""How far a mean over the two tasks, 4 successes and 4 failures of each, may be from the card's, over 10 and 10."""
+TOLERANCE = {"voc": 0.1, "voc_reversed": 0.1, "success_auc": 0.2, "mae": 0.1, "mae_successes": 0.08}
+"""How far a mean over the two tasks, 4 successes and 4 failures of each, may be from the card's, over 10 and 10: above
+what three such samples were apart. The error on failures alone is left out: one wrong object more doubles it."""
 AUDITED = ("finished", "unfinished", "reversed", "frozen_start", "black")
 """Cases that are shares of yes and no: their 95 % intervals must meet those of the card."""
 MOST_BYTES = 20_000_000
