@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from embodied_rm.models.base import Memory, RewardModel
+from embodied_rm.models.foresight import Foresight
+from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.types import Episode, Progress, Views
 
 TOGETHER = 64
 """Episodes that are scored side by side."""
-
-
-@runtime_checkable
-class Following(Protocol):
-    """A reward model that judges many frames of one episode at once."""
-
-    def follow(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
-        """What `advance` says of the rows of `views`, frames that follow each other; `memory` has one row."""
-        ...
 
 
 def fold(model: RewardModel, episodes: Sequence[Episode], goals: Sequence[Episode] | None = None) -> list[Progress]:
@@ -75,12 +67,11 @@ def fold_film(model: RewardModel, instruction: str, blocks: Iterable[Views]) -> 
 
 
 def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:
-    """What `advance` says of the frames of one episode, one after the other; at once, where the model can do that."""
-    if isinstance(model, Following):
-        return model.follow(memory, views)
+    """What `advance` says of the frames of one episode, one after the other."""
+    ready = Foresight(model, memory, views) if isinstance(model, ProgressNet) else model
     parts = []
     for t in range(len(views)):
-        judged, memory = model.advance(memory, views.rows(np.array([t])))
+        judged, memory = ready.advance(memory, views.rows(np.array([t])))
         parts.append(judged)
     return joined(parts), memory
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -141,51 +141,25 @@ class ProgressNet(nn.Module):
         with judging(self):
             state, seen = self._look(views, memory.instruction)
             memory = memory.opened_by(state, seen)
-            potential, spread = self._fused(memory.potential(), self._hops(memory, state))
-            after = self._after(memory, state, seen, potential)
-        return after.progress(seen, spread), after
+            perspectives = self._perspectives(memory, state)
+            potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
+            after = memory.updated(
+                seen,
+                previous=state,
+                phi=torch.from_numpy(potential).to(seen.device),
+                success=torch.sigmoid(self.heads.completion(memory.first, state)),
+                stage=self.heads.step(memory.first, state).argmax(dim=-1),
+            )
+        return after.progress(seen, fusion.spread(perspectives)), after
 
-    def follow(self, memory: Memory, views: Views) -> tuple[Progress, FrameMemory]:
-        """Judge T frame sets of one environment, one after the other: what T calls of `advance` say, up to rounding.
-
-        Encodes them side by side, five times as fast. `memory` has one row, which has seen a frame; all views are
-        there. Raises `UserError` when a view is unknown to the model.
-        """
-        assert isinstance(memory, FrameMemory) and len(memory) == 1 and views.present is None
-        with judging(self):
-            rows = memory.take(np.zeros(len(views), np.int64))
-            state, seen = self._look(views, rows.instruction)
-            rows = replace(rows, previous=torch.cat([memory.previous, state[:-1]]))
-            hops, fused = self._hops(rows, state), [(memory.potential(), np.zeros(1, np.float32))]
-            for t in range(len(views)):
-                fused.append(self._fused(fused[-1][0], {name: hop[t : t + 1] for name, hop in hops.items()}))
-            potential, spread = (np.concatenate(column) for column in zip(*fused[1:], strict=True))
-            after = self._after(rows, state, seen, potential)
-        return after.progress(seen, spread), after.take(np.array([len(views) - 1]))
-
-    def _hops(self, memory: FrameMemory, state: Tensor) -> dict[str, Array]:
-        """The hop to each row's state from each of its anchors, float32 [N] each."""
+    def _perspectives(self, memory: FrameMemory, state: Tensor) -> dict[str, Array]:
+        """The potential of each row as seen from its anchors, float32 [N] each."""
         anchors = {"incremental": memory.previous, "forward": memory.first}
+        potentials: dict[str, Array | float] = {"incremental": memory.potential(), "forward": fusion.FIRST}
         if memory.goal is not None:
-            anchors["backward"] = memory.goal
+            anchors["backward"], potentials["backward"] = memory.goal, fusion.GOAL
         hops = self.heads.hop(torch.stack(list(anchors.values())), state).cpu().numpy()
-        return dict(zip(anchors, hops, strict=True))
-
-    def _fused(self, carried: Array, hops: Mapping[str, Array]) -> tuple[Array, Array]:
-        """The potential of each row and how far its perspectives disagree, float32 [N] each."""
-        anchors: dict[str, Array | float] = {"incremental": carried, "forward": fusion.FIRST, "backward": fusion.GOAL}
-        perspectives = {name: fusion.apply_hop(anchors[name], hop) for name, hop in hops.items()}
-        return fusion.fuse(self.config.fusion, carried, perspectives), fusion.spread(perspectives)
-
-    def _after(self, memory: FrameMemory, state: Tensor, seen: Tensor, potential: Array) -> FrameMemory:
-        """The memory once these states were seen and judged."""
-        return memory.updated(
-            seen,
-            previous=state,
-            phi=torch.from_numpy(potential).to(seen.device),
-            success=torch.sigmoid(self.heads.completion(memory.first, state)),
-            stage=self.heads.step(memory.first, state).argmax(dim=-1),
-        )
+        return {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(anchors, hops, strict=True)}
 
     def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor]:
         """States [N, width] of the moments shown, and where anything was shown, bool [N]. Reads present views only."""

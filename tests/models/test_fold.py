@@ -11,7 +11,7 @@ import torch
 
 from embodied_rm.fusion import FUSIONS, Fusion
 from embodied_rm.models.encoders import small_encoder
-from embodied_rm.models.fold import TOGETHER, fold, fold_film
+from embodied_rm.models.fold import TOGETHER, fold, fold_film, follow
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.types import Episode, Progress, Views
 
@@ -129,7 +129,7 @@ def test_many_frames_at_once_are_what_advance_says_of_them_one_by_one(kind: Fusi
     views = next(blocks_of(episode, (9,)))
     goal = views.rows(np.array([8]))
     memory = one_by_one = net.begin(views.rows(np.array([0])), ["lift it"], goal)
-    together, after = net.follow(memory, views.rows(np.arange(1, 9)))
+    together, after = follow(net, memory, views.rows(np.arange(1, 9)))
     for t in range(1, 9):
         judged, one_by_one = net.advance(one_by_one, views.rows(np.array([t])))
         for name in vars(judged):
