@@ -19,12 +19,12 @@ PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDE
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
-demo: install  ## the whole loop in ten minutes: record, learn a reward, clone, refine on it, report
+demo: install  ## the whole loop in minutes: judge the reward model in the box, clone, refine on it, report
 	$(BIN)/embodied-rm demo out=$(RUN)
 
 demo-full: demo  ## the same, then the long task, cube_in_drawer, with a reward model of its own
-	$(BIN)/embodied-rm demo 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' demonstrations.successes=40 \
-		train.updates=1500 out=$(RUN)/long
+	$(BIN)/embodied-rm demo own_model=true 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' \
+		demonstrations.successes=40 train.updates=1500 out=$(RUN)/long
 
 test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .
@@ -45,6 +45,7 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/embodied-rm bench sim page=docs/benchmarks.md out=$(RUN)/sim
 	$(BIN)/embodied-rm bench reward page=docs/benchmarks.md out=$(RUN)/reward
 	$(BIN)/embodied-rm bench model page=docs/benchmarks.md out=$(RUN)/model
+	$(BIN)/embodied-rm bench score page=docs/benchmarks.md out=$(RUN)/score
 	$(BIN)/embodied-rm bench experts page=docs/benchmarks.md out=$(RUN)/experts
 	$(BIN)/embodied-rm bench pictures page=docs/benchmarks.md out=$(RUN)/pictures
 	$(BIN)/python benchmarks/ppo_parity.py

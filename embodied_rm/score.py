@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
-from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.film import count_blocks, films
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.data.stride import kept_frames
 from embodied_rm.data.video import VideoWriter
 from embodied_rm.errors import UserError
-from embodied_rm.models.fold import fold
+from embodied_rm.models.fold import fold_film
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 from embodied_rm.types import Array, Episode, Frames, Progress
@@ -55,20 +59,23 @@ def score(
 
     Raises `UserError` when an episode does not exist or the source has none of the model's views.
     """
-    rows = config.episodes or tuple(range(len(source)))
+    rows = tuple(dict.fromkeys(config.episodes)) or tuple(range(len(source)))
     for row in rows:
         if not 0 <= row < len(source):
             raise UserError(f"there is no episode {row}; the source has episodes 0 to {len(source) - 1}")
     curves = {}
-    for row, episode in zip(rows, reporter.track(read_for(net.config, source, rows), "score", len(rows)), strict=True):
-        curves[row] = fold(net, [episode])[0]
+    size = net.config.encoder.image_size
+    reading = films(source, rows, views_for(net.config, source), size)
+    tracked = reporter.track(reading, "score", count_blocks(source, rows))
+    for row, blocks in groupby(tracked, key=itemgetter(0)):
+        meta = source.meta[row]
+        curves[row] = fold_film(net, meta.instruction, (views for _, views in blocks))
         if config.plots:
-            write_atomic(run.file(f"{episode.name}.png"), plot(episode, curves[row]))
+            write_atomic(run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row]))
         if config.videos:
-            stride = -(-len(episode) // config.video_frames)
-            shown = source.episode(row, stride=stride, size=display_size(episode, len(source.views)))
-            kept = np.append(np.arange(0, len(episode) - 1, stride), len(episode) - 1)
-            write_video(run.file(f"{episode.name}.mp4"), shown, curves[row].value[kept])
+            stride = -(-meta.length // config.video_frames)
+            shown = source.episode(row, stride=stride, size=display_size(size, len(source.views)))
+            write_video(run.file(f"{meta.name}.mp4"), shown, curves[row].value[kept_frames(meta.length, stride)])
     write_table(run.file(TABLE), curves, [meta.length for meta in source.meta])
     return curves
 
@@ -80,13 +87,19 @@ def read_for(
 
     Raises `UserError` when the source has none of the model's views.
     """
+    views = views_for(config, source)
+    for row in range(len(source)) if rows is None else rows:
+        yield source.episode(row, views=views, size=config.encoder.image_size, stride=stride)
+
+
+def views_for(config: NetConfig, source: EpisodeSource) -> list[str]:
+    """The views of a source that the model knows. Raises `UserError` when there are none."""
     views = [name for name in source.views if name in config.views]
     if not views:
         raise UserError(
             f"the model knows the views {', '.join(config.views)}; the recording has {', '.join(source.views)}"
         )
-    for row in range(len(source)) if rows is None else rows:
-        yield source.episode(row, views=views, size=config.encoder.image_size, stride=stride)
+    return views
 
 
 def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int]) -> None:
@@ -116,27 +129,27 @@ def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int])
     write_atomic(path, buffer.getvalue())
 
 
-def plot(episode: Episode, curve: Progress) -> bytes:
+def plot(meta: EpisodeMeta, fps: float, curve: Progress) -> bytes:
     """A png: progress with its spread, probability of success, and the annotated steps if there are any."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
-    seconds = np.arange(len(curve)) / episode.fps
+    seconds = np.arange(len(curve)) / fps
     low, high = np.clip(curve.value - curve.spread, 0, 1), np.clip(curve.value + curve.spread, 0, 1)
     axes.fill_between(seconds, low, high, alpha=0.25, linewidth=0)
     axes.plot(seconds, curve.value, label="progress")
     axes.plot(seconds, curve.success, label="probability of success", linewidth=1)
-    for step in episode.steps:
-        axes.axvline(step.start / episode.fps, color="0.8", linewidth=0.8, zorder=0)
-    axes.set(xlabel="seconds", ylim=(-0.02, 1.02), title=f"{episode.name}: {episode.instruction}")
+    for step in meta.steps:
+        axes.axvline(step.start / fps, color="0.8", linewidth=0.8, zorder=0)
+    axes.set(xlabel="seconds", ylim=(-0.02, 1.02), title=f"{meta.name}: {meta.instruction}")
     axes.legend(loc="upper left", frameon=False)
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
 
 
-def display_size(episode: Episode, views: int) -> tuple[int, int]:
-    """Height and width, both even, at which the views of an episode stand side by side as wide as the curve."""
-    height, width = next(iter(episode.views.values())).shape[1:3]
+def display_size(size: tuple[int, int], views: int) -> tuple[int, int]:
+    """Height and width, both even, at which pictures of that shape stand side by side as wide as the curve."""
+    height, width = size
     shown = CURVE_SIZE[0] // views // 2 * 2
     return round(shown * height / width / 2) * 2, shown
 

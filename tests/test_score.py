@@ -20,7 +20,7 @@ from embodied_rm.models.fold import fold
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.score import CURVE_SIZE, TABLE, ScoreConfig, read_for, score
 from embodied_rm.train import TrainConfig, new_net
-from embodied_rm.types import Episode
+from embodied_rm.types import Episode, Views
 
 
 class InMemory:
@@ -37,6 +37,15 @@ class InMemory:
 
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._known)
+
+    def frame_rate(self, index: int) -> float:
+        return self._known[index].fps
+
+    def moments(self, index, start, stop, *, views, size) -> Views:
+        found = self._known[index]
+        return Views(
+            names=tuple(views), frames=np.stack([resized(found.views[v][start:stop], size) for v in views], axis=1)
+        )
 
     def episode(self, index, *, views=None, size=None, stride=1) -> Episode:
         found = self._known[index]

@@ -149,6 +149,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import bench_reward
 
             return bench_reward.COMMAND
+        case "bench_score":
+            from embodied_rm.cli.commands import bench_score
+
+            return bench_score.COMMAND
         case "bench_sim":
             from embodied_rm.cli.commands import bench_sim
 

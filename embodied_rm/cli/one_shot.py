@@ -87,8 +87,8 @@ class OneShot:
     def judge(self, shown: Sequence[Episode], episodes: Sequence[Episode], goals: Sequence[Episode] | None) -> Judged:
         """What the model says of episodes of a task of which it has been `shown` these demonstrations.
 
-        The reference of an episode is that of its goal, else the first. A task of several wishes is adapted to as little
-        as its instructions are learned: the model that judges one wish after the other stays as it is.
+        The reference of an episode is that of its goal, else the first. To a task of several wishes nothing is adapted:
+        the model judges one wish after the other, each known by itself.
         """
         if self.config.by == ADAPT and THEN in shown[0].instruction:
             return judge(self.net, episodes, goals)

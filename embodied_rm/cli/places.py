@@ -6,9 +6,12 @@ from pathlib import Path
 
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
+from sim.paths import ASSETS
 
 POLICY, REWARD_MODEL, DATASET = "policy", "checkpoint", "dataset"
 """Names inside a run folder."""
+IN_THE_BOX = ASSETS / "checkpoints" / "tabletop"
+"""The reward model that comes with the package."""
 
 
 def checkpoint_in(folder: Path, name: str) -> Path:
@@ -17,6 +20,26 @@ def checkpoint_in(folder: Path, name: str) -> Path:
         if (candidate / MANIFEST).is_file():
             return candidate
     raise UserError(f"no {name} found in {folder}: neither {MANIFEST} nor {name}/{MANIFEST} is there")
+
+
+def reward_model_in(folder: Path | None) -> Path:
+    """The reward model in `folder` (see `checkpoint_in`), or the one in the box.
+
+    Raises `UserError` when it is not there, the one in the box with how it is made.
+    """
+    if folder is not None:
+        return checkpoint_in(folder, REWARD_MODEL)
+    if not (IN_THE_BOX / MANIFEST).is_file():
+        raise UserError(
+            f"the model in the box is missing, there is no {IN_THE_BOX / MANIFEST}: `make checkpoint` makes it in an "
+            "hour; or name another with checkpoint=..."
+        )
+    return IN_THE_BOX
+
+
+def spoken_model(folder: Path | None) -> str:
+    """What reports call the reward model in `folder`."""
+    return "the model in the box" if folder is None else str(folder)
 
 
 def dataset_in(folder: Path) -> Path:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embodied_rm.data.decoder import Decoder, VideoInfo
 from embodied_rm.data.mp4 import check_file
 from embodied_rm.data.source import EpisodeMeta, chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.types import Episode, Step
+from embodied_rm.types import Episode, Step, Views
 
 ANNOTATION = "annotated_keyframes.json"
 """A list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}, in order."""
@@ -85,6 +87,17 @@ class Recordings:
         info = self._infos[index][self.views[0]]
         return info.height, info.width
 
+    def frame_rate(self, index: int) -> float:
+        """Frames a second of a recording."""
+        return self._infos[index][self.views[0]].fps
+
+    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+        """Read some frames of one recording; see `EpisodeSource.moments`."""
+        names = chosen_views(views, self.views, self.meta[index].name)
+        paths, infos = self._recordings[index].videos, self._infos[index]
+        frames = [self._decoder.read(paths[v], infos[v].times[start:stop], infos[v].fps, size) for v in names]
+        return Views(names=names, frames=np.stack(frames, axis=1))
+
     def episode(
         self,
         index: int,
@@ -104,7 +117,7 @@ class Recordings:
             name=meta.name,
             views=frames,
             instruction=meta.instruction,
-            fps=infos[self.views[0]].fps / stride,
+            fps=self.frame_rate(index) / stride,
             steps=thin_steps(meta.steps, kept),
         )
 

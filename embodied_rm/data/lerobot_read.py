@@ -17,7 +17,7 @@ from embodied_rm.data.lerobot_index import Row, needed_columns, to_row, video_ke
 from embodied_rm.data.source import chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.errors import DataError
-from embodied_rm.types import Array, Episode
+from embodied_rm.types import Array, Episode, Views
 
 
 class LeRobotDataset:
@@ -52,6 +52,17 @@ class LeRobotDataset:
         """(height, width) at which an episode's first view is stored."""
         info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
         return info.height, info.width
+
+    def frame_rate(self, index: int) -> float:
+        """Frames a second, of all episodes."""
+        return self.fps
+
+    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+        """Read some frames of one episode; see `EpisodeSource.moments`."""
+        names, videos = chosen_views(views, self.views, str(self.path)), self._rows[index].videos
+        seconds = np.arange(start, stop) / self.fps
+        frames = [self._decoder.read(videos[v][0], videos[v][1] + seconds, self.fps, size) for v in names]
+        return Views(names=names, frames=np.stack(frames, axis=1))
 
     def episode(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from embodied_rm.errors import DataError, choices
-from embodied_rm.types import Episode, Step
+from embodied_rm.types import Episode, Step, Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,17 @@ class EpisodeSource(Protocol):
 
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""
+        ...
+
+    def frame_rate(self, index: int) -> float:
+        """Frames a second of an episode."""
+        ...
+
+    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+        """The frames [start, stop) of one episode, a row a frame, resized to (height, width) while decoding.
+
+        Read in order, one call goes on where the last one ended. Raises `DataError` as `episode` does.
+        """
         ...
 
     def episode(

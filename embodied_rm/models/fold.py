@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
 
-from embodied_rm.models.base import Reference, RewardModel
-from embodied_rm.models.plans import Plans
+from embodied_rm.models.base import Memory, Reference, RewardModel
+from embodied_rm.models.foresight import Foresight
+from embodied_rm.models.plans import THEN, Plans
+from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reference import reference_of
 from embodied_rm.types import Episode, Progress, Views
 
@@ -25,8 +27,7 @@ def fold(
     """The judgement of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
 
     Exactly what the model says online, of several wishes one after the other (`Plans`). The last frame of `goals[i]` is
-    the goal picture of `episodes[i]`, and `references[i]` its reference; those of episodes with the same views must have
-    the same views too.
+    the goal picture of `episodes[i]`, `references[i]` its reference; they have the same views where the episodes do.
     """
     groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
@@ -60,6 +61,38 @@ def _fold(
             for i, value in zip(going, getattr(judged, name), strict=True):
                 getattr(curves[i], name)[t] = value
     return curves
+
+
+def fold_film(model: RewardModel, instruction: str, blocks: Iterable[Views]) -> Progress:
+    """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
+    model = Plans(model) if THEN in instruction else model
+    parts: list[Progress] = []
+    memory: Memory | None = None
+    for views in blocks:
+        later = np.arange(len(views))
+        if memory is None:
+            memory = model.begin(views.rows(later[:1]), [instruction])
+            parts.append(_blank(1))
+            later = later[1:]
+        if len(later):
+            judged, memory = follow(model, memory, views.rows(later))
+            parts.append(judged)
+    return joined(parts)
+
+
+def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:
+    """What `advance` says of the frames of one episode, one after the other."""
+    ready = Foresight(model, memory, views) if isinstance(model, ProgressNet) else model
+    parts = []
+    for t in range(len(views)):
+        judged, memory = ready.advance(memory, views.rows(np.array([t])))
+        parts.append(judged)
+    return joined(parts), memory
+
+
+def joined(parts: Sequence[Progress]) -> Progress:
+    """The judgements one after the other."""
+    return Progress(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
 
 
 def _blank(length: int) -> Progress:

@@ -38,6 +38,19 @@ def test_a_model_is_timed_in_both_runtimes(tmp_path):
     assert "| ONNX Runtime | " in text and "| bf16 and CUDA graphs | " in text
 
 
+def test_films_are_scored_and_decoded_in_turn(tmp_path):
+    line = "bench score frames=40 size=[48,64] rounds=2"
+    assert main([*line.split(), f"out={tmp_path / 'run'}", f"page={tmp_path / 'page.md'}"]) == 0
+    told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
+    assert (told["frames"], told["views"], told["pictures"]) == (40, 3, "64x48")
+    assert told["scored_to_decoded"] > 0 and told["decoded_per_s"] > 0
+    assert (tmp_path / "run/progress.parquet").exists()
+    assert (
+        f"| scored | {told['scored_per_s']:,.0f} | {told['scored_to_decoded']:.2f} |"
+        in (tmp_path / "page.md").read_text()
+    )
+
+
 @pytest.mark.parametrize("words", [["bench"], ["bench", "simm"]])
 def test_a_benchmark_that_does_not_exist_is_answered_with_those_that_do(words, capsys):
     assert main(words) == 2

@@ -20,7 +20,7 @@ def suggestions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     [
         ("embodied-rm tas", ["tasks"]),
         ("embodied-rm benc", ["bench"]),
-        ("embodied-rm bench s", ["sim"]),
+        ("embodied-rm bench s", ["score", "sim"]),
         ("embodied-rm bench sim ta", ["task="]),
         ("embodied-rm tasks t", ["task="]),
         ("embodied-rm tasks task=lift_cube ou", ["out="]),

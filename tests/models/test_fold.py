@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 import torch
 
+from embodied_rm.fusion import FUSIONS, Fusion
 from embodied_rm.models.encoders import small_encoder
-from embodied_rm.models.fold import TOGETHER, fold
+from embodied_rm.models.fold import TOGETHER, fold, fold_film, follow
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.types import Episode, Progress, Views
 
@@ -102,3 +104,35 @@ def test_side_by_side_is_one_by_one_and_a_longer_recording_changes_no_past_score
         np.testing.assert_allclose(curve.value, alone.value, atol=1e-5)
         np.testing.assert_allclose(curve.success, alone.success, atol=1e-5)
         np.testing.assert_allclose(early.value, curve.value[:3], atol=1e-5)
+
+
+def blocks_of(episode: Episode, lengths: Sequence[int]) -> Iterator[Views]:
+    frames, start = np.stack(list(episode.views.values()), axis=1), 0
+    for length in lengths:
+        yield Views(names=tuple(episode.views), frames=frames[start : start + length])
+        start += length
+
+
+@pytest.mark.parametrize("lengths", [(11,), (1, 10), (4, 1, 6), (5, 5, 1)])
+def test_a_film_in_blocks_is_judged_as_the_episode_is(lengths: Sequence[int]) -> None:
+    """Also by a model that looks at one frame after the other only, `Counter`."""
+    for model, episode in ((NET, noise(4, 11)), (Counter(), numbered(7, 11))):
+        whole = fold(model, [episode])[0]
+        film = fold_film(model, episode.instruction, blocks_of(episode, lengths))
+        for name in vars(whole):
+            np.testing.assert_allclose(getattr(film, name), getattr(whole, name), atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", FUSIONS)
+def test_many_frames_at_once_are_what_advance_says_of_them_one_by_one(kind: Fusion) -> None:
+    net, episode = NET.fused_by(kind), noise(5, 9)
+    views = next(blocks_of(episode, (9,)))
+    goal = views.rows(np.array([8]))
+    memory = one_by_one = net.begin(views.rows(np.array([0])), ["lift it"], goal)
+    together, after = follow(net, memory, views.rows(np.arange(1, 9)))
+    for t in range(1, 9):
+        judged, one_by_one = net.advance(one_by_one, views.rows(np.array([t])))
+        for name in vars(judged):
+            np.testing.assert_allclose(getattr(together, name)[t - 1], getattr(judged, name)[0], atol=1e-5)
+    for name, tensor in vars(one_by_one).items():
+        torch.testing.assert_close(getattr(after, name), tensor, atol=1e-5, rtol=1e-4)

@@ -9,7 +9,7 @@ from typing import Any
 
 from embodied_rm.audit import Outcome, Rules, audit
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.places import dataset_in, reward_model_in, spoken_model
 from embodied_rm.cli.reports import check, film_panel
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UnmetError
@@ -25,7 +25,7 @@ class AuditConfig:
     """What to try on what."""
 
     data: Path
-    checkpoint: Path
+    checkpoint: Path | None = None
     instruction: str | None = None
     stride: int = 1
     gamma: float = 0.98
@@ -36,9 +36,10 @@ class AuditConfig:
 
 def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
-    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    net = load_progress_net(reward_model_in(config.checkpoint))
     source = open_data(dataset_in(config.data), config.instruction)
-    reporter.table("audit", {"episodes": len(source), "views": source.views, "model": config.checkpoint})
+    model = spoken_model(config.checkpoint)
+    reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})
     reading = read_for(net.config, source, stride=config.stride)
     episodes = list(reporter.track(reading, "read episodes", total=len(source)))
     outcomes = audit(net, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
@@ -47,7 +48,7 @@ def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("audit", metrics["audit"])
     report = Report(
         title="Audit of a reward model",
-        subtitle=f"{config.checkpoint} on {config.data}. Below the table, the worst film of each case that failed.",
+        subtitle=f"{model} on {config.data}. Below the table, the worst film of each case that failed.",
         figures=tuple(Figure(label=f"cases {key.replace('_', ' ')}", value=n) for key, n in metrics["audit"].items()),
         checks=tuple(map(check, outcomes)),
         panels=tuple(film_panel(outcome) for outcome in outcomes if outcome.worst is not None)[: config.shown],

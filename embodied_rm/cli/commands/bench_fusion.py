@@ -9,7 +9,7 @@ from pathlib import Path
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.goals import goals_of_others
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.places import dataset_in, reward_model_in
 from embodied_rm.data.catalog import open_data
 from embodied_rm.evaluate import Judged, Truth, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
@@ -35,13 +35,13 @@ class BenchFusionConfig:
     """Which model on which data."""
 
     data: Path
-    checkpoint: Path
+    checkpoint: Path | None = None
     page: Path | None = None
 
 
 def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
-    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    net = load_progress_net(reward_model_in(config.checkpoint))
     source = open_data(dataset_in(config.data))
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = truths(episodes)

@@ -12,7 +12,7 @@ from embodied_rm.cli import STARTED
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import clone, collect, evaluate, refine, train
 from embodied_rm.cli.console import clock
-from embodied_rm.cli.places import DATASET, POLICY, REWARD_MODEL
+from embodied_rm.cli.places import DATASET, POLICY, reward_model_in, spoken_model
 from embodied_rm.cli.reports import figures, learning_curves, panels, success_row
 from embodied_rm.cli.stages import Stages, peak_memory_gib
 from embodied_rm.cli.worlds import learner_device, make_worlds
@@ -60,6 +60,8 @@ class DemoConfig:
     """The commands of the loop; paths are inside the run folder."""
 
     tasks: tuple[str, ...]
+    checkpoint: Path | None = None
+    own_model: bool = False
     benchmark_steps: int
     unseen: Unseen
     demonstrations: Demonstrations
@@ -74,20 +76,31 @@ class DemoConfig:
         for task in self.tasks:
             lookup(self.sizes, task, "task of the demo")
             if task not in self.collect.tasks:
-                raise UserError(f"collect.tasks must have every one of tasks: the reward model would not know {task}")
+                raise UserError(f"collect.tasks must have every one of tasks: nothing would be known of {task}")
         if self.evaluate.data is None:
             raise UserError("evaluate.data must be a folder inside the run folder: the demo judges by what it recorded")
+        if self.own_model and self.checkpoint is not None:
+            raise UserError("own_model=true and checkpoint=... both say which reward model: say one of them")
+        for command in ("evaluate", "refine"):
+            if getattr(self, command).checkpoint is not None:
+                raise UserError(f"{command}.checkpoint is decided by checkpoint=... or own_model=true: leave it out")
 
     def judged_by(self, root: Path) -> Path:
         """The folder of the episodes that the reward model is judged by."""
         assert self.evaluate.data is not None
         return root / self.evaluate.data
 
+    def model(self, root: Path) -> Path | None:
+        """The folder of the reward model, None for the one in the box."""
+        return root / "reward_model" if self.own_model else self.checkpoint
+
 
 def start(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
     """Run the loop; leave the numbers of all stages in metrics.json and the story in report.html."""
     stages = Stages(run, reporter)
-    metrics = learn_reward(config, stages)
+    if not config.own_model:
+        reward_model_in(config.checkpoint)  # a missing one is told before anything is recorded
+    metrics = know_reward(config, stages)
     metrics["tasks"] = {task: refine_policy(task, config, stages) for task in config.tasks}
     if config.benchmark_steps:
         with stages.timed("benchmark"):
@@ -101,11 +114,20 @@ def start(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", metrics)
 
 
-def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
-    """Record, train, and evaluate on unseen episodes; the numbers of all three."""
+def know_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
+    """Record, train if the model is to be one's own, and evaluate on unseen episodes; the numbers of all that."""
     root = stages.run.path
-    seen = stages.command("collect", "data", collect.COMMAND, config.collect)
-    # Seeds of their own: the very episodes would otherwise be recorded twice.
+    record(config, stages)
+    learned = learn_reward(config, stages) if config.own_model else {}
+    judging = replace(config.evaluate, data=config.judged_by(root), checkpoint=config.model(root))
+    return {**learned, **stages.command("evaluate", "evaluation", evaluate.COMMAND, judging)}
+
+
+def record(config: DemoConfig, stages: Stages) -> None:
+    """The episodes that judge the reward model, and those that the policies imitate.
+
+    Their seeds are not those of the episodes to learn from: the very same would otherwise be recorded twice.
+    """
     unseen = replace(config.collect, **vars(config.unseen), seed=config.collect.seed + 1)
     stages.command("collect", "unseen", collect.COMMAND, unseen)
     # At every control step, whatever the reward model is trained on: a policy acts at every step.
@@ -118,12 +140,15 @@ def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
         seed=config.collect.seed + 2,
     )
     stages.command("collect", "demonstrations", collect.COMMAND, shown)
+
+
+def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
+    """Record episodes to learn from and train; the numbers of both."""
+    root = stages.run.path
+    seen = stages.command("collect", "data", collect.COMMAND, config.collect)
     held_out = None if config.train.held_out is None else root / config.train.held_out
     training = replace(config.train, data=root / config.train.data, held_out=held_out)
-    trained = stages.command("train", "reward_model", train.COMMAND, training)
-    judging = replace(config.evaluate, data=config.judged_by(root), checkpoint=root / config.evaluate.checkpoint)
-    judged = stages.command("evaluate", "evaluation", evaluate.COMMAND, judging)
-    return {**seen, **trained, **judged}
+    return {**seen, **stages.command("train", "reward_model", train.COMMAND, training)}
 
 
 def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, Any]:
@@ -141,7 +166,7 @@ def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, An
         config.refine,
         task=task,
         policy=root / task / config.refine.policy,
-        checkpoint=root / config.refine.checkpoint,
+        checkpoint=config.model(root),
         rollout_steps=sizes.rollout_steps,
         iterations=sizes.iterations,
         ppo=replace(config.refine.ppo, gamma=sizes.gamma, gae_lambda=sizes.gae_lambda),
@@ -152,7 +177,7 @@ def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, An
 def benchmark(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
     """What the learned reward costs on every step of the first task's worlds."""
     task = config.tasks[0]
-    net = load_progress_net(run.path / config.refine.checkpoint / REWARD_MODEL)
+    net = load_progress_net(reward_model_in(config.model(run.path)))
     policy = load_policy(run.path / task / "clone" / POLICY)
     worlds = make_worlds(task, config.refine.world, ends_on_success=False)
     try:
@@ -164,20 +189,27 @@ def benchmark(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
 
 def story(config: DemoConfig, metrics: dict[str, Any], run: RunFolder) -> Report:
     """The page: what the reward model knows, what it made of the policies, and episodes to look at."""
-    net = load_progress_net(run.path / config.evaluate.checkpoint / REWARD_MODEL)
+    net = load_progress_net(reward_model_in(config.model(run.path)))
     unseen = open_data(config.judged_by(run.path) / DATASET)
     curves = [learning_curves(task, rows(run.path / task / "refine" / PROGRESS)) for task in config.tasks]
     return Report(
         title="From video and a sentence to a better policy",
-        subtitle=f"A reward model learned from {metrics['train']['episodes']} recorded episodes and their "
-        "instructions; cloned policies refined on that reward alone, never on the simulator's. "
+        subtitle=f"Reward model: {origin(config, metrics)}; cloned policies refined on its reward alone, never on "
+        "the simulator's. "
         f"{clock(time.monotonic() - STARTED)} in all.",
         figures=figures(metrics[config.evaluate.name], metrics["baselines"]),
         success=tuple(success_row(task, numbers) for task, numbers in metrics["tasks"].items()),
         curves=tuple(curve for pair in curves for curve in pair),
         panels=panels(net, unseen, config.evaluate.shown),
-        details={**metrics["train"], **metrics.get("benchmark", {})},
+        details={**metrics.get("train", {}), **metrics.get("benchmark", {})},
     )
+
+
+def origin(config: DemoConfig, metrics: dict[str, Any]) -> str:
+    """Where the reward model is from, in words."""
+    if config.own_model:
+        return f"learned from {metrics['train']['episodes']} recorded episodes and their instructions"
+    return f"{spoken_model(config.checkpoint)}, nothing trained"
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

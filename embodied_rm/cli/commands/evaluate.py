@@ -12,7 +12,7 @@ from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import collect
 from embodied_rm.cli.goals import goal_pictured, goals_of_others
 from embodied_rm.cli.one_shot import OneShot, OneShotConfig
-from embodied_rm.cli.places import DATASET, REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.places import DATASET, dataset_in, reward_model_in, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
 from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
@@ -53,7 +53,7 @@ class EvaluateConfig:
     """What to compare with what: `data`, or what is recorded of `split`."""
 
     data: Path | None = None
-    checkpoint: Path
+    checkpoint: Path | None = None
     split: Split = field(default_factory=Split)
     record: RecordConfig = field(default_factory=RecordConfig)
     one_shot: OneShotConfig = field(default_factory=OneShotConfig)
@@ -83,7 +83,7 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     on what."""
     if (config.data is None) == (config.split.name == NONE):
         raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
-    checkpoint = checkpoint_in(config.checkpoint, REWARD_MODEL)
+    checkpoint = reward_model_in(config.checkpoint)
     net = load_progress_net(checkpoint)
     net = net if config.fusion is None else net.fused_by(FUSION[config.fusion])
     if config.data is not None:
@@ -150,7 +150,8 @@ def measure(
     """What `evaluate` says of the model on these episodes; leaves the report in the folder."""
     # Before the films are read: whoever misspelt the folder is told at once.
     similarity = None if config.similarity is None else Similarity(config.similarity)
-    reporter.table("evaluate", {"on": what, "episodes": len(source), "views": source.views, "model": config.checkpoint})
+    model = spoken_model(config.checkpoint)
+    reporter.table("evaluate", {"on": what, "episodes": len(source), "views": source.views, "model": model})
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     rows, goals = aims(config, net, episodes, what)
     judged = judge(net, [episodes[row] for row in rows], goals)
@@ -164,7 +165,7 @@ def measure(
     curves = dict(zip(rows, judged.curves, strict=True))
     report = Report(
         title="Reward model against annotation",
-        subtitle=f"{config.checkpoint} on {what}, which it must not have seen.",
+        subtitle=f"{model} on {what}, which it must not have seen.",
         figures=figures(metrics["reward_model"], metrics["baselines"]),
         panels=tuple(panel(source, row, curves[row]) for row in spread(source, config.shown) if row in curves),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import POLICY, REWARD_MODEL, checkpoint_in
+from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
 from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds
 from embodied_rm.models.checkpoint import load_progress_net
@@ -24,7 +24,7 @@ class RefineCommand(RefineConfig):
 
     task: str
     policy: Path
-    checkpoint: Path
+    checkpoint: Path | None = None
     episodes: int = 200
     world: WorldConfig = field(default_factory=WorldConfig)
 
@@ -33,7 +33,7 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     """Refine, judge, and leave policy, metrics and report in the run folder."""
     task = make_task(config.task).name
     policy = load_policy(checkpoint_in(config.policy, POLICY))
-    model = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    model = load_progress_net(reward_model_in(config.checkpoint))
     done = refine_task(config.task, policy, model, config, config.world, config.episodes, run, reporter)
     metrics = task_metrics(done)
     reporter.table(f"refined {task}", metrics)

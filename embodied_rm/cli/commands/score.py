@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.places import dataset_in, reward_model_in, spoken_model
 from embodied_rm.cli.reports import panel
 from embodied_rm.data.catalog import open_data
 from embodied_rm.models.checkpoint import load_progress_net
@@ -21,7 +21,7 @@ class ScoreCommand(ScoreConfig):
     """Scoring of stored recordings."""
 
     data: Path
-    checkpoint: Path
+    checkpoint: Path | None = None
     instruction: str | None = None
     shown: int = 12
 
@@ -29,7 +29,7 @@ class ScoreCommand(ScoreConfig):
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score, and leave table, pictures, report and metrics in the run folder."""
     started = time.monotonic()
-    net = load_progress_net(checkpoint_in(config.checkpoint, REWARD_MODEL))
+    net = load_progress_net(reward_model_in(config.checkpoint))
     source = open_data(dataset_in(config.data), config.instruction)
     chosen = config.episodes or tuple(range(len(source)))
     reporter.table(
@@ -39,7 +39,8 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     curves = score(net, source, narrow(config, ScoreConfig), run, reporter)
     rows = reporter.track(list(curves)[: config.shown], "write report")
     panels = tuple(panel(source, row, curves[row]) for row in rows)
-    report = Report(title="Scored recordings", subtitle=f"{config.data}, by {config.checkpoint}", panels=panels)
+    by = spoken_model(config.checkpoint)
+    report = Report(title="Scored recordings", subtitle=f"{config.data}, by {by}", panels=panels)
     write_report(run.file("report.html"), report)
     numbers = {
         "episodes": len(curves),

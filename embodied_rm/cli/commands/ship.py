@@ -23,7 +23,8 @@ from sim.vec_env import VIEWS
 
 SEEN = "seen"
 """The split that the model is trained on."""
-CARD = "README.md"
+CARD, NUMBERS = "README.md", "card.json"
+"""The card, and the numbers that it is made from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
         "seconds": {**stages.seconds, "total": time.monotonic() - started},
         "machine": machine(),
     }
+    RunFolder(model / REWARD_MODEL).write_json(NUMBERS, metrics)
     write_atomic(model / REWARD_MODEL / CARD, model_card(metrics))
     if config.into is not None:
         shutil.copytree(model / REWARD_MODEL, config.into, dirs_exist_ok=True)

@@ -1,0 +1,53 @@
+"""The demo with a reward model of its own; with the one in the box it runs in tests/test_package.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embodied_rm.cli import places
+from embodied_rm.cli.main import main
+
+SMALL = (
+    "tasks=[lift_cube]",
+    "benchmark_steps=2",
+    "unseen={successes:2,failures:2}",
+    "sizes.lift_cube={demonstrations:2,rollout_steps:4,iterations:2,log_std_init:-1,gamma:0.98,gae_lambda:0.85}",
+    "collect={tasks:[lift_cube],successes:3,failures:2}",
+    "train={updates:2,batch:2,image_size:[32,32]}",
+    "evaluate.shown=2",
+    "clone={steps:10,episodes:2}",
+    "refine={warmup_iterations:1,episodes:2}",
+    *(f"{command}.world.num_envs=2" for command in ("collect", "clone", "refine")),
+    *(f"{command}.world.image_size=32" for command in ("collect", "clone", "refine")),
+)
+
+
+def test_a_demo_with_a_model_of_its_own_records_trains_and_uses_it(tmp_path: Path) -> None:
+    assert main(["demo", "own_model=true", *SMALL, f"out={tmp_path / 'demo'}"]) == 0
+    metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
+    assert metrics["train"]["episodes"] == metrics["collect"]["episodes"] == 5
+    for stage in ("evaluation", "lift_cube/refine"):
+        config = json.loads((tmp_path / "demo" / stage / "config.json").read_text())["config"]
+        assert config["checkpoint"] == str(tmp_path / "demo" / "reward_model")
+    assert "learned from 5 recorded episodes" in (tmp_path / "demo" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["demo"],
+        ["score", "data=."],
+        ["audit", "data=."],
+        ["evaluate", "split=seen"],
+        ["bench", "fusion", "data=."],
+    ],
+)
+def test_a_missing_model_in_the_box_is_told_with_how_it_is_made(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(places, "IN_THE_BOX", tmp_path / "checkpoints" / "tabletop")
+    assert main([*words, f"out={tmp_path / 'run'}"]) == 2
+    error = capsys.readouterr().err
+    assert "the model in the box is missing" in error and "`make checkpoint` makes it" in error
+    assert error.count("\n") == 1 and not (tmp_path / "run").exists()

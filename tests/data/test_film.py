@@ -1,0 +1,70 @@
+"""Films are read ahead, in order, and never whole; what goes wrong in the reading is told where it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from painted import H, W, painted
+
+from embodied_rm.data.film import AHEAD, BLOCK, ahead, count_blocks, films
+from embodied_rm.data.folder import Recording, Recordings
+from embodied_rm.data.lerobot_read import LeRobotDataset
+from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.video import write_video
+from embodied_rm.errors import DataError
+from embodied_rm.types import Episode
+
+LENGTHS = (2 * BLOCK + 3, BLOCK)
+SIZE = (H // 2, W // 2)
+
+
+def recording(folder: Path, length: int) -> Recording:
+    folder.mkdir()
+    for view, first in (("front", 0), ("wrist", 5)):
+        write_video(folder / f"{view}.mp4", painted(range(first, first + length)), 20.0)
+    return Recording.in_folder(folder, "lift it")
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+    root = tmp_path_factory.mktemp("films")
+    return Recordings([recording(root / str(number), length) for number, length in enumerate(LENGTHS)])
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> LeRobotDataset:
+    root = tmp_path_factory.mktemp("films") / "dataset"
+    with DatasetWriter(root, robot_type="none") as writer:
+        for number, length in enumerate(LENGTHS):
+            views = {"front": painted(range(length)), "wrist": painted(range(9, 9 + length))}
+            writer.add(Episode(name=f"episode_{number:06d}", views=views, instruction="lift it", fps=20.0))
+    return LeRobotDataset(root)
+
+
+@pytest.mark.parametrize("kind", ["recordings", "dataset"])
+def test_the_blocks_together_are_the_episodes(kind: str, request: pytest.FixtureRequest) -> None:
+    source: EpisodeSource = request.getfixturevalue(kind)
+    blocks = list(films(source, [1, 0], ["wrist", "front"], SIZE))
+    assert [row for row, _ in blocks] == [1, 0, 0, 0] and count_blocks(source, [1, 0]) == 4
+    for row in (0, 1):
+        episode = source.episode(row, size=SIZE)
+        read = np.concatenate([views.frames for of, views in blocks if of == row])
+        np.testing.assert_array_equal(read, np.stack([episode.views["wrist"], episode.views["front"]], axis=1))
+        assert source.frame_rate(row) == episode.fps
+
+
+def test_no_more_is_read_than_a_few_blocks_ahead() -> None:
+    made = []
+    for used, item in enumerate(ahead(made.append(i) or i for i in range(1, 50))):
+        assert item == used + 1 and len(made) <= used + 1 + AHEAD
+    assert len(made) == 49
+
+
+def test_a_film_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
+    broken = Recordings([recording(tmp_path / "broken", 2 * BLOCK)])
+    (tmp_path / "broken" / "wrist.mp4").unlink()
+    with pytest.raises(DataError, match=r"wrist\.mp4: the video file does not exist"):
+        list(films(broken, [0], broken.views, SIZE))
