@@ -24,23 +24,35 @@ def reads(name: str) -> bool:
     return ".clip." in f".{name}" and ".clip.visual." not in f".{name}"
 
 
+def mixes(name: str, parameter: nn.Parameter) -> bool:
+    """Whether a parameter is a matrix between two layers, and not of an open_clip tower or an embedding."""
+    return parameter.ndim == 2 and ".clip." not in f".{name}" and not name.endswith("embedding")
+
+
 class Learner:
-    """AdamW over the trainable parameters of a module, weight decay on matrices only, gradients clipped to norm 1."""
+    """Muon over the matrices between layers and AdamW over all other trainable parameters of a module, weight decay on
+    matrices only, gradients clipped to norm 1.
+
+    Muon: K. Jordan et al., 2024, with the step sizes of Liu et al., arXiv 2502.16982.
+    """
 
     def __init__(self, module: nn.Module, *, weight_decay: float, seed: int) -> None:
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        parameters = [p for _, p in named]
         groups = []
         for slow in (False, True):
-            chosen = [p for name, p in named if slow == reads(name)]
+            chosen = [p for name, p in named if slow == reads(name) and not mixes(name, p)]
             pace = READING_PACE if slow else 1.0
             groups += [
                 {"params": [p for p in chosen if p.ndim > 1], "weight_decay": weight_decay, "pace": pace},
                 {"params": [p for p in chosen if p.ndim <= 1], "weight_decay": 0.0, "pace": pace},
             ]
+        mixing = [{"params": [p for name, p in named if mixes(name, p)], "pace": 1.0}]
         self.module = module
-        self._parameters = parameters
-        self._optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True)
+        self._parameters = [p for _, p in named]
+        self._optimisers: dict[str, torch.optim.Optimizer] = {
+            "adamw": torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True),
+            "muon": torch.optim.Muon(mixing, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+        }
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.updates = 0
@@ -54,24 +66,22 @@ class Learner:
                 f"the loss became {loss.item()} at update {self.updates + 1}; "
                 f"learning_rate={learning_rate:g} is too high for these data"
             )
-        for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate * group["pace"]
-        self._optimiser.zero_grad(set_to_none=True)
+        self.module.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self._parameters, 1.0)
-        self._optimiser.step()
+        for optimiser in self._optimisers.values():
+            for group in optimiser.param_groups:
+                group["lr"] = learning_rate * group["pace"]
+            optimiser.step()
         self.updates += 1
 
     def save(self, folder: Path, settings: Mapping[str, object]) -> None:
         """Put everything away. `settings`: the configuration, which must be the same when it is taken up again."""
-        moments = {
-            f"{name}.{i}": value
-            for i, state in self._optimiser.state_dict()["state"].items()
-            for name, value in state.items()
-        }
         tensors = {
             **with_prefix("module", self.module.state_dict()),
-            **with_prefix("optimiser", moments),
+            **{
+                key: value for name in self._optimisers for key, value in with_prefix(name, self._moments(name)).items()
+            },
             "generator": self.generator.get_state(),
         }
         manifest = {
@@ -95,21 +105,28 @@ class Learner:
             changed = sorted(k for k in settings if manifest["settings"].get(k) != settings[k])
             raise CheckpointError(f"{folder}: the interrupted run had another configuration: {', '.join(changed)}")
         load_into(self.module, under_prefix("module", tensors), folder)
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, value in under_prefix("optimiser", tensors).items():
-            name, i = key.rsplit(".", 1)
-            parameter = self._parameters_in_order()[int(i)]
-            # The fused optimiser walks memory: a moment must lie as its parameter does (channels last or not).
-            laid_out = value if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
-            state.setdefault(int(i), {})[name] = laid_out
-        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": state})
+        for name in self._optimisers:
+            self._resume_moments(name, under_prefix(name, tensors))
         self.generator.set_state(tensors["generator"])
         self.rng.bit_generator.state = manifest["rng"]
         self.updates, self.seconds = manifest["updates"], manifest["seconds"]
 
-    def _parameters_in_order(self) -> list[Tensor]:
-        """The parameters as the optimiser numbers them."""
-        return [p for group in self._optimiser.param_groups for p in group["params"]]
+    def _moments(self, optimiser: str) -> dict[str, Tensor]:
+        """What an optimiser remembers of each parameter, by "<what>.<number of the parameter>"."""
+        states = self._optimisers[optimiser].state_dict()["state"]
+        return {f"{what}.{i}": value for i, state in states.items() for what, value in state.items()}
+
+    def _resume_moments(self, optimiser: str, moments: Mapping[str, Tensor]) -> None:
+        """Give an optimiser back what `_moments` said."""
+        resumed = self._optimisers[optimiser]
+        parameters = [p for group in resumed.param_groups for p in group["params"]]
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in moments.items():
+            what, i = key.rsplit(".", 1)
+            # The fused optimiser walks memory: a moment must lie as its parameter does (channels last or not).
+            laid_out = value if value.ndim == 0 else torch.empty_like(parameters[int(i)]).copy_(value)
+            state.setdefault(int(i), {})[what] = laid_out
+        resumed.load_state_dict({**resumed.state_dict(), "state": state})
 
     @staticmethod
     def discard(folder: Path) -> None:

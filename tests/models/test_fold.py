@@ -13,6 +13,7 @@ from embodied_rm.fusion import FUSIONS, Fusion
 from embodied_rm.models.encoders import small_encoder
 from embodied_rm.models.fold import TOGETHER, fold, fold_film, follow
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.reference import reference_of
 from embodied_rm.types import Episode, Progress, Views
 
 torch.manual_seed(0)
@@ -128,7 +129,9 @@ def test_many_frames_at_once_are_what_advance_says_of_them_one_by_one(kind: Fusi
     net, episode = NET.fused_by(kind), noise(5, 9)
     views = next(blocks_of(episode, (9,)))
     goal = views.rows(np.array([8]))
-    memory = one_by_one = net.begin(views.rows(np.array([0])), ["lift it"], goal)
+    shown = replace(noise(6, 9), progress=np.linspace(0, 1, 9, dtype=np.float32))
+    reference = reference_of([shown]) if kind == "reference" else None
+    memory = one_by_one = net.begin(views.rows(np.array([0])), ["lift it"], goal, reference)
     together, after = follow(net, memory, views.rows(np.arange(1, 9)))
     for t in range(1, 9):
         judged, one_by_one = net.advance(one_by_one, views.rows(np.array([t])))

@@ -33,10 +33,11 @@ class ShipConfig:
 
     successes: int = 120
     failures: int = 200
-    updates: int = 6000
+    updates: int = 12000
     batch: int = 24
     drop_view: float = 0.25
     impostor: float = 0.1
+    words: float = 0.15
     test_successes: int = 10
     test_failures: int = 10
     seed: int = 0
@@ -58,8 +59,9 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
         world=world,
     ))  # fmt: skip
     trained = stages.command("train", "reward_model", train.COMMAND, train.TrainCommand(
-        data=run.path / "data", split=shipped(SEEN), updates=config.updates, batch=config.batch, seed=config.seed,
-        augment=AugmentConfig(drop_view=config.drop_view, impostor=config.impostor),
+        data=run.path / "data", split=shipped(SEEN), reversals=True, updates=config.updates,
+        batch=config.batch, seed=config.seed,
+        augment=AugmentConfig(drop_view=config.drop_view, impostor=config.impostor, words=config.words),
     ))  # fmt: skip
     record = evaluate.RecordConfig(successes=config.test_successes, failures=config.test_failures, world=world)
     model = run.path / "reward_model"
