@@ -33,6 +33,6 @@ class Wording:
         replaced = rng.random(len(words)) < self._share
         telling = self._telling[task]
         return " ".join(
-            str(rng.choice(self._others)) if replace and word.strip(",:;.") not in telling else word
+            self._others[rng.integers(len(self._others))] if replace and word.strip(",:;.") not in telling else word
             for word, replace in zip(words, replaced, strict=True)
         )
