@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +38,8 @@ class Task(ABC):
     templates: ClassVar[tuple[str, ...]]
     """Phrasings of the instruction; `{colour}` and `{thing}` are those of the named object, `{other_colour}` and
     `{other_thing}` those of the next, `{side}` the side that is meant."""
+    paraphrases: ClassVar[tuple[str, ...]] = ()
+    """Further phrasings, which no episode begins with: recordings name them for reward models to learn from."""
     opposites: ClassVar[tuple[str, ...]] = ()
     """Phrasings of the wish that the last step of this task, played backwards, fulfils; none where nobody would ask for
     it."""
@@ -100,11 +102,12 @@ class Task(ABC):
 
     def instruction(self, layout: Layout, phrasing: int = 0) -> str:
         """The instruction for an episode that starts like that."""
-        return self.templates[phrasing % len(self.templates)].format(**self.words(layout))
+        return self.told([self.templates[phrasing % len(self.templates)]], layout)[0]
 
-    def opposite(self, layout: Layout, phrasing: int = 0) -> str:
-        """The instruction for the last step played backwards, of an episode that starts like that; "" for none."""
-        return self.opposites[phrasing % len(self.opposites)].format(**self.words(layout)) if self.opposites else ""
+    def told(self, phrasings: Iterable[str], layout: Layout) -> tuple[str, ...]:
+        """The phrasings as sentences for an episode that starts like that."""
+        words = self.words(layout)
+        return tuple(phrasing.format(**words) for phrasing in phrasings)
 
     def named_bodies(self, layout: Layout) -> tuple[str, ...]:
         """Bodies that the instruction names, which must be seen at the start."""

@@ -138,15 +138,17 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     def drawn(self, row: int) -> dict[str, str]:
         """What was drawn for that row's present episode: `scene`, its fingerprint; `objects` in their colours and
-        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template; `opposite`,
-        see `Task.opposite`."""
-        layout, phrasing = self._layouts[row], int(self._phrasing[row])
+        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template. Sentences,
+        joined by " | ": `paraphrases` of the instruction, and `opposites`, see `Task.opposites`."""
+        task, layout = self.task, self._layouts[row]
+        others = (*(task.templates[i] for i in self._phrasings), *task.paraphrases)
         return {
-            "scene": f"{self.task.name} {layout.scene}",
-            "objects": ", ".join(pairs_of(self.task, layout)),
-            "side": ", ".join(sides_of(self.task, layout)),
-            "phrasing": str(phrasing - len(self.task.templates)),
-            "opposite": self.task.opposite(layout, phrasing),
+            "scene": f"{task.name} {layout.scene}",
+            "objects": ", ".join(pairs_of(task, layout)),
+            "side": ", ".join(sides_of(task, layout)),
+            "phrasing": str(int(self._phrasing[row]) - len(task.templates)),
+            "paraphrases": " | ".join(task.told(others, layout)),
+            "opposites": " | ".join(task.told(task.opposites, layout)),
         }
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.errors import DataError
 from embodied_rm.labels.moments import sample_moments
 from embodied_rm.labels.schemes import chosen
-from embodied_rm.labels.steps import distinct_goal_of, goal_of, task_of
+from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
@@ -27,7 +27,8 @@ class LabelledEpisode:
 
     views: Mapping[str, Frames]
     """View name -> uint8 [T, H, W, 3], all of one size."""
-    instruction: str
+    sentences: tuple[str, ...]
+    """See `sentences_of`."""
     task: str
     """See `task_of`."""
     goal: str
@@ -39,6 +40,10 @@ class LabelledEpisode:
 
     def __len__(self) -> int:
         return len(self.progress)
+
+    def sentence(self, rng: np.random.Generator) -> str:
+        """One of the sentences. Draws nothing where there is only one."""
+        return self.sentences[rng.integers(len(self.sentences)) if len(self.sentences) > 1 else 0]
 
     @property
     def _first(self) -> Targets:
@@ -67,7 +72,7 @@ def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> li
     return [
         LabelledEpisode(
             views=episode.views,
-            instruction=episode.instruction,
+            sentences=sentences_of(episode),
             task=task_of(episode),
             goal=goal_of(episode),
             distinct_goal=distinct_goal_of(episode),
@@ -128,7 +133,8 @@ class ForeignInstructions:
 
     def __init__(self, episodes: Sequence[LabelledEpisode], further: Sequence[tuple[str, str]] = ()) -> None:
         """`further`: tasks and instructions of goals that no episode has."""
-        told = {(e.distinct_goal, e.task, e.instruction) for e in episodes if e.distinct_goal is not None}
+        distinct = [episode for episode in episodes if episode.distinct_goal is not None]
+        told = {(str(e.distinct_goal), e.task, text) for e in distinct for text in e.sentences}
         known = sorted(told | {(text, task, text) for task, text in further})
         goals = {(goal, task) for goal, task, _ in known}
         self._others = {goal: [text for other, _, text in known if other != goal] for goal, _ in goals}
@@ -146,10 +152,10 @@ class ForeignInstructions:
         if episode.distinct_goal is None or not self._others[episode.distinct_goal]:
             return None
         if rng.random() < UNWANTED:
-            return str(rng.choice(NEGATIONS)) + episode.instruction if rng.random() < 0.5 else ""
+            return NEGATIONS[rng.integers(len(NEGATIONS))] + episode.sentence(rng) if rng.random() < 0.5 else ""
         near = self._near[episode.distinct_goal, episode.task]
         pool = near if near and rng.random() < 0.5 else self._others[episode.distinct_goal]
-        return str(rng.choice(pool))
+        return pool[rng.integers(len(pool))]
 
 
 class Batches:
@@ -197,8 +203,8 @@ class Batches:
         return Batch(
             frames=frames,
             present=present,
-            instructions=tuple(self._wording.vary(e.instruction, e.task, rng) for e in drawn),
-            foreign=tuple(e.instruction if text is None else text for text, e in zip(foreign, drawn, strict=True)),
+            instructions=tuple(self._wording.vary(e.sentence(rng), e.task, rng) for e in drawn),
+            foreign=tuple(e.sentences[0] if text is None else text for text, e in zip(foreign, drawn, strict=True)),
             foreign_known=np.array([bool(e.done[-1]) for e in drawn]) & [text is not None for text in foreign],
             goals=tuple(episode.goal for episode in drawn),
             at=np.stack(at),
@@ -215,7 +221,7 @@ class Batches:
     def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode:
         """Another episode that ends in success at the same goal; the episode itself when there is none."""
         done = [i for i in self._done.get(self.episodes[row].goal, ()) if i != row]
-        return self.episodes[int(rng.choice(done)) if done else row]
+        return self.episodes[done[rng.integers(len(done))] if done else row]
 
     def _show(self, episode: LabelledEpisode, at: IntArray, frames: Frames, present: BoolArray) -> None:
         """Write the episode's pictures at those moments into `frames` [M, V, ...]."""

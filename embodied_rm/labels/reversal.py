@@ -1,7 +1,7 @@
 """Films played backwards: who sees a drawer being opened has also seen one being closed.
 
-A film in whose last step something was achieved becomes one in which that is undone, under the opposite instruction
-that the data name (the meta column `opposite`). Pictures of a thing at rest do not tell which way time runs.
+A film in whose last step something was achieved becomes one in which that is undone, under an opposite instruction
+that the data name (the meta column `opposites`). Pictures of a thing at rest do not tell which way time runs.
 Source: time reversal as self-supervision (Nair et al., arXiv 1810.01128).
 """
 
@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.steps import goal_of, step_orders, task_of
+from embodied_rm.labels.steps import goal_of, sentences, step_orders, task_of
 from embodied_rm.labels.visual_change import changes
 from embodied_rm.types import Array, Episode
 
-OPPOSITE = "opposite"
-"""The meta column that names the instruction for the last step played backwards."""
+OPPOSITES = "opposites"
+"""The meta column that names the sentences for the last step played backwards."""
 ACHIEVED = 0.25
 """Least share of the last step that a film must end with to be worth undoing."""
 MOVED = 0.02
@@ -34,10 +34,10 @@ def with_reversals(episodes: Sequence[Episode]) -> list[Episode]:
 
     Raises `DataError` where no episode names an opposite.
     """
-    if not any(episode.meta.get(OPPOSITE) for episode in episodes):
+    if not any(sentences(episode, OPPOSITES) for episode in episodes):
         raise DataError(
-            f"reversals=true plays films backwards under their opposite instruction, but no episode has the column "
-            f"{OPPOSITE}; embodied-rm collect records it for tasks that have one"
+            f"reversals=true plays films backwards under an opposite instruction, but no episode has the column "
+            f"{OPPOSITES}; embodied-rm collect records it for tasks that have one"
         )
     orders = step_orders(episodes)
     turned = (backwards(episode, len(orders.get(task_of(episode), ()))) for episode in episodes)
@@ -45,18 +45,18 @@ def with_reversals(episodes: Sequence[Episode]) -> list[Episode]:
 
 
 def backwards(episode: Episode, steps: int) -> Episode | None:
-    """The film played backwards under its opposite instruction, its true progress known; None where there is nothing
-    to undo. `steps`: of its task, whose last one is undone."""
-    opposite, share = episode.meta.get(OPPOSITE), last_share(episode, steps)
-    if not opposite or share is None:
+    """The film played backwards under its first opposite instruction, the others its paraphrases; None where there is
+    nothing to undo. `steps`: of its task, whose last one is undone."""
+    opposites, share = sentences(episode, OPPOSITES), last_share(episode, steps)
+    if not opposites or share is None:
         return None
     last = int(np.flatnonzero(changes(episode) > STILL)[-1])
     if share[last] < ACHIEVED:
         return None
     turned = {name: frames[last::-1] for name, frames in episode.views.items()}
-    film = replace(episode, name=f"{episode.name} backwards", views=turned, instruction=opposite, success=True,
+    film = replace(episode, name=f"{episode.name} backwards", views=turned, instruction=opposites[0], success=True,
                    steps=(), progress=None, state=None, action=None)  # fmt: skip
-    wish = {**episode.meta, "goal": f"not: {goal_of(episode)}"}
+    wish = {**episode.meta, "goal": f"not: {goal_of(episode)}", "paraphrases": " | ".join(opposites)}
     return replace(film, progress=undoing(share[last::-1], changes(film)), meta=wish)
 
 

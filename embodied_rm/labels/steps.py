@@ -30,6 +30,16 @@ def distinct_goal_of(episode: Episode) -> str | None:
     return episode.meta.get("goal", episode.meta.get("task"))
 
 
+def sentences_of(episode: Episode) -> tuple[str, ...]:
+    """The instruction, and the other sentences for the same wish that the recording names (column `paraphrases`)."""
+    return tuple(dict.fromkeys([episode.instruction, *sentences(episode, "paraphrases")]))
+
+
+def sentences(episode: Episode, column: str) -> tuple[str, ...]:
+    """The sentences of a meta column, in which " | " stands between them; none where there is no such column."""
+    return tuple(filter(None, episode.meta.get(column, "").split(" | ")))
+
+
 def step_orders(episodes: Iterable[Episode]) -> dict[str, tuple[str, ...]]:
     """Task -> names of its steps in order: by first appearance in the episode that shows most of them.
 

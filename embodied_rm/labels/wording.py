@@ -29,10 +29,9 @@ class Wording:
         """The instruction, which belongs to a known task, in other words. Draws nothing where the share is 0."""
         if not self._share:
             return instruction
-        words = instruction.split()
+        telling, words = self._telling[task], instruction.split()
         replaced = rng.random(len(words)) < self._share
-        telling = self._telling[task]
-        return " ".join(
-            self._others[rng.integers(len(self._others))] if replace and word.strip(",:;.") not in telling else word
-            for word, replace in zip(words, replaced, strict=True)
-        )
+        for at in np.flatnonzero(replaced):
+            if words[at].strip(",:;.") not in telling:
+                words[at] = self._others[int(rng.integers(len(self._others)))]
+        return " ".join(words)

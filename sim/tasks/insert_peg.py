@@ -98,10 +98,23 @@ class InsertPeg(Task):
         "pick up the {colour} {thing} and push it into the hole of the board",
         "plug the {colour} {thing} into the board, leave the {other_colour} one",
     )
+    paraphrases = (
+        "place the {colour} {thing} in the hole",
+        "push the {colour} {thing} into the hole",
+        "fit the {colour} {thing} into the board",
+        "slide the {colour} {thing} down into the hole",
+        "the {colour} {thing} goes into the hole",
+        "take the {colour} {thing} and insert it into the board",
+        "stick the {colour} {thing} into the hole of the board",
+        "put the {colour} {thing}, not the {other_colour} one, into the hole",
+    )
     opposites = (
         "pull the {colour} {thing} out of the hole",
         "take the {colour} {thing} out of the board",
         "remove the {colour} {thing} from the hole of the board",
+        "lift the {colour} {thing} out of the hole",
+        "get the {colour} {thing} out of the board",
+        "draw the {colour} {thing} out of the hole",
     )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:

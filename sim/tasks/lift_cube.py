@@ -57,10 +57,26 @@ class LiftCube(CabinetTask):
         "raise the {colour} block off the table",
         "grab the {colour} cube and lift it up",
     )
+    paraphrases = (
+        "raise the {colour} cube",
+        "lift up the {colour} block",
+        "take the {colour} cube off the table",
+        "grasp the {colour} cube and raise it",
+        "hoist the {colour} block",
+        "bring the {colour} cube up into the air",
+        "take hold of the {colour} cube and lift it",
+        "hold the {colour} block above the table",
+        "get the {colour} cube up",
+    )
     opposites = (
         "put the {colour} cube down",
         "lower the {colour} cube to the table",
         "set the {colour} block back on the table",
+        "let the {colour} cube down",
+        "bring the {colour} block down to the table",
+        "place the {colour} cube on the table",
+        "return the {colour} cube to the table",
+        "lay the {colour} block down",
     )
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

@@ -53,10 +53,26 @@ class OpenDrawer(CabinetTask):
         "slide the drawer out of the cabinet",
         "grab the green knob and pull out the drawer",
     )
+    paraphrases = (
+        "open the cabinet",
+        "pull out the drawer",
+        "draw the drawer out",
+        "slide the drawer open",
+        "take the knob and open the drawer",
+        "pull the drawer by its green knob",
+        "get the drawer open",
+        "bring the drawer out of the cabinet",
+        "tug the drawer towards you until it is open",
+    )
     opposites = (
         "close the drawer",
         "push the drawer shut",
         "slide the drawer back into the cabinet",
+        "shut the drawer",
+        "push the drawer in",
+        "close the cabinet",
+        "slide the drawer shut",
+        "get the drawer closed",
     )
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

@@ -54,10 +54,23 @@ class PlaceInBowl(Task):
         "drop the {colour} {thing} into the bowl",
         "pick up the {colour} {thing} and leave it in the bowl",
     )
+    paraphrases = (
+        "move the {colour} {thing} into the bowl",
+        "the {colour} {thing} goes into the bowl",
+        "lay the {colour} {thing} in the bowl",
+        "carry the {colour} {thing} over to the bowl and let it go",
+        "transfer the {colour} {thing} to the bowl",
+        "grasp the {colour} {thing} and put it in the bowl",
+        "set the {colour} {thing} down inside the bowl",
+        "get the {colour} {thing} into the bowl",
+    )
     opposites = (
         "take the {colour} {thing} out of the bowl",
         "get the {colour} {thing} from the bowl",
         "remove the {colour} {thing} from the bowl",
+        "lift the {colour} {thing} out of the bowl",
+        "pick the {colour} {thing} out of the bowl",
+        "empty the {colour} {thing} out of the bowl",
     )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:

@@ -62,6 +62,16 @@ class PressButton(Task):
         "hold the {colour} {thing} down",
         "press down the {colour} {thing}, not the {other_colour} one",
     )
+    paraphrases = (
+        "push the {colour} {thing}",
+        "push down the {colour} {thing}",
+        "keep the {colour} {thing} pressed",
+        "press and hold the {colour} {thing}",
+        "activate the {colour} {thing}",
+        "go to the {colour} {thing} and press it",
+        "hit the {colour} {thing}",
+        "depress the {colour} {thing}",
+    )
 
     @property
     def objects(self) -> tuple[str, ...]:

@@ -47,6 +47,16 @@ class PushToZone(Task):
         "move the {colour} {thing} along the table into the {side} field",
         "shove the {colour} {thing} onto the {side} patch",
     )
+    paraphrases = (
+        "bring the {colour} {thing} into the {side} zone",
+        "push the {colour} {thing} over to the {side}, into the zone",
+        "get the {colour} {thing} onto the {side} field",
+        "the {colour} {thing} belongs in the {side} zone",
+        "slide the {colour} {thing} into the field on the {side}",
+        "drive the {colour} {thing} along the table to the {side} zone",
+        "nudge the {colour} {thing} into the {side} area",
+        "transfer the {colour} {thing} to the {side} area",
+    )
 
     def layout(self, rng: np.random.Generator, start_poses: int) -> Layout:
         """A random start in which neither thing is in the way of the other, to either zone: where they stand says

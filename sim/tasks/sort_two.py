@@ -53,6 +53,16 @@ class SortTwo(Task):
         "first place the {colour} {thing} in the {side} tray, then the {other_colour} {other_thing} in the other",
         "{colour} {thing} into the tray on the {side}, {other_colour} {other_thing} into the opposite tray",
     )
+    paraphrases = (
+        "place the {colour} {thing} in the {side} tray and the {other_colour} {other_thing} in the other one",
+        "sort the {colour} {thing} to the {side} and the {other_colour} {other_thing} to the other tray",
+        "the {colour} {thing} belongs in the {side} tray, the {other_colour} {other_thing} in the other tray",
+        "{side} tray: the {colour} {thing}; other tray: the {other_colour} {other_thing}",
+        "move the {colour} {thing} to the {side} tray and then the {other_colour} {other_thing} to the other",
+        "clear the table: the {colour} {thing} to the {side}, the {other_colour} {other_thing} to the other side",
+        "put the {colour} {thing} in the tray on the {side} and the {other_colour} {other_thing} in the other tray",
+        "into the {side} tray with the {colour} {thing}, into the other with the {other_colour} {other_thing}",
+    )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """Both things as seen from where they belong."""

@@ -39,10 +39,23 @@ class StackCubes(Task):
         "place the {colour} block onto the {other_colour} block",
         "build a tower: the {colour} {thing} on the {other_colour} {other_thing}",
     )
+    paraphrases = (
+        "set the {colour} {thing} on the {other_colour} {other_thing}",
+        "the {colour} {thing} goes on top of the {other_colour} one",
+        "pile the {colour} {thing} onto the {other_colour} {other_thing}",
+        "lay the {colour} block on the {other_colour} block",
+        "pick up the {colour} {thing} and put it on the {other_colour} {other_thing}",
+        "make a stack with the {colour} {thing} on the {other_colour} {other_thing}",
+        "rest the {colour} block on top of the {other_colour} block",
+        "move the {colour} {thing} onto the {other_colour} one",
+    )
     opposites = (
         "take the {colour} {thing} off the {other_colour} {other_thing}",
         "unstack the {colour} {thing} from the {other_colour} one",
         "remove the {colour} block from the {other_colour} block",
+        "lift the {colour} {thing} off the {other_colour} {other_thing}",
+        "take down the {colour} {thing} from the {other_colour} {other_thing}",
+        "put the {colour} block beside the {other_colour} block",
     )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:

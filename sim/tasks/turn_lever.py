@@ -85,6 +85,16 @@ class TurnLever(Task):
         "rotate the lever {side}, seen from above",
         "swing the orange handle round, {side}",
     )
+    paraphrases = (
+        "turn the orange lever {side}",
+        "move the lever {side}",
+        "rotate the orange handle {side}",
+        "push the lever round {side}",
+        "swivel the lever {side}",
+        "bring the lever {side}",
+        "turn the handle {side}",
+        "get the lever round {side}",
+    )
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """Where the lever is to be pushed, from the tool, and how far it is turned the way that is asked for."""

@@ -113,9 +113,19 @@ def test_episodes_say_what_was_drawn_for_them(seen: Path) -> None:
         assert meta.instruction in {task.instruction(at, index + len(task.templates)) for at in (alike, swapped)}
 
 
+def test_what_is_held_out_is_told_by_no_sentence_of_a_recording(seen: Path) -> None:
+    for meta in open_data(seen / "dataset").meta:
+        task = make_task(meta.text["task"])
+        starts = [replace(SEEN.holdout, colour="any").draw(task, np.random.default_rng(i)) for i in range(200)]
+        held_out = {task.instruction(start, -1) for start in starts}
+        told = meta.text["paraphrases"].split(" | ")
+        assert meta.instruction in told and len(told) == len(set(told)) >= 10
+        assert held_out.isdisjoint([*told, *meta.text["opposites"].split(" | ")])
+
+
 def test_films_are_played_backwards_where_their_task_has_an_opposite(seen: Path, tmp_path: Path) -> None:
     texts = [meta.text for meta in open_data(seen / "dataset").meta]
-    assert {text["task"] for text in texts if text["opposite"]} == {"stack_cubes"}
+    assert {text["task"] for text in texts if text["opposites"]} == {"stack_cubes"}
     words = ["train", f"data={seen}", "updates=1", "batch=2", "image_size=[32,32]", f"out={tmp_path / 'both'}"]
     assert main([*words, "reversals=true"]) == 0
     trained = json.loads((tmp_path / "both" / "metrics.json").read_text())["train"]

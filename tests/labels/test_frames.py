@@ -69,6 +69,18 @@ def test_the_goal_is_the_end_of_another_success_at_the_same_instruction(batch):
     assert (batch.has_goal == goes).all(), "nobody was seen to stop"
 
 
+def test_every_sentence_for_a_wish_is_told_as_often_and_never_as_a_foreign_one():
+    told = ["go", "walk", "move on"]
+    walk = replace(painted(0), meta={"goal": "go", "paraphrases": " | ".join(told)})
+    stop = replace(painted(1, instruction="stop"), meta={"goal": "stop"})
+    batch = Batches(label([walk, stop]), ("front", "side")).draw(600, 4, np.random.default_rng(0))
+    going = np.array(batch.goals) == "go"
+    instructions, foreign = np.array(batch.instructions), np.array(batch.foreign)
+    assert all(abs((instructions[going] == text).mean() - 1 / 3) < 0.1 for text in told)
+    assert not np.isin(foreign[going], told).any() and set(instructions[~going]) == {"stop"}
+    assert set(told) <= set(foreign[~going])
+
+
 def test_two_phrasings_are_not_two_wishes():
     """Only a recorded goal or task tells that two instructions want different things."""
 

@@ -13,7 +13,7 @@ from sprites import episode
 
 from embodied_rm.errors import DataError
 from embodied_rm.labels.reversal import STILL, backwards, undoing, with_reversals
-from embodied_rm.labels.steps import goal_of
+from embodied_rm.labels.steps import goal_of, sentences_of
 from embodied_rm.labels.visual_change import changes
 from embodied_rm.types import Episode
 
@@ -23,13 +23,14 @@ STEPS = 2
 def carried(number: int = 0, **changed: object) -> Episode:
     """A success, or what `changed` makes of it, whose opposite is known."""
     film = episode(number, length=24)
-    return replace(film, meta={**film.meta, "opposite": "bring it back"}, **changed)  # type: ignore[arg-type]
+    return replace(film, meta={**film.meta, "opposites": "bring it back | take it back"}, **changed)  # type: ignore[arg-type]
 
 
 def test_a_success_backwards_undoes_its_last_step_under_the_opposite_instruction():
     film = carried()
     turned = backwards(film, STEPS)
-    assert turned is not None and turned.instruction == "bring it back" and turned.success
+    assert turned is not None and turned.success
+    assert sentences_of(turned) == ("bring it back", "take it back")
     assert goal_of(turned) != goal_of(film) and turned.meta["task"] == film.meta["task"]
     for name, frames in film.views.items():
         assert (turned.views[name] == frames[: len(turned)][::-1]).all()
@@ -82,5 +83,5 @@ def test_episodes_stay_and_what_can_be_turned_is_added():
 
 
 def test_data_that_name_no_opposite_are_refused():
-    with pytest.raises(DataError, match="no episode has the column opposite; embodied-rm collect records it"):
+    with pytest.raises(DataError, match="no episode has the column opposites; embodied-rm collect records it"):
         with_reversals([episode(0), episode(1)])
