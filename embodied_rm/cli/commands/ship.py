@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,15 @@ CARD, NUMBERS = "README.md", "card.json"
 class ShipConfig:
     """How much is recorded, how long is learned, by how many episodes it is judged."""
 
-    successes: int = 120
-    failures: int = 200
-    updates: int = 12000
+    successes: int = 180
+    failures: int = 300
+    updates: int = 18000
     batch: int = 24
-    drop_view: float = 0.25
-    impostor: float = 0.1
-    words: float = 0.15
+    augment: AugmentConfig = field(
+        default_factory=lambda: AugmentConfig(
+            shift=0.1, zoom=0.05, rotation=0.06, colour=0.3, drop_view=0.25, impostor=0.1, words=0.15
+        )
+    )
     test_successes: int = 10
     test_failures: int = 10
     seed: int = 0
@@ -61,7 +63,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     trained = stages.command("train", "reward_model", train.COMMAND, train.TrainCommand(
         data=run.path / "data", split=shipped(SEEN), reversals=True, updates=config.updates,
         batch=config.batch, seed=config.seed,
-        augment=AugmentConfig(drop_view=config.drop_view, impostor=config.impostor, words=config.words),
+        augment=config.augment,
     ))  # fmt: skip
     record = evaluate.RecordConfig(successes=config.test_successes, failures=config.test_failures, world=world)
     model = run.path / "reward_model"
