@@ -8,16 +8,23 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.errors import lookup
-from sim.experts import Plan, PlanFollower
-from sim.task import SUCCESS, WRONG_OBJECT
+from sim.experts import Plan, PlanFollower, going_on
+from sim.task import AFTERWARDS, SUCCESS, WRONG_OBJECT, Task
 from sim.vec_env import TabletopVecEnv
 
-__all__ = ["SUCCESS", "WRONG_OBJECT", "ScriptedActor", "outcomes"]
+__all__ = ["AFTERWARDS", "SUCCESS", "WRONG_OBJECT", "ScriptedActor", "outcomes"]
 
 
 def outcomes(env: TabletopVecEnv) -> tuple[str, ...]:
-    """What an actor can be asked to do in that environment: "success" and each kind of failure."""
-    return (SUCCESS, *env.task.failures())
+    """What an actor can be asked to do in that environment: "success", "afterwards" where its task says how one goes on
+    after it, and each kind of failure."""
+    return tuple(kind for kind, plans in plans_of(env.task).items() if plans)
+
+
+def plans_of(task: Task) -> dict[str, tuple[Plan, ...]]:
+    """Outcome -> the plans of those who are after it."""
+    after = going_on(task.expert(), task.afterwards())
+    return {SUCCESS: (task.expert(),), AFTERWARDS: after, **task.failures()}
 
 
 class ScriptedActor:
@@ -29,7 +36,7 @@ class ScriptedActor:
 
     def __init__(self, env: TabletopVecEnv, kinds: Sequence[str] = (SUCCESS,), *, seed: int = 0, noise: float = 0.0,
                  pace: tuple[float, float] = (1.0, 1.0)) -> None:  # fmt: skip
-        plans: dict[str, tuple[Plan, ...]] = {SUCCESS: (env.task.expert(),), **env.task.failures()}
+        plans = {kind: ways for kind, ways in plans_of(env.task).items() if ways}
         self._plans = [(kind, lookup(plans, kind, "outcome")) for kind in kinds]
         self._env = env
         self._rng = np.random.default_rng(seed)

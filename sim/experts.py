@@ -12,6 +12,8 @@ from sim.control import FloatArray
 from sim.state import SceneState
 
 OPEN, SHUT = -1.0, 1.0
+FOR_EVER = 10**6
+"""Control steps: a waypoint that is held so long ends a plan."""
 
 Target = Callable[[SceneState, FloatArray], FloatArray]
 """(state, tool position [N, 3] when the waypoint began) -> goal position [N, 3], m."""
@@ -47,7 +49,7 @@ def stalled(plan: Plan, after: int) -> Plan:
     """The first `after` waypoints, then stay for ever as one is."""
     kept = plan[:after]
     grip = kept[-1].grip if kept else OPEN
-    return (*kept, Waypoint(stay, grip, hold=10**6))
+    return (*kept, Waypoint(stay, grip, hold=FOR_EVER))
 
 
 def mistaken(plan: Plan, seen: Callable[[SceneState], SceneState] = SceneState.swapped) -> Plan:
@@ -73,6 +75,19 @@ def missed(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Plan:
 def gripped(plan: Plan, grip: float, after: int = 0) -> Plan:
     """The same plan with the grip like that from waypoint `after` on: an open hand, a fist, a hand that lets go."""
     return (*plan[:after], *(replace(waypoint, grip=grip) for waypoint in plan[after:]))
+
+
+def going_on(plan: Plan, ways: Sequence[Plan]) -> tuple[Plan, ...]:
+    """The plan, its last rest left out, and then each of the ways to go on."""
+    rest = plan[-1].target is stay and plan[-1].hold >= FOR_EVER
+    return tuple((*(plan[:-1] if rest else plan), *way) for way in ways)
+
+
+def withdrawn(grip: float, height: float = 0.08) -> tuple[Plan, ...]:
+    """Ways to leave: up by `height` m and then back, to the left, to the right or nowhere, and rest there."""
+    up, rest = Waypoint(moved(z=height), grip, tolerance=0.02), Waypoint(stay, grip, hold=FOR_EVER)
+    aside = ((-0.1, 0.0), (-0.05, 0.12), (-0.05, -0.12))
+    return ((up, rest), *((up, Waypoint(moved(x, y), grip, tolerance=0.02), rest) for x, y in aside))
 
 
 class PlanFollower:

@@ -19,6 +19,8 @@ SUCCESS = "success"
 """The outcome of following the expert's plan; the others are the task's failures."""
 WRONG_OBJECT = "wrong_object"
 """The failure that every task has: the right thing done to the wrong object."""
+AFTERWARDS = "afterwards"
+"""The outcome of going on after success in one of the task's ways."""
 
 
 class Task(ABC):
@@ -83,6 +85,10 @@ class Task(ABC):
     @abstractmethod
     def expert(self) -> Plan:
         """The way to do it."""
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        """Ways to go on once it is done that leave it done, such as to let go and withdraw; none by default."""
+        return ()
 
     @abstractmethod
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:

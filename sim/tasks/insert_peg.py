@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, gripped, missed, mistaken, moved, stalled, stay, withdrawn
 from sim.props import Peg, Pegboard
 from sim.props.peg import GRIP_HALF, STANDING_Z
 from sim.props.pegboard import CLEARANCE
@@ -139,6 +139,9 @@ class InsertPeg(Task):
 
     def expert(self) -> Plan:
         return WHOLE
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return withdrawn(OPEN)
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         carried = (*PICK, *CARRY)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, stalled, stay, withdrawn
 from sim.layout import Layout
 from sim.registry import register
 from sim.state import SceneState
@@ -93,6 +93,9 @@ class OpenDrawer(CabinetTask):
 
     def expert(self) -> Plan:
         return (*PULL, Waypoint(stay, SHUT, hold=10**6))
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return tuple((RELEASE[0], *way) for way in withdrawn(OPEN, 0.12))
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         end = Waypoint(stay, OPEN, hold=10**6)

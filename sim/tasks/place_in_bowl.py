@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import Plan, mistaken, stalled
+from sim.experts import OPEN, Plan, mistaken, stalled, withdrawn
 from sim.props import Bowl, Item
 from sim.props.base import HALF
 from sim.registry import register
@@ -85,6 +85,9 @@ class PlaceInBowl(Task):
 
     def expert(self) -> Plan:
         return put(in_bowl)
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return withdrawn(OPEN)
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         whole = put(in_bowl)

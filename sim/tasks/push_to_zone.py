@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import SHUT, Plan, Waypoint, mistaken, moved, stalled
+from sim.experts import SHUT, Plan, Waypoint, mistaken, moved, stalled, withdrawn
 from sim.layout import Layout
 from sim.props import Slider, Zones
 from sim.props.base import HALF
@@ -86,6 +86,9 @@ class PushToZone(Task):
 
     def expert(self) -> Plan:
         return WHOLE
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return withdrawn(SHUT)
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         out = (Waypoint(moved(y=0.12), SHUT, tolerance=0.02), Waypoint(moved(z=-0.09), SHUT, tolerance=0.02))

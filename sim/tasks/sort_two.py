@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import Plan, mistaken, stalled
+from sim.experts import OPEN, Plan, mistaken, stalled, withdrawn
 from sim.props import Item, Trays
 from sim.props.base import HALF
 from sim.registry import register
@@ -86,6 +86,9 @@ class SortTwo(Task):
 
     def expert(self) -> Plan:
         return WHOLE
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return withdrawn(OPEN)
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         take_back = (*TAKE, *put_back(in_tray)[len(FIRST) + len(TAKE) :])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import SHUT, Plan, Waypoint, mistaken, moved, stalled
+from sim.experts import OPEN, SHUT, Plan, Waypoint, mistaken, moved, stalled, withdrawn
 from sim.props import Item
 from sim.registry import register
 from sim.state import SceneState
@@ -70,6 +70,9 @@ class StackCubes(Task):
 
     def expert(self) -> Plan:
         return put(on_top)
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return withdrawn(OPEN)
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         whole = put(on_top)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import SHUT, Plan, Target, Waypoint, missed, moved, stalled, stay
+from sim.experts import SHUT, Plan, Target, Waypoint, missed, moved, stalled, stay, withdrawn
 from sim.layout import Layout
 from sim.props import Lever
 from sim.registry import register
@@ -115,6 +115,9 @@ class TurnLever(Task):
 
     def expert(self) -> Plan:
         return (*TURN, END)
+
+    def afterwards(self) -> tuple[Plan, ...]:
+        return withdrawn(SHUT, 0.1)
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         half = tuple((*APPROACH, *swept(*angles)) for angles in ((-0.3, -0.1), (-0.3, 0.15), (0.0, 0.35), (0.0, 0.55)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sim.actors import ScriptedActor, outcomes
+from sim.actors import AFTERWARDS, ScriptedActor, outcomes
 from sim.bench.experts import expert_rate
 from sim.errors import SimError
 from sim.registry import make_task, task_names
@@ -107,6 +107,32 @@ def test_instructions_name_the_target(task):
         wanted = {tuple(task_.words(layout)[name] for name in sorted(placeholders)) for layout in layouts}
         assert len({task_.instruction(layout, phrasing) for layout in layouts}) == len(wanted)
         assert len(wanted) > 1 or not placeholders
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_every_phrasing_is_another_sentence(task):
+    task_ = make_task(task)
+    phrasings = (*task_.templates, *task_.paraphrases, *task_.opposites)
+    told = task_.told(phrasings, task_.layout(np.random.default_rng(0), 1))
+    assert len(set(told)) == len(phrasings) and not any("{" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize("task", [name for name in task_names() if make_task(name).afterwards()])
+def test_what_is_done_stays_done_afterwards(task):
+    """The hand has withdrawn, and the last thing seen of it is that it rests."""
+    env = TabletopVecEnv(task, 16, autoreset_mode=AutoresetMode.DISABLED)
+    actor = ScriptedActor(env, (AFTERWARDS,), seed=1)
+    env.reset(seed=5)
+    actor.begin(np.arange(16))
+    first, tools = np.full(16, -1), []
+    for step in range(env.max_episode_steps):
+        *_, info = env.step(actor.act())
+        first = np.where((first < 0) & info["success"], step, first)
+        tools.append(env.state.tool.copy())
+    env.close()
+    assert (first >= 0).mean() >= 0.9 and info["success"].mean() >= 0.9
+    gone = np.linalg.norm(tools[-1] - np.array(tools)[first, np.arange(16)], axis=1)
+    assert gone[first >= 0].min() > 0.04 and np.abs(tools[-1] - tools[-3]).max() < 0.02
 
 
 def test_unknown_names_are_answered_with_the_nearest():

@@ -20,7 +20,7 @@ from embodied_rm.data.record import Recorder
 from embodied_rm.errors import UserError
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
-from sim.actors import SUCCESS, WRONG_OBJECT, ScriptedActor, outcomes
+from sim.actors import AFTERWARDS, SUCCESS, WRONG_OBJECT, ScriptedActor, outcomes
 from sim.vec_env import TabletopVecEnv
 
 
@@ -33,6 +33,7 @@ class CollectConfig:
     """Of the split's tasks; none: all of them."""
     successes: int = 40
     failures: int = 20
+    afterwards: int = 0
     every: int = 1
     noise: float = 0.3
     pace: tuple[float, ...] = (0.6, 1.0)
@@ -40,8 +41,9 @@ class CollectConfig:
     world: WorldConfig = field(default_factory=WorldConfig)
 
     def __post_init__(self) -> None:
-        if self.successes < 0 or self.failures < 0 or self.successes + self.failures == 0:
-            raise UserError(f"nothing to record: successes={self.successes}, failures={self.failures}")
+        counts = self.successes, self.failures, self.afterwards
+        if min(counts) < 0 or not any(counts):
+            raise UserError("nothing to record: successes={}, failures={}, afterwards={}".format(*counts))
         if len(self.pace) != 2 or not 0 < self.pace[0] <= self.pace[1] <= 1:
             raise UserError(f"pace must be two shares [slowest,fastest] in (0, 1], got {list(self.pace)}")
         if self.noise < 0:
@@ -60,7 +62,8 @@ def start(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
         {
             **({} if config.split.name == NONE else {"split": config.split.name}),
             "tasks": config.tasks,
-            "episodes of each": f"{config.successes} successes, {config.failures} failures",
+            "episodes of each": f"{config.successes} successes, {config.failures} failures"
+            + (f", {config.afterwards} afterwards" if config.afterwards else ""),
             "views": f"{', '.join(config.world.views)} at {config.world.image_size} pixels",
             "worlds": config.world.num_envs,
         },
@@ -78,7 +81,7 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
         )
     with DatasetWriter(run.path / DATASET, robot_type=Path(config.world.robot).stem) as writer:
         for number, task in enumerate(config.tasks):
-            total = config.successes + config.failures
+            total = config.successes + config.failures + config.afterwards
             for episode in reporter.track(record(task, config, number), f"record {task}", total=total):
                 state = episode.state if keeps_state else None
                 writer.add(replace(episode, name=f"episode_{kinds.total():06d}", state=state))
@@ -99,20 +102,30 @@ def observation_size(task: str) -> int:
 
 
 def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episode]:
-    """Episodes of one task: first the expert's, then the failures. `number` sets its seeds apart from other tasks'.
+    """Episodes of one task: first the expert's, then the failures, then successes with what comes after them. `number`
+    sets its seeds apart from other tasks'.
 
-    The expert's episodes end at success. Failures go on to the time limit: some undo what they had achieved.
+    The expert's episodes end at success, the others at the time limit: some undo what they had achieved. There are no
+    episodes with an afterwards of a task that says of none.
     """
-    for part, count in enumerate((config.successes, config.failures)):
+    for part, count in enumerate((config.successes, config.failures, config.afterwards)):
         if not count:
             continue
         env = make_worlds(task, config.world, ends_on_success=part == 0, holdout=config.split.holdout)
-        kinds = failing_kinds(outcomes(env), env.task.names_object) if part else (SUCCESS,)
+        kinds = kinds_of(part, env)
         seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
         try:
-            yield from play(env, kinds, count, config, seed)
+            yield from play(env, kinds, count, config, seed) if kinds else ()
         finally:
             env.close()
+
+
+def kinds_of(part: int, env: TabletopVecEnv) -> tuple[str, ...]:
+    """What actors are after in the first, second and third part of a task's recording."""
+    known = outcomes(env)
+    if part == 1:
+        return failing_kinds([kind for kind in known if kind != AFTERWARDS], env.task.names_object)
+    return tuple(kind for kind in ((SUCCESS,), (), (AFTERWARDS,))[part] if kind in known)
 
 
 def failing_kinds(kinds: Sequence[str], names_object: bool) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ class ShipConfig:
 
     successes: int = 180
     failures: int = 300
+    afterwards: int = 60
     updates: int = 18000
     batch: int = 24
     augment: AugmentConfig = field(
@@ -57,8 +58,8 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     stages = Stages(run, reporter)
     world = WorldConfig(views=VIEWS)
     data = stages.command("collect", "data", collect.COMMAND, collect.CollectConfig(
-        split=shipped(SEEN), successes=config.successes, failures=config.failures, every=2, seed=config.seed,
-        world=world,
+        split=shipped(SEEN), successes=config.successes, failures=config.failures,
+        afterwards=config.afterwards, every=2, seed=config.seed, world=world,
     ))  # fmt: skip
     trained = stages.command("train", "reward_model", train.COMMAND, train.TrainCommand(
         data=run.path / "data", split=shipped(SEEN), reversals=True, updates=config.updates,
