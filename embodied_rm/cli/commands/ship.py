@@ -87,6 +87,9 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     RunFolder(model / REWARD_MODEL).write_json(NUMBERS, metrics)
     write_atomic(model / REWARD_MODEL / CARD, model_card(metrics))
     if config.into is not None:
+        # Weights are filed by their content: those of the model before would stay.
+        for former in config.into.glob("*.safetensors"):
+            former.unlink()
         shutil.copytree(model / REWARD_MODEL, config.into, dirs_exist_ok=True)
         reporter.note(f"the model and its card are in {config.into}")
     run.write_json("metrics.json", metrics)
