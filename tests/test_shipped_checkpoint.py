@@ -1,10 +1,9 @@
-"""The model in the box is what its card says: its numbers, measured again on a small sample of other episodes."""
+"""The model in the box is what its card says: its numbers, measured again on some of the episodes it was judged by."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -27,13 +26,11 @@ from embodied_rm.run import Silent
 from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 
-TASKS = ("open_drawer", "place_in_bowl")
+TASKS = ("lift_cube", "open_drawer")
+"""The first of every split: their episodes are recorded from the same seeds whether the other tasks follow or not."""
 SPLITS = ("seen", "unseen_phrasing")
-SEED = 2000
-"""Of the sample; neither of the training set nor of the card's own episodes."""
-TOLERANCE = {"voc": 0.1, "voc_reversed": 0.1, "success_auc": 0.2, "mae": 0.1, "mae_successes": 0.08}
-"""How far a mean over the two tasks, 4 successes and 4 failures of each, may be from the card's, over 10 and 10: above
-what three such samples were apart. The error on failures alone is left out: one wrong object more doubles it."""
+TOLERANCE = {"voc": 0.05, "voc_reversed": 0.05, "success_auc": 0.05, "mae": 0.03, "mae_failures": 0.03}
+"""How far a task's numbers may be from the card's: the episodes are the same, the drawing of another machine is not."""
 AUDITED = ("finished", "unfinished", "reversed", "frozen_start", "black")
 """Cases that are shares of yes and no: their 95 % intervals must meet those of the card."""
 MOST_BYTES = 20_000_000
@@ -53,54 +50,53 @@ def net() -> ProgressNet:
 
 @pytest.fixture(scope="module")
 def sample(net: ProgressNet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Episode]]:
-    """Split -> its episodes, recorded as those of the card were, from another seed."""
+    """Split -> its episodes of the tasks, recorded as those of the card were."""
     return {name: recorded(net, name, tmp_path_factory.mktemp(name) / "run") for name in SPLITS}
 
 
 def recorded(net: ProgressNet, split: str, out: Path) -> list[Episode]:
     as_card = RecordConfig()
+    counts = (f"successes={as_card.successes}", f"failures={as_card.failures}", f"seed={as_card.seed}")
     words = [
-        *(f"split={split}", f"tasks=[{','.join(TASKS)}]", "successes=4", "failures=4", f"seed={SEED}", f"out={out}"),
+        *(f"split={split}", f"tasks=[{','.join(TASKS)}]", *counts, f"out={out}", "world.views=[front,side,wrist]"),
         *(f"every={as_card.every}", f"noise={as_card.noise}", f"pace={list(as_card.pace)}"),
-        *("world.views=[front,side,wrist]", "world.num_envs=8"),
     ]
     assert main(["collect", *words]) == 0
     return list(read_for(net.config, open_data(out / "dataset")))
 
 
-def measured(net: ProgressNet, episodes: Sequence[Episode]) -> Numbers:
-    """The means over the tasks."""
+def measured(net: ProgressNet, episodes: Sequence[Episode]) -> dict[str, Numbers]:
+    """Task -> its numbers."""
     judged, rows = judge(net, episodes), range(len(episodes))
-    of_task = [[row for row in rows if task_of(episodes[row]) == task] for task in TASKS]
-    found = [evaluate(net, episodes, Silent(), judged.take(at), rows=at)["reward_model"] for at in of_task]
-    return means(found)
+    of_task = {task: [row for row in rows if task_of(episodes[row]) == task] for task in TASKS}
+    return {
+        task: evaluate(net, episodes, Silent(), judged.take(at), rows=at)["reward_model"]
+        for task, at in of_task.items()
+    }
 
 
-def means(rows: Sequence[Numbers]) -> Numbers:
-    return {name: float(np.mean([row[name] for row in rows])) for name in TOLERANCE}
-
-
-def on_card(card: Mapping, split: str) -> Numbers:
-    return means([card["splits"][split]["tasks"][task] for task in TASKS])
-
-
-def differing(found: Numbers, stated: Numbers) -> dict[str, tuple[float, float]]:
-    """Metric -> found and stated, where they are further apart than the sample allows."""
-    return {m: (found[m], stated[m]) for m, most in TOLERANCE.items() if abs(found[m] - stated[m]) > most}
+def differing(found: Mapping[str, Numbers], card: Mapping, split: str) -> dict[str, tuple[float, float]]:
+    """Task and metric -> found and stated, where they are further apart than they may."""
+    stated = card["splits"][split]["tasks"]
+    return {
+        f"{task} {metric}": (found[task][metric], stated[task][metric])
+        for task in TASKS
+        for metric, most in TOLERANCE.items()
+        if abs(found[task][metric] - stated[task][metric]) > most
+    }
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_numbers_of_the_card_are_found_again(split: str, net: ProgressNet, card: dict, sample: dict) -> None:
-    assert differing(measured(net, sample[split]), on_card(card, split)) == {}
+    assert differing(measured(net, sample[split]), card, split) == {}
 
 
 def test_a_model_of_other_weights_would_not_be_taken_for_it(net: ProgressNet, card: dict, sample: dict) -> None:
     torch.manual_seed(0)
-    assert set(differing(measured(ProgressNet(net.config).eval(), sample["seen"]), on_card(card, "seen"))) >= {
-        "voc",
-        "voc_reversed",
-        "mae",
-    }
+    other = measured(ProgressNet(net.config).eval(), sample["seen"])
+    assert {f"{task} {metric}" for task in TASKS for metric in ("voc", "voc_reversed", "mae")} <= set(
+        differing(other, card, "seen")
+    )
 
 
 @pytest.mark.parametrize("name", AUDITED)
