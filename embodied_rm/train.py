@@ -145,7 +145,8 @@ def fit(
     refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
     known = label([sized(episode, net.config) for episode in (*episodes, *rehearsed)], config.labels)
-    words, others = config.augment.words, known_words()
+    words = config.augment.words
+    others = known_words() if words else ()
     batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
     learner = Learner(net, weight_decay=config.weight_decay, seed=config.seed)
     learner.resume(run.path / UNFINISHED, settings(config))

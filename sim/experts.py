@@ -39,6 +39,11 @@ def stay(_: SceneState, began: FloatArray) -> FloatArray:
     return began
 
 
+def rest(grip: float) -> Waypoint:
+    """Stay for ever as one is: the end of a plan."""
+    return Waypoint(stay, grip, hold=FOR_EVER)
+
+
 def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
     """A goal relative to where the tool was when the waypoint began, m."""
     offset = np.array([x, y, z])
@@ -49,7 +54,7 @@ def stalled(plan: Plan, after: int) -> Plan:
     """The first `after` waypoints, then stay for ever as one is."""
     kept = plan[:after]
     grip = kept[-1].grip if kept else OPEN
-    return (*kept, Waypoint(stay, grip, hold=FOR_EVER))
+    return (*kept, rest(grip))
 
 
 def mistaken(plan: Plan, seen: Callable[[SceneState], SceneState] = SceneState.swapped) -> Plan:
@@ -79,15 +84,15 @@ def gripped(plan: Plan, grip: float, after: int = 0) -> Plan:
 
 def going_on(plan: Plan, ways: Sequence[Plan]) -> tuple[Plan, ...]:
     """The plan, its last rest left out, and then each of the ways to go on."""
-    rest = plan[-1].target is stay and plan[-1].hold >= FOR_EVER
-    return tuple((*(plan[:-1] if rest else plan), *way) for way in ways)
+    kept = plan[:-1] if plan[-1] == rest(plan[-1].grip) else plan
+    return tuple((*kept, *way) for way in ways)
 
 
 def withdrawn(grip: float, height: float = 0.08) -> tuple[Plan, ...]:
     """Ways to leave: up by `height` m and then back, to the left, to the right or nowhere, and rest there."""
-    up, rest = Waypoint(moved(z=height), grip, tolerance=0.02), Waypoint(stay, grip, hold=FOR_EVER)
+    up, end = Waypoint(moved(z=height), grip, tolerance=0.02), rest(grip)
     aside = ((-0.1, 0.0), (-0.05, 0.12), (-0.05, -0.12))
-    return ((up, rest), *((up, Waypoint(moved(x, y), grip, tolerance=0.02), rest) for x, y in aside))
+    return ((up, end), *((up, Waypoint(moved(x, y), grip, tolerance=0.02), end) for x, y in aside))
 
 
 class PlanFollower:

@@ -50,14 +50,15 @@ def backwards(episode: Episode, steps: int) -> Episode | None:
     opposites, share = sentences(episode, OPPOSITES), last_share(episode, steps)
     if not opposites or share is None:
         return None
-    last = int(np.flatnonzero(changes(episode) > STILL)[-1])
+    change = changes(episode)
+    last = int(np.flatnonzero(change > STILL)[-1])
     if share[last] < ACHIEVED:
         return None
     turned = {name: frames[last::-1] for name, frames in episode.views.items()}
     film = replace(episode, name=f"{episode.name} backwards", views=turned, instruction=opposites[0], success=True,
                    steps=(), progress=None, state=None, action=None)  # fmt: skip
     wish = {**episode.meta, "goal": f"not: {goal_of(episode)}", "paraphrases": " | ".join(opposites)}
-    return replace(film, progress=undoing(share[last::-1], changes(film)), meta=wish)
+    return replace(film, progress=undoing(share[last::-1], np.append(change[:1], change[last:0:-1])), meta=wish)
 
 
 def last_share(episode: Episode, steps: int) -> Array | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, missed, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, missed, moved, rest, stalled
 from sim.layout import Layout
 from sim.props import Cabinet, Item
 from sim.registry import register
@@ -31,7 +31,7 @@ APPROACH: Plan = (
     Waypoint(before_knob_high, SHUT, tolerance=0.03),
     Waypoint(before_knob, SHUT, tolerance=0.015),
 )
-END = Waypoint(stay, SHUT, hold=10**6)
+END = rest(SHUT)
 
 
 def out_by(out: float) -> Target:
@@ -91,7 +91,7 @@ class CloseDrawer(CabinetTask):
         brisk = tuple(
             (*APPROACH, Waypoint(out_by(out), SHUT, tolerance=0.02, patience=11)) for out in (-0.03, 0.05, 0.08)
         )
-        reopen = (Waypoint(moved(z=0.1), OPEN, tolerance=0.03), *PULL, Waypoint(stay, OPEN, hold=10**6))
+        reopen = (Waypoint(moved(z=0.1), OPEN, tolerance=0.03), *PULL, rest(OPEN))
         beside_cube = missed((Waypoint(above_cube, SHUT, tolerance=0.02), Waypoint(at_cube, SHUT)), x=-0.07)
         return {
             "stall": (*(stalled(PUSH, n) for n in (1, 2)), *(stalled(plan, len(plan)) for plan in half)),

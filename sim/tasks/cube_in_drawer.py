@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled, stay
 from sim.layout import Layout
 from sim.props.base import HALF
 from sim.registry import register
@@ -61,7 +61,7 @@ BESIDE = tuple(Waypoint(moved(y=y, z=-0.1), SHUT, tolerance=0.02) for y in (-0.1
 """Ways to put the cube down on the table."""
 BESIDE_CUBE = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))
 """Offsets at which the fingers miss the cube, m."""
-WHOLE: Plan = (*OPENING, *CARRY, *CLOSING, Waypoint(stay, SHUT, hold=10**6))
+WHOLE: Plan = (*OPENING, *CARRY, *CLOSING, rest(SHUT))
 
 
 def ajar(push: float) -> Plan:
@@ -118,7 +118,7 @@ class CubeInDrawer(CabinetTask):
         return WHOLE
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
-        end = Waypoint(stay, OPEN, hold=10**6)
+        end = rest(OPEN)
         fall = Waypoint(stay, OPEN, hold=4)
         leave = Waypoint(moved(z=0.08), OPEN, tolerance=0.02)
         return {
@@ -132,7 +132,7 @@ class CubeInDrawer(CabinetTask):
             ),
             "undo": (
                 (*PULL, Waypoint(moved(x=0.19), SHUT, tolerance=0.015, patience=20), *RELEASE, end),
-                (*OPENING, *CLOSING, Waypoint(stay, SHUT, hold=10**6)),
+                (*OPENING, *CLOSING, rest(SHUT)),
             ),
             "wrong_object": (mistaken(WHOLE), LIFT),
             "miss": (

@@ -7,7 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, gripped, missed, mistaken, moved, stalled, stay, withdrawn
+from sim.experts import (
+    OPEN,
+    SHUT,
+    Plan,
+    Target,
+    Waypoint,
+    gripped,
+    missed,
+    mistaken,
+    moved,
+    rest,
+    stalled,
+    stay,
+    withdrawn,
+)
 from sim.props import Peg, Pegboard
 from sim.props.peg import GRIP_HALF, STANDING_Z
 from sim.props.pegboard import CLEARANCE
@@ -65,7 +79,7 @@ INSERT: Plan = tuple(
     Waypoint(lowered(d, gain=GAIN), SHUT, tolerance=0.005, patience=20) for d in (-0.002, 0.006, 0.015, 0.024)
 )
 RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.08), OPEN, tolerance=0.02))
-END = Waypoint(stay, OPEN, hold=10**6)
+END = rest(OPEN)
 WHOLE: Plan = (*PICK, *CARRY, *INSERT, *RELEASE, END)
 
 
@@ -146,7 +160,7 @@ class InsertPeg(Task):
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         carried = (*PICK, *CARRY)
         part = tuple((*carried, *INSERT[:n]) for n in (1, 2, 3))
-        out = (Waypoint(lowered(-0.05), SHUT, tolerance=0.01), Waypoint(stay, SHUT, hold=10**6))
+        out = (Waypoint(lowered(-0.05), SHUT, tolerance=0.01), rest(SHUT))
         beside = ((0.045, 0.0), (-0.045, 0.0), (0.0, 0.045), (0.0, -0.045), (-0.1, 0.0), (0.0, -0.1))
         return {
             "stall": (*(stalled(WHOLE, n) for n in (1, 2, 3, 4, 5, 6)), *(stalled(plan, len(plan)) for plan in part)),

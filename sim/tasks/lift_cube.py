@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled, stay
 from sim.props.base import HALF
 from sim.registry import register
 from sim.state import SceneState
@@ -41,7 +41,7 @@ def raised(height: float) -> Plan:
     return (*PICK, Waypoint(moved(z=height), SHUT, tolerance=0.015))
 
 
-LIFT: Plan = (*raised(0.17), Waypoint(stay, SHUT, hold=10**6))
+LIFT: Plan = (*raised(0.17), rest(SHUT))
 
 
 @register
@@ -97,7 +97,7 @@ class LiftCube(CabinetTask):
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         lower = (Waypoint(moved(z=-0.17), SHUT, tolerance=0.02, patience=12), Waypoint(stay, OPEN, hold=3))
-        leave = (Waypoint(moved(x=-0.05, z=0.12), OPEN), Waypoint(stay, OPEN, hold=10**6))
+        leave = (Waypoint(moved(x=-0.05, z=0.12), OPEN), rest(OPEN))
         return {
             "stall": (
                 *(stalled(LIFT, n) for n in (1, 2, 3)),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, stalled, stay, withdrawn
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, rest, stalled, stay, withdrawn
 from sim.layout import Layout
 from sim.registry import register
 from sim.state import SceneState
@@ -92,13 +92,13 @@ class OpenDrawer(CabinetTask):
         return ("drawer",)
 
     def expert(self) -> Plan:
-        return (*PULL, Waypoint(stay, SHUT, hold=10**6))
+        return (*PULL, rest(SHUT))
 
     def afterwards(self) -> tuple[Plan, ...]:
         return tuple((RELEASE[0], *way) for way in withdrawn(OPEN, 0.12))
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
-        end = Waypoint(stay, OPEN, hold=10**6)
+        end = rest(OPEN)
         half = tuple((*TAKE_KNOB, Waypoint(moved(x=-x), SHUT, tolerance=0.015)) for x in (0.04, 0.07, 0.1, 0.12))
         shut = Waypoint(moved(x=0.17), SHUT, tolerance=0.015, patience=20)
         return {

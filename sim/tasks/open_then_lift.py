@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled, stay
 from sim.layout import Layout
 from sim.registry import register
 from sim.state import SceneState
@@ -49,7 +49,7 @@ class OpenThenLift(CabinetTask):
         return WHOLE
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
-        end = Waypoint(stay, OPEN, hold=10**6)
+        end = rest(OPEN)
         lower = (Waypoint(moved(z=-0.17), SHUT, tolerance=0.02, patience=12), Waypoint(stay, OPEN, hold=3))
         half = Waypoint(moved(x=-0.1), SHUT, tolerance=0.015)
         return {

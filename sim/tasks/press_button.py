@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Target, Waypoint, gripped, missed, mistaken, moved, stalled, stay
+from sim.experts import FOR_EVER, OPEN, SHUT, Plan, Target, Waypoint, gripped, missed, mistaken, moved, rest, stalled
 from sim.layout import Layout
 from sim.props import Button
 from sim.props.button import REST_Z
@@ -37,7 +37,7 @@ def over(pressed: float) -> Target:
 
 
 ABOVE: Plan = (Waypoint(over(-0.08), SHUT, tolerance=0.02), Waypoint(over(-0.015), SHUT, tolerance=0.008))
-END = Waypoint(stay, SHUT, hold=10**6)
+END = rest(SHUT)
 
 
 def pressed(by: float, hold: int = 0) -> Plan:
@@ -45,7 +45,7 @@ def pressed(by: float, hold: int = 0) -> Plan:
     return (*ABOVE, Waypoint(over(by), SHUT, tolerance=0.004, hold=hold, patience=12))
 
 
-PRESS: Plan = (*pressed(0.04), Waypoint(over(0.04), SHUT, hold=10**6))
+PRESS: Plan = (*pressed(0.04), Waypoint(over(0.04), SHUT, hold=FOR_EVER))
 
 
 @register

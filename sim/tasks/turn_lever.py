@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import SHUT, Plan, Target, Waypoint, missed, moved, stalled, stay, withdrawn
+from sim.experts import SHUT, Plan, Target, Waypoint, missed, moved, rest, stalled, withdrawn
 from sim.layout import Layout
 from sim.props import Lever
 from sim.registry import register
@@ -55,7 +55,7 @@ def swept(*angles: float) -> Plan:
 
 
 APPROACH: Plan = (Waypoint(at(-0.8, z=0.09), SHUT, tolerance=0.02), Waypoint(at(-0.8), SHUT))
-END = Waypoint(stay, SHUT, hold=10**6)
+END = rest(SHUT)
 LEAVE: Plan = (Waypoint(moved(z=0.1), SHUT, tolerance=0.02),)
 TURN: Plan = (*APPROACH, *swept(-0.4, 0.0, 0.4, 0.8, 1.2))
 
