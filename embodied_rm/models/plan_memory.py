@@ -17,7 +17,7 @@ class PlanMemory:
     """The `Memory` of `Plans`: the model's own of each wish, and how far each row is in its plan."""
 
     of: tuple[Memory, ...]
-    """Of the first wish, the second, ..., as many as the longest plan has; the rows that have not come to a wish mean
+    """Of the first wish, the second, ..., as many as the longest plan has; rows that are not at or past a wish mean
     nothing there."""
     plan: npt.NDArray[np.object_]
     """[N]: the wishes of each row, a tuple of sentences."""

@@ -85,28 +85,29 @@ class Plans:
         back = after.undone >= self.patience
         on = (after.streak >= self.patience) & (after.done < after.wishes - 1) & ~back
         after = self._moved(after, on.astype(np.int64) - back, views)
-        moved, last = on | back, after.done == after.wishes - 1
+        last = (after.done == after.wishes - 1) & ~on
+        spread = np.where(back, before.spread, judged.spread)
         whole = Progress(
             value=after.potential(),
             valid=judged.valid,
             stage=np.where(after.wishes == 1, judged.stage, after.done),
-            success=np.where(last & ~moved, judged.success, np.float32(0)),
-            spread=np.where(moved, np.float32(0), judged.spread / after.wishes.astype(np.float32)),
+            success=np.where(last, judged.success, np.float32(0)),
+            spread=np.where(on, np.float32(0), spread / after.wishes.astype(np.float32)),
         )
         return whole, after
 
     def _judged(self, memory: PlanMemory, views: Views) -> tuple[Progress, Progress, tuple[Memory, ...]]:
         """What is said of the wish under way and of the one before it (the first one itself, where there is none), and
-        the memories behind that."""
-        before, of = np.maximum(memory.done - 1, 0), list(memory.of)
-        said: list[tuple[int, IntArray, Progress]] = []
+        the memories behind that. Every wish that ever began is judged: what it was done or left with goes on from
+        frame to frame."""
+        of, said = list(memory.of), []
         for wish, mine in enumerate(memory.of):
-            rows = np.flatnonzero((memory.done == wish) | (before == wish))
+            rows = np.flatnonzero(memory.done >= wish)
             if len(rows):
                 judged, now = self.model.advance(mine.take(rows), views.rows(rows))
                 of[wish] = mine.put(rows, now)
-                said.append((wish, rows, judged))
-        return gathered(said, memory.done), gathered(said, before), tuple(of)
+                said.append((rows, judged))
+        return gathered(said, memory.done), gathered(said, np.maximum(memory.done - 1, 0)), tuple(of)
 
     def _counted(self, memory: PlanMemory, judged: Progress, before: Progress) -> PlanMemory:
         """The memory with the verdicts in a row counted anew."""
@@ -135,10 +136,10 @@ class Plans:
         return replace(memory, of=tuple(of), done=done, **counts)
 
 
-def gathered(said: Sequence[tuple[int, IntArray, Progress]], wish: IntArray) -> Progress:
-    """What was said of the wish [N] of each row; `said`: wish, the rows it was judged for, what was said of them."""
-    columns = {f.name: np.zeros(len(wish), getattr(said[0][2], f.name).dtype) for f in fields(Progress)}
-    for number, rows, judged in said:
+def gathered(said: Sequence[tuple[IntArray, Progress]], wish: IntArray) -> Progress:
+    """What was said of the wish [N] of each row; `said`: for every wish the rows where it was judged, and what of."""
+    columns = {f.name: np.zeros(len(wish), getattr(said[0][1], f.name).dtype) for f in fields(Progress)}
+    for number, (rows, judged) in enumerate(said):
         mine = wish[rows] == number
         for name, whole in columns.items():
             whole[rows[mine]] = getattr(judged, name)[mine]

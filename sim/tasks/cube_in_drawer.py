@@ -35,6 +35,13 @@ def before_knob(state: SceneState, _: FloatArray) -> FloatArray:
     return state.points["knob"] + np.array([-0.075, 0.0, 0.0])
 
 
+def closed(now: SceneState, shut_at: float) -> FloatArray:
+    """How far the hand has come to the knob and the drawer to `shut_at` m, [N] in [0, 1]."""
+    push = 1.0 - distance(now.tool, before_knob(now, now.tool)) / TRAVEL
+    shut = 1.0 - (now.joints["drawer"] - shut_at) / (OPENED - shut_at)
+    return 0.4 * np.clip(push, 0.0, 1.0) + 0.6 * np.clip(shut, 0.0, 1.0)
+
+
 OPENING: Plan = (*PULL, *RELEASE)
 CLOSING: Plan = (
     Waypoint(before_knob_high, SHUT, tolerance=0.03),
@@ -54,7 +61,7 @@ class CubeInDrawer(CabinetTask):
     """Open the drawer, pick the named cube, place it inside, close the drawer."""
 
     name = "cube_in_drawer"
-    steps = ("open", "pick", "place", "close")
+    steps: ClassVar[tuple[str, ...]] = ("open", "pick", "place", "close")
     max_episode_steps = 180
     templates: ClassVar[tuple[str, ...]] = (
         "put the {colour} cube into the drawer and close it",
@@ -69,13 +76,11 @@ class CubeInDrawer(CabinetTask):
         held = holds(now, cube, WIDTH) & (cube[:, 2] > HALF + 0.02)
         reach = nearness(distance(tool, now.points["knob"]), distance(start.tool, start.points["knob"]))
         over = now.points["tray"] + np.array([0.0, 0.0, 0.06])
-        push = 1.0 - distance(tool, before_knob(now, tool)) / TRAVEL
-        shut = 1.0 - (now.joints["drawer"] - SHUT_AT) / (OPENED - SHUT_AT)
         stage = np.select([inside, opened & held, opened], [3, 2, 1], 0)
         share = np.select(
             [inside, opened & held, opened],
             [
-                0.4 * np.clip(push, 0.0, 1.0) + 0.6 * np.clip(shut, 0.0, 1.0),
+                closed(now, SHUT_AT),
                 1.0 - (distance(cube, over) - 0.03) / TRAVEL,
                 1.0 - (distance(tool, cube) - 0.01) / TRAVEL,
             ],
