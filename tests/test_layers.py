@@ -29,7 +29,8 @@ ARROWS = {
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
     "audit": NOUNS
-    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "shaping", "rl.reward_env", "run"},
+    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "shaping", "rl.reward_env"}
+    | {"run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}

@@ -27,8 +27,8 @@ def fold(
     """The judgement of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
 
     Exactly what the model says online, of several wishes one after the other (`Plans`, with its defaults unless the
-    model is one). The last frame of `goals[i]` is the goal picture of `episodes[i]`, `references[i]` its reference; they
-    have the same views where the episodes do.
+    model is one). The last frame of `goals[i]` is the goal picture of `episodes[i]`, `references[i]` its reference;
+    they have the same views where the episodes do.
     """
     groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
