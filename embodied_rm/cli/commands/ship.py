@@ -85,12 +85,17 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     RunFolder(model / REWARD_MODEL).write_json(NUMBERS, metrics)
     write_atomic(model / REWARD_MODEL / CARD, model_card(metrics))
     if config.into is not None:
-        # Weights are filed by their content: those of the model before would stay.
-        for former in config.into.glob("*.safetensors"):
-            former.unlink()
-        shutil.copytree(model / REWARD_MODEL, config.into, dirs_exist_ok=True)
+        install(model / REWARD_MODEL, config.into)
         reporter.note(f"the model and its card are in {config.into}")
     run.write_json("metrics.json", metrics)
+
+
+def install(model: Path, into: Path) -> None:
+    """Copy the model to a folder, and then remove the weights of the one before: they are filed by their content."""
+    former = set(into.glob("tensors-*.safetensors"))
+    shutil.copytree(model, into, dirs_exist_ok=True)
+    for weights in former - {into / path.name for path in model.iterdir()}:
+        weights.unlink()
 
 
 COMMAND = Command(schema=ShipConfig, start=start)
