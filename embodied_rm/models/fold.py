@@ -65,15 +65,23 @@ def _fold(
     return curves
 
 
-def fold_film(model: RewardModel, instruction: str, blocks: Iterable[Views]) -> Progress:
+def fold_film(
+    model: RewardModel,
+    instruction: str,
+    blocks: Iterable[Views],
+    goal: Episode | None = None,
+    reference: Episode | None = None,
+) -> Progress:
     """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
     model = Plans(model) if THEN in instruction else model
+    aim = None if goal is None else views_at([goal], -1)
+    ways = {} if reference is None else {"reference": reference_of([reference])}
     parts: list[Progress] = []
     memory: Memory | None = None
     for views in blocks:
         later = np.arange(len(views))
         if memory is None:
-            memory = model.begin(views.rows(later[:1]), [instruction])
+            memory = model.begin(views.rows(later[:1]), [instruction], aim, **ways)
             parts.append(_blank(1))
             later = later[1:]
         if len(later):
