@@ -45,7 +45,7 @@ class State(nn.Module):
     def __init__(self, net: ProgressNet) -> None:
         super().__init__()
         self.net = copy.deepcopy(net)
-        self.net.fusion = Fusion(net.fusion)  # type: ignore[assignment]
+        self.net.fusion = PlainFusion(net.fusion)  # type: ignore[assignment]
         self.plain = takes_pixels(self.net.encoder)
 
     def forward(self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def takes_pixels(encoder: Encoder) -> bool:
     return True
 
 
-class Fusion(nn.Module):
+class PlainFusion(nn.Module):
     """`StateFusion` written out; the fused kernel of torch has no ONNX operator."""
 
     def __init__(self, fusion: StateFusion) -> None:
