@@ -11,11 +11,13 @@ import numpy as np
 from embodied_rm.errors import DataError
 from embodied_rm.labels.moments import sample_moments
 from embodied_rm.labels.schemes import chosen
-from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences_of, task_of
+from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences, sentences_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
+FOREIGN = 2
+"""Instructions that want something else, for each episode of a batch."""
 UNWANTED = 0.2
 """Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
 NEGATIONS = ("do not ", "don't ", "never ")
@@ -35,6 +37,8 @@ class LabelledEpisode:
     """See `goal_of`."""
     distinct_goal: str | None
     """See `distinct_goal_of`."""
+    fulfils: tuple[str, ...]
+    """Other goals that are fulfilled whenever this one is."""
     targets: Mapping[str, Targets]
     """Labelling scheme -> what it says of the T frames. The first one's are those below."""
 
@@ -76,6 +80,7 @@ def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> li
             task=task_of(episode),
             goal=goal_of(episode),
             distinct_goal=distinct_goal_of(episode),
+            fulfils=sentences(episode, "fulfils"),
             targets={name: column[i] for name, column in columns.items()},
         )
         for i, episode in enumerate(episodes)
@@ -112,10 +117,10 @@ class Batch:
     present: BoolArray
     """bool [B, M, V]."""
     instructions: tuple[str, ...]
-    foreign: tuple[str, ...]
-    """For each episode an instruction that wants something else; its own where no other goal is known."""
+    foreign: tuple[tuple[str, ...], ...]
+    """[K, B]: for each episode K instructions that want something else; its own where no other goal is known."""
     foreign_known: BoolArray
-    """bool [B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
+    """bool [K, B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
     instruction wants. A failure may by chance be what somebody else asked for."""
     goals: tuple[str, ...]
     """See `goal_of`."""
@@ -143,7 +148,12 @@ class ForeignInstructions:
         told = {(str(e.distinct_goal), e.task, text) for e in distinct for text in e.sentences}
         known = sorted(told | {(text, task, text) for task, text in further})
         goals = {(goal, task) for goal, task, _ in known}
-        self._others = {goal: [(text, kind) for other, kind, text in known if other != goal] for goal, _ in goals}
+        wanted = {goal: {goal} for goal, _ in goals}
+        for episode in distinct:
+            wanted[str(episode.distinct_goal)].update(episode.fulfils)
+        self._others = {
+            goal: [(text, kind) for other, kind, text in known if other not in own] for goal, own in wanted.items()
+        }
         self._near = {
             (goal, task): [(text, kind) for text, kind in self._others[goal] if kind == task] for goal, task in goals
         }
@@ -209,14 +219,18 @@ class Batches:
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
             shown = episode if goal is None else goal
             self._show(shown, np.array([len(shown) - 1]), frames[b, -1:], present[b, -1:])
-        foreign = [self._foreign.draw(episode, rng) for episode in drawn]
+        foreign = [[self._foreign.draw(episode, rng) for episode in drawn] for _ in range(FOREIGN)]
+        done = np.array([bool(episode.done[-1]) for episode in drawn])
         targets = [{name: t.at(m) for name, t in e.targets.items()} for e, m in zip(drawn, at, strict=True)]
         return Batch(
             frames=frames,
             present=present,
             instructions=tuple(self._wording.vary(e.sentence(rng), e.task, rng) for e in drawn),
-            foreign=tuple(e.sentences[0] if text is None else text for text, e in zip(foreign, drawn, strict=True)),
-            foreign_known=np.array([bool(e.done[-1]) for e in drawn]) & [text is not None for text in foreign],
+            foreign=tuple(
+                tuple(e.sentences[0] if text is None else text for text, e in zip(texts, drawn, strict=True))
+                for texts in foreign
+            ),
+            foreign_known=done & np.array([[text is not None for text in texts] for texts in foreign]),
             goals=tuple(episode.goal for episode in drawn),
             at=np.stack(at),
             targets={name: stacked([row[name] for row in targets]) for name in targets[0]},

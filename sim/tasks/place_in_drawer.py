@@ -94,6 +94,7 @@ class PlaceInDrawer(CabinetTask):
         "pick the {colour} block out of the drawer",
         "empty the {colour} cube out of the drawer",
     )
+    fulfils = ("open the drawer",)
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         return pick_and_place(now, start, 0, on_floor(now), on_floor(start), WALL)
