@@ -125,8 +125,7 @@ class Lesson:
     def contrast(self) -> Tensor:
         """The end of a success is done under its own instruction and not under one that wants something else."""
         known = torch.from_numpy(self.batch.foreign_known)
-        own = self.outputs.completion[:, 1].expand_as(self.outputs.foreign_completion)
-        return losses.contrast_loss(own, self.outputs.foreign_completion, known)
+        return losses.contrast_loss(self.outputs.completion[:, 1], self.outputs.foreign_completion, known)
 
     def _distinct(self) -> BoolArray:
         return ~np.eye(self.both_known.shape[1], dtype=bool)

@@ -54,8 +54,8 @@ def said(batch: Batch, progress: np.ndarray | None = None, *, foreign: float = 0
         error=torch.full(curve.shape, 0.1),
         completion=torch.from_numpy(np.where(targets.done, sure, -sure)),
         step=sure * torch.nn.functional.one_hot(torch.from_numpy(targets.step).clamp(min=0), 3).double(),
-        foreign_hop=torch.full(batch.foreign_known.shape, foreign),
-        foreign_completion=torch.full(batch.foreign_known.shape, -sure),
+        foreign_hop=torch.full((len(curve),), foreign),
+        foreign_completion=torch.full((len(curve),), -sure),
     )
 
 
@@ -76,7 +76,7 @@ def by_hand(outputs: Outputs, batch: Batch) -> torch.Tensor:
         ),
         "completion": losses.completion_loss(outputs.completion, done, done_known),
         "step": losses.step_loss(outputs.step, torch.from_numpy(targets.step)),
-        "contrast": losses.contrast_loss(outputs.completion[:, 1].repeat(2, 1), outputs.foreign_completion, foreign),
+        "contrast": losses.contrast_loss(outputs.completion[:, 1], outputs.foreign_completion, foreign),
     }
     weights = {"everywhere": 1.0, "forward": 1.0, "goal": 0.5, "doubt": 0.1}
     weights |= {"completion": 0.3, "step": 0.1, "contrast": 0.5}

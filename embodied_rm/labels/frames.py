@@ -16,8 +16,6 @@ from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
-FOREIGN = 2
-"""Instructions that want something else, for each episode of a batch."""
 UNWANTED = 0.2
 """Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
 NEGATIONS = ("do not ", "don't ", "never ")
@@ -117,10 +115,10 @@ class Batch:
     present: BoolArray
     """bool [B, M, V]."""
     instructions: tuple[str, ...]
-    foreign: tuple[tuple[str, ...], ...]
-    """[K, B]: for each episode K instructions that want something else; its own where no other goal is known."""
+    foreign: tuple[str, ...]
+    """For each episode an instruction that wants something else; its own where no other goal is known."""
     foreign_known: BoolArray
-    """bool [K, B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
+    """bool [B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
     instruction wants. A failure may by chance be what somebody else asked for."""
     goals: tuple[str, ...]
     """See `goal_of`."""
@@ -219,18 +217,14 @@ class Batches:
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
             shown = episode if goal is None else goal
             self._show(shown, np.array([len(shown) - 1]), frames[b, -1:], present[b, -1:])
-        foreign = [[self._foreign.draw(episode, rng) for episode in drawn] for _ in range(FOREIGN)]
-        done = np.array([bool(episode.done[-1]) for episode in drawn])
+        foreign = [self._foreign.draw(episode, rng) for episode in drawn]
         targets = [{name: t.at(m) for name, t in e.targets.items()} for e, m in zip(drawn, at, strict=True)]
         return Batch(
             frames=frames,
             present=present,
             instructions=tuple(self._wording.vary(e.sentence(rng), e.task, rng) for e in drawn),
-            foreign=tuple(
-                tuple(e.sentences[0] if text is None else text for text, e in zip(texts, drawn, strict=True))
-                for texts in foreign
-            ),
-            foreign_known=done & np.array([[text is not None for text in texts] for texts in foreign]),
+            foreign=tuple(e.sentences[0] if text is None else text for text, e in zip(foreign, drawn, strict=True)),
+            foreign_known=np.array([bool(e.done[-1]) for e in drawn]) & [text is not None for text in foreign],
             goals=tuple(episode.goal for episode in drawn),
             at=np.stack(at),
             targets={name: stacked([row[name] for row in targets]) for name in targets[0]},

@@ -27,9 +27,9 @@ class Outputs:
     step: Tensor
     """Logits of the step under way, [B, M, S]."""
     foreign_hop: Tensor
-    """Hop from the first to the last frame under K instructions that want something else, [K, B]."""
+    """Hop from the first to the last frame under an instruction that wants something else, [B]."""
     foreign_completion: Tensor
-    """Logits of "done" at the last frame under these instructions, [K, B]."""
+    """Logits of "done" at the last frame under that instruction, [B]."""
 
 
 def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Outputs:
@@ -49,16 +49,15 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     # Moments 0 and 1 are the first and the last frame; only what reads their maps runs again.
     ends = shown.clone()
     ends[:, 2:] = False
-    seen = maps[ends[shown]]
-    foreign = torch.stack([_states(net, seen, ends[:, :2], instructions) for instructions in batch.foreign])
+    foreign = _states(net, maps[ends[shown]], ends[:, :2], batch.foreign)
     return Outputs(
         hops=net.heads.hop(moments[:, :, None], moments[:, None]),
         goal_hops=net.heads.hop(goals, moments),
         error=net.heads.error(first, moments),
         completion=net.heads.completion(first, moments),
         step=net.heads.step(first, moments),
-        foreign_hop=net.heads.hop(foreign[:, :, 0], foreign[:, :, 1]),
-        foreign_completion=net.heads.completion(foreign[:, :, 0], foreign[:, :, 1]),
+        foreign_hop=net.heads.hop(foreign[:, 0], foreign[:, 1]),
+        foreign_completion=net.heads.completion(foreign[:, 0], foreign[:, 1]),
     )
 
 
