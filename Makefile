@@ -32,7 +32,7 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/pytest
 
-checkpoint: install  ## the model in the box and its card, from nothing (an hour)
+checkpoint: install  ## the model in the box and its card, from nothing (an hour and a half)
 	$(BIN)/embodied-rm ship into=assets/checkpoints/tabletop out=$(RUN)
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)

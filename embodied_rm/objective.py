@@ -20,7 +20,7 @@ from embodied_rm.models.training_pass import Outputs
 from embodied_rm.types import BoolArray
 
 WEIGHTS: Mapping[Term, float] = {
-    "pairs": 1.0,
+    "everywhere": 1.0,
     "neighbours": 1.0,
     "rewound": 1.0,
     "forward": 1.0,
@@ -58,13 +58,13 @@ class Lesson:
         self.outputs, self.batch, self.targets, self.rng = outputs, batch, batch.targets[name], rng
         progress, known = self.targets.progress, self.targets.known
         self.hops = torch.from_numpy(hop(progress[:, :, None], progress[:, None]))
-        self.both = known[:, :, None] & known[:, None]
+        self.both_known = known[:, :, None] & known[:, None]
 
     def between(self, pairs: BoolArray) -> Tensor:
         """Hops between those `pairs` of moments, bool [M, M] or [B, M, M], whose progress is known."""
-        return losses.hop_loss(self.outputs.hops, self.hops, torch.from_numpy(pairs & self.both))
+        return losses.hop_loss(self.outputs.hops, self.hops, torch.from_numpy(pairs & self.both_known))
 
-    def pairs(self) -> Tensor:
+    def everywhere(self) -> Tensor:
         """Hops between any two moments."""
         return self.between(self._distinct())
 
@@ -78,7 +78,7 @@ class Lesson:
 
     def forward(self) -> Tensor:
         """Hops from the first frame."""
-        known = torch.from_numpy(self.both[:, 0, 1:])
+        known = torch.from_numpy(self.both_known[:, 0, 1:])
         return losses.hop_loss(self.outputs.hops[:, 0, 1:], self.hops[:, 0, 1:], known)
 
     def goal(self) -> Tensor:
@@ -92,7 +92,7 @@ class Lesson:
         potential = self._potential()
         logits = (potential[:, None] - potential[:, :, None]) / MARGIN
         target = torch.from_numpy(closer(self.targets.progress))
-        return losses.choice_loss(logits, target, torch.from_numpy(self._distinct() & self.both))
+        return losses.choice_loss(logits, target, torch.from_numpy(self._distinct() & self.both_known))
 
     def partial_return(self) -> Tensor:
         """Which of two segments shows more, by the sum of its potentials."""
@@ -111,7 +111,7 @@ class Lesson:
         """How wrong the potential as seen from the first frame is; the hops learn nothing by it."""
         # A hop below 0 leaves the potential at 0: `fusion.apply_hop`.
         wrong = (self.outputs.hops[:, 0, 1:].detach().clamp(min=0) - self.hops[:, 0, 1:]).abs()
-        return losses.doubt_loss(self.outputs.error[:, 1:], wrong, torch.from_numpy(self.both[:, 0, 1:]))
+        return losses.doubt_loss(self.outputs.error[:, 1:], wrong, torch.from_numpy(self.both_known[:, 0, 1:]))
 
     def completion(self) -> Tensor:
         """Whether the task is done."""
@@ -128,7 +128,7 @@ class Lesson:
         return losses.contrast_loss(self.outputs.completion[:, 1], self.outputs.foreign_completion, known)
 
     def _distinct(self) -> BoolArray:
-        return ~np.eye(self.both.shape[1], dtype=bool)
+        return ~np.eye(self.both_known.shape[1], dtype=bool)
 
     def _potential(self) -> Tensor:
         """[B, M]: as seen from the first frame, which has none."""
@@ -145,7 +145,7 @@ class Lesson:
 
 
 TERMS: Mapping[Term, Callable[[Lesson], Tensor]] = {
-    "pairs": Lesson.pairs,
+    "everywhere": Lesson.everywhere,
     "neighbours": Lesson.neighbours,
     "rewound": Lesson.rewound,
     "forward": Lesson.forward,

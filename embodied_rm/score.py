@@ -53,10 +53,17 @@ class ScoreConfig:
 
 
 def score(
-    net: ProgressNet, source: EpisodeSource, config: ScoreConfig, run: RunFolder, reporter: Reporter
+    net: ProgressNet,
+    source: EpisodeSource,
+    config: ScoreConfig,
+    run: RunFolder,
+    reporter: Reporter,
+    goal: Episode | None = None,
+    reference: Episode | None = None,
 ) -> dict[int, Progress]:
     """Score episodes of a source; writes the table, plots and videos; episode number -> judgement of its frames.
 
+    The last frame of `goal` shows how what is asked for looks when done, `reference` how it was done another time.
     Raises `UserError` when an episode does not exist or the source has none of the model's views.
     """
     rows = tuple(dict.fromkeys(config.episodes)) or tuple(range(len(source)))
@@ -69,7 +76,7 @@ def score(
     tracked = reporter.track(reading, "score", count_blocks(source, rows))
     for row, blocks in groupby(tracked, key=itemgetter(0)):
         meta = source.meta[row]
-        curves[row] = fold_film(net, meta.instruction, (views for _, views in blocks))
+        curves[row] = fold_film(net, meta.instruction, (views for _, views in blocks), goal, reference)
         if config.plots:
             write_atomic(run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row]))
         if config.videos:

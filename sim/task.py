@@ -45,6 +45,8 @@ class Task(ABC):
     opposites: ClassVar[tuple[str, ...]] = ()
     """Phrasings of the wish that the last step of this task, played backwards, fulfils; none where nobody would ask for
     it."""
+    fulfils: ClassVar[tuple[str, ...]] = ()
+    """Goals of other tasks that are fulfilled whenever this one is done."""
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -109,6 +111,10 @@ class Task(ABC):
     def instruction(self, layout: Layout, phrasing: int = 0) -> str:
         """The instruction for an episode that starts like that."""
         return self.told([self.templates[phrasing % len(self.templates)]], layout)[0]
+
+    def goal(self, layout: Layout) -> str:
+        """What such an episode wants, in the same words however it is phrased: equal where the same end is meant."""
+        return self.instruction(layout)
 
     def told(self, phrasings: Iterable[str], layout: Layout) -> tuple[str, ...]:
         """The phrasings as sentences for an episode that starts like that."""

@@ -133,13 +133,13 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     @property
     def goals(self) -> tuple[str, ...]:
-        """What every row's instruction wants, in the same words however it is phrased."""
-        return tuple(self.task.instruction(layout) for layout in self._layouts)
+        """What every row's instruction wants, see `Task.goal`."""
+        return tuple(self.task.goal(layout) for layout in self._layouts)
 
     def drawn(self, row: int) -> dict[str, str]:
         """What was drawn for that row's present episode: `scene`, its fingerprint; `objects` in their colours and
         `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template. Sentences,
-        joined by " | ": `paraphrases` of the instruction, and `opposites`, see `Task.opposites`."""
+        joined by " | ": `paraphrases` of the instruction; `opposites` and `fulfils`, see `Task`."""
         task, layout = self.task, self._layouts[row]
         others = (*(task.templates[i] for i in self._phrasings), *task.paraphrases)
         return {
@@ -149,6 +149,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             "phrasing": str(int(self._phrasing[row]) - len(task.templates)),
             "paraphrases": " | ".join(task.told(others, layout)),
             "opposites": " | ".join(task.told(task.opposites, layout)),
+            "fulfils": " | ".join(task.told(task.fulfils, layout)),
         }
 
     @property

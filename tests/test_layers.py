@@ -28,7 +28,9 @@ ARROWS = {
     "rl": NOUNS | {"models.base", "models.plans", "shaping", "metrics", "run", "checkpoint_io"},
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
-    "audit": NOUNS | {"models.base", "models.fold", "labels", "metrics", "shaping", "rl.reward_env", "run"},
+    "audit": NOUNS
+    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "shaping", "rl.reward_env"}
+    | {"run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}

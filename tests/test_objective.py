@@ -68,7 +68,7 @@ def by_hand(outputs: Outputs, batch: Batch) -> torch.Tensor:
     has_goal, foreign = torch.from_numpy(batch.has_goal)[:, None], torch.from_numpy(batch.foreign_known)
     done, done_known = torch.from_numpy(targets.done), torch.from_numpy(targets.done_known)
     written = {
-        "pairs": losses.hop_loss(outputs.hops, hops, between),
+        "everywhere": losses.hop_loss(outputs.hops, hops, between),
         "forward": losses.hop_loss(outputs.hops[:, 0, 1:], hops[:, 0, 1:]),
         "goal": losses.hop_loss(outputs.goal_hops, from_goal, has_goal),
         "doubt": losses.doubt_loss(
@@ -78,7 +78,7 @@ def by_hand(outputs: Outputs, batch: Batch) -> torch.Tensor:
         "step": losses.step_loss(outputs.step, torch.from_numpy(targets.step)),
         "contrast": losses.contrast_loss(outputs.completion[:, 1], outputs.foreign_completion, foreign),
     }
-    weights = {"pairs": 1.0, "forward": 1.0, "goal": 0.5, "doubt": 0.1}
+    weights = {"everywhere": 1.0, "forward": 1.0, "goal": 0.5, "doubt": 0.1}
     weights |= {"completion": 0.3, "step": 0.1, "contrast": 0.5}
     return losses.total(written, weights)
 

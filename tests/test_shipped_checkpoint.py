@@ -103,7 +103,7 @@ def test_a_model_of_other_weights_would_not_be_taken_for_it(net: ProgressNet, ca
 def test_the_audit_of_the_card_is_found_again(name: str, net: ProgressNet, card: dict, sample: dict) -> None:
     case = next(case for case in CASES if case.name == name)
     trials = case.trials(Material(sample["seen"], Rules()))
-    low, high = outcome(case, trials, judge_trials(net, trials), Rules()).as_dict()["interval"]
+    low, high = outcome(case, trials, judge_trials(net, trials, Rules()), Rules()).as_dict()["interval"]
     stated_low, stated_high = card["cases"][name]["interval"]
     assert low <= stated_high and stated_low <= high
 
@@ -112,9 +112,9 @@ def test_the_card_is_written_from_its_numbers(card: dict) -> None:
     assert (IN_THE_BOX / "README.md").read_text() == model_card(card)
 
 
-def test_it_is_small_and_says_what_it_was_trained_on(net: ProgressNet) -> None:
+def test_it_is_small_and_says_what_it_was_trained_on(net: ProgressNet, card: dict) -> None:
     assert sum(path.stat().st_size for path in IN_THE_BOX.iterdir()) <= MOST_BYTES
     assert {path.suffix for path in IN_THE_BOX.iterdir()} == {".safetensors", ".json", ".md"}
     assert net.config.views == ("front", "side", "wrist") and net.config.encoder.image_size == (64, 64)
     assert read_manifest(IN_THE_BOX)["facts"]["recorded"] == ["seen 0"]
-    assert len(shipped("seen").tasks) == 9
+    assert set(card["splits"]["seen"]["tasks"]) <= set(shipped("seen").tasks)

@@ -9,10 +9,12 @@ from itertools import groupby
 import numpy as np
 
 from embodied_rm.audit.cases import CASES, Case
-from embodied_rm.audit.material import Film, Material, Rules, Trial
+from embodied_rm.audit.material import Film, Material, Rules, Trial, play
+from embodied_rm.audit.payment import due
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.fold import fold
+from embodied_rm.models.plans import Plans
 from embodied_rm.run import Reporter
 from embodied_rm.types import Episode, Progress
 
@@ -57,15 +59,29 @@ def audit(model: RewardModel, episodes: Iterable[Episode], rules: Rules, reporte
     outcomes = []
     for make, cases in reporter.track(groups, "audit"):
         trials = make(material)
-        curves = judge(model, trials)
+        curves = judge(model, trials, rules)
         outcomes += [outcome(case, trials, curves, rules) for case in cases]
     return outcomes
 
 
-def judge(model: RewardModel, trials: Sequence[Trial]) -> list[tuple[Progress, ...]]:
-    """The judgement of every film of every trial: all first films side by side, then all second ones, and so on."""
-    columns = [fold(model, [film.episode for film in column]) for column in zip(*trials, strict=True)]
+def judge(model: RewardModel, trials: Sequence[Trial], rules: Rules) -> list[tuple[Progress, ...]]:
+    """The judgement of every film of every trial: all first films side by side, then all second ones, and so on.
+
+    As in refinement, the model sees the frames that are scored and no other; between two of them it says what it said.
+    """
+    plans = Plans(model, rules.reward.success_threshold, rules.reward.success_patience)
+    columns = [judged(plans, [film.episode for film in column], rules) for column in zip(*trials, strict=True)]
     return list(zip(*columns, strict=True))
+
+
+def judged(model: RewardModel, films: Sequence[Episode], rules: Rules) -> list[Progress]:
+    """A row a frame for every film."""
+    scored = [due(len(film), rules.reward.score_every) for film in films]
+    seen = [play(film, np.append(0, np.flatnonzero(at))) for film, at in zip(films, scored, strict=True)]
+    return [
+        Progress(**{name: column[np.cumsum(at)] for name, column in vars(curve).items()})
+        for curve, at in zip(fold(model, seen), scored, strict=True)
+    ]
 
 
 def outcome(case: Case, trials: Sequence[Trial], curves: Sequence[tuple[Progress, ...]], rules: Rules) -> Outcome:

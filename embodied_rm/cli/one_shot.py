@@ -136,6 +136,6 @@ def wordings(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[
     starts = [holdout.draw(task, rng) for _ in range(STARTS)]
     told: dict[bool, dict[str, None]] = {True: {}, False: {}}
     for start in starts:
-        sentences = told[task.instruction(start) == goal_of(demonstration)]
+        sentences = told[task.goal(start) == goal_of(demonstration)]
         sentences.update(dict.fromkeys(task.instruction(start, index) for index in holdout.phrasings(task)))
     return list(told[True]), list(told[False])

@@ -6,12 +6,15 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.runs import open_run
 from embodied_rm.run import Reporter, RunFolder
+
+SECONDS = "seconds.json"
+"""Time spent on each stage, in the run folder."""
 
 
 @dataclass
@@ -20,8 +23,11 @@ class Stages:
 
     run: RunFolder
     reporter: Reporter
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Stage -> time spent on it in this session."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Stage -> time spent on it, interrupted sessions included unless they were killed."""
+        return self.run.read_json(SECONDS) if (self.run.path / SECONDS).exists() else {}
 
     def command(self, stage: str, folder: str, command: Command, config: Any) -> dict[str, Any]:
         """Run a command in `<run>/<folder>` unless it has finished there; its metrics."""
@@ -35,8 +41,11 @@ class Stages:
     def timed(self, stage: str) -> Iterator[None]:
         """Add the time inside to a stage."""
         started = time.monotonic()
-        yield
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - started
+        try:
+            yield
+        finally:
+            known = self.seconds
+            self.run.write_json(SECONDS, {**known, stage: known.get(stage, 0.0) + time.monotonic() - started})
 
 
 def peak_memory_gib() -> float:

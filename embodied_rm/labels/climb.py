@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import DataError
+from embodied_rm.labels.steps import step_orders, task_of
 from embodied_rm.labels.targets import demonstrates
 from embodied_rm.types import Array, BoolArray, Episode
 
@@ -33,6 +34,8 @@ def segments(episode: Episode, order: Sequence[str]) -> list[Segment]:
     """
     places = {name: k for k, name in enumerate(order)}
     known = [step for step in episode.steps if step.name in places]
+    if not known:
+        return []
     after = [places[step.name] for step in known[1:]] + [len(order) if demonstrates(episode) else -1]
     pairs = [(step, places[step.name], then) for step, then in zip(known, after, strict=True)]
     return [Segment(step=k, start=s.start, end=s.end, into=then if then > k else None) for s, k, then in pairs]
@@ -67,10 +70,17 @@ def understood(parts: Sequence[Segment], length: int) -> BoolArray:
 
 
 def need_steps(episodes: Sequence[Episode], scheme: str) -> None:
-    """Raises `DataError` naming a demonstration without annotated steps."""
+    """Raises `DataError` naming a demonstration without annotated steps, or with none of its task's."""
+    orders = step_orders(episodes)
     for episode in episodes:
         if demonstrates(episode) and not episode.steps:
             raise DataError(
                 f"{episode.name}: the column steps is missing, which labels {scheme!r} are made of; "
                 "embodied-rm collect records it"
+            )
+        if demonstrates(episode) and not segments(episode, orders[task_of(episode)]):
+            named, known = (", ".join(names) for names in ((s.name for s in episode.steps), orders[task_of(episode)]))
+            raise DataError(
+                f"{episode.name}: none of its steps ({named}) is one of its task ({known}); "
+                "name them as the other recordings do"
             )

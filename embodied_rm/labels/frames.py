@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.errors import DataError
 from embodied_rm.labels.moments import sample_moments
 from embodied_rm.labels.schemes import chosen
-from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences_of, task_of
+from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences, sentences_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
@@ -35,6 +35,8 @@ class LabelledEpisode:
     """See `goal_of`."""
     distinct_goal: str | None
     """See `distinct_goal_of`."""
+    fulfils: tuple[str, ...]
+    """Other goals that are fulfilled whenever this one is."""
     targets: Mapping[str, Targets]
     """Labelling scheme -> what it says of the T frames. The first one's are those below."""
 
@@ -76,6 +78,7 @@ def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> li
             task=task_of(episode),
             goal=goal_of(episode),
             distinct_goal=distinct_goal_of(episode),
+            fulfils=sentences(episode, "fulfils"),
             targets={name: column[i] for name, column in columns.items()},
         )
         for i, episode in enumerate(episodes)
@@ -124,23 +127,33 @@ class Batch:
     targets: Mapping[str, Targets]
     """Labelling scheme -> what it says of these moments, [B, M - 1]."""
     has_goal: BoolArray
-    """bool [B]: whether the last moment shows the task done, in another episode with the same goal if there is one.
-    Where nobody was seen to do it, that moment must not be used."""
+    """bool [B]: whether the last moment shows the task done, in another film of the same goal. Where there is none,
+    that moment must not be used: who knows how this film ends has nothing to judge."""
 
 
 class ForeignInstructions:
-    """Instructions that want something else than an episode does, of its own task as often as of any."""
+    """Instructions that want something else than an episode does, of its own task as often as of any.
 
-    def __init__(self, episodes: Sequence[LabelledEpisode], further: Sequence[tuple[str, str]] = ()) -> None:
+    In words varied like those of what it does: else an odd word would tell that the wish is its own.
+    """
+
+    def __init__(
+        self, episodes: Sequence[LabelledEpisode], wording: Wording, further: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """`further`: tasks and instructions of goals that no episode has."""
+        self._wording = wording
         distinct = [episode for episode in episodes if episode.distinct_goal is not None]
         told = {(str(e.distinct_goal), e.task, text) for e in distinct for text in e.sentences}
         known = sorted(told | {(text, task, text) for task, text in further})
         goals = {(goal, task) for goal, task, _ in known}
-        self._others = {goal: [text for other, _, text in known if other != goal] for goal, _ in goals}
+        wanted = {goal: {goal} for goal, _ in goals}
+        for episode in distinct:
+            wanted[str(episode.distinct_goal)].update(episode.fulfils)
+        self._others = {
+            goal: [(text, kind) for other, kind, text in known if other not in own] for goal, own in wanted.items()
+        }
         self._near = {
-            (goal, task): [text for other, kind, text in known if other != goal and kind == task]
-            for goal, task in goals
+            (goal, task): [(text, kind) for text, kind in self._others[goal] if kind == task] for goal, task in goals
         }
 
     def draw(self, episode: LabelledEpisode, rng: np.random.Generator) -> str | None:
@@ -152,10 +165,13 @@ class ForeignInstructions:
         if episode.distinct_goal is None or not self._others[episode.distinct_goal]:
             return None
         if rng.random() < UNWANTED:
-            return NEGATIONS[rng.integers(len(NEGATIONS))] + episode.sentence(rng) if rng.random() < 0.5 else ""
+            if rng.random() >= 0.5:
+                return ""
+            negation = NEGATIONS[rng.integers(len(NEGATIONS))]
+            return negation + self._wording.vary(episode.sentence(rng), episode.task, rng)
         near = self._near[episode.distinct_goal, episode.task]
         pool = near if near and rng.random() < 0.5 else self._others[episode.distinct_goal]
-        return pool[rng.integers(len(pool))]
+        return self._wording.vary(*pool[rng.integers(len(pool))], rng)
 
 
 class Batches:
@@ -177,14 +193,17 @@ class Batches:
         of the words that are replaced, and by which, see `Wording`.
         """
         self.episodes, self.views = [*episodes, *rehearsed], tuple(views)
-        self._wording = Wording(((e.task, e.goal) for e in self.episodes), other_words, words)
+        told = ((e.task, e.goal, sentence) for e in self.episodes for sentence in e.sentences)
+        self._wording = Wording(told, other_words, words)
         self._new = len(episodes)
         self._size = next(iter(self.episodes[0].views.values())).shape[1:]
+        self._ends = [end_of(episode) for episode in self.episodes]
         self._done: dict[str, list[int]] = {}
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
                 self._done.setdefault(episode.goal, []).append(i)
-        self._foreign = ForeignInstructions(self.episodes, [(self.episodes[0].task, text) for text in foreign])
+        further = [(self.episodes[0].task, text) for text in foreign]
+        self._foreign = ForeignInstructions(self.episodes, self._wording, further)
 
     def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
         """A batch of `size` episodes at `moments` moments and a goal."""
@@ -196,8 +215,8 @@ class Batches:
         frames, present = np.zeros((*shape, *self._size), np.uint8), np.zeros(shape, bool)
         for b, (episode, goal) in enumerate(zip(drawn, goals, strict=True)):
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
-            self._show(goal, np.array([len(goal) - 1]), frames[b, -1:], present[b, -1:])
-        known = np.array([bool(goal.done[-1]) for goal in goals])
+            shown = episode if goal is None else goal
+            self._show(shown, np.array([len(shown) - 1]), frames[b, -1:], present[b, -1:])
         foreign = [self._foreign.draw(episode, rng) for episode in drawn]
         targets = [{name: t.at(m) for name, t in e.targets.items()} for e, m in zip(drawn, at, strict=True)]
         return Batch(
@@ -209,7 +228,7 @@ class Batches:
             goals=tuple(episode.goal for episode in drawn),
             at=np.stack(at),
             targets={name: stacked([row[name] for row in targets]) for name in targets[0]},
-            has_goal=known,
+            has_goal=np.array([goal is not None for goal in goals]),
         )
 
     def _rows(self, size: int, rng: np.random.Generator) -> IntArray:
@@ -218,10 +237,11 @@ class Batches:
         shares = ((0, self._new, size - size // 2), (self._new, old, size // 2)) if old else ((0, self._new, size),)
         return np.concatenate([start + rng.choice(pool, n, replace=n > pool) for start, pool, n in shares])
 
-    def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode:
-        """Another episode that ends in success at the same goal; the episode itself when there is none."""
-        done = [i for i in self._done.get(self.episodes[row].goal, ()) if i != row]
-        return self.episodes[done[rng.integers(len(done))] if done else row]
+    def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode | None:
+        """Another film that ends in success at the same goal, the same one in other words not counted; None: there is
+        none."""
+        done = [i for i in self._done.get(self.episodes[row].goal, ()) if self._ends[i] != self._ends[row]]
+        return self.episodes[done[rng.integers(len(done))]] if done else None
 
     def _show(self, episode: LabelledEpisode, at: IntArray, frames: Frames, present: BoolArray) -> None:
         """Write the episode's pictures at those moments into `frames` [M, V, ...]."""
@@ -229,3 +249,11 @@ class Batches:
             if name in episode.views:
                 frames[:, v] = episode.views[name][at]
                 present[:, v] = True
+
+
+def end_of(episode: LabelledEpisode) -> bytes:
+    """A fingerprint of the last frame."""
+    digest = hashlib.sha256()
+    for name in sorted(episode.views):
+        digest.update(np.ascontiguousarray(episode.views[name][-1]).data)
+    return digest.digest()

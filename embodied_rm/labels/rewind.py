@@ -1,7 +1,9 @@
 """Demonstrations played forward and then, from some frame on, backwards: how failures look is made up.
 
 Source: ReWiND (`dataset.py`): frame i of L is labelled (i + 1) / L, measured from the true start, wherever a clip
-begins and whichever way it runs; under an instruction that wants something else every frame is labelled 0.
+begins and whichever way it runs; under an instruction that wants something else every frame is labelled 0. What is
+taught here are hops between frames so labelled (from the first to frame i: i / (L - 1)), and of another instruction the
+one that matters, from the first frame to the last.
 """
 
 from __future__ import annotations

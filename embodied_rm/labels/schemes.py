@@ -12,7 +12,7 @@ from embodied_rm.labels.targets import Targets
 from embodied_rm.types import Episode
 
 Term = Literal[
-    "pairs",
+    "everywhere",
     "neighbours",
     "rewound",
     "forward",
@@ -27,7 +27,7 @@ Term = Literal[
     "contrast",
 ]
 """A term of the objective; see `embodied_rm.objective`."""
-INCREMENTAL: frozenset[Term] = frozenset({"pairs", "neighbours", "rewound"})
+INCREMENTAL: frozenset[Term] = frozenset({"everywhere", "neighbours", "rewound"})
 """The terms that teach hops from one moment to the next."""
 
 
@@ -45,7 +45,7 @@ class Scheme:
         return not INCREMENTAL.isdisjoint(self.teaches)
 
 
-CURVE: tuple[Term, ...] = ("pairs", "forward", "goal", "doubt", "completion")
+CURVE: tuple[Term, ...] = ("everywhere", "forward", "goal", "doubt", "completion")
 SCHEMES: Mapping[str, Scheme] = {
     "hops": Scheme(label=hops.label, teaches=(*CURVE, "step", "contrast")),
     "stages": Scheme(label=stages.label, teaches=(*CURVE, "step", "contrast")),

@@ -8,21 +8,21 @@ import numpy as np
 
 
 class Wording:
-    """Replaces words that tell no goals of a task apart; colours, things and sides stay where they do.
+    """Replaces words that tell no goals of a task apart: those that the sentences for each of them use.
 
-    Whoever is asked to "shove the red cube" has then learned that everything hangs on "red".
+    Colours, things and sides stay where they differ, and so does "open" where films of closing are shown too. Whoever
+    is asked to "shove the red cube" has then learned that everything hangs on "red".
     """
 
-    def __init__(self, goals: Iterable[tuple[str, str]], others: Sequence[str], share: float) -> None:
-        """`goals`: task and goal in words of every episode; `others`: words to put in; `share`: probability that one is
-        put in the place of a word, in [0, 1)."""
+    def __init__(self, told: Iterable[tuple[str, str, str]], others: Sequence[str], share: float) -> None:
+        """`told`: task, goal and a sentence that asks for it, of every episode; `others`: words to put in; `share`:
+        probability that one is put in the place of a word, in [0, 1)."""
         assert 0 <= share < 1 and (others or not share)
-        by_task: dict[str, list[set[str]]] = {}
-        for task, goal in set(goals):
-            by_task.setdefault(task, []).append(set(goal.split()))
-        self._telling = {
-            task: found[0].union(*found) - found[0].intersection(*found) for task, found in by_task.items()
-        }
+        used: dict[str, dict[str, set[str]]] = {}
+        for task, goal, sentence in set(told):
+            used.setdefault(task, {}).setdefault(goal, set()).update(map(bare, sentence.split()))
+        by_task = {task: list(of_goals.values()) for task, of_goals in used.items()}
+        self._telling = {task: of[0].union(*of) - of[0].intersection(*of) for task, of in by_task.items()}
         self._others, self._share = others, share
 
     def vary(self, instruction: str, task: str, rng: np.random.Generator) -> str:
@@ -32,6 +32,11 @@ class Wording:
         telling, words = self._telling[task], instruction.split()
         replaced = rng.random(len(words)) < self._share
         for at in np.flatnonzero(replaced):
-            if words[at].strip(",:;.") not in telling:
+            if bare(words[at]) not in telling:
                 words[at] = self._others[int(rng.integers(len(self._others)))]
         return " ".join(words)
+
+
+def bare(word: str) -> str:
+    """The word without the marks around it."""
+    return word.strip(",:;.")

@@ -28,8 +28,8 @@ class AugmentConfig:
     drop_view: float = 0.1
     """Probability that a view is hidden in a whole episode; one view always stays."""
     impostor: float = 0.0
-    """Probability that one view of several shows the goal picture at every moment, as a photograph before its camera
-    would."""
+    """Probability that one view of several shows the goal picture from some moment on, as a photograph before its
+    camera would."""
     words: float = 0.0
     """Probability that a word which tells no goals of its task apart is replaced by any other."""
 
@@ -75,10 +75,12 @@ def hide_views(present: Tensor, config: AugmentConfig, generator: torch.Generato
     return torch.where(kept.any(dim=2, keepdim=True), kept, present)
 
 
-def impostors(pictures: Tensor, shown: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Pictures [B, M, V, ...], the last moment the goal, with photographs of it before some cameras.
+def impostors(pictures: Tensor, shown: Tensor, at: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Pictures [B, M, V, ...], the last moment the goal, with photographs of it before some cameras: as often from the
+    first frame on as from some frame before the last.
 
-    Only where two or more views are `shown` (bool [B, M, V]) at every moment: with one alone nothing gives it away.
+    `at` int64 [B, M - 1]: the frames of the other moments. Only where two or more views are `shown` (bool [B, M, V]) at
+    every moment: with one alone nothing gives it away.
     """
     if config.impostor == 0:
         return pictures
@@ -86,6 +88,7 @@ def impostors(pictures: Tensor, shown: Tensor, config: AugmentConfig, generator:
     several = shown.all(dim=1).sum(dim=1) > 1
     rows = (several & (torch.rand(B, generator=generator) < config.impostor)).nonzero()[:, 0]
     view = torch.randint(V, (B,), generator=generator)[rows]
-    posed = pictures.clone()
-    posed[rows, :-1, view] = pictures[rows, -1:, view]
-    return posed
+    begins = (2 * torch.rand(B, generator=generator) - 1).clamp(min=0) * at.amax(dim=1)
+    covered = torch.zeros_like(shown)
+    covered[rows, :-1, view] = (at >= begins[:, None])[rows]
+    return torch.where(covered[(...,) + (None,) * (pictures.ndim - 3)], pictures[:, -1:], pictures)

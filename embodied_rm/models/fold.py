@@ -26,19 +26,21 @@ def fold(
 ) -> list[Progress]:
     """The judgement of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
 
-    Exactly what the model says online, of several wishes one after the other (`Plans`). The last frame of `goals[i]` is
-    the goal picture of `episodes[i]`, `references[i]` its reference; they have the same views where the episodes do.
+    Exactly what the model says online, of several wishes one after the other (`Plans`, with its defaults unless the
+    model is one). The last frame of `goals[i]` is the goal picture of `episodes[i]`, `references[i]` its reference;
+    they have the same views where the episodes do.
     """
     groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
     curves: dict[int, Progress] = {}
+    planned = model if isinstance(model, Plans) else Plans(model)
     for _, alike in groupby(order, key=lambda i: groups[i]):
         members = list(alike)
         for start in range(0, len(members), TOGETHER):
             rows = members[start : start + TOGETHER]
             aims = None if goals is None else views_at([goals[i] for i in rows], -1)
             ways = None if references is None else reference_of([references[i] for i in rows])
-            curves.update(zip(rows, _fold(Plans(model), [episodes[i] for i in rows], aims, ways), strict=True))
+            curves.update(zip(rows, _fold(planned, [episodes[i] for i in rows], aims, ways), strict=True))
     return [curves[i] for i in range(len(episodes))]
 
 
@@ -63,15 +65,23 @@ def _fold(
     return curves
 
 
-def fold_film(model: RewardModel, instruction: str, blocks: Iterable[Views]) -> Progress:
+def fold_film(
+    model: RewardModel,
+    instruction: str,
+    blocks: Iterable[Views],
+    goal: Episode | None = None,
+    reference: Episode | None = None,
+) -> Progress:
     """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
     model = Plans(model) if THEN in instruction else model
+    aim = None if goal is None else views_at([goal], -1)
+    ways = {} if reference is None else {"reference": reference_of([reference])}
     parts: list[Progress] = []
     memory: Memory | None = None
     for views in blocks:
         later = np.arange(len(views))
         if memory is None:
-            memory = model.begin(views.rows(later[:1]), [instruction])
+            memory = model.begin(views.rows(later[:1]), [instruction], aim, **ways)
             parts.append(_blank(1))
             later = later[1:]
         if len(later):

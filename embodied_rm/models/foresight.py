@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from embodied_rm.models.base import Memory
-from embodied_rm.models.heads import Heads
+from embodied_rm.models.heads import Heads, Said
 from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.progress_net import ProgressNet, judging
 from embodied_rm.types import Views
@@ -48,18 +46,12 @@ class ForeseenHeads:
     def __init__(self, heads: Heads, memory: FrameMemory, states: Tensor) -> None:
         """`states` [T, width] follow each other, the first of them follows `memory`."""
         self.now = slice(0, 1)
-        self._heads, self._states, self._first = heads, states, memory.first.expand_as(states)
-        anchors = [torch.cat([memory.previous, states[:-1]]), self._first]
+        anchors = [torch.cat([memory.previous, states[:-1]]), memory.first.expand_as(states)]
         if memory.goal is not None:
             anchors.append(memory.goal.expand_as(states))
-        self._hops = heads.hop(torch.stack(anchors), states)
+        self._said: Said = heads(torch.stack(anchors), states)
 
-    def hop(self, p: Tensor, q: Tensor) -> Tensor:
-        """Relative hops [A, 1] in [-1, 1] from the previous, the first and perhaps the goal frame."""
-        return self._hops[:, self.now]
-
-    def __getattr__(self, head: str) -> Callable[[Tensor, Tensor], Tensor]:
-        """Any other head, which compares the first frame with now."""
-        told = getattr(self._heads, head)(self._first, self._states)
-        self.__dict__[head] = lambda first, now: told[self.now]
-        return self.__dict__[head]
+    def __call__(self, anchors: Tensor, now: Tensor) -> Said:
+        """Of one row, whose anchors and state are known."""
+        hop, *others = self._said
+        return Said(hop[:, self.now], *(said[self.now] for said in others))

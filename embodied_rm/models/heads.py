@@ -3,6 +3,8 @@ step under way."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +38,19 @@ def expected_error(logit: Tensor) -> Tensor:
     return LEAST_ERROR + torch.sigmoid(logit[..., 0])
 
 
+class Said(NamedTuple):
+    """What the heads say of N moments as seen from A anchors."""
+
+    hop: Tensor
+    """Relative hops from each anchor, [A, N] in [-1, 1]."""
+    error: Tensor
+    """See `Heads.error`, [N]."""
+    completion: Tensor
+    """Logits of "the task is done now", [N]."""
+    step: Tensor
+    """Logits of the step under way, [N, max_steps]."""
+
+
 class Heads(nn.Module):
     """The heads of `ProgressNet`."""
 
@@ -45,6 +60,12 @@ class Heads(nn.Module):
         self._completion = PairHead(width, 1)
         self._step = PairHead(width, max_steps)
         self._error = PairHead(width, 1, hidden=(64, 64))
+
+    def forward(self, anchors: Tensor, now: Tensor) -> Said:
+        """All that a judgement needs. `anchors` [A, N, width]: states of the previous moment, of the first, and perhaps
+        of others; `now` [N, width]."""
+        first = anchors[1]
+        return Said(self.hop(anchors, now), self.error(first, now), self.completion(first, now), self.step(first, now))
 
     def hop(self, p: Tensor, q: Tensor) -> Tensor:
         """Relative hop from moment p to moment q, in [-1, 1]."""

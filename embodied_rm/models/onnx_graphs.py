@@ -1,8 +1,8 @@
 """The parts of a `ProgressNet` as ONNX graphs: the same numbers from fewer operations and passes over memory.
 
-What differs from the modules that learn: the pixels' normalisation lies in the weights of the first convolution where
-that one pads nothing, the last transformer layer works only for the query that is read, and the pair heads multiply
-the two moments apart from each other.
+What differs from the modules that learn: the first convolution, where it pads nothing, takes the bytes of a picture as
+they lie and has the normalisation in its weights, the last transformer layer works only for the query that is read, and
+the pair heads multiply the two moments apart from each other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder
-from embodied_rm.models.heads import PairHead, expected_error
+from embodied_rm.models.heads import Heads, PairHead, Said, expected_error
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.state import StateFusion
 from embodied_rm.models.towers import Tower
 
-GRAPHS = ("read", "state", "hop", "error", "completion", "step")
+GRAPHS = ("read", "state", "heads")
 """What `onnx_graphs` gives, by name."""
 
 
@@ -45,29 +45,35 @@ class State(nn.Module):
     def __init__(self, net: ProgressNet) -> None:
         super().__init__()
         self.net = copy.deepcopy(net)
-        self.net.fusion = Fusion(net.fusion)  # type: ignore[assignment]
+        self.net.fusion = PlainFusion(net.fusion)  # type: ignore[assignment]
         self.plain = takes_pixels(self.net.encoder)
 
     def forward(self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
         """As `ProgressNet.states`, from pixels."""
         encoder = self.net.encoder
-        prepared = pictures.permute(0, 3, 1, 2).float() if self.plain else encoder.prepare(pictures)
+        prepared = pictures.flatten(2)[:, None].float() if self.plain else encoder.prepare(pictures)
         return self.net.states(encoder.look(prepared), view, owner, instruction)
 
 
 def takes_pixels(encoder: Encoder) -> bool:
-    """Let the first convolution take pixels in [0, 255]; False, nothing changed, where it pads (0 is no colour)."""
+    """Let the first convolution take pixels in [0, 255] as they lie in memory, rows of colours [P, 1, H, 3 W]; False,
+    nothing changed, where it pads (0 is no colour)."""
     trunk = getattr(encoder.clip.visual, "trunk", None)
-    stem = next(m for m in trunk.modules() if isinstance(m, nn.Conv2d)) if isinstance(trunk, Tower) else None
-    if stem is None or stem.bias is None or stem.padding != (0, 0):
+    stage: Any = trunk.stages[0] if isinstance(trunk, Tower) else [None]
+    stem = stage[0]
+    if not isinstance(stem, nn.Conv2d) or stem.bias is None or stem.padding != (0, 0):
         return False
+    (height, width), (down, along) = stem.kernel_size, stem.stride
+    rows = nn.Conv2d(1, stem.out_channels, (height, 3 * width), (down, 3 * along))
     with torch.no_grad():
-        stem.bias += (stem.weight * encoder.offset).sum(dim=(1, 2, 3))
-        stem.weight *= encoder.gain
+        rows.weight.copy_((stem.weight * encoder.gain).permute(0, 2, 3, 1).flatten(2)[:, None])
+        assert rows.bias is not None
+        rows.bias.copy_(stem.bias + (stem.weight * encoder.offset).sum(dim=(1, 2, 3)))
+    stage[0] = rows
     return True
 
 
-class Fusion(nn.Module):
+class PlainFusion(nn.Module):
     """`StateFusion` written out; the fused kernel of torch has no ONNX operator."""
 
     def __init__(self, fusion: StateFusion) -> None:
@@ -118,28 +124,23 @@ class Pair(nn.Module):
         return self.rest(nn.functional.linear(q, self.of_q, self.bias) + nn.functional.linear(p, self.of_p))
 
 
-class Hop(Pair):
-    """Anchors [A, N, width] and states [N, width] -> hops [A, N] in [-1, 1]."""
+class Judgement(nn.Module):
+    """Anchors [A, N, width] and states [N, width] -> what `Heads` say of them."""
 
-    def forward(self, p: Tensor, q: Tensor) -> Tensor:
-        """As `Heads.hop`."""
-        return torch.tanh(super().forward(p, q)[..., 0])
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.hop, self.error = Pair(heads._hop), Pair(heads._error)
+        self.completion, self.step = Pair(heads._completion), Pair(heads._step)
 
-
-class Error(Pair):
-    """States of the first moment and now [N, width] -> expected errors [N]."""
-
-    def forward(self, p: Tensor, q: Tensor) -> Tensor:
-        """As `Heads.error`."""
-        return expected_error(super().forward(p, q))
-
-
-class Completion(Pair):
-    """States of the first moment and now [N, width] -> logits [N]."""
-
-    def forward(self, p: Tensor, q: Tensor) -> Tensor:
-        """As `Heads.completion`."""
-        return super().forward(p, q)[..., 0]
+    def forward(self, anchors: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        """As `Heads.forward`."""
+        first = anchors[1]
+        return (
+            torch.tanh(self.hop(anchors, state)[..., 0]),
+            expected_error(self.error(first, state)),
+            self.completion(first, state)[..., 0],
+            self.step(first, state),
+        )
 
 
 def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
@@ -153,22 +154,16 @@ def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
     pictures = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
     view, owner = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
-    # Two tensors: the exporter takes one that is given twice for one input.
-    state, first, anchors = torch.zeros(2, width), torch.zeros(2, width), torch.zeros(2, 2, width)
-    heads = net.heads
+    state, anchors = torch.zeros(2, width), torch.zeros(2, 2, width)
+    looked = {"pictures": pictures, "view": view, "owner": owner, "instruction": state}
     return {
-        "read": written(Read(net), {"ids": net.encoder.tokenize(["one", "two"])}, "vector"),
-        "state": written(
-            State(net), {"pictures": pictures, "view": view, "owner": owner, "instruction": state}, "state"
-        ),
-        "hop": written(Hop(heads._hop), {"anchors": anchors, "state": state}, "hop"),
-        "error": written(Error(heads._error), {"first": first, "state": state}, "error"),
-        "completion": written(Completion(heads._completion), {"first": first, "state": state}, "logit"),
-        "step": written(Pair(heads._step), {"first": first, "state": state}, "logits"),
+        "read": written(Read(net), {"ids": net.encoder.tokenize(["one", "two"])}, ["vector"]),
+        "state": written(State(net), looked, ["state"]),
+        "heads": written(Judgement(net.heads), {"anchors": anchors, "state": state}, Said._fields),
     }
 
 
-def written(module: nn.Module, inputs: Mapping[str, Tensor], output: str) -> bytes:
+def written(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:
     """One module as a serialised graph whose leading dimensions are free."""
     try:
         import onnxscript  # noqa: F401  torch's exporter needs it
@@ -185,7 +180,7 @@ def written(module: nn.Module, inputs: Mapping[str, Tensor], output: str) -> byt
                 dynamo=True,
                 dynamic_shapes=tuple(shapes.values()),
                 input_names=list(inputs),
-                output_names=[output],
+                output_names=list(outputs),
                 verbose=False,
             )
         except torch.onnx.OnnxExporterError as fault:

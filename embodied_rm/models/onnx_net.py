@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import token_ids
+from embodied_rm.models.heads import Said
 from embodied_rm.models.progress_net import NetConfig, ProgressNet, shown
 from embodied_rm.types import Frames, IntArray
 
 ROWS = 64
 """Most environments that go through a graph at once: fewer cost calls, more no longer fit the caches."""
 
-Graph = Callable[..., Tensor]
+Tensors = tuple[Tensor, ...]
+Graph = Callable[..., Tensors]
 """A graph as a function of tensors."""
 
 
@@ -35,7 +37,7 @@ class OnnxNet(ProgressNet):
         self.config = config
         self._graphs = {name: opened(content, name) for name, content in graphs.items()}
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
-        self.heads = OnnxHeads(self._graphs, self._apart)  # type: ignore[assignment]
+        self.heads = OnnxHeads(self._graphs["heads"], self._apart)  # type: ignore[assignment]
         self.eval()
 
     def to(self, device: Any) -> OnnxNet:  # type: ignore[override]
@@ -45,7 +47,7 @@ class OnnxNet(ProgressNet):
         return self
 
     def _vectors(self, sentences: Sequence[str]) -> Tensor:
-        return self._graphs["read"](token_ids(self.config.encoder, sentences))
+        return self._graphs["read"](token_ids(self.config.encoder, sentences))[0]
 
     def _seen(
         self, frames: Frames | Tensor, owner: IntArray, column: IntArray, view: IntArray, instruction: Tensor
@@ -56,46 +58,33 @@ class OnnxNet(ProgressNet):
                 f"width), got {list(frames.shape[2:4])}: resize them, or use the checkpoint it was made from"
             )
 
-        def part(rows: slice) -> Tensor:
+        def part(rows: slice) -> Tensors:
             mine = slice(*np.searchsorted(owner, (rows.start, rows.stop)))
             if mine.start == mine.stop:  # nobody shows anything: such states are never read
-                return torch.zeros_like(instruction[rows])
+                return (torch.zeros_like(instruction[rows]),)
             owners = owner[mine] - rows.start
             pictures = shown(frames[rows], owners, column[mine]).cpu()
             views, belongs = torch.from_numpy(view[mine]), torch.from_numpy(owners)
             return self._graphs["state"](pictures, views, belongs, instruction[rows])
 
-        return torch.cat(self._apart(part, len(instruction)))
+        return torch.cat([state for (state,) in self._apart(part, len(instruction))])
 
-    def _apart(self, part: Callable[[slice], Tensor], rows: int) -> list[Tensor]:
+    def _apart(self, part: Callable[[slice], Tensors], rows: int) -> list[Tensors]:
         """`part` of every few rows, side by side."""
         few = max(1, min(ROWS, -(-rows // torch.get_num_threads())))
         return list(self._threads.map(part, (slice(i, min(i + few, rows)) for i in range(0, max(rows, 1), few))))
 
 
 class OnnxHeads:
-    """As `heads.Heads`, of moments [N, width]; the p of a hop is anchors [A, N, width]."""
+    """As `heads.Heads`."""
 
-    def __init__(
-        self, graphs: Mapping[str, Graph], apart: Callable[[Callable[[slice], Tensor], int], list[Tensor]]
-    ) -> None:
-        self._graphs, self._apart = graphs, apart
+    def __init__(self, graph: Graph, apart: Callable[[Callable[[slice], Tensors], int], list[Tensors]]) -> None:
+        self._graph, self._apart = graph, apart
 
-    def hop(self, p: Tensor, q: Tensor) -> Tensor:
-        """Relative hops [A, N] in [-1, 1]."""
-        return torch.cat(self._apart(lambda rows: self._graphs["hop"](p[:, rows], q[rows]), len(q)), dim=1)
-
-    def error(self, first: Tensor, now: Tensor) -> Tensor:
-        """Absolute errors [N] to expect of the potential as seen from the first moment."""
-        return torch.cat(self._apart(lambda rows: self._graphs["error"](first[rows], now[rows]), len(now)))
-
-    def completion(self, first: Tensor, now: Tensor) -> Tensor:
-        """Logits [N] of "the task is done now"."""
-        return torch.cat(self._apart(lambda rows: self._graphs["completion"](first[rows], now[rows]), len(now)))
-
-    def step(self, first: Tensor, now: Tensor) -> Tensor:
-        """Logits [N, max_steps] of the step under way."""
-        return torch.cat(self._apart(lambda rows: self._graphs["step"](first[rows], now[rows]), len(now)))
+    def __call__(self, anchors: Tensor, now: Tensor) -> Said:
+        """Of anchors [A, N, width] and states [N, width]."""
+        hops, *others = zip(*self._apart(lambda rows: self._graph(anchors[:, rows], now[rows]), len(now)), strict=True)
+        return Said(torch.cat(hops, dim=1), *map(torch.cat, others))
 
 
 def opened(content: bytes, name: str) -> Graph:
@@ -113,8 +102,8 @@ def opened(content: bytes, name: str) -> Graph:
         raise CheckpointError(f"{name}.onnx: not a graph that ONNX Runtime takes ({fault})") from None
     names = [entry.name for entry in session.get_inputs()]
 
-    def run(*inputs: Tensor) -> Tensor:
+    def run(*inputs: Tensor) -> Tensors:
         fed = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(names, inputs, strict=True)}
-        return torch.from_numpy(session.run(None, fed)[0])
+        return tuple(map(torch.from_numpy, session.run(None, fed)))
 
     return run

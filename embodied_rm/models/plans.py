@@ -4,76 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
-from embodied_rm.types import Array, IntArray, Progress, Views
+from embodied_rm.models.base import Memory, Reference, RewardModel
+from embodied_rm.models.plan_memory import PlanMemory
+from embodied_rm.types import IntArray, Progress, Views
 
 THEN = "; then "
 """What stands between two wishes of an instruction."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanMemory:
-    """The `Memory` of `Plans`: the model's own of the wish under way, and how far each row is in its plan."""
-
-    inner: Memory
-    plan: npt.NDArray[np.object_]
-    """[N]: the wishes of each row, a tuple of sentences."""
-    goal: npt.NDArray[np.object_]
-    """[N]: the goal picture of each row, `Views` of that row alone; None: no goals were given."""
-    wishes: IntArray
-    """[N]: how many there are."""
-    done: IntArray
-    """[N]: how many of them are done."""
-    streak: IntArray
-    """[N]: verdicts in a row that the wish under way is done."""
-
-    def __len__(self) -> int:
-        return len(self.done)
-
-    def take(self, rows: Rows) -> PlanMemory:
-        """A copy of the given rows, in that order."""
-        return PlanMemory(inner=self.inner.take(rows), **{k: mine[rows] for k, mine in self._columns().items()})
-
-    def put(self, rows: Rows, other: Memory) -> PlanMemory:
-        """This memory with `rows` replaced by the rows of `other`."""
-        assert isinstance(other, PlanMemory)
-        columns = {name: mine.copy() for name, mine in self._columns().items()}
-        for name, theirs in other._columns().items():
-            columns[name][rows] = theirs
-        return PlanMemory(inner=self.inner.put(rows, other.inner), **columns)
-
-    def potential(self) -> Array:
-        """float32 [N]: the wishes done, and the potential of the one under way, as a share of all wishes."""
-        return self.share(self.inner.potential())
-
-    def share(self, under_way: Array) -> Array:
-        """The value of the whole in [0, 1] from that of the wish under way, float32 [N]."""
-        done, wishes = (count.astype(np.float32) for count in (self.done, self.wishes))
-        return (done + under_way) / wishes
-
-    def _columns(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "inner"}
+UNDONE = 0.5
+"""Value below which a wish that was done is undone, unless it is judged a success all the same."""
+BEGUN = 0.25
+"""Value from which a wish is on its way, whatever became of the one before it."""
 
 
 @dataclass(frozen=True)
 class Plans:
     """A `RewardModel` that reads wishes joined by "; then " through another one, which knows nothing of that.
 
-    Each wish is judged from the frame on at which the one before it was surely done. Rows of one wish are judged as by
-    the model itself, bit by bit.
+    Each wish is judged from the frame on at which the one before it was surely done. A wish that is hardly begun is
+    left again for the one before it when that is surely undone; what a wish on its way undoes, as closing the drawer
+    undoes opening it, does not matter. Rows of one wish are judged as by the model itself, bit by bit.
     """
 
     model: RewardModel
     threshold: float = 0.5
     """Probability of success from which a judgement counts as the verdict "done"."""
     patience: int = 5
-    """Consecutive verdicts after which a wish is done, for good: nobody looks again whether it is undone later."""
+    """Consecutive verdicts after which a wish is done, or undone."""
 
     @property
     def takes_tensors(self) -> bool:
@@ -100,12 +61,13 @@ class Plans:
             inner = self.model.begin(views, instructions, goal, reference)
         nothing = np.zeros(len(plan), np.int64)
         return PlanMemory(
-            inner=inner,
+            of=(inner,) * max(map(len, plan), default=1),
             plan=column(plan),
             goal=column([None if goal is None else goal.rows(np.array([row])) for row in range(len(plan))]),
             wishes=np.array([len(wishes) for wishes in plan]),
             done=nothing,
             streak=nothing,
+            undone=nothing,
         )
 
     def advance(self, memory: Memory, views: Views) -> tuple[Progress, PlanMemory]:
@@ -115,34 +77,73 @@ class Plans:
         last wish's, 0 before it; `spread` is scaled like `value`. A wish that begins at this frame has value 0.
         """
         assert isinstance(memory, PlanMemory)
-        judged, inner = self.model.advance(memory.inner, views)
-        after = replace(memory, inner=inner)
         if (memory.wishes == 1).all():
-            return judged, after
-        after, begun = self._followed(after, judged, views)
-        last = after.done == after.wishes - 1
+            judged, inner = self.model.advance(memory.of[0], views)
+            return judged, replace(memory, of=(inner, *memory.of[1:]))
+        judged, before, of = self._judged(memory, views)
+        after = self._counted(replace(memory, of=of), judged, before)
+        back = after.undone >= self.patience
+        on = (after.streak >= self.patience) & (after.done < after.wishes - 1) & ~back
+        after = self._moved(after, on.astype(np.int64) - back, views)
+        last = (after.done == after.wishes - 1) & ~on
+        spread = np.where(back, before.spread, judged.spread)
         whole = Progress(
-            value=after.share(np.where(begun, np.float32(0), judged.value)),
+            value=after.potential(),
             valid=judged.valid,
             stage=np.where(after.wishes == 1, judged.stage, after.done),
-            success=np.where(last & ~begun, judged.success, np.float32(0)),
-            spread=np.where(begun, np.float32(0), judged.spread / after.wishes.astype(np.float32)),
+            success=np.where(last, judged.success, np.float32(0)),
+            spread=np.where(on, np.float32(0), spread / after.wishes.astype(np.float32)),
         )
         return whole, after
 
-    def _followed(self, memory: PlanMemory, judged: Progress, views: Views) -> tuple[PlanMemory, npt.NDArray[np.bool_]]:
-        """The memory with the next wish begun where one is surely done, and where that is, bool [N]."""
-        agreed = np.where(judged.success >= self.threshold, memory.streak + 1, 0)
-        streak = np.where(judged.valid, agreed, memory.streak)
-        begun = (streak >= self.patience) & (memory.done < memory.wishes - 1)
-        after = replace(memory, done=memory.done + begun, streak=np.where(begun, 0, streak))
-        rows, inner = np.flatnonzero(begun), after.inner
-        # Goals are kept row by row.
-        parts = [rows] if all(goal is None for goal in after.goal[rows]) else list(rows[:, None])
-        for part in parts if len(rows) else []:
-            wishes = [after.plan[row][after.done[row]] for row in part]
-            inner = inner.put(part, self.model.begin(views.rows(part), wishes, after.goal[part[0]]))
-        return replace(after, inner=inner), begun
+    def _judged(self, memory: PlanMemory, views: Views) -> tuple[Progress, Progress, tuple[Memory, ...]]:
+        """What is said of the wish under way and of the one before it (the first one itself, where there is none), and
+        the memories behind that. Every wish that ever began is judged: what it was done or left with goes on from
+        frame to frame."""
+        of, said = list(memory.of), []
+        for wish, mine in enumerate(memory.of):
+            rows = np.flatnonzero(memory.done >= wish)
+            if len(rows):
+                judged, now = self.model.advance(mine.take(rows), views.rows(rows))
+                of[wish] = mine.put(rows, now)
+                said.append((rows, judged))
+        return gathered(said, memory.done), gathered(said, np.maximum(memory.done - 1, 0)), tuple(of)
+
+    def _counted(self, memory: PlanMemory, judged: Progress, before: Progress) -> PlanMemory:
+        """The memory with the verdicts in a row counted anew."""
+        done = judged.success >= self.threshold
+        lost = (before.value < UNDONE) & (before.success < self.threshold) & (judged.value < BEGUN)
+        streak = np.where(done, memory.streak + 1, 0)
+        undone = np.where(lost & (memory.done > 0), memory.undone + 1, 0)
+        return replace(
+            memory,
+            streak=np.where(judged.valid, streak, memory.streak),
+            undone=np.where(judged.valid, undone, memory.undone),
+        )
+
+    def _moved(self, memory: PlanMemory, by: IntArray, views: Views) -> PlanMemory:
+        """The memory whose rows are `by` wishes farther, int64 [N]: the next one begins at these views, the one before
+        goes on from where it is."""
+        done, of = memory.done + by, list(memory.of)
+        for wish in range(1, len(of)):
+            rows = np.flatnonzero((by > 0) & (done == wish))
+            # Goals are kept row by row.
+            parts = [rows] if all(goal is None for goal in memory.goal[rows]) else list(rows[:, None])
+            for part in parts if len(rows) else []:
+                wishes = [memory.plan[row][wish] for row in part]
+                of[wish] = of[wish].put(part, self.model.begin(views.rows(part), wishes, memory.goal[part[0]]))
+        counts = {name: np.where(by == 0, getattr(memory, name), 0) for name in ("streak", "undone")}
+        return replace(memory, of=tuple(of), done=done, **counts)
+
+
+def gathered(said: Sequence[tuple[IntArray, Progress]], wish: IntArray) -> Progress:
+    """What was said of the wish [N] of each row; `said`: for every wish the rows where it was judged, and what of."""
+    columns = {f.name: np.zeros(len(wish), getattr(said[0][1], f.name).dtype) for f in fields(Progress)}
+    for number, (rows, judged) in enumerate(said):
+        mine = wish[rows] == number
+        for name, whole in columns.items():
+            whole[rows[mine]] = getattr(judged, name)[mine]
+    return Progress(**columns)
 
 
 def wishes_of(instruction: str) -> tuple[str, ...]:

@@ -179,17 +179,21 @@ class ProgressNet(nn.Module):
             state, seen = self._look(views, memory.instruction)
             memory = memory.opened_by(state, seen)
             located = self._located(memory, state)
-            perspectives, hop = self._perspectives(memory, state)
+            anchors = [memory.previous, memory.first] + ([] if memory.goal is None else [memory.goal])
+            said = self.heads(torch.stack(anchors), state)
+            hops = said.hop.cpu().numpy()
+            perspectives = self._perspectives(memory, hops)
             if located is not None:
                 perspectives["reference"] = located.potential.cpu().numpy()
             potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
+            doubt = fusion.carry_doubt(memory.doubt.cpu().numpy(), hops[0], said.error.cpu().numpy())
             after = memory.updated(
                 seen,
                 previous=state,
                 phi=torch.from_numpy(potential).to(seen.device),
-                doubt=torch.from_numpy(self._doubt(memory, state, hop)).to(seen.device),
-                success=self._verdict(memory, state, located),
-                stage=self.heads.step(memory.first, state).argmax(dim=-1),
+                doubt=torch.from_numpy(doubt).to(seen.device),
+                success=torch.sigmoid(said.completion) if located is None else located.done,
+                stage=said.step.argmax(dim=-1),
                 **({} if located is None else {"belief": located.belief, "passed": located.passed}),
             )
         return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives)), after
@@ -201,26 +205,15 @@ class ProgressNet(nn.Module):
         assert memory.belief is not None and memory.passed is not None and memory.reference_progress is not None
         return locate(memory.belief, memory.passed, memory.reference, memory.reference_progress, state)
 
-    def _verdict(self, memory: FrameMemory, state: Tensor, located: Located | None) -> Tensor:
-        """Whether the task is done, [N] in [0, 1]: as its reference says, where there is one, for it may be new."""
-        if located is not None:
-            return located.done
-        return torch.sigmoid(self.heads.completion(memory.first, state))
-
-    def _doubt(self, memory: FrameMemory, state: Tensor, hop: Array) -> Array:
-        """The expected error of each row's potential, float32 [N]; `hop` [N] is the one from the previous frame."""
-        error = self.heads.error(memory.first, state)
-        return fusion.carry_doubt(memory.doubt.cpu().numpy(), hop, error.cpu().numpy())
-
-    def _perspectives(self, memory: FrameMemory, state: Tensor) -> tuple[dict[str, Array], Array]:
-        """The potential of each row as seen from its anchors, float32 [N] each, and the hop from the previous frame."""
-        anchors = {"incremental": memory.previous, "forward": memory.first}
-        potentials: dict[str, Array | float] = {"incremental": memory.potential(), "forward": fusion.FIRST}
-        if memory.goal is not None:
-            anchors["backward"], potentials["backward"] = memory.goal, fusion.GOAL
-        hops = self.heads.hop(torch.stack(list(anchors.values())), state).cpu().numpy()
-        seen = {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(anchors, hops, strict=True)}
-        return seen, hops[0]
+    def _perspectives(self, memory: FrameMemory, hops: Array) -> dict[str, Array]:
+        """The potential of each row as seen from its anchors, float32 [N] each; `hops` [A, N] are those from the
+        previous, the first and perhaps the goal frame."""
+        potentials: dict[str, Array | float] = {
+            "incremental": memory.potential(),
+            "forward": fusion.FIRST,
+            "backward": fusion.GOAL,
+        }
+        return {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(potentials, hops, strict=False)}
 
     def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor]:
         """States [N, width] of the moments shown, and where anything was shown, bool [N]. Reads present views only."""

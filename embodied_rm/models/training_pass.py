@@ -40,7 +40,7 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     for part in (slice(-1), slice(-1, None)):
         varied[:, part] = _varied(net, pictures[:, part], config, generator).movedim(3, -1)
         shown[:, part] = hide_views(present[:, part], config, generator)
-    varied = impostors(varied, shown, config, generator)
+    varied = impostors(varied, shown, torch.from_numpy(batch.at), config, generator)
     # Pixels lie channels last, as the tower wants them.
     maps = net.encoder.look(varied[shown].movedim(-1, 1))
     states = _states(net, maps, shown, batch.instructions)

@@ -12,6 +12,8 @@ COLUMNS = {
     "mae": "MAE",
     "mae_failures": "MAE, failures",
     "step_accuracy": "step accuracy",
+    "spread_correlation": "spread and error",
+    "interval_coverage": "coverage",
 }
 """Metric of `evaluate` -> column of the card; docs/metrics.md says what each is."""
 
@@ -28,11 +30,17 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "",
         f"{seen['episodes']} simulated episodes ({seen['successes']} successes; {seen['frames']} frames)",
         "of the split `seen` (docs/zero_shot.md): scripted experts, and actors who fail on purpose; no real robot.",
-        f"{trained['parameters']:,} parameters. {seconds['total'] / 60:.0f} minutes in all on {metrics['machine']}.",
+        "Films are also shown backwards, under opposite instructions that their tasks name: nobody closes a drawer in",
+        "these data, but the words for it are heard (docs/reward_model.md, \"Played backwards\").",
+        f"{trained['parameters']:,} parameters. {seconds['total'] / 60:.0f} minutes in all, "
+        f"{trained['seconds'] / 60:.0f} of them training, on {metrics['machine']}.",
         "",
         "## What it reaches, by split",
         "",
         *_splits(metrics["splits"]),
+        "",
+        "The last rows look at no picture. Spread and error: Spearman's correlation; coverage: of an interval that",
+        "covers 90 % of the frames of other episodes. Both, and all columns: docs/metrics.md.",
         "",
         "## Task by task",
         "",
@@ -53,7 +61,9 @@ def model_card(metrics: Mapping[str, Any]) -> str:
 
 
 def _splits(splits: Mapping[str, Any]) -> list[str]:
-    return _table("split", {name: numbers["reward_model"] for name, numbers in splits.items()})
+    rows = {name: numbers["reward_model"] for name, numbers in splits.items()}
+    blind = {f"_{name}_ (seen)": numbers for name, numbers in splits["seen"]["baselines"].items()}
+    return _table("split", {**rows, **blind})
 
 
 def _tasks(splits: Mapping[str, Any]) -> list[str]:

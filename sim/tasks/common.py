@@ -1,4 +1,4 @@
-"""What the tasks with the cabinet share: the table with cabinet, red cube and blue cube."""
+"""What the tasks with the cabinet share: the table with cabinet, red cube and blue cube, and tasks made of others."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ class CabinetTask(Task):
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """The named cube as seen from the tray."""
         return (state.object() - state.points["tray"],)
+
+
+def one_after_another(*wishes: Task) -> tuple[str, ...]:
+    """The templates of a task that is these tasks, one after the other: first with first, second with second."""
+    return tuple("; then ".join(told) for told in zip(*(wish.templates for wish in wishes), strict=True))

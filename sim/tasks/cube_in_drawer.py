@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled, stay
+from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled
 from sim.layout import Layout
 from sim.props.base import HALF
 from sim.registry import register
 from sim.state import SceneState
 from sim.task import WIDTH, distance, holds, nearness
 from sim.tasks.common import CabinetTask
-from sim.tasks.lift_cube import LIFT, PICK
+from sim.tasks.lift_cube import LIFT
 from sim.tasks.open_drawer import OPENED, PULL, RELEASE
+from sim.tasks.place_in_drawer import BESIDE, BESIDE_CUBE, CARRY, DROP, inside_tray
 
 SHUT_AT = 0.02
 """How far out the drawer may be to count as shut, m."""
 TRAVEL = 0.45
 """Length over which reaching and carrying are measured, m: from the drawer to the farthest cube."""
-
-
-def over_tray(state: SceneState, _: FloatArray) -> FloatArray:
-    """Above the tray, clear of its walls."""
-    return state.points["tray"] + np.array([-0.035, 0.0, 0.15])
-
-
-def in_tray(state: SceneState, _: FloatArray) -> FloatArray:
-    """Low in the tray, the palm still above its front."""
-    return state.points["tray"] + np.array([-0.035, 0.0, 0.05])
 
 
 def before_knob_high(state: SceneState, _: FloatArray) -> FloatArray:
@@ -43,24 +35,19 @@ def before_knob(state: SceneState, _: FloatArray) -> FloatArray:
     return state.points["knob"] + np.array([-0.075, 0.0, 0.0])
 
 
+def closed(now: SceneState, shut_at: float) -> FloatArray:
+    """How far the hand has come to the knob and the drawer to `shut_at` m, [N] in [0, 1]."""
+    push = 1.0 - distance(now.tool, before_knob(now, now.tool)) / TRAVEL
+    shut = 1.0 - (now.joints["drawer"] - shut_at) / (OPENED - shut_at)
+    return 0.4 * np.clip(push, 0.0, 1.0) + 0.6 * np.clip(shut, 0.0, 1.0)
+
+
 OPENING: Plan = (*PULL, *RELEASE)
-CARRY: Plan = (
-    *PICK,
-    Waypoint(moved(z=0.17), SHUT, tolerance=0.02),
-    Waypoint(over_tray, SHUT, tolerance=0.02),
-    Waypoint(in_tray, SHUT, tolerance=0.015, patience=12),
-    Waypoint(stay, OPEN, hold=3),
-    Waypoint(moved(z=0.12), OPEN, tolerance=0.02),
-)
 CLOSING: Plan = (
     Waypoint(before_knob_high, SHUT, tolerance=0.03),
     Waypoint(before_knob, SHUT, tolerance=0.015),
     Waypoint(moved(x=0.25), SHUT, tolerance=0.01, patience=25),
 )
-BESIDE = tuple(Waypoint(moved(y=y, z=-0.1), SHUT, tolerance=0.02) for y in (-0.1, 0.1))
-"""Ways to put the cube down on the table."""
-BESIDE_CUBE = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))
-"""Offsets at which the fingers miss the cube, m."""
 WHOLE: Plan = (*OPENING, *CARRY, *CLOSING, rest(SHUT))
 
 
@@ -74,33 +61,26 @@ class CubeInDrawer(CabinetTask):
     """Open the drawer, pick the named cube, place it inside, close the drawer."""
 
     name = "cube_in_drawer"
-    steps = ("open", "pick", "place", "close")
+    steps: ClassVar[tuple[str, ...]] = ("open", "pick", "place", "close")
     max_episode_steps = 180
-    templates = (
+    templates: ClassVar[tuple[str, ...]] = (
         "put the {colour} cube into the drawer and close it",
         "store the {colour} cube in the drawer, then shut the drawer",
         "open the drawer, place the {colour} block inside and close the drawer",
         "tidy the {colour} cube away in the drawer",
     )
 
-    def inside(self, now: SceneState) -> np.ndarray:
-        """Whether the named cube lies in the tray, bool [N]."""
-        offset = np.abs(now.object() - now.points["tray"])
-        return (offset[:, :2] < 0.085).all(axis=1) & (now.object()[:, 2] < 0.065)
-
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         cube, tool = now.object(), now.tool
-        inside, opened = self.inside(now), now.joints["drawer"] > 0.1
+        inside, opened = inside_tray(now), now.joints["drawer"] > 0.1
         held = holds(now, cube, WIDTH) & (cube[:, 2] > HALF + 0.02)
         reach = nearness(distance(tool, now.points["knob"]), distance(start.tool, start.points["knob"]))
         over = now.points["tray"] + np.array([0.0, 0.0, 0.06])
-        push = 1.0 - distance(tool, before_knob(now, tool)) / TRAVEL
-        shut = 1.0 - (now.joints["drawer"] - SHUT_AT) / (OPENED - SHUT_AT)
         stage = np.select([inside, opened & held, opened], [3, 2, 1], 0)
         share = np.select(
             [inside, opened & held, opened],
             [
-                0.4 * np.clip(push, 0.0, 1.0) + 0.6 * np.clip(shut, 0.0, 1.0),
+                closed(now, SHUT_AT),
                 1.0 - (distance(cube, over) - 0.03) / TRAVEL,
                 1.0 - (distance(tool, cube) - 0.01) / TRAVEL,
             ],
@@ -109,7 +89,7 @@ class CubeInDrawer(CabinetTask):
         return stage, np.clip(share, 0.0, 1.0)
 
     def success(self, now: SceneState) -> np.ndarray:
-        return self.inside(now) & (now.joints["drawer"] < SHUT_AT)
+        return inside_tray(now) & (now.joints["drawer"] < SHUT_AT)
 
     def named_bodies(self, layout: Layout) -> tuple[str, ...]:
         return ("drawer", *super().named_bodies(layout))
@@ -119,16 +99,14 @@ class CubeInDrawer(CabinetTask):
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         end = rest(OPEN)
-        fall = Waypoint(stay, OPEN, hold=4)
-        leave = Waypoint(moved(z=0.08), OPEN, tolerance=0.02)
         return {
             "stall": (
                 *(stalled(WHOLE, n) for n in (3, 6, 8, 10, 13, 15)),
                 *(stalled((*OPENING, *CARRY, *ajar(x)), len(WHOLE) - 1) for x in (0.08, 0.1, 0.12, 0.135)),
             ),
             "drop": (
-                (*OPENING, *CARRY[:4], fall, leave, end),
-                *((*OPENING, *CARRY[:4], beside, fall, leave, *CLOSING, end) for beside in BESIDE),
+                (*OPENING, *CARRY[:4], *DROP, end),
+                *((*OPENING, *CARRY[:4], beside, *DROP, *CLOSING, end) for beside in BESIDE),
             ),
             "undo": (
                 (*PULL, Waypoint(moved(x=0.19), SHUT, tolerance=0.015, patience=20), *RELEASE, end),

@@ -40,6 +40,17 @@ PULL: Plan = (*TAKE_KNOB, Waypoint(moved(x=-0.17), SHUT, tolerance=0.015, patien
 RELEASE: Plan = (Waypoint(stay, OPEN, hold=3), Waypoint(moved(z=0.12), OPEN, tolerance=0.02))
 
 
+def elsewhere() -> tuple[Plan, ...]:
+    """Ways from the knob to places over the table, and to rest there: the drawer stays open whatever comes next."""
+
+    def to(x: float, y: float, z: float) -> Waypoint:
+        return Waypoint(lambda state, _: np.tile([x, y, z], (len(state), 1)), OPEN, tolerance=0.02)
+
+    up = Waypoint(moved(z=0.12), OPEN, tolerance=0.02)
+    spots = ((0.4, -0.15), (0.45, 0.0), (0.5, -0.2), (0.35, 0.1))
+    return tuple((up, to(x, y, 0.2), to(x, y, low), rest(OPEN)) for x, y in spots for low in (0.16, 0.09))
+
+
 @register
 class OpenDrawer(CabinetTask):
     """Reach for the knob, grasp it, pull the drawer out by 13 of its 16 cm."""
@@ -95,7 +106,7 @@ class OpenDrawer(CabinetTask):
         return (*PULL, rest(SHUT))
 
     def afterwards(self) -> tuple[Plan, ...]:
-        return tuple((RELEASE[0], *way) for way in withdrawn(OPEN, 0.12))
+        return tuple((RELEASE[0], *way) for way in (*withdrawn(OPEN, 0.12), *elsewhere()))
 
     def failures(self) -> Mapping[str, tuple[Plan, ...]]:
         end = rest(OPEN)

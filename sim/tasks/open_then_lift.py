@@ -12,10 +12,11 @@ from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, m
 from sim.layout import Layout
 from sim.registry import register
 from sim.state import SceneState
-from sim.tasks.common import CabinetTask
-from sim.tasks.cube_in_drawer import BESIDE_CUBE, OPENING
+from sim.tasks.common import CabinetTask, one_after_another
+from sim.tasks.cube_in_drawer import OPENING
 from sim.tasks.lift_cube import LIFT, LiftCube, raised
 from sim.tasks.open_drawer import PULL, RELEASE, OpenDrawer
+from sim.tasks.place_in_drawer import BESIDE_CUBE
 
 WISHES = (OpenDrawer(), LiftCube())
 WHOLE: Plan = (*OPENING, *LIFT)
@@ -30,7 +31,7 @@ class OpenThenLift(CabinetTask):
     name = "open_then_lift"
     steps = ("open", "lift")
     max_episode_steps = 110
-    templates = tuple(f"{first}; then {second}" for first, second in zip(*(w.templates for w in WISHES), strict=True))
+    templates = one_after_another(*WISHES)
 
     def stage(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         opening, lifting = WISHES

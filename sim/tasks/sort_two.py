@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.control import FloatArray
 from sim.experts import OPEN, Plan, mistaken, stalled, withdrawn
+from sim.layout import Layout
 from sim.props import Item, Trays
 from sim.props.base import HALF
 from sim.registry import register
@@ -63,6 +64,13 @@ class SortTwo(Task):
         "put the {colour} {thing} in the tray on the {side} and the {other_colour} {other_thing} in the other tray",
         "into the {side} tray with the {colour} {thing}, into the other with the {other_colour} {other_thing}",
     )
+
+    def goal(self, layout: Layout) -> str:
+        """The same whichever of the two is named first."""
+        words = self.words(layout)
+        things = [f"{words[f'{who}colour']} {words[f'{who}thing']}" for who in ("", "other_")]
+        left, right = things if words["side"] == SIDES[0] else reversed(things)
+        return f"put the {left} into the left tray and the {right} into the right tray"
 
     def extra(self, state: SceneState) -> tuple[FloatArray, ...]:
         """Both things as seen from where they belong."""

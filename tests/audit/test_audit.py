@@ -9,13 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import readers
-from readers import GOALS, PHRASINGS, Reader, trials
+from readers import GOALS, PHRASINGS, Reader, trial, trials
 
 from embodied_rm.audit import CASES, Material, Outcome, Rules, audit
+from embodied_rm.audit.material import Film
+from embodied_rm.audit.payment import due
 from embodied_rm.audit.pictures import goal_inset
 from embodied_rm.audit.playback import backwards, hovering, to_and_fro
+from embodied_rm.audit.run import judge
 from embodied_rm.audit.wording import another_goal, another_task, paraphrased
 from embodied_rm.errors import DataError
+from embodied_rm.models.fold import fold
+from embodied_rm.rl.reward_env import RewardConfig
 from embodied_rm.run import Silent
 from embodied_rm.types import Episode
 
@@ -38,6 +43,15 @@ def test_whoever_reads_everything_passes_every_case_and_every_case_is_tried() ->
     assert {name for name, outcome in outcomes.items() if not outcome.passed} == {"hovering_pays_less_raw"}
     assert outcomes["hovering_pays_less_raw"].measured == 0, "paid as it is, progress is worth more than the end"
     assert all(outcome.n >= 4 for outcome in outcomes.values())
+
+
+@pytest.mark.parametrize("every", [1, 3, 4])
+def test_a_model_sees_the_frames_that_refinement_scores_and_no_other(every: int) -> None:
+    film, clock = trial("good", list(range(0, 200, 20)), "open"), readers.Clock()
+    ((curve,),) = judge(clock, [(Film(episode=film),)], Rules(reward=RewardConfig(score_every=every)))
+    ticks = fold(clock, [film])[0].value
+    np.testing.assert_array_equal(curve.value, ticks[np.cumsum(due(len(film), every))])
+    assert len(set(curve.value.tolist())) == 1 + due(len(film), every).sum()
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,16 @@ def test_foreign_instructions_want_something_else_the_opposite_or_nothing(batch)
     assert alone.foreign == alone.instructions
 
 
+def test_what_a_success_fulfils_as_well_is_no_foreign_wish():
+    metas = [{"task": "place", "goal": "place", "fulfils": "open"}, {"task": "open", "goal": "open"}]
+    metas += [{"task": "close", "goal": "close"}]
+    said = [replace(painted(i, instruction=meta["goal"]), meta=meta) for i, meta in enumerate(metas)]
+    batch = Batches(label(said), ("front",)).draw(200, 3, np.random.default_rng(0))
+    drawn = set(zip(batch.instructions, batch.foreign, strict=True))
+    plain = {(own, text) for own, text in drawn if text and not text.startswith(NEGATIONS)}
+    assert plain == {("place", "close"), ("open", "place"), ("open", "close"), ("close", "place"), ("close", "open")}
+
+
 def test_other_wishes_of_the_same_task_are_as_frequent_as_all_together():
     """One word apart, and drawn often enough to be learned, however many tasks there are."""
     metas = [{"task": "lift", "goal": "red"}, {"task": "lift", "goal": "blue"}]
@@ -125,6 +135,28 @@ def test_half_of_a_batch_rehearses_whatever_the_number_of_old_episodes():
     drawn = Batches(labelled[:2], ("front", "side"), labelled[2:]).draw(9, 4, np.random.default_rng(0))
     assert drawn.instructions == ("go",) * 5 + ("stop",) * 4
     assert len(set(drawn.frames[5:, 0, 0, 0, 0, 0].tolist())) == 4, "none twice while there are enough"
+
+
+def test_an_odd_word_does_not_tell_whose_wish_it_is():
+    """Own and foreign sentences, and denied ones, are varied alike."""
+    metas = [{"task": "lift", "goal": f"lift {colour}"} for colour in ("red", "blue")]
+    said = [replace(painted(i, instruction=f"please {meta['goal']} now"), meta=meta) for i, meta in enumerate(metas)]
+    batch = Batches(label(said), ("front",), words=0.4, other_words=("zebra",)).draw(2000, 3, np.random.default_rng(0))
+    told = [
+        batch.instructions,
+        [text for text in batch.foreign if text and not text.startswith(NEGATIONS)],
+        [text for text in batch.foreign if text.startswith(NEGATIONS)],
+    ]
+    shares = [np.mean([text.count("zebra") / 3 for text in texts]) for texts in told]
+    assert np.allclose(shares, 0.4, atol=0.05) and all("red" in text or "blue" in text for text in told[0])
+
+
+def test_the_same_film_in_other_words_is_no_goal_picture():
+    again = [painted(0), replace(painted(0), instruction="walk", meta={"goal": "go"})]
+    again[0] = replace(again[0], meta={"goal": "go"})
+    assert not Batches(label(again), ("front", "side")).draw(8, 4, np.random.default_rng(0)).has_goal.any()
+    other = [*again, replace(painted(1), meta={"goal": "go"})]
+    assert Batches(label(other), ("front", "side")).draw(8, 4, np.random.default_rng(0)).has_goal.all()
 
 
 def test_foreign_sentences_that_no_episode_has_are_drawn_for_the_task():

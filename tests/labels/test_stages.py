@@ -69,3 +69,11 @@ def test_what_the_data_lack_is_named_with_the_command_that_records_it(scheme):
         SCHEMES[scheme].label([bare])
     with pytest.raises(DataError, match="column success is false in all 1 episodes"):
         SCHEMES[scheme].label([given_up(episode([0, 5], 10))])
+
+
+@pytest.mark.parametrize("scheme", ["stages", "visual_change"])
+def test_steps_that_are_none_of_the_task_are_named(scheme):
+    usual, odd = episode([0, 5, 10], 10), episode([0, 10], 10, names=("fly",), name="odd")
+    with pytest.raises(DataError, match=r"odd: none of its steps \(fly\) is one of its task \(reach, grasp\)"):
+        SCHEMES[scheme].label([usual, odd])
+    assert len(SCHEMES[scheme].label([usual, given_up(odd)])) == 2, "a failure may do anything"

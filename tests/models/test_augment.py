@@ -63,14 +63,18 @@ def test_a_photograph_of_the_goal_stands_before_one_of_several_cameras():
     pictures = torch.rand(300, 4, 3, 2, 2, generator=rng())
     shown = torch.ones(300, 4, 3, dtype=torch.bool)
     shown[200:, :, 1:] = False
-    posed = impostors(pictures, shown, AugmentConfig(impostor=0.5), rng())
+    at = torch.tensor([0, 8, 4]).repeat(300, 1)
+    posed = impostors(pictures, shown, at, AugmentConfig(impostor=0.5), rng())
     changed = (posed != pictures).flatten(3).any(dim=3)
     assert not changed[:, -1].any() and not changed[200:].any(), "the goal stays, and so does a view that is alone"
-    assert (changed[:, :-1] == changed[:, :1]).all() and changed[:, 0].sum(dim=1).max() == 1
+    assert changed.any(dim=1).sum(dim=1).max() == 1
     assert 0.4 < changed[:200].any(dim=2).any(dim=1).float().mean() < 0.6
-    rows, _, views = changed.nonzero(as_tuple=True)
-    assert torch.equal(posed[rows, 0, views], pictures[rows, -1, views])
-    assert impostors(pictures, shown, AugmentConfig(), rng()) is pictures
+    first, last, middle = changed[:200, :3].any(dim=2).unbind(dim=1)
+    assert (first <= middle).all() and (middle <= last).all(), "once it stands there, it stays"
+    assert 0.4 < first.sum() / last.sum() < 0.6 and (first < middle).any() and (middle < last).any()
+    rows, moments, views = changed.nonzero(as_tuple=True)
+    assert torch.equal(posed[rows, moments, views], pictures[rows, -1, views])
+    assert impostors(pictures, shown, at, AugmentConfig(), rng()) is pictures
 
 
 def test_ranges_are_checked():

@@ -124,6 +124,16 @@ def test_a_film_in_blocks_is_judged_as_the_episode_is(lengths: Sequence[int]) ->
             np.testing.assert_allclose(getattr(film, name), getattr(whole, name), atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("kind", ["backward", "reference"])
+def test_a_film_in_blocks_is_given_its_goal_and_its_reference(kind: Fusion) -> None:
+    net, episode, shown = NET.fused_by(kind), noise(4, 11), noise(6, 9)
+    shown = replace(shown, progress=np.linspace(0, 1, 9, dtype=np.float32))
+    whole = fold(net, [episode], [shown], [shown])[0]
+    film = fold_film(net, episode.instruction, blocks_of(episode, (4, 7)), shown, shown)
+    np.testing.assert_allclose(film.value, whole.value, atol=1e-5)
+    assert np.ptp(whole.value) > 0
+
+
 @pytest.mark.parametrize("kind", FUSIONS)
 def test_many_frames_at_once_are_what_advance_says_of_them_one_by_one(kind: Fusion) -> None:
     net, episode = NET.fused_by(kind), noise(5, 9)

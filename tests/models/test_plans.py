@@ -101,7 +101,7 @@ def test_the_next_wish_begins_where_the_one_before_it_was_surely_done():
     assert values(judged) == [0.1, 0.2, 0.3, 0.5, 0.75, 0.75]
     assert values(judged, "stage") == [0, 0, 0, 1, 1, 1]
     assert values(judged, "spread") == [0.05, 0.1, 0.15, 0.0, 0.125, 0.125]
-    assert memory.inner.opened.tolist() == [4], "the first frame of the second wish is the one that settled the first"
+    assert memory.of[1].opened.tolist() == [4], "the first frame of the second wish is the one that settled the first"
 
 
 def test_only_the_last_wish_can_be_the_success_of_the_whole():
@@ -122,9 +122,59 @@ def test_a_verdict_that_does_not_last_is_none_and_an_unscored_frame_neither_cont
     assert stages(unseen, unseen, unseen, unseen) == [0] * 4
 
 
-def test_a_wish_that_is_undone_later_stays_counted():
-    film = [shown(t, [(100, 90) if t < 4 else (0, 0), (40, 0)]) for t in range(7)]
-    assert values(heard(PLANS, [TWO], film)[0]) == [0.5, 0.5, 0.5, 0.7, 0.7, 0.7]
+def test_what_a_wish_on_its_way_undoes_stays_counted():
+    film = [shown(t, [(100, 90) if t < 4 else (0, 0), (40, 0)]) for t in range(9)]
+    assert values(heard(PLANS, [TWO], film)[0]) == [0.5, 0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7]
+
+
+def test_a_wish_hardly_begun_is_left_for_the_one_before_it_when_that_is_undone():
+    """From frame 5 on wish 0 is undone: three judgements later it is under way again, where it is by then."""
+    film = [shown(t, [(100, 90) if t < 5 else (30, 10), (20, 0)]) for t in range(10)]
+    judged, memory = heard(PLANS, [TWO], film)
+    assert values(judged) == [0.5, 0.5, 0.5, 0.6, 0.6, 0.6, 0.15, 0.15, 0.15]
+    assert values(judged, "stage") == [0, 0, 1, 1, 1, 1, 0, 0, 0] and memory.of[0].opened.tolist() == [0]
+
+
+def test_a_plan_is_gone_back_through_to_its_beginning():
+    said = [(100, 90)] * 9 + [(10, 0)] * 9
+    film = [shown(t, [wish, wish, wish]) for t, wish in enumerate(said)]
+    judged, memory = heard(PLANS, [f"0{THEN}1{THEN}2"], film)
+    assert values(judged, "stage")[5:] == [2] * 5 + [1] * 3 + [0] * 4 and memory.done.tolist() == [0]
+
+
+def test_what_is_left_keeps_its_spread_and_what_begins_has_none():
+    film = [shown(t, [(100, 90) if t < 5 else (30, 10), (20, 0)]) for t in range(10)]
+    assert values(heard(PLANS, [TWO], film)[0], "spread") == [0.25, 0.25, 0.0, 0.05, 0.05, 0.05, 0.075, 0.075, 0.075]
+
+
+def test_an_unscored_frame_neither_continues_nor_breaks_the_count_of_what_is_undone():
+    lost = (30, 10)
+
+    def stages(*said) -> list[float]:
+        film = [shown(t, [(100, 90), (20, 0)]) for t in range(4)]
+        film += [shown(4 + t, [wish, (20, 0, wish[2] if len(wish) > 2 else 100)]) for t, wish in enumerate(said)]
+        return values(heard(PLANS, [TWO], film)[0], "stage")[3:]
+
+    assert stages(lost, lost, (30, 10, 0), lost) == [1, 1, 1, 0]
+    assert stages(lost, lost, (100, 90), lost, lost) == [1] * 5
+
+
+def test_a_low_value_with_a_verdict_done_is_not_undone():
+    film = [shown(t, [(100, 90) if t < 5 else (30, 90), (20, 0)]) for t in range(10)]
+    assert values(heard(PLANS, [TWO], film)[0], "stage") == [0, 0] + [1] * 7
+
+
+def test_wishes_done_long_ago_are_still_watched():
+    """Their memory is that of somebody who never looked away."""
+    film = [shown(t, [(100 - 5 * t, 90)] * 3) for t in range(12)]
+    _, memory = heard(PLANS, [f"0{THEN}1{THEN}2"], film)
+    assert memory.done.tolist() == [2]
+    assert [round(float(mine.potential()[0]), 2) for mine in memory.of] == [0.45] * 3
+
+
+def test_a_wish_that_looks_undone_for_a_moment_is_not():
+    film = [shown(t, [(100, 90) if t < 5 or t % 3 == 0 else (30, 10), (20, 0)]) for t in range(12)]
+    assert values(heard(PLANS, [TWO], film)[0], "stage") == [0, 0] + [1] * 9
 
 
 def test_an_unscored_row_carries_the_value_of_the_whole():
@@ -136,7 +186,7 @@ def test_an_unscored_row_carries_the_value_of_the_whole():
 
 @given(data=st.data(), rows=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
-def test_values_are_a_potential_that_never_falls_below_the_wishes_done(data, rows):
+def test_values_are_a_potential_between_the_wishes_done_and_the_next(data, rows):
     percent = st.integers(0, 100)
     said = st.lists(st.tuples(percent, percent, st.sampled_from((0, 100))), min_size=3, max_size=3)
     film = [shown(t, *(data.draw(said) for _ in range(rows))) for t in range(12)]
@@ -147,7 +197,9 @@ def test_values_are_a_potential_that_never_falls_below_the_wishes_done(data, row
         before = memory.done
         judged, memory = PLANS.advance(memory, views)
         assert ((judged.value >= 0) & (judged.value <= 1) & (judged.spread >= 0)).all()
-        assert (judged.value >= (memory.done / wishes).astype(np.float32)).all() and (memory.done >= before).all()
+        assert (judged.value >= (memory.done / wishes).astype(np.float32)).all() and (memory.done >= 0).all()
+        assert (judged.value <= ((memory.done + 1) / wishes).astype(np.float32)).all()
+        assert (np.abs(memory.done - before) <= 1).all()
         assert (memory.done < wishes).all() and (judged.success[memory.done < wishes - 1] == 0).all()
         np.testing.assert_array_equal(memory.potential(), judged.value)
 
@@ -190,7 +242,7 @@ def test_the_goal_picture_of_a_row_is_shown_to_each_of_its_wishes():
     goal.frames[1] = GOAL
     film = [shown(t, *[[(0, 90), (0, 90)]] * 2) for t in range(6)]
     _, memory = heard(PLANS, [TWO, TWO], film, goal)
-    assert memory.done.tolist() == [1, 1] and memory.inner.aimed.tolist() == [False, True]
+    assert memory.done.tolist() == [1, 1] and memory.of[1].aimed.tolist() == [False, True]
     moved = memory.take(np.array([1, 0])).put(np.array([1]), memory.take(np.array([1])))
     assert [views.frames.min() for views in moved.goal] == [GOAL, GOAL]
 

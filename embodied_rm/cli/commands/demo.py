@@ -97,7 +97,7 @@ class DemoConfig:
 
 def start(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
     """Run the loop; leave the numbers of all stages in metrics.json and the story in report.html."""
-    stages = Stages(run, reporter)
+    stages, began = Stages(run, reporter), time.monotonic() - STARTED
     if not config.own_model:
         reward_model_in(config.checkpoint)  # a missing one is told before anything is recorded
     metrics = know_reward(config, stages)
@@ -107,8 +107,8 @@ def start(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
             metrics["benchmark"] = benchmark(config, run)
         reporter.table("benchmark", metrics["benchmark"])
     with stages.timed("report"):
-        write_report(run.file("report.html"), story(config, metrics, run))
-    metrics["seconds"] = {**stages.seconds, "total": time.monotonic() - STARTED}
+        write_report(run.file("report.html"), story(config, metrics, run, began + sum(stages.seconds.values())))
+    metrics["seconds"] = {**stages.seconds, "total": began + sum(stages.seconds.values())}
     metrics["memory"] = {"peak_gib": peak_memory_gib()}
     reporter.table("seconds", metrics["seconds"])
     run.write_json("metrics.json", metrics)
@@ -187,8 +187,9 @@ def benchmark(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
         worlds.close()
 
 
-def story(config: DemoConfig, metrics: dict[str, Any], run: RunFolder) -> Report:
-    """The page: what the reward model knows, what it made of the policies, and episodes to look at."""
+def story(config: DemoConfig, metrics: dict[str, Any], run: RunFolder, seconds: float) -> Report:
+    """The page: what the reward model knows, what it made of the policies, and episodes to look at; `seconds`: spent
+    on all that."""
     net = load_progress_net(reward_model_in(config.model(run.path)))
     unseen = open_data(config.judged_by(run.path) / DATASET)
     curves = [learning_curves(task, rows(run.path / task / "refine" / PROGRESS)) for task in config.tasks]
@@ -196,7 +197,7 @@ def story(config: DemoConfig, metrics: dict[str, Any], run: RunFolder) -> Report
         title="From video and a sentence to a better policy",
         subtitle=f"Reward model: {origin(config, metrics)}; cloned policies refined on its reward alone, never on "
         "the simulator's. "
-        f"{clock(time.monotonic() - STARTED)} in all.",
+        f"{clock(seconds)} in all.",
         figures=figures(metrics[config.evaluate.name], metrics["baselines"]),
         success=tuple(success_row(task, numbers) for task, numbers in metrics["tasks"].items()),
         curves=tuple(curve for pair in curves for curve in pair),

@@ -10,10 +10,13 @@ from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import dataset_in, reward_model_in, spoken_model
 from embodied_rm.cli.reports import panel
 from embodied_rm.data.catalog import open_data
+from embodied_rm.data.goal import read_goal
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import ScoreConfig, score
+from embodied_rm.score import ScoreConfig, read_for, score
+from embodied_rm.types import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,8 @@ class ScoreCommand(ScoreConfig):
     data: Path
     checkpoint: Path | None = None
     instruction: str | None = None
+    goal: tuple[Path, ...] = ()
+    reference: Path | None = None
     shown: int = 12
 
 
@@ -36,7 +41,9 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         "score",
         {"episodes": len(chosen), "views of the model": net.config.views, "views of the recording": source.views},
     )
-    curves = score(net, source, narrow(config, ScoreConfig), run, reporter)
+    goal = read_goal(config.goal, net.config.views) if config.goal else None
+    shown = None if config.reference is None else demonstration(net, config.reference, config.instruction)
+    curves = score(net, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
     rows = reporter.track(list(curves)[: config.shown], "write report")
     panels = tuple(panel(source, row, curves[row]) for row in rows)
     by = spoken_model(config.checkpoint)
@@ -50,6 +57,11 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     }
     reporter.table("scored", numbers)
     run.write_json("metrics.json", {"score": numbers})
+
+
+def demonstration(net: ProgressNet, folder: Path, instruction: str | None) -> Episode:
+    """The first recording of a folder, as the model sees it."""
+    return next(read_for(net.config, open_data(dataset_in(folder), instruction), [0]))
 
 
 COMMAND = Command(schema=ScoreCommand, start=start)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class ShipConfig:
     successes: int = 180
     failures: int = 300
     afterwards: int = 60
-    updates: int = 18000
+    updates: int = 16000
     batch: int = 24
     augment: AugmentConfig = field(
         default_factory=lambda: AugmentConfig(
@@ -54,7 +53,6 @@ class ShipConfig:
 
 def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record, train, judge on what was seen and what was not, audit; leave the model with its card."""
-    started = time.monotonic()
     stages = Stages(run, reporter)
     world = WorldConfig(views=VIEWS)
     data = stages.command("collect", "data", collect.COMMAND, collect.CollectConfig(
@@ -81,18 +79,23 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
         **trained,
         "splits": {**judged[SEEN], **judged["unseen"]},
         **cases,
-        "seconds": {**stages.seconds, "total": time.monotonic() - started},
+        "seconds": {**stages.seconds, "total": sum(stages.seconds.values())},
         "machine": machine(),
     }
     RunFolder(model / REWARD_MODEL).write_json(NUMBERS, metrics)
     write_atomic(model / REWARD_MODEL / CARD, model_card(metrics))
     if config.into is not None:
-        # Weights are filed by their content: those of the model before would stay.
-        for former in config.into.glob("*.safetensors"):
-            former.unlink()
-        shutil.copytree(model / REWARD_MODEL, config.into, dirs_exist_ok=True)
+        install(model / REWARD_MODEL, config.into)
         reporter.note(f"the model and its card are in {config.into}")
     run.write_json("metrics.json", metrics)
+
+
+def install(model: Path, into: Path) -> None:
+    """Copy the model to a folder, and then remove the weights of the one before: they are filed by their content."""
+    former = set(into.glob("tensors-*.safetensors"))
+    shutil.copytree(model, into, dirs_exist_ok=True)
+    for weights in former - {into / path.name for path in model.iterdir()}:
+        weights.unlink()
 
 
 COMMAND = Command(schema=ShipConfig, start=start)

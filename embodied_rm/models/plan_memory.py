@@ -1,0 +1,66 @@
+"""What `Plans` carries from one judgement to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.models.base import Memory, Rows
+from embodied_rm.types import Array, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanMemory:
+    """The `Memory` of `Plans`: the model's own of each wish, and how far each row is in its plan."""
+
+    of: tuple[Memory, ...]
+    """Of the first wish, the second, ..., as many as the longest plan has; rows that are not at or past a wish mean
+    nothing there."""
+    plan: npt.NDArray[np.object_]
+    """[N]: the wishes of each row, a tuple of sentences."""
+    goal: npt.NDArray[np.object_]
+    """[N]: the goal picture of each row, `Views` of that row alone; None: no goals were given."""
+    wishes: IntArray
+    """[N]: how many there are."""
+    done: IntArray
+    """[N]: how many of them are done, the number of the one under way."""
+    streak: IntArray
+    """[N]: verdicts in a row that the wish under way is done."""
+    undone: IntArray
+    """[N]: judgements in a row that the wish before it is undone."""
+
+    def __len__(self) -> int:
+        return len(self.done)
+
+    def take(self, rows: Rows) -> PlanMemory:
+        """A copy of the given rows, in that order."""
+        columns = {name: mine[rows] for name, mine in self._columns().items()}
+        return PlanMemory(of=tuple(memory.take(rows) for memory in self.of), **columns)
+
+    def put(self, rows: Rows, other: Memory) -> PlanMemory:
+        """This memory with `rows` replaced by the rows of `other`."""
+        assert isinstance(other, PlanMemory)
+        columns = {name: mine.copy() for name, mine in self._columns().items()}
+        for name, theirs in other._columns().items():
+            columns[name][rows] = theirs
+        length = max(len(self.of), len(other.of))
+        pairs = zip(self._padded(length), other._padded(length), strict=True)
+        return PlanMemory(of=tuple(mine.put(rows, theirs) for mine, theirs in pairs), **columns)
+
+    def potential(self) -> Array:
+        """float32 [N]: the wishes done, and the potential of the one under way, as a share of all wishes."""
+        under_way = np.zeros(len(self), np.float32)
+        for wish, memory in enumerate(self.of):
+            under_way = np.where(self.done == wish, memory.potential(), under_way)
+        done, wishes = (count.astype(np.float32) for count in (self.done, self.wishes))
+        return (done + under_way) / wishes
+
+    def _padded(self, length: int) -> tuple[Memory, ...]:
+        """`of` with places for `length` wishes."""
+        return (*self.of, *self.of[:1] * (length - len(self.of)))
+
+    def _columns(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "of"}
