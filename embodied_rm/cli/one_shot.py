@@ -87,12 +87,11 @@ class OneShot:
     def judge(self, shown: Sequence[Episode], episodes: Sequence[Episode], goals: Sequence[Episode] | None) -> Judged:
         """What the model says of episodes of a task of which it has been `shown` these demonstrations.
 
-        The reference of an episode is that of its goal, else the first. To a task of several wishes nothing is adapted:
-        the model judges one wish after the other, each known by itself.
+        The reference of an episode is that of its goal, else the first. To a task of several wishes nothing is adapted,
+        for the whole sentence would be learned and never be read: it is followed in context whatever `by` says.
         """
-        if self.config.by == ADAPT and THEN in shown[0].instruction:
-            return judge(self.net, episodes, goals)
-        net = self.net.fused_by("reference") if self.config.by == REFERENCE else self.adapted(shown)
+        follow = self.config.by == REFERENCE or THEN in shown[0].instruction
+        net = self.net.fused_by("reference") if follow else self.adapted(shown)
         of_goal = {goal_of(demonstration): demonstration for demonstration in shown}
         return judge(net, episodes, goals, [of_goal.get(goal_of(episode), shown[0]) for episode in episodes])
 
