@@ -17,7 +17,7 @@ THEN = "; then "
 """What stands between two wishes of an instruction."""
 UNDONE = 0.5
 """Value below which a wish that was done is undone, unless it is judged a success all the same."""
-BEGUN = 0.25
+BEGUN = 0.05
 """Value from which a wish is on its way, whatever became of the one before it."""
 
 

@@ -129,30 +129,30 @@ def test_what_a_wish_on_its_way_undoes_stays_counted():
 
 def test_a_wish_hardly_begun_is_left_for_the_one_before_it_when_that_is_undone():
     """From frame 5 on wish 0 is undone: three judgements later it is under way again, where it is by then."""
-    film = [shown(t, [(100, 90) if t < 5 else (30, 10), (20, 0)]) for t in range(10)]
+    film = [shown(t, [(100, 90) if t < 5 else (30, 10), (4, 0)]) for t in range(10)]
     judged, memory = heard(PLANS, [TWO], film)
-    assert values(judged) == [0.5, 0.5, 0.5, 0.6, 0.6, 0.6, 0.15, 0.15, 0.15]
+    assert values(judged) == [0.5, 0.5, 0.5, 0.52, 0.52, 0.52, 0.15, 0.15, 0.15]
     assert values(judged, "stage") == [0, 0, 1, 1, 1, 1, 0, 0, 0] and memory.of[0].opened.tolist() == [0]
 
 
 def test_a_plan_is_gone_back_through_to_its_beginning():
-    said = [(100, 90)] * 9 + [(10, 0)] * 9
+    said = [(100, 90)] * 9 + [(3, 0)] * 9
     film = [shown(t, [wish, wish, wish]) for t, wish in enumerate(said)]
     judged, memory = heard(PLANS, [f"0{THEN}1{THEN}2"], film)
     assert values(judged, "stage")[5:] == [2] * 5 + [1] * 3 + [0] * 4 and memory.done.tolist() == [0]
 
 
 def test_what_is_left_keeps_its_spread_and_what_begins_has_none():
-    film = [shown(t, [(100, 90) if t < 5 else (30, 10), (20, 0)]) for t in range(10)]
-    assert values(heard(PLANS, [TWO], film)[0], "spread") == [0.25, 0.25, 0.0, 0.05, 0.05, 0.05, 0.075, 0.075, 0.075]
+    film = [shown(t, [(100, 90) if t < 5 else (30, 10), (4, 0)]) for t in range(10)]
+    assert values(heard(PLANS, [TWO], film)[0], "spread") == [0.25, 0.25, 0.0, 0.01, 0.01, 0.01, 0.075, 0.075, 0.075]
 
 
 def test_an_unscored_frame_neither_continues_nor_breaks_the_count_of_what_is_undone():
     lost = (30, 10)
 
     def stages(*said) -> list[float]:
-        film = [shown(t, [(100, 90), (20, 0)]) for t in range(4)]
-        film += [shown(4 + t, [wish, (20, 0, wish[2] if len(wish) > 2 else 100)]) for t, wish in enumerate(said)]
+        film = [shown(t, [(100, 90), (4, 0)]) for t in range(4)]
+        film += [shown(4 + t, [wish, (4, 0, wish[2] if len(wish) > 2 else 100)]) for t, wish in enumerate(said)]
         return values(heard(PLANS, [TWO], film)[0], "stage")[3:]
 
     assert stages(lost, lost, (30, 10, 0), lost) == [1, 1, 1, 0]
@@ -160,7 +160,7 @@ def test_an_unscored_frame_neither_continues_nor_breaks_the_count_of_what_is_und
 
 
 def test_a_low_value_with_a_verdict_done_is_not_undone():
-    film = [shown(t, [(100, 90) if t < 5 else (30, 90), (20, 0)]) for t in range(10)]
+    film = [shown(t, [(100, 90) if t < 5 else (30, 90), (4, 0)]) for t in range(10)]
     assert values(heard(PLANS, [TWO], film)[0], "stage") == [0, 0] + [1] * 7
 
 
@@ -173,7 +173,7 @@ def test_wishes_done_long_ago_are_still_watched():
 
 
 def test_a_wish_that_looks_undone_for_a_moment_is_not():
-    film = [shown(t, [(100, 90) if t < 5 or t % 3 == 0 else (30, 10), (20, 0)]) for t in range(12)]
+    film = [shown(t, [(100, 90) if t < 5 or t % 3 == 0 else (30, 10), (4, 0)]) for t in range(12)]
     assert values(heard(PLANS, [TWO], film)[0], "stage") == [0, 0] + [1] * 9
 
 
