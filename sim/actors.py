@@ -18,13 +18,14 @@ __all__ = ["AFTERWARDS", "SUCCESS", "WRONG_OBJECT", "ScriptedActor", "outcomes"]
 def outcomes(env: TabletopVecEnv) -> tuple[str, ...]:
     """What an actor can be asked to do in that environment: "success", "afterwards" where its task says how one goes on
     after it, and each kind of failure."""
-    return tuple(kind for kind, plans in plans_of(env.task).items() if plans)
+    return tuple(plans_of(env.task))
 
 
 def plans_of(task: Task) -> dict[str, tuple[Plan, ...]]:
-    """Outcome -> the plans of those who are after it."""
+    """Outcome -> the plans of those who are after it; outcomes that the task has no plan for are not in it."""
     after = going_on(task.expert(), task.afterwards())
-    return {SUCCESS: (task.expert(),), AFTERWARDS: after, **task.failures()}
+    known = {SUCCESS: (task.expert(),), AFTERWARDS: after, **task.failures()}
+    return {kind: plans for kind, plans in known.items() if plans}
 
 
 class ScriptedActor:
@@ -36,7 +37,7 @@ class ScriptedActor:
 
     def __init__(self, env: TabletopVecEnv, kinds: Sequence[str] = (SUCCESS,), *, seed: int = 0, noise: float = 0.0,
                  pace: tuple[float, float] = (1.0, 1.0)) -> None:  # fmt: skip
-        plans = {kind: ways for kind, ways in plans_of(env.task).items() if ways}
+        plans = plans_of(env.task)
         self._plans = [(kind, lookup(plans, kind, "outcome")) for kind in kinds]
         self._env = env
         self._rng = np.random.default_rng(seed)

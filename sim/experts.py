@@ -50,6 +50,12 @@ def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
     return lambda state, began: began + offset
 
 
+def from_point(name: str, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
+    """A goal relative to that point of the props, wherever it is by then, m."""
+    offset = np.array([x, y, z])
+    return lambda state, _: state.points[name] + offset
+
+
 def stalled(plan: Plan, after: int) -> Plan:
     """The first `after` waypoints, then stay for ever as one is."""
     kept = plan[:after]

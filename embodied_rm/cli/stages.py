@@ -29,6 +29,11 @@ class Stages:
         """Stage -> time spent on it, interrupted sessions included unless they were killed."""
         return self.run.read_json(SECONDS) if (self.run.path / SECONDS).exists() else {}
 
+    @property
+    def total(self) -> float:
+        """Time spent on all of them."""
+        return sum(self.seconds.values())
+
     def command(self, stage: str, folder: str, command: Command, config: Any) -> dict[str, Any]:
         """Run a command in `<run>/<folder>` unless it has finished there; its metrics."""
         with self.timed(stage):

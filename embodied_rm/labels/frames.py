@@ -87,11 +87,7 @@ def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> li
 
 def fingerprint(episode: Episode) -> str:
     """SHA-256 of what the episode shows and asks, the same whatever the episode is called."""
-    digest = hashlib.sha256(episode.instruction.encode())
-    for name in sorted(episode.views):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(episode.views[name]).data)
-    return digest.hexdigest()
+    return hashed(episode.views, episode.instruction)
 
 
 def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str], what: str = "episode") -> None:
@@ -197,7 +193,7 @@ class Batches:
         self._wording = Wording(told, other_words, words)
         self._new = len(episodes)
         self._size = next(iter(self.episodes[0].views.values())).shape[1:]
-        self._ends = [end_of(episode) for episode in self.episodes]
+        self._ends = [hashed({name: frames[-1] for name, frames in e.views.items()}) for e in self.episodes]
         self._done: dict[str, list[int]] = {}
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
@@ -251,9 +247,10 @@ class Batches:
                 present[:, v] = True
 
 
-def end_of(episode: LabelledEpisode) -> bytes:
-    """A fingerprint of the last frame."""
-    digest = hashlib.sha256()
-    for name in sorted(episode.views):
-        digest.update(np.ascontiguousarray(episode.views[name][-1]).data)
-    return digest.digest()
+def hashed(views: Mapping[str, Frames], words: str = "") -> str:
+    """SHA-256 of pictures, the names of their views, and words."""
+    digest = hashlib.sha256(words.encode())
+    for name in sorted(views):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(views[name]).data)
+    return digest.hexdigest()

@@ -50,9 +50,7 @@ def _fold(
     """`fold` of episodes with the same views, the longest first."""
     lengths = np.array([len(episode) for episode in episodes])
     assert (np.diff(lengths) <= 0).all()
-    # Models that know of no references are still models where there are none.
-    ways = {} if reference is None else {"reference": reference}
-    memory = model.begin(views_at(episodes, 0), [episode.instruction for episode in episodes], goal, **ways)
+    memory = begun(model, views_at(episodes, 0), [episode.instruction for episode in episodes], goal, reference)
     curves = [_blank(len(episode)) for episode in episodes]
     for t in range(1, int(lengths[0])):
         going = np.flatnonzero(lengths > t)
@@ -75,19 +73,28 @@ def fold_film(
     """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
     model = Plans(model) if THEN in instruction else model
     aim = None if goal is None else views_at([goal], -1)
-    ways = {} if reference is None else {"reference": reference_of([reference])}
+    way = None if reference is None else reference_of([reference])
     parts: list[Progress] = []
     memory: Memory | None = None
     for views in blocks:
         later = np.arange(len(views))
         if memory is None:
-            memory = model.begin(views.rows(later[:1]), [instruction], aim, **ways)
+            memory = begun(model, views.rows(later[:1]), [instruction], aim, way)
             parts.append(_blank(1))
             later = later[1:]
         if len(later):
             judged, memory = follow(model, memory, views.rows(later))
             parts.append(judged)
     return joined(parts)
+
+
+def begun(
+    model: RewardModel, views: Views, instructions: Sequence[str], goal: Views | None, reference: Reference | None
+) -> Memory:
+    """`begin`; models that know of no references are still models where there are none."""
+    if reference is None:
+        return model.begin(views, instructions, goal)
+    return model.begin(views, instructions, goal, reference=reference)
 
 
 def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:

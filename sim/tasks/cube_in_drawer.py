@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled
+from sim.experts import OPEN, SHUT, Plan, Waypoint, from_point, gripped, missed, mistaken, moved, rest, stalled
 from sim.layout import Layout
 from sim.props.base import HALF
 from sim.registry import register
@@ -25,14 +25,10 @@ TRAVEL = 0.45
 """Length over which reaching and carrying are measured, m: from the drawer to the farthest cube."""
 
 
-def before_knob_high(state: SceneState, _: FloatArray) -> FloatArray:
-    """In front of the knob, high."""
-    return state.points["knob"] + np.array([-0.08, 0.0, 0.1])
-
-
-def before_knob(state: SceneState, _: FloatArray) -> FloatArray:
-    """In front of the knob, at its height."""
-    return state.points["knob"] + np.array([-0.075, 0.0, 0.0])
+before_knob_high = from_point("knob", x=-0.08, z=0.1)
+"""In front of the knob, high."""
+before_knob = from_point("knob", x=-0.075)
+"""In front of the knob, at its height."""
 
 
 def closed(now: SceneState, shut_at: float) -> FloatArray:

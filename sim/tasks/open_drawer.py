@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, moved, rest, stalled, stay, withdrawn
+from sim.experts import OPEN, SHUT, Plan, Waypoint, from_point, gripped, missed, moved, rest, stalled, stay, withdrawn
 from sim.layout import Layout
 from sim.registry import register
 from sim.state import SceneState
@@ -21,16 +21,9 @@ NECK_WIDTH = 0.016
 """Thickness of the knob's neck, m."""
 
 
-def above_knob(state: SceneState, _: FloatArray) -> FloatArray:
-    """10 cm above the knob."""
-    return state.points["knob"] + np.array([0.0, 0.0, 0.1])
-
-
-def at_knob(state: SceneState, _: FloatArray) -> FloatArray:
-    """Where the fingers take the knob."""
-    return state.points["knob"]
-
-
+above_knob = from_point("knob", z=0.1)
+at_knob = from_point("knob")
+"""Where the fingers take the knob."""
 TAKE_KNOB: Plan = (
     Waypoint(above_knob, OPEN, tolerance=0.02),
     Waypoint(at_knob, OPEN, tolerance=0.008),

@@ -7,7 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 
 from sim.control import FloatArray
-from sim.experts import OPEN, SHUT, Plan, Waypoint, gripped, missed, mistaken, moved, rest, stalled, stay, withdrawn
+from sim.experts import (
+    OPEN,
+    SHUT,
+    Plan,
+    Waypoint,
+    from_point,
+    gripped,
+    missed,
+    mistaken,
+    moved,
+    rest,
+    stalled,
+    stay,
+    withdrawn,
+)
 from sim.layout import Layout
 from sim.props import Cabinet, Item
 from sim.props.base import HALF
@@ -23,14 +37,10 @@ LOW = 0.065
 """Height below which the middle of a cube in the tray is, m."""
 
 
-def over_tray(state: SceneState, _: FloatArray) -> FloatArray:
-    """Above the tray, clear of its walls."""
-    return state.points["tray"] + np.array([-0.035, 0.0, 0.15])
-
-
-def in_tray(state: SceneState, _: FloatArray) -> FloatArray:
-    """Low in the tray, the palm still above its front."""
-    return state.points["tray"] + np.array([-0.035, 0.0, 0.05])
+over_tray = from_point("tray", x=-0.035, z=0.15)
+"""Above the tray, clear of its walls."""
+in_tray = from_point("tray", x=-0.035, z=0.05)
+"""Low in the tray, the palm still above its front."""
 
 
 def on_floor(state: SceneState) -> FloatArray:

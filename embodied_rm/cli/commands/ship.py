@@ -79,7 +79,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
         **trained,
         "splits": {**judged[SEEN], **judged["unseen"]},
         **cases,
-        "seconds": {**stages.seconds, "total": sum(stages.seconds.values())},
+        "seconds": {**stages.seconds, "total": stages.total},
         "machine": machine(),
     }
     RunFolder(model / REWARD_MODEL).write_json(NUMBERS, metrics)
