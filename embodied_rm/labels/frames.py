@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from embodied_rm.errors import DataError
 from embodied_rm.labels.moments import sample_moments
@@ -189,9 +190,10 @@ class Batches:
         of the words that are replaced, and by which, see `Wording`.
         """
         self.episodes, self.views = [*episodes, *rehearsed], tuple(views)
-        told = ((e.task, e.goal, sentence) for e in self.episodes for sentence in e.sentences)
+        told = ((e.task, " | ".join(sorted(e.sentences)), sentence) for e in self.episodes for sentence in e.sentences)
         self._wording = Wording(told, other_words, words)
-        self._new = len(episodes)
+        self._pools = [pool for pool in (range(len(episodes)), range(len(episodes), len(self.episodes))) if pool]
+        self._share = shares(self.episodes)
         self._size = next(iter(self.episodes[0].views.values())).shape[1:]
         self._ends = [hashed({name: frames[-1] for name, frames in e.views.items()}) for e in self.episodes]
         self._done: dict[str, list[int]] = {}
@@ -228,10 +230,14 @@ class Batches:
         )
 
     def _rows(self, size: int, rng: np.random.Generator) -> IntArray:
-        """Which episodes a batch has: of each pool its share, none twice while there are enough."""
-        old = len(self.episodes) - self._new
-        shares = ((0, self._new, size - size // 2), (self._new, old, size // 2)) if old else ((0, self._new, size),)
-        return np.concatenate([start + rng.choice(pool, n, replace=n > pool) for start, pool, n in shares])
+        """Which episodes a batch has: of the new and the rehearsed ones half, none twice while there are enough."""
+        counts = (size - size // 2, size // 2) if len(self._pools) > 1 else (size,)
+
+        def drawn(pool: range, count: int) -> IntArray:
+            share = self._share[pool]
+            return rng.choice(pool, count, replace=count > len(pool), p=share / share.sum())
+
+        return np.concatenate([drawn(pool, count) for pool, count in zip(self._pools, counts, strict=True)])
 
     def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode | None:
         """Another film that ends in success at the same goal, the same one in other words not counted; None: there is
@@ -245,6 +251,15 @@ class Batches:
             if name in episode.views:
                 frames[:, v] = episode.views[name][at]
                 present[:, v] = True
+
+
+def shares(episodes: Sequence[LabelledEpisode]) -> npt.NDArray[np.float64]:
+    """[E]: how often each is drawn. A task of many goals comes more often than its episodes do, by the root of their
+    number: which of twelve towers is wanted takes longer to learn than whether a drawer is."""
+    goals: dict[str, set[str]] = {}
+    for episode in episodes:
+        goals.setdefault(episode.task, set()).add(episode.goal)
+    return np.array([np.sqrt(len(goals[episode.task])) for episode in episodes])
 
 
 def hashed(views: Mapping[str, Frames], words: str = "") -> str:

@@ -151,6 +151,24 @@ def test_an_odd_word_does_not_tell_whose_wish_it_is():
     assert np.allclose(shares, 0.4, atol=0.05) and all("red" in text or "blue" in text for text in told[0])
 
 
+def test_what_tells_two_wishes_of_one_goal_apart_is_never_replaced():
+    """Red to the left is blue to the right: one goal, but without the sides nobody knows what is wanted."""
+    wishes = ("red to the left, the other one elsewhere", "blue to the right, the other one elsewhere")
+    said = [replace(painted(i, instruction=wishes[i % 2]), meta={"task": "sort", "goal": "red left"}) for i in range(4)]
+    batch = Batches(label(said), ("front",), words=0.8, other_words=("zebra",)).draw(200, 3, np.random.default_rng(0))
+    for text in batch.instructions:
+        assert text.split()[:1] + text.split()[3:4] in (["red", "left,"], ["blue", "right,"]) and "zebra" in text
+
+
+def test_tasks_of_many_goals_come_more_often():
+    """Of nine goals three times as often as of one, though there are as many episodes."""
+    metas = [{"task": "lift", "goal": "lift"}] * 9 + [{"task": "stack", "goal": f"tower {i}"} for i in range(9)]
+    said = [replace(painted(i, instruction=meta["goal"]), meta=meta) for i, meta in enumerate(metas)]
+    batches, rng = Batches(label(said), ("front", "side")), np.random.default_rng(0)
+    lifts = np.mean([batches.draw(1, 3, rng).goals == ("lift",) for _ in range(3000)])
+    assert lifts == pytest.approx(0.25, abs=0.02)
+
+
 def test_the_same_film_in_other_words_is_no_goal_picture():
     again = [painted(0), replace(painted(0), instruction="walk", meta={"goal": "go"})]
     again[0] = replace(again[0], meta={"goal": "go"})
