@@ -30,17 +30,25 @@ class CudaNet(ProgressNet):
     def _vectors(self, sentences: Sequence[str]) -> Tensor:
         return self.net._vectors(sentences)
 
-    def _from_pixels(self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
+    def _from_pixels(
+        self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor
+    ) -> Tensor:
         encoder = self.net.encoder
-        return self.net.states(encoder.look(encoder.prepare(pictures)), view, owner, instruction)
+        return self.net.states(encoder.look(encoder.prepare(pictures)), view, owner, instruction, hidden)
 
     def _seen(
-        self, frames: Frames | Tensor, owner: IntArray, column: IntArray, view: IntArray, instruction: Tensor
+        self,
+        frames: Frames | Tensor,
+        owner: IntArray,
+        column: IntArray,
+        view: IntArray,
+        instruction: Tensor,
+        hidden: Tensor,
     ) -> Tensor:
         device = instruction.device
         pictures = shown(frames, owner, column).to(device)
         views, owners = (torch.from_numpy(index).to(device) for index in (view, owner))
         with torch.autocast(device.type, torch.bfloat16):
-            state = self._graph(pictures, views, owners, instruction)
+            state = self._graph(pictures, views, owners, instruction, hidden)
         # The next replay of the graph writes where this one wrote.
         return state.to(torch.float32, copy=True)

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from embodied_rm.models.base import Memory, Reference, RewardModel
-from embodied_rm.models.foresight import Foresight
+from embodied_rm.models.foresight import Foresight, foreseeable
 from embodied_rm.models.plans import THEN, Plans
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reference import reference_of
@@ -99,7 +99,8 @@ def begun(
 
 def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:
     """What `advance` says of the frames of one episode, one after the other."""
-    ready = Foresight(model, memory, views) if isinstance(model, ProgressNet) else model
+    known = isinstance(model, ProgressNet) and foreseeable(memory, views)
+    ready = Foresight(model, memory, views) if known else model  # type: ignore[arg-type]
     parts = []
     for t in range(len(views)):
         judged, memory = ready.advance(memory, views.rows(np.array([t])))

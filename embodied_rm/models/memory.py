@@ -21,6 +21,8 @@ class FrameMemory:
     """float [N, width]."""
     first: Tensor
     """State of the first frame seen, float [N, width]."""
+    first_looks: Tensor
+    """States of it without each of the views, float [N, V, width]."""
     previous: Tensor
     """State of the last frame scored, float [N, width]."""
     opened: Tensor
@@ -46,13 +48,21 @@ class FrameMemory:
 
     @classmethod
     def fresh(
-        cls, instruction: Tensor, state: Tensor, opened: Tensor, goal: Tensor | None, **reference: Tensor
+        cls,
+        instruction: Tensor,
+        state: Tensor,
+        looks: Tensor,
+        opened: Tensor,
+        goal: Tensor | None,
+        **reference: Tensor,
     ) -> FrameMemory:
-        """The memory of episodes that have shown only their first frame: potential 0."""
+        """The memory of episodes that have shown only their first frame, whose `looks` are its states without each of
+        the views: potential 0."""
         nothing = torch.zeros(len(state), device=state.device)
         return cls(
             instruction=instruction,
             first=state,
+            first_looks=looks,
             previous=state,
             opened=opened,
             phi=nothing,
@@ -66,11 +76,10 @@ class FrameMemory:
     def __len__(self) -> int:
         return len(self.phi)
 
-    def opened_by(self, state: Tensor, seen: Tensor) -> FrameMemory:
+    def opened_by(self, state: Tensor, looks: Tensor, seen: Tensor) -> FrameMemory:
         """Rows that see their first frame only now begin with it."""
-        now = (seen & ~self.opened)[:, None]
-        first, previous = torch.where(now, state, self.first), torch.where(now, state, self.previous)
-        return replace(self, first=first, previous=previous, opened=self.opened | seen)
+        now = seen & ~self.opened
+        return replace(self.updated(now, first=state, first_looks=looks, previous=state), opened=self.opened | seen)
 
     def updated(self, seen: Tensor, **new: Tensor) -> FrameMemory:
         """The given tensors in the rows `seen` (bool [N]), what they were in the others."""

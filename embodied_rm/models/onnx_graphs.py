@@ -23,7 +23,7 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.state import StateFusion
 from embodied_rm.models.towers import Tower
 
-GRAPHS = ("read", "state", "heads")
+GRAPHS = ("read", "state", "heads", "completion")
 """What `onnx_graphs` gives, by name."""
 
 
@@ -40,7 +40,8 @@ class Read(nn.Module):
 
 
 class State(nn.Module):
-    """Pictures uint8 [P, H, W, 3], their views and owners int64 [P], instructions [N, width] -> states [N, width]."""
+    """Pictures uint8 [P, H, W, 3], their views and owners int64 [P], instructions [N, width], views that are hidden
+    bool [L, V] -> states [L, N, width]."""
 
     def __init__(self, net: ProgressNet) -> None:
         super().__init__()
@@ -48,11 +49,11 @@ class State(nn.Module):
         self.net.fusion = PlainFusion(net.fusion)  # type: ignore[assignment]
         self.plain = takes_pixels(self.net.encoder)
 
-    def forward(self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
+    def forward(self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor) -> Tensor:
         """As `ProgressNet.states`, from pixels."""
         encoder = self.net.encoder
         prepared = pictures.flatten(2)[:, None].float() if self.plain else encoder.prepare(pictures)
-        return self.net.states(encoder.look(prepared), view, owner, instruction)
+        return self.net.states(encoder.look(prepared), view, owner, instruction, hidden)
 
 
 def takes_pixels(encoder: Encoder) -> bool:
@@ -143,6 +144,18 @@ class Judgement(nn.Module):
         )
 
 
+class Completion(nn.Module):
+    """States of the first moment and of this one, [M, width] each -> logits [M] of "done"."""
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.completion = Pair(heads._completion)
+
+    def forward(self, first: Tensor, now: Tensor) -> Tensor:
+        """As `Heads.completion`."""
+        return self.completion(first, now)[..., 0]
+
+
 def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     """The graphs of `GRAPHS`, serialised, for any number of pictures, moments and anchors.
 
@@ -155,11 +168,13 @@ def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     pictures = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
     view, owner = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
     state, anchors = torch.zeros(2, width), torch.zeros(2, 2, width)
-    looked = {"pictures": pictures, "view": view, "owner": owner, "instruction": state}
+    hidden = torch.eye(views + 1, dtype=torch.bool)[:, 1:]
+    looked = {"pictures": pictures, "view": view, "owner": owner, "instruction": state, "hidden": hidden}
     return {
         "read": written(Read(net), {"ids": net.encoder.tokenize(["one", "two"])}, ["vector"]),
         "state": written(State(net), looked, ["state"]),
         "heads": written(Judgement(net.heads), {"anchors": anchors, "state": state}, Said._fields),
+        "completion": written(Completion(net.heads), {"first": state, "now": state + 1}, ["logit"]),
     }
 
 

@@ -37,7 +37,7 @@ class OnnxNet(ProgressNet):
         self.config = config
         self._graphs = {name: opened(content, name) for name, content in graphs.items()}
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
-        self.heads = OnnxHeads(self._graphs["heads"], self._apart)  # type: ignore[assignment]
+        self.heads = OnnxHeads(self._graphs["heads"], self._graphs["completion"], self._apart)  # type: ignore[assignment]
         self.eval()
 
     def to(self, device: Any) -> OnnxNet:  # type: ignore[override]
@@ -50,7 +50,13 @@ class OnnxNet(ProgressNet):
         return self._graphs["read"](token_ids(self.config.encoder, sentences))[0]
 
     def _seen(
-        self, frames: Frames | Tensor, owner: IntArray, column: IntArray, view: IntArray, instruction: Tensor
+        self,
+        frames: Frames | Tensor,
+        owner: IntArray,
+        column: IntArray,
+        view: IntArray,
+        instruction: Tensor,
+        hidden: Tensor,
     ) -> Tensor:
         if tuple(frames.shape[2:4]) != tuple(self.config.encoder.image_size):
             raise UserError(
@@ -61,13 +67,13 @@ class OnnxNet(ProgressNet):
         def part(rows: slice) -> Tensors:
             mine = slice(*np.searchsorted(owner, (rows.start, rows.stop)))
             if mine.start == mine.stop:  # nobody shows anything: such states are never read
-                return (torch.zeros_like(instruction[rows]),)
+                return (instruction.new_zeros(len(hidden), *instruction[rows].shape),)
             owners = owner[mine] - rows.start
             pictures = shown(frames[rows], owners, column[mine]).cpu()
             views, belongs = torch.from_numpy(view[mine]), torch.from_numpy(owners)
-            return self._graphs["state"](pictures, views, belongs, instruction[rows])
+            return self._graphs["state"](pictures, views, belongs, instruction[rows], hidden)
 
-        return torch.cat([state for (state,) in self._apart(part, len(instruction))])
+        return torch.cat([state for (state,) in self._apart(part, len(instruction))], dim=1)
 
     def _apart(self, part: Callable[[slice], Tensors], rows: int) -> list[Tensors]:
         """`part` of every few rows, side by side."""
@@ -78,13 +84,20 @@ class OnnxNet(ProgressNet):
 class OnnxHeads:
     """As `heads.Heads`."""
 
-    def __init__(self, graph: Graph, apart: Callable[[Callable[[slice], Tensors], int], list[Tensors]]) -> None:
-        self._graph, self._apart = graph, apart
+    def __init__(
+        self, graph: Graph, completion: Graph, apart: Callable[[Callable[[slice], Tensors], int], list[Tensors]]
+    ) -> None:
+        self._graph, self._completion, self._apart = graph, completion, apart
 
     def __call__(self, anchors: Tensor, now: Tensor) -> Said:
         """Of anchors [A, N, width] and states [N, width]."""
         hops, *others = zip(*self._apart(lambda rows: self._graph(anchors[:, rows], now[rows]), len(now)), strict=True)
         return Said(torch.cat(hops, dim=1), *map(torch.cat, others))
+
+    def completion(self, first: Tensor, now: Tensor) -> Tensor:
+        """Of states [..., width]."""
+        (logit,) = self._completion(first.flatten(0, -2), now.flatten(0, -2))
+        return logit.view(now.shape[:-1])
 
 
 def opened(content: bytes, name: str) -> Graph:

@@ -19,6 +19,7 @@ from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
+from embodied_rm.models.witness import MAJORITY, agreed, there
 from embodied_rm.types import Array, Frames, IntArray, Progress, Views
 
 CHUNK = 384
@@ -78,11 +79,13 @@ class ProgressNet(nn.Module):
     def _vectors(self, sentences: Sequence[str]) -> Tensor:
         return self.instruction(self.encoder.read(self.encoder.tokenize(sentences)))
 
-    def states(self, maps: Tensor, view: Tensor, owner: Tensor, instruction: Tensor) -> Tensor:
-        """States [N, width] of N moments from the maps [P, C, h, w] of the pictures that are there.
+    def states(self, maps: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor) -> Tensor:
+        """States [L, N, width] of N moments, looked at L times, from the maps [P, C, h, w] of the pictures that are
+        there.
 
         `view` int64 [P]: which view a picture shows, `owner` int64 [P]: which moment it belongs to (each pair once);
-        `instruction` [N, width]. The state of a moment without pictures means nothing.
+        `instruction` [N, width]; `hidden` bool [L, V]: what a look leaves out, where a majority is left. The state of a
+        moment without pictures means nothing.
         """
         condition = instruction[owner] + self.view_embedding[view]
         tokens = self.view_token(maps, condition) + self.view_embedding[view]
@@ -91,7 +94,11 @@ class ProgressNet(nn.Module):
         present = torch.zeros(shape, dtype=torch.bool, device=tokens.device).index_put(
             (owner, view), torch.ones_like(owner, dtype=torch.bool)
         )
-        return self.fusion(dense, present, instruction)
+        several = present.sum(dim=1, keepdim=True) >= MAJORITY
+        kept = (present & ~(hidden[:, None] & several)).flatten(0, 1)
+        looks = hidden.shape[0]
+        states = self.fusion(dense.repeat(looks, 1, 1), kept, instruction.repeat(looks, 1))
+        return states.unflatten(0, (looks, -1))
 
     def fused_by(self, kind: fusion.Fusion) -> ProgressNet:
         """This very net, its weights shared, whose perspectives become one potential in another way."""
@@ -123,10 +130,10 @@ class ProgressNet(nn.Module):
         self._need(goal, reference)
         with judging(self):
             instruction = self.read(instructions)
-            state, seen = self._look(views, instruction)
+            state, looks, seen = self._look(views, instruction)
             shown = None if goal is None else self._goal(goal, instruction)
             followed = {} if reference is None else self._followed(reference)
-        return FrameMemory.fresh(instruction, state, seen, shown, **followed)
+        return FrameMemory.fresh(instruction, state, self._without(looks, state), seen, shown, **followed)
 
     def _need(self, goal: Views | None, reference: Reference | None) -> None:
         """Raises `UserError` when the fusion is a single perspective whose anchor is not there."""
@@ -146,7 +153,7 @@ class ProgressNet(nn.Module):
         """What memory holds of references: the way, and the belief that its first moment is now."""
         progress = torch.from_numpy(reference.progress)
         instruction = self.read(reference.instructions).repeat_interleave(progress.shape[1], dim=0)
-        states, seen = self._look(reference.views, instruction)
+        states, _, seen = self._look(reference.views, instruction)
         if not seen.all():
             row, moment = divmod(int((~seen).nonzero()[0]), progress.shape[1])
             views = ", ".join(self.config.views)
@@ -159,7 +166,7 @@ class ProgressNet(nn.Module):
         return {"reference": states, "reference_progress": progress, **beliefs}
 
     def _goal(self, goal: Views, instruction: Tensor) -> Tensor:
-        state, shown = self._look(goal, instruction)
+        state, _, shown = self._look(goal, instruction)
         if not shown.all():
             row = int((~shown).nonzero()[0])
             raise UserError(f"the goal of environment {row} shows none of {', '.join(self.config.views)}")
@@ -176,8 +183,8 @@ class ProgressNet(nn.Module):
         if len(views) != len(memory):
             raise UserError(f"advance needs views of {len(memory)} environments, got {len(views)}")
         with judging(self):
-            state, seen = self._look(views, memory.instruction)
-            memory = memory.opened_by(state, seen)
+            state, looks, seen = self._look(views, memory.instruction)
+            memory = memory.opened_by(state, self._without(looks, state), seen)
             located = self._located(memory, state)
             anchors = [memory.previous, memory.first] + ([] if memory.goal is None else [memory.goal])
             said = self.heads(torch.stack(anchors), state)
@@ -186,13 +193,16 @@ class ProgressNet(nn.Module):
             if located is not None:
                 perspectives["reference"] = located.potential.cpu().numpy()
             potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
+            done = torch.sigmoid(said.completion)
+            if looks is not None:
+                done = agreed(done, torch.sigmoid(self.heads.completion(memory.first_looks, looks)))
             doubt = fusion.carry_doubt(memory.doubt.cpu().numpy(), hops[0], said.error.cpu().numpy())
             after = memory.updated(
                 seen,
                 previous=state,
                 phi=torch.from_numpy(potential).to(seen.device),
                 doubt=torch.from_numpy(doubt).to(seen.device),
-                success=torch.sigmoid(said.completion) if located is None else located.done,
+                success=done if located is None else located.done,
                 stage=said.step.argmax(dim=-1),
                 **({} if located is None else {"belief": located.belief, "passed": located.passed}),
             )
@@ -215,24 +225,38 @@ class ProgressNet(nn.Module):
         }
         return {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(potentials, hops, strict=False)}
 
-    def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor]:
-        """States [N, width] of the moments shown, and where anything was shown, bool [N]. Reads present views only."""
+    def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """States [N, width] of the moments shown, those [N, V, width] without each of the net's views (None: nowhere is
+        a majority left), and where anything was shown, bool [N]. Reads present views only."""
         for name in views.names:
             if name not in self.config.views:
                 raise UserError(choices(name, self.config.views, "view"))
-        present = np.ones((len(views), len(views.names)), bool) if views.present is None else views.present
+        present = there(views)
         owner, column = np.nonzero(present)
         known = np.array([self.config.views.index(name) for name in views.names])
-        state = self._seen(views.frames, owner, column, known[column], instruction)
-        return state, torch.from_numpy(present.any(axis=1)).to(instruction.device)
+        several = present.sum(axis=1).max(initial=0) >= MAJORITY
+        hidden = torch.eye(len(self.config.views) + 1, dtype=torch.bool)[: None if several else 1, 1:]
+        states = self._seen(views.frames, owner, column, known[column], instruction, hidden.to(instruction.device))
+        seen = torch.from_numpy(present.any(axis=1)).to(instruction.device)
+        return states[0], states[1:].transpose(0, 1) if several else None, seen
+
+    def _without(self, looks: Tensor | None, state: Tensor) -> Tensor:
+        """States [N, V, width] without each of the views: where none can be doubted, what all of them show."""
+        return state[:, None].expand(-1, len(self.config.views), -1) if looks is None else looks
 
     def _seen(
-        self, frames: Frames | Tensor, owner: IntArray, column: IntArray, view: IntArray, instruction: Tensor
+        self,
+        frames: Frames | Tensor,
+        owner: IntArray,
+        column: IntArray,
+        view: IntArray,
+        instruction: Tensor,
+        hidden: Tensor,
     ) -> Tensor:
-        """States [N, width]; picture i is `frames[owner[i], column[i]]` and shows `view[i]`, `owner` ascends."""
+        """States [L, N, width]; picture i is `frames[owner[i], column[i]]` and shows `view[i]`, `owner` ascends."""
         maps = self._maps(frames, owner, column)
         views, owners = (torch.from_numpy(index).to(instruction.device) for index in (view, owner))
-        return self.states(maps, views, owners, instruction)
+        return self.states(maps, views, owners, instruction, hidden)
 
     def _maps(self, frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
         chunks = [slice(i, i + CHUNK) for i in range(0, max(len(owner), 1), CHUNK)]

@@ -73,4 +73,5 @@ def _states(net: ProgressNet, maps: Tensor, shown: Tensor, instructions: tuple[s
     B, M, V = shown.shape
     owner, view = shown.reshape(B * M, V).nonzero(as_tuple=True)
     vectors = net.read(instructions).repeat_interleave(M, dim=0)
-    return net.states(maps, view, owner, vectors).view(B, M, -1)
+    hidden = torch.zeros(1, V, dtype=torch.bool)
+    return net.states(maps, view, owner, vectors, hidden).view(B, M, -1)
