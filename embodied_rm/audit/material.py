@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.errors import DataError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.steps import goal_of
-from embodied_rm.rl.reward_env import RewardConfig
+from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.types import Array, Episode, Frames, IntArray
 
 NEAR = 0.9

@@ -57,6 +57,15 @@ class Memory(Protocol):
 
 
 @runtime_checkable
+class Embedding(Protocol):
+    """A memory that tells what the model made of the states last scored; not every model's does."""
+
+    def embedding(self) -> npt.NDArray[np.float32]:
+        """float32 [N, D]: near where states look alike in the light of the instruction."""
+        ...
+
+
+@runtime_checkable
 class RewardModel(Protocol):
     """Scores views of N environments against N instructions, causally. Rows are independent of each other."""
 

@@ -112,6 +112,10 @@ class FrameMemory:
         """float32 [N]: the carried fused potential."""
         return self.phi.cpu().numpy().copy()
 
+    def embedding(self) -> Array:
+        """float32 [N, width]: the state of the last frame scored."""
+        return self.previous.cpu().numpy().copy()
+
     def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}

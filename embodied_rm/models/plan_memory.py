@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.models.base import Memory, Rows
+from embodied_rm.errors import UserError
+from embodied_rm.models.base import Embedding, Memory, Rows
 from embodied_rm.types import Array, IntArray
 
 
@@ -50,13 +52,24 @@ class PlanMemory:
         pairs = zip(self._padded(length), other._padded(length), strict=True)
         return PlanMemory(of=tuple(mine.put(rows, theirs) for mine, theirs in pairs), **columns)
 
+    def embedding(self) -> Array:
+        """float32 [N, D]: what the model makes of the states last scored, by the wishes under way.
+
+        Raises `UserError` if it does not tell.
+        """
+        if not isinstance(self.of[0], Embedding):
+            raise UserError("this needs a reward model that tells how it embeds a state, as ProgressNet does")
+        return self._under_way([memory.embedding() for memory in self.of if isinstance(memory, Embedding)])
+
     def potential(self) -> Array:
         """float32 [N]: the wishes done, and the potential of the one under way, as a share of all wishes."""
-        under_way = np.zeros(len(self), np.float32)
-        for wish, memory in enumerate(self.of):
-            under_way = np.where(self.done == wish, memory.potential(), under_way)
+        under_way = self._under_way([memory.potential() for memory in self.of])
         done, wishes = (count.astype(np.float32) for count in (self.done, self.wishes))
         return (done + under_way) / wishes
+
+    def _under_way(self, of: Sequence[Array]) -> Array:
+        """Of what is told of every wish, [N, ...] each, that of the one under way."""
+        return np.stack(of)[self.done, np.arange(len(self))]
 
     def _padded(self, length: int) -> tuple[Memory, ...]:
         """`of` with places for `length` wishes."""

@@ -16,6 +16,7 @@ KAPPA = 0.1
 
 def pay(steps: Steps, terms: Terms) -> Floats:
     """-1, 0 at success, + kappa (gamma Phi' (not achieved) - Phi), Phi = -(1 - progress) limit. `scale` is kappa's."""
+    assert terms.limit is not None
     left, next_left = ((1 - phi) * terms.limit for phi in (steps.potential, steps.next_potential))
     shaping = left - np.where(steps.achieved, 0.0, terms.gamma * next_left)
     return np.where(steps.achieved, 0.0, -1.0) + terms.scale * KAPPA * shaping

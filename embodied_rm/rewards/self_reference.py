@@ -14,12 +14,13 @@ from embodied_rm.rewards.steps import Floats, Steps, Terms
 MOST, STEEPNESS, MIDDLE = 0.6, 10.0, 0.5
 
 
-def pay(steps: Steps, terms: Terms, embedding: Floats) -> Floats:
-    """scale times that, at the end of an episode. Arrays [T, N]; `embedding` [T, N, D]: of states after the steps."""
+def pay(steps: Steps, terms: Terms) -> Floats:
+    """scale times that, at the end of an episode. Arrays [T, N]; `steps.embedding` [T, N, D] is needed."""
+    assert steps.embedding is not None
     failed = steps.ended & ~steps.achieved
     reward = np.where(steps.achieved, 1.0, 0.0)
     if steps.achieved.any() and failed.any():
-        distance = nearest(embedding[failed], embedding[steps.achieved])
+        distance = nearest(steps.embedding[failed], steps.embedding[steps.achieved])
         reward[failed] = MOST / (1 + np.exp(-STEEPNESS * (MIDDLE - spread(distance))))
     return terms.scale * reward
 

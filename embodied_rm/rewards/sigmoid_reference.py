@@ -14,8 +14,9 @@ STEEPNESS = 10.0
 """k: progress lies in [0, 1], not in the range of a reward model's logits."""
 
 
-def pay(steps: Steps, terms: Terms, references: Floats) -> Floats:
-    """scale mean_m sigmoid(k (Phi' - ref_m)) at the end, else 0. `references` [M]: progress at the ends."""
+def pay(steps: Steps, terms: Terms) -> Floats:
+    """scale mean_m sigmoid(k (Phi' - ref_m)) at the end, else 0; `terms.references` are the ref_m."""
+    assert terms.references, "no episode of the imitated policy was seen"
     end = np.where(steps.achieved, 1.0, steps.next_potential)
-    better = 1 / (1 + np.exp(-STEEPNESS * (end[..., None] - references)))
+    better = 1 / (1 + np.exp(-STEEPNESS * (end[..., None] - np.array(terms.references))))
     return np.where(steps.ended, terms.scale * better.mean(axis=-1), 0.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,17 @@ class Steps:
     """What the last score changed of the potential: that of this step, if it was scored; 0 before any."""
     success: Floats
     """Probability that the task is done after the step, in [0, 1]."""
+    embedding: Floats | None = None
+    """[..., D]: what the reward model makes of the state after the step."""
+    contribution: Floats | None = None
+    """The part of its episode's success that is ascribed to the step."""
+
+    @classmethod
+    def stacked(cls, steps: Sequence[Steps]) -> Steps:
+        """Steps [T, N] of a rollout, from T times those of N worlds."""
+        given = [f.name for f in fields(cls) if getattr(steps[0], f.name) is not None]
+        columns: dict[str, Any] = {name: np.stack([getattr(one, name) for one in steps]) for name in given}
+        return cls(**columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +55,12 @@ class Terms:
     """The learner's discount."""
     scale: float = 1.0
     """What the whole way, from potential 0 to 1, is worth."""
-    limit: int = 1
+    limit: int | None = None
     """Steps after which the time is up."""
+    references: tuple[float, ...] = ()
+    """Progress at the ends of episodes of the imitated policy."""
+    blend: float = 1.0
+    """Weight of auxiliary rewards, as far as it was learned."""
 
 
 def episodes(ended: BoolArray) -> IntArray:

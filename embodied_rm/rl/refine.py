@@ -12,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors
+from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.judge import Verdict
+from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
-from embodied_rm.rl.reward_env import LearnedRewardEnv, LoopStats, RewardConfig, RewardEnv
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import RewardEnv, make_reward_env
+from embodied_rm.rl.settlement import Settlement
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 
 ARCHITECTURE = "ppo_refinement"
@@ -31,7 +34,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RefineConfig:
-    """Refinement by PPO on the learned reward."""
+    """Refinement by PPO, on the learned reward or on one to compare it with."""
 
     iterations: int = 30
     """Rollouts in total, warm-up included."""
@@ -42,7 +45,8 @@ class RefineConfig:
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
     stop_success: float = 1.0
-    """Stop early when the *learned* success rate of each of the last `stop_patience` iterations reached this."""
+    """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
+    iterations."""
     stop_patience: int = 3
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -101,19 +105,21 @@ def refine(
     environment's episodes start afresh: simulator state is not part of the checkpoint. Leaves the refined policy in
     `policy/`. Raises `UserError` when the environment does not fit or the learning became non-finite.
     """
+    wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
     learner = make_learner(policy, config)
-    rows = resume(learner, config, run) if (run.path / CHECKPOINT / MANIFEST).exists() else []
+    settlement = Settlement(wrapped.rule, wrapped.terms, policy.spec.obs_dim, config.seed)
+    begun = (run.path / CHECKPOINT / MANIFEST).exists()
+    rows = resume(learner, settlement, run) if begun else []
     reporter.table("refine", what_is_built(env, learner, model, config))
     cloned = evaluate(learner.reference)
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
-    wrapped = LearnedRewardEnv(env, model, config.reward, config.ppo.gamma)
     observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
-        observation, row = iterate(wrapped, learner, observation, iteration, config)
+        observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
         rows.append(row)
-        save(learner, rows, run)
+        save(learner, settlement, rows, run)
         reporter.note(describe(row))
     save_policy(run.path / POLICY, policy)
     return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
@@ -132,6 +138,7 @@ def make_learner(policy: GaussianPolicy, config: RefineConfig) -> PPO:
 def iterate(
     env: RewardEnv,
     learner: PPO,
+    settlement: Settlement,
     observation: npt.NDArray[np.floating],
     iteration: int,
     config: RefineConfig,
@@ -140,6 +147,8 @@ def iterate(
     buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator)
     stats = env.drain()
     with stats.timed("learn"):
+        if not env.rule.at_once:
+            buffer.reward[:] = settlement.pay(buffer, learner.policy)
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
         update = learner.update(
             batch,
@@ -160,6 +169,7 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
         "env_steps": stats.steps,
         "episodes": stats.episodes,
         "faults": stats.faults,
+        "success": share(stats.successes, stats.episodes),
         "learned_success": share(stats.learned_successes, stats.episodes),
         "simulator_success": share(stats.simulator_successes, stats.episodes),
         "shaped_return": share(stats.shaped_return, stats.episodes),
@@ -194,16 +204,23 @@ def what_is_built(
         "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
         "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.warmup_iterations} of warm-up",
         "gamma": config.ppo.gamma,
-        "shaping": f"scale {config.reward.scale}, scored every {config.reward.score_every} steps",
-        "success": f"+{config.reward.success_reward} after {config.reward.success_patience} verdicts "
-        f">= {config.reward.success_threshold}",
+        "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
+        f"{config.reward.score_every} steps",
+        "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
     }
 
 
+def who_says_so(reward: RewardConfig) -> str:
+    """When an episode is a success."""
+    if reward.success == "simulator":
+        return "when the simulator says so"
+    return f"after {reward.success_patience} verdicts of the model >= {reward.success_threshold}"
+
+
 def settled(rows: list[Row], config: RefineConfig) -> bool:
-    """Whether the learned success rate has stayed at `stop_success` after the warm-up."""
-    recent = [row["learned_success"] for row in rows[config.warmup_iterations :]][-config.stop_patience :]
+    """Whether the success rate that the reward knows has stayed at `stop_success` after the warm-up."""
+    recent = [row["success"] for row in rows[config.warmup_iterations :]][-config.stop_patience :]
     return len(recent) == config.stop_patience and all(r is not None and r >= config.stop_success for r in recent)
 
 
@@ -212,17 +229,19 @@ def episode_seed(seed: int, iteration: int) -> int:
     return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
 
 
-def save(learner: PPO, rows: list[Row], run: RunFolder) -> None:
+def save(learner: PPO, settlement: Settlement, rows: list[Row], run: RunFolder) -> None:
     """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows."""
     write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     manifest = {"architecture": ARCHITECTURE, "iterations": len(rows)}
-    save_tensors(run.path / CHECKPOINT, learner.state(), manifest)
+    tensors = {**learner.state(), **with_prefix("settlement", settlement.state())}
+    save_tensors(run.path / CHECKPOINT, tensors, manifest)
 
 
-def resume(learner: PPO, config: RefineConfig, run: RunFolder) -> list[Row]:
-    """Load the last whole iteration into the learner; the rows up to it."""
+def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> list[Row]:
+    """Load the last whole iteration into learner and settlement; the rows up to it."""
     tensors, manifest = load_tensors(run.path / CHECKPOINT, ARCHITECTURE)
     learner.restore(tensors, run.path / CHECKPOINT)
+    settlement.restore(under_prefix("settlement", tensors), run.path / CHECKPOINT)
     path = run.path / PROGRESS
     lines = path.read_text().splitlines()[: manifest["iterations"]] if path.exists() else []
     if len(lines) != manifest["iterations"]:
