@@ -31,7 +31,7 @@ ARROWS = {
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
     "audit": NOUNS
-    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "shaping", "rl.reward_config"}
+    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.reward_config"}
     | {"run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
