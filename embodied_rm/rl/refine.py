@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
@@ -101,25 +102,29 @@ def refine(
     """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
-    a run folder with a checkpoint is continued at the first iteration that is missing. On continuation the
-    environment's episodes start afresh: simulator state is not part of the checkpoint. Leaves the refined policy in
-    `policy/`. Raises `UserError` when the environment does not fit or the learning became non-finite.
+    a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
+    on the CPU it ends with the weights of a run that was never interrupted, to the last bit. Where the environment
+    has no `snapshot` and `restore`, or the memory of the model cannot be stored, episodes start afresh on
+    continuation. Leaves the refined policy in `policy/`. Raises `UserError` when the environment does not fit or the
+    learning became non-finite.
     """
     wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
     learner = make_learner(policy, config)
     settlement = Settlement(wrapped.rule, wrapped.terms, policy.spec.obs_dim, config.seed)
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
-    rows = resume(learner, settlement, run) if begun else []
+    rows, stored = resume(learner, settlement, run) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
     cloned = evaluate(learner.reference)
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
     observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
+    if worlds := under_prefix("episodes", stored):
+        observation = wrapped.restore(worlds)
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
         rows.append(row)
-        save(learner, settlement, rows, run)
+        save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(row))
     save_policy(run.path / POLICY, policy)
     return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
@@ -229,16 +234,17 @@ def episode_seed(seed: int, iteration: int) -> int:
     return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
 
 
-def save(learner: PPO, settlement: Settlement, rows: list[Row], run: RunFolder) -> None:
+def save(learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder) -> None:
     """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows."""
     write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     manifest = {"architecture": ARCHITECTURE, "iterations": len(rows)}
-    tensors = {**learner.state(), **with_prefix("settlement", settlement.state())}
+    parts = {"settlement": settlement.state(), "episodes": env.state()}
+    tensors = {**learner.state(), **{k: v for name, part in parts.items() for k, v in with_prefix(name, part).items()}}
     save_tensors(run.path / CHECKPOINT, tensors, manifest)
 
 
-def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> list[Row]:
-    """Load the last whole iteration into learner and settlement; the rows up to it."""
+def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> tuple[list[Row], dict[str, Tensor]]:
+    """Load the last whole iteration into learner and settlement; the rows up to it, and all that was stored."""
     tensors, manifest = load_tensors(run.path / CHECKPOINT, ARCHITECTURE)
     learner.restore(tensors, run.path / CHECKPOINT)
     settlement.restore(under_prefix("settlement", tensors), run.path / CHECKPOINT)
@@ -246,4 +252,4 @@ def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> list[Row]:
     lines = path.read_text().splitlines()[: manifest["iterations"]] if path.exists() else []
     if len(lines) != manifest["iterations"]:
         raise CheckpointError(f"{path}: {len(lines)} rows, the checkpoint has seen {manifest['iterations']} iterations")
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines], tensors

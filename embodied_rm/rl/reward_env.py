@@ -13,8 +13,11 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+import torch
 from gymnasium.vector import AutoresetMode
+from torch import Tensor
 
+from embodied_rm.checkpoint_io import under_prefix, with_prefix
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.plan_memory import PlanMemory
@@ -26,6 +29,9 @@ from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import held_potential
 from embodied_rm.types import Array, BoolArray, IntArray, Progress, Views
+
+CARRIED = ("phi", "since", "streak", "judged", "change", "return")
+"""What is carried from step to step for each row, [N]."""
 
 
 class RewardEnv(gym.vector.VectorWrapper, ABC):
@@ -110,6 +116,39 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         if ended.any():
             self._restart(ended)
         return self._observation, reward, terminated, truncated, infos
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the episodes under way, and those that follow, depend on; for `restore`.
+
+        Empty if the environment has no `snapshot`, or the memory of the model cannot be stored: then episodes begin
+        anew after a restart.
+        """
+        if not (hasattr(self.env, "snapshot") and self._storable):
+            return {}
+        worlds = {name: torch.from_numpy(np.array(array)) for name, array in self.env.snapshot().items()}
+        mine = {name: torch.from_numpy(np.array(getattr(self, f"_{name}"))) for name in CARRIED}
+        return {**with_prefix("worlds", worlds), **mine, **with_prefix("memory", self._memory_state())}
+
+    def restore(self, state: dict[str, Tensor]) -> Array:
+        """Go on from what `state` of such an environment gave; the observation then. It must have been reset before."""
+        worlds = {name: tensor.numpy() for name, tensor in under_prefix("worlds", state).items()}
+        self._observation = self.env.restore(worlds)  # type: ignore[attr-defined]
+        for name in CARRIED:
+            setattr(self, f"_{name}", state[name].numpy().copy())
+        self._restore_memory(under_prefix("memory", state))
+        return self._observation
+
+    @property
+    def _storable(self) -> bool:
+        """Whether a file can hold what the judge remembers of the episodes."""
+        return True
+
+    def _memory_state(self) -> dict[str, Tensor]:
+        """What the judge remembers of the episodes."""
+        return {}
+
+    def _restore_memory(self, state: dict[str, Tensor]) -> None:
+        """Bring that back."""
 
     def drain(self) -> LoopStats:
         """The statistics since the last call."""
@@ -207,6 +246,16 @@ class LearnedRewardEnv(RewardEnv):
 
     def _embedding(self) -> Floats:
         return self._memory.embedding()
+
+    @property
+    def _storable(self) -> bool:
+        return self._memory.storable
+
+    def _memory_state(self) -> dict[str, Tensor]:
+        return self._memory.state()
+
+    def _restore_memory(self, state: dict[str, Tensor]) -> None:
+        self._memory = self._memory.restored(state)
 
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env
