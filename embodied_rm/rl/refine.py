@@ -49,6 +49,8 @@ class RefineConfig:
     """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
     iterations."""
     stop_patience: int = 3
+    watched: int = 0
+    """Episodes by which the simulator judges the policy after every iteration, for a learning curve; 0: none."""
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -63,6 +65,8 @@ class RefineConfig:
             )
         if not 0 < self.stop_success <= 1:
             raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
+        if self.watched < 0:
+            raise UserError(f"watched must be >= 0, got {self.watched}")
         if self.reference_coef < 0:
             raise UserError(f"reference_coef must be >= 0, got {self.reference_coef}")
 
@@ -98,8 +102,10 @@ def refine(
     run: RunFolder,
     reporter: Reporter,
     evaluate: Evaluate,
+    watch: Evaluate | None = None,
 ) -> Refined:
-    """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after.
+    """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
+    iteration.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
     a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
@@ -123,7 +129,7 @@ def refine(
         if settled(rows, config):
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
-        rows.append(row)
+        rows.append(row if watch is None else {**row, "watched_success": watch(policy).rate})
         save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(row))
     save_policy(run.path / POLICY, policy)
