@@ -122,6 +122,16 @@ def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
+def packed(value: object) -> Tensor:
+    """Anything that JSON can say, as a tensor of bytes."""
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def unpacked(tensor: Tensor) -> Any:
+    """What was packed."""
+    return json.loads(bytes(tensor.tolist()))
+
+
 def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors stored by `with_prefix`, under their own names again."""
     return {name.removeprefix(prefix + "."): t for name, t in tensors.items() if name.startswith(prefix + ".")}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +23,14 @@ class DelayLine:
         """Forget the actions of `rows`: their episodes begin. An open hand stays open."""
         self._recent[:, rows] = 0.0
         self._recent[:, rows, -1] = -1.0
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """Recent actions and delays, copies."""
+        return {"recent": self._recent.copy(), "delay": self.delay.copy()}
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from what `snapshot` gave."""
+        self._recent[...], self.delay[...] = snapshot["recent"], snapshot["delay"]
 
     def pass_on(self, action: FloatArray) -> FloatArray:
         """Take the newest action [N, A] of every world; the one [N, A] that takes effect now."""

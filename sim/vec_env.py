@@ -28,12 +28,27 @@ from sim.registry import make_task
 from sim.render import Renderer, make_renderer, render_torch
 from sim.robots import Robot, find_robot, robot_name
 from sim.scene import build_scene
+from sim.snapshot import (
+    Arrays,
+    layouts_from,
+    layouts_of,
+    packed,
+    prefixed,
+    refuse_other,
+    state_from,
+    state_of,
+    streams_from,
+    streams_of,
+    under,
+)
 from sim.state import SceneReader, SceneState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 VIEWS = ("front", "side", "wrist")
+COUNTS = ("order", "side", "phrasing", "elapsed", "held")
+"""Of an environment, what is counted or drawn for each row, int64 [N, ...]."""
 SUCCESS_HOLD = 5
 """Control steps for which the task must have been done without a break to count as success."""
 
@@ -292,6 +307,42 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def model(self) -> mujoco.MjModel:
         """The compiled scene. Read only."""
         return self._backend.model
+
+    def snapshot(self) -> Arrays:
+        """Everything that the episodes under way, and those that follow, depend on: arrays by name, for `restore`.
+
+        Raises `SimError` while a world that diverged has not been reset.
+        """
+        if self._backend.faults():
+            raise SimError(f"world {min(self._backend.faults())} has diverged: reset it before taking a snapshot")
+        return self._arrays()
+
+    def _arrays(self) -> Arrays:
+        return {
+            **prefixed("physics", self._backend.snapshot()),
+            **prefixed("line", self._line.snapshot()),
+            **prefixed("start", state_of(self._start)),
+            **{name: getattr(self, f"_{name}").copy() for name in COUNTS},
+            "commanded": self._arm.commanded.copy(),
+            "of": packed([self.task.name, self._robot_name]),
+            "streams": streams_of(self._rngs),
+            "layouts": layouts_of(self._layouts),
+        }
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+        """Go on from what `snapshot` of such an environment gave, bit for bit on the CPU; the observation then.
+
+        Raises `SimError` for one of another environment.
+        """
+        refuse_other(self._arrays(), snapshot)
+        self._backend.restore(under("physics", snapshot))
+        self._line.restore(under("line", snapshot))
+        for name in COUNTS:
+            getattr(self, f"_{name}")[...] = snapshot[name]
+        self._arm.commanded[...] = snapshot["commanded"]
+        self._rngs, self._layouts = streams_from(snapshot["streams"]), layouts_from(snapshot["layouts"])
+        self._start, self.state = state_from(under("start", snapshot)), self._read()
+        return self._observe()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free the renderer and the worlds."""

@@ -21,15 +21,17 @@ ARROWS = {
     "labels": NOUNS,
     "fusion": NOUNS,
     "shaping": NOUNS,
+    "rewards": NOUNS | {"labels", "shaping"},
     "losses": NOUNS,
     "metrics": NOUNS,
     "models": NOUNS | {"checkpoint_io", "fusion", "labels"},
     "data": NOUNS | {"run"},
-    "rl": NOUNS | {"models.base", "models.plans", "shaping", "metrics", "run", "checkpoint_io"},
+    "rl": NOUNS
+    | {"models.base", "models.plans", "models.plan_memory", "rewards", "shaping", "metrics", "run", "checkpoint_io"},
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
     "audit": NOUNS
-    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "shaping", "rl.reward_env"}
+    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.reward_config"}
     | {"run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")

@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.steps import goal_of
-from embodied_rm.rl.reward_env import RewardConfig
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.types import Array, Episode, Frames, IntArray
 
 NEAR = 0.9
@@ -25,6 +26,14 @@ class Rules:
     reward: RewardConfig = field(default_factory=RewardConfig)
     gamma: float = 0.98
     """The learner's discount."""
+
+    def __post_init__(self) -> None:
+        rule = find_rule(self.reward.rule)
+        if self.reward.success != "model" or not rule.at_once:
+            raise UserError(
+                f"films are paid step by step by what a model says: not by reward.rule={self.reward.rule} with "
+                f"reward.success={self.reward.success}"
+            )
 
     @property
     def hold(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from embodied_rm.audit.material import Rules, Trial
-from embodied_rm.audit.payment import Floats, discounted, payments, raw_payments, verdict
+from embodied_rm.audit.payment import discounted, payments, verdict
 from embodied_rm.audit.playback import straight
 from embodied_rm.metrics import mae, voc
 from embodied_rm.types import Progress
@@ -59,17 +60,13 @@ def like_a_clock(trial: Trial, curves: Sequence[Progress], rules: Rules) -> floa
 
 def pays_less(trial: Trial, curves: Sequence[Progress], rules: Rules) -> float:
     """Whether the first film's discounted return is below the second's."""
-    return _less(payments, curves, rules)
+    first, second = (discounted(payments(curve, rules), rules.gamma) for curve in curves)
+    return float(first < second)
 
 
 def raw_pays_less(trial: Trial, curves: Sequence[Progress], rules: Rules) -> float:
-    """The same where progress itself is the reward."""
-    return _less(raw_payments, curves, rules)
-
-
-def _less(pay: Callable[[Progress, Rules], Floats], curves: Sequence[Progress], rules: Rules) -> float:
-    first, second = (discounted(pay(curve, rules), rules.gamma) for curve in curves)
-    return float(first < second)
+    """The same where progress itself is the reward, beside that of success."""
+    return pays_less(trial, curves, replace(rules, reward=replace(rules.reward, rule="raw")))
 
 
 def future_change(trial: Trial, curves: Sequence[Progress], rules: Rules) -> float:

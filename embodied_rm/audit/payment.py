@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from embodied_rm.audit.material import Rules
-from embodied_rm.shaping import Floats, held_potential, shaped_reward
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.shaping import held_potential
 from embodied_rm.types import Array, BoolArray, Progress
 
 
@@ -43,15 +45,23 @@ def payments(curve: Progress, rules: Rules) -> Floats:
     """The rewards [n] of the film's steps until the verdict ends it, else until its last frame, a time limit."""
     end, phi = verdict(curve, rules), potentials(curve, rules)
     last = len(curve) - 1 if end is None else end
-    achieved = np.arange(1, last + 1) == (-1 if end is None else end)
-    paid = rules.reward.success_reward * achieved
-    return shaped_reward(paid, phi[:last], phi[1 : last + 1], achieved, rules.gamma, scale=rules.reward.scale)
-
-
-def raw_payments(curve: Progress, rules: Rules) -> Floats:
-    """The same for a learner that is paid the progress itself: what shaping is there to prevent."""
-    end = verdict(curve, rules)
-    return potentials(curve, rules)[1 : len(curve) if end is None else end + 1]
+    number = np.arange(1, last + 1)
+    achieved = number == end
+    scored = (due(len(curve), rules.reward.score_every) & curve.valid)[1 : last + 1]
+    # The last scored frame up to each step; the opening frame, of which nothing was said, where there is none.
+    latest = np.maximum.accumulate(np.where(scored, number, 0))
+    steps = Steps(
+        task=rules.reward.success_reward * achieved,
+        achieved=achieved,
+        terminated=achieved,
+        ended=number == last,
+        potential=phi[:last],
+        next_potential=phi[1 : last + 1],
+        change=np.where(latest > 0, phi[latest] - phi[np.maximum(latest - 1, 0)], 0.0),
+        success=np.where(latest > 0, curve.success[latest], 0.0),
+    )
+    terms = Terms(gamma=rules.gamma, scale=rules.reward.scale, limit=len(curve) - 1)
+    return find_rule(rules.reward.rule).pay(steps, terms)
 
 
 def discounted(rewards: Floats, gamma: float) -> float:

@@ -22,7 +22,7 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder
 
-RESUMABLE = ("adapt", "bench_labels", "demo", "evaluate", "refine", "ship", "train")
+RESUMABLE = ("adapt", "bench_labels", "compare", "demo", "evaluate", "refine", "ship", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -169,6 +169,10 @@ def load(name: str) -> Command:
             from embodied_rm.cli.commands import collect
 
             return collect.COMMAND
+        case "compare":
+            from embodied_rm.cli.commands import compare
+
+            return compare.COMMAND
         case "evaluate":
             from embodied_rm.cli.commands import evaluate
 

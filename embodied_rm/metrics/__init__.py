@@ -6,7 +6,9 @@ Definitions, ranges and sources of all of them side by side: `docs/metrics.md`.
 
 from embodied_rm.metrics.calibration import conformal_scale, coverage, expected_calibration_error
 from embodied_rm.metrics.error import mae
+from embodied_rm.metrics.learning import mean_band, reached
 from embodied_rm.metrics.order import kendall_tau_a, spearman, voc, voc_f1
+from embodied_rm.metrics.paired import paired_permutation
 from embodied_rm.metrics.preference import preference_credit, preferred_pairs, terciles
 from embodied_rm.metrics.resolution import effective_resolution
 from embodied_rm.metrics.reward_distance import epic_distance, starc_distance
@@ -24,8 +26,11 @@ __all__ = [
     "kendall_tau_a",
     "mae",
     "mcc",
+    "mean_band",
+    "paired_permutation",
     "preference_credit",
     "preferred_pairs",
+    "reached",
     "roc_auc",
     "segment_matches",
     "segmentation_f1",

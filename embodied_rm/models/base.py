@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
 from embodied_rm.types import Array, Progress, Views
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = npt.NDArray[np.int64]
 
@@ -53,6 +56,28 @@ class Memory(Protocol):
 
     def potential(self) -> npt.NDArray[np.float32]:
         """float32 [N]: the carried fused potential, the Phi of the state last scored."""
+        ...
+
+
+@runtime_checkable
+class Embedding(Protocol):
+    """A memory that tells what the model made of the states last scored; not every model's does."""
+
+    def embedding(self) -> npt.NDArray[np.float32]:
+        """float32 [N, D]: near where states look alike in the light of the instruction."""
+        ...
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """A memory that a file can hold, so that episodes go on after a restart; not every model's is."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that later judgements depend on, by name."""
+        ...
+
+    def restored(self, state: dict[str, Tensor]) -> Memory:
+        """The memory whose `state` that is; this one is another of the same model."""
         ...
 
 

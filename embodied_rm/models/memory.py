@@ -121,6 +121,18 @@ class FrameMemory:
         """float32 [N]: the carried fused potential."""
         return self.phi.cpu().numpy().copy()
 
+    def embedding(self) -> Array:
+        """float32 [N, width]: the state of the last frame scored."""
+        return self.previous.cpu().numpy().copy()
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of its tensors by name."""
+        return {name: tensor.to("cpu", copy=True) for name, tensor in self._tensors().items()}
+
+    def restored(self, state: dict[str, Tensor]) -> FrameMemory:
+        """The memory of these tensors, on the device of this one."""
+        return replace(self, **{name: tensor.to(self.phi.device) for name, tensor in state.items()})
+
     def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}

@@ -26,3 +26,30 @@ def plot_scaling(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
         axes.grid(alpha=0.3)
     speed.legend(frameon=False)
     figure.savefig(path)
+
+
+Band = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Mean, lower and upper bound."""
+
+
+def plot_learning(path: Path, tasks: Mapping[str, Mapping[str, Band]], level: float) -> None:
+    """Write a png: for each task the success of every rule over the iterations, with its band."""
+    columns = min(3, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = Figure(figsize=(4 * columns, 2.8 * rows), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    every = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (task, rules) in zip(every, tasks.items(), strict=False):
+        for rule, (mean, low, high) in rules.items():
+            (line,) = axes.plot(mean, label=rule)
+            axes.fill_between(range(len(mean)), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.axhline(level, color="0.6", linewidth=0.8, linestyle=":")
+        axes.set_title(task, fontsize=10)
+        axes.set_xlabel("iteration")
+        axes.set_ylim(0, 1.02)
+        axes.grid(alpha=0.3)
+    for axes in every[len(tasks) :]:
+        axes.set_axis_off()
+    every[0].set_ylabel("success")
+    every[0].legend(frameon=False, fontsize=8)
+    figure.savefig(path)

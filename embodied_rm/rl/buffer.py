@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
+from embodied_rm.rewards.steps import Steps
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.policy import Critic, GaussianPolicy
 from embodied_rm.rl.threads import one_thread
@@ -57,11 +58,14 @@ class RolloutBuffer:
         self.potential, self.next_potential = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.log_prob, self.reward = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.done, self.valid = (np.zeros(shape, bool) for _ in range(3))
+        self.told: list[Steps] = []
 
-    def add(self, **columns: npt.ArrayLike) -> None:
-        """Write one step: every column [N, ...] by name."""
+    def add(self, told: Steps | None = None, **columns: npt.ArrayLike) -> None:
+        """Write one step: every column [N, ...] by name, and what its reward is paid from, where that is told."""
         for name, value in columns.items():
             getattr(self, name)[self.t] = value
+        if told is not None:
+            self.told.append(told)
         self.t += 1
 
     @one_thread()
@@ -104,7 +108,7 @@ def collect(
 
     The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row; `potential` and
     `next_potential` [N], Phi before and after the step; and `valid` bool [N], false for transitions that must not be
-    learned from.
+    learned from. `steps`, what the reward is paid from, is kept where it is told.
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
     buffer = RolloutBuffer(steps, env.num_envs, obs_dim, action_dim)
@@ -124,6 +128,7 @@ def collect(
             terminated=terminated,
             done=terminated | truncated,
             valid=infos["valid"],
+            told=infos.get("steps"),
         )
         observation = following
     return buffer, observation

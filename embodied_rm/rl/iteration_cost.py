@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import gymnasium as gym
@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.models.base import RewardModel
+from embodied_rm.rl.loop_stats import STAGES
 from embodied_rm.rl.policy import GaussianPolicy
 from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
-from embodied_rm.rl.reward_env import STAGES, LearnedRewardEnv, RewardEnv, StateRewardEnv
+from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardEnv, StateRewardEnv
+from embodied_rm.rl.settlement import Settlement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +44,10 @@ def iterations(
     `learned` and `state` are the same worlds twice; `policy` stays as it is.
     """
     gamma = config.ppo.gamma
+    of_simulator = replace(config.reward, rule="dense", success="simulator")
     sides = {
         "learned": _Side(LearnedRewardEnv(learned, model, config.reward, gamma), policy, config),
-        "state": _Side(StateRewardEnv(state, config.reward, gamma), policy, config),
+        "state": _Side(StateRewardEnv(state, of_simulator, gamma), policy, config),
     }
     for number in range(rounds + 1):
         for name, side in sides.items():
@@ -60,12 +63,15 @@ class _Side:
     def __init__(self, env: RewardEnv, policy: GaussianPolicy, config: RefineConfig) -> None:
         self._env, self._config = env, config
         self._learner = make_learner(copy.deepcopy(policy), config)
+        self._settlement = Settlement(env.rule, env.terms, policy.spec.obs_dim, config.seed)
         self._observation: npt.NDArray[np.floating] = env.reset(seed=config.seed)[0]
 
     def iterate(self) -> Mapping[str, float]:
         """One iteration, in which everything learns; the seconds of its stages."""
         after_warmup = self._config.warmup_iterations
-        self._observation, row = iterate(self._env, self._learner, self._observation, after_warmup, self._config)
+        self._observation, row = iterate(
+            self._env, self._learner, self._settlement, self._observation, after_warmup, self._config
+        )
         return row["seconds"]
 
 

@@ -11,15 +11,19 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors
+from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.judge import Verdict
+from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
-from embodied_rm.rl.reward_env import LearnedRewardEnv, LoopStats, RewardConfig, RewardEnv
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import RewardEnv, make_reward_env
+from embodied_rm.rl.settlement import Settlement
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 
 ARCHITECTURE = "ppo_refinement"
@@ -31,7 +35,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RefineConfig:
-    """Refinement by PPO on the learned reward."""
+    """Refinement by PPO, on the learned reward or on one to compare it with."""
 
     iterations: int = 30
     """Rollouts in total, warm-up included."""
@@ -42,8 +46,11 @@ class RefineConfig:
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
     stop_success: float = 1.0
-    """Stop early when the *learned* success rate of each of the last `stop_patience` iterations reached this."""
+    """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
+    iterations."""
     stop_patience: int = 3
+    watched: int = 0
+    """Episodes by which the simulator judges the policy after every iteration, for a learning curve; 0: none."""
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -58,6 +65,8 @@ class RefineConfig:
             )
         if not 0 < self.stop_success <= 1:
             raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
+        if self.watched < 0:
+            raise UserError(f"watched must be >= 0, got {self.watched}")
         if self.reference_coef < 0:
             raise UserError(f"reference_coef must be >= 0, got {self.reference_coef}")
 
@@ -93,27 +102,35 @@ def refine(
     run: RunFolder,
     reporter: Reporter,
     evaluate: Evaluate,
+    watch: Evaluate | None = None,
 ) -> Refined:
-    """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after.
+    """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
+    iteration.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
-    a run folder with a checkpoint is continued at the first iteration that is missing. On continuation the
-    environment's episodes start afresh: simulator state is not part of the checkpoint. Leaves the refined policy in
-    `policy/`. Raises `UserError` when the environment does not fit or the learning became non-finite.
+    a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
+    on the CPU it ends with the weights of a run that was never interrupted, to the last bit. Where the environment
+    has no `snapshot` and `restore`, or the memory of the model cannot be stored, episodes start afresh on
+    continuation. Leaves the refined policy in `policy/`. Raises `UserError` when the environment does not fit or the
+    learning became non-finite.
     """
+    wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
     learner = make_learner(policy, config)
-    rows = resume(learner, config, run) if (run.path / CHECKPOINT / MANIFEST).exists() else []
+    settlement = Settlement(wrapped.rule, wrapped.terms, policy.spec.obs_dim, config.seed)
+    begun = (run.path / CHECKPOINT / MANIFEST).exists()
+    rows, stored = resume(learner, settlement, run) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
     cloned = evaluate(learner.reference)
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
-    wrapped = LearnedRewardEnv(env, model, config.reward, config.ppo.gamma)
     observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
+    if worlds := under_prefix("episodes", stored):
+        observation = wrapped.restore(worlds)
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
-        observation, row = iterate(wrapped, learner, observation, iteration, config)
-        rows.append(row)
-        save(learner, rows, run)
+        observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
+        rows.append(row if watch is None else {**row, "watched_success": watch(policy).rate})
+        save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(row))
     save_policy(run.path / POLICY, policy)
     return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
@@ -132,6 +149,7 @@ def make_learner(policy: GaussianPolicy, config: RefineConfig) -> PPO:
 def iterate(
     env: RewardEnv,
     learner: PPO,
+    settlement: Settlement,
     observation: npt.NDArray[np.floating],
     iteration: int,
     config: RefineConfig,
@@ -140,6 +158,8 @@ def iterate(
     buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator)
     stats = env.drain()
     with stats.timed("learn"):
+        if not env.rule.at_once:
+            buffer.reward[:] = settlement.pay(buffer, learner.policy)
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
         update = learner.update(
             batch,
@@ -160,6 +180,7 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
         "env_steps": stats.steps,
         "episodes": stats.episodes,
         "faults": stats.faults,
+        "success": share(stats.successes, stats.episodes),
         "learned_success": share(stats.learned_successes, stats.episodes),
         "simulator_success": share(stats.simulator_successes, stats.episodes),
         "shaped_return": share(stats.shaped_return, stats.episodes),
@@ -194,16 +215,23 @@ def what_is_built(
         "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
         "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.warmup_iterations} of warm-up",
         "gamma": config.ppo.gamma,
-        "shaping": f"scale {config.reward.scale}, scored every {config.reward.score_every} steps",
-        "success": f"+{config.reward.success_reward} after {config.reward.success_patience} verdicts "
-        f">= {config.reward.success_threshold}",
+        "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
+        f"{config.reward.score_every} steps",
+        "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
     }
 
 
+def who_says_so(reward: RewardConfig) -> str:
+    """When an episode is a success."""
+    if reward.success == "simulator":
+        return "when the simulator says so"
+    return f"after {reward.success_patience} verdicts of the model >= {reward.success_threshold}"
+
+
 def settled(rows: list[Row], config: RefineConfig) -> bool:
-    """Whether the learned success rate has stayed at `stop_success` after the warm-up."""
-    recent = [row["learned_success"] for row in rows[config.warmup_iterations :]][-config.stop_patience :]
+    """Whether the success rate that the reward knows has stayed at `stop_success` after the warm-up."""
+    recent = [row["success"] for row in rows[config.warmup_iterations :]][-config.stop_patience :]
     return len(recent) == config.stop_patience and all(r is not None and r >= config.stop_success for r in recent)
 
 
@@ -212,19 +240,22 @@ def episode_seed(seed: int, iteration: int) -> int:
     return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
 
 
-def save(learner: PPO, rows: list[Row], run: RunFolder) -> None:
+def save(learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder) -> None:
     """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows."""
     write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     manifest = {"architecture": ARCHITECTURE, "iterations": len(rows)}
-    save_tensors(run.path / CHECKPOINT, learner.state(), manifest)
+    parts = {"settlement": settlement.state(), "episodes": env.state()}
+    tensors = {**learner.state(), **{k: v for name, part in parts.items() for k, v in with_prefix(name, part).items()}}
+    save_tensors(run.path / CHECKPOINT, tensors, manifest)
 
 
-def resume(learner: PPO, config: RefineConfig, run: RunFolder) -> list[Row]:
-    """Load the last whole iteration into the learner; the rows up to it."""
+def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> tuple[list[Row], dict[str, Tensor]]:
+    """Load the last whole iteration into learner and settlement; the rows up to it, and all that was stored."""
     tensors, manifest = load_tensors(run.path / CHECKPOINT, ARCHITECTURE)
     learner.restore(tensors, run.path / CHECKPOINT)
+    settlement.restore(under_prefix("settlement", tensors), run.path / CHECKPOINT)
     path = run.path / PROGRESS
     lines = path.read_text().splitlines()[: manifest["iterations"]] if path.exists() else []
     if len(lines) != manifest["iterations"]:
         raise CheckpointError(f"{path}: {len(lines)} rows, the checkpoint has seen {manifest['iterations']} iterations")
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines], tensors

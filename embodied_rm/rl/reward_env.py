@@ -1,4 +1,4 @@
-"""The vector environment whose reward is learned: shaped progress plus the model's own verdict of success.
+"""The vector environment whose reward is learned: steps paid by a rule, and episodes ended by a verdict of success.
 
 Order of one step: physics; render and score the rows that are due, ended episodes at their last frame; judge; pay;
 reset the ended rows; only then show the model the first frame of the new episodes.
@@ -6,109 +6,72 @@ reset the ended rows; only then show the model the first frame of the new episod
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+import torch
 from gymnasium.vector import AutoresetMode
+from torch import Tensor
 
+from embodied_rm.checkpoint_io import under_prefix, with_prefix
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, RewardModel
+from embodied_rm.models.base import RewardModel
+from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
-from embodied_rm.shaping import held_potential, shaped_reward
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, wrapped
+from embodied_rm.rl.loop_stats import LoopStats
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.shaping import held_potential
 from embodied_rm.types import Array, BoolArray, IntArray, Progress, Views
 
-STAGES = ("physics", "render", "score", "learn")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardConfig:
-    """How a model's judgement becomes a reward. The discount belongs to the learner (`PPOConfig.gamma`)."""
-
-    scale: float = 1.0
-    """Weight of the shaping: the whole task, from potential 0 to 1, is worth this much."""
-    score_every: int = 1
-    """Steps between two scores of a row; an episode's end is always scored."""
-    success_threshold: float = 0.5
-    """Probability of success from which a score counts as the verdict "done"."""
-    success_patience: int = 5
-    """Consecutive verdicts that end an episode as a success."""
-    success_reward: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.score_every < 1 or self.success_patience < 1:
-            raise UserError(
-                f"score_every and success_patience must be >= 1, got {self.score_every} and {self.success_patience}"
-            )
-        if not 0 < self.success_threshold <= 1:
-            raise UserError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
-        if self.scale < 0 or self.success_reward < 0:
-            raise UserError(f"scale and success_reward must be >= 0, got {self.scale} and {self.success_reward}")
-
-
-@dataclass
-class LoopStats:
-    """What happened since the last `LearnedRewardEnv.drain`, and where the time went."""
-
-    steps: int = 0
-    """Environment steps, all rows."""
-    episodes: int = 0
-    """Episodes that ended, faults left out."""
-    learned_successes: int = 0
-    """Episodes ended by the model's sustained verdict."""
-    simulator_successes: int = 0
-    """Episodes in whose last state the simulator says success: for judging, never for learning."""
-    faults: int = 0
-    """Episodes dropped because the simulation diverged."""
-    shaped_return: float = 0.0
-    """Sum of the undiscounted returns of the ended episodes."""
-    scored: int = 0
-    invalid: int = 0
-    """Scores that the model could not give."""
-    verdicts: int = 0
-    """Valid scores that said "done"."""
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[stage] += time.perf_counter() - start
+CARRIED = ("phi", "since", "streak", "judged", "change", "return")
+"""What is carried from step to step for each row, [N]."""
 
 
 class RewardEnv(gym.vector.VectorWrapper, ABC):
     """A vector environment with SAME_STEP autoreset whose rewards and successes come from scores of its states.
 
     Wraps any `VectorEnv` with disabled autoreset that puts `diverged` and `success` (bool [N]) in its infos. Its own
-    reward is ignored and its success only passed on. `infos` of a step hold `final_obs` [N, D], the true next
-    observation of every row; `potential` and `next_potential` [N], Phi before and after it; `valid` [N] (false: the
-    simulation diverged, do not learn; its reward is NaN); `learned_success` and `success` [N]. Raises `UserError` for
-    an environment that does not fit.
+    reward is ignored; its success is passed on, and used only with `success=simulator`. `infos` of a step hold
+    `final_obs` [N, D], the true next observation of every row; `valid` [N] (false: the simulation diverged, do not
+    learn; its reward is NaN); `potential` and `next_potential` [N], Phi before and after it; `learned_success` [N], the
+    model's verdict, and `success` [N], the simulator's; and `steps`, what the rule pays from. With a rule that is not
+    paid at once the reward is the task's, and the learner pays the rollout (`embodied_rm.rl.settlement`). Raises
+    `UserError` for an environment that does not fit.
     """
 
     def __init__(self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float) -> None:
-        refuse_unfit(env, self.needed)
+        if any(isinstance(layer, RewardEnv) for layer in wrapped(env)):
+            raise UserError("the environment already has a learned reward; a second one would pay progress twice")
+        self.rule = find_rule(config.rule)
+        limited = ("max_episode_steps",) if self.rule.needs == "limit" else ()
+        refuse_unfit(env, (*self.needed, *limited))
         super().__init__(env)
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
-        self.config, self.gamma = config, gamma
+        self.config = config
+        self.terms = Terms(gamma=gamma, scale=config.scale, limit=getattr(env, "max_episode_steps", None))
         self.stats = LoopStats()
 
     needed: ClassVar[tuple[str, ...]] = ()
     """What the environment must have to be scored."""
 
     @abstractmethod
-    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
         """Open new episodes in `rows` (the first time: all); the potentials [n] of their first states."""
 
     @abstractmethod
     def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
         """Judge the present states of `rows`; `infos` [N] are those of the step that led there."""
+
+    @abstractmethod
+    def _embedding(self) -> Floats:
+        """[N, D]: what was made of the states last scored."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         observation, infos = self.env.reset(seed=seed, options=options)
@@ -117,7 +80,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._observation: Array = np.array(observation, np.float32)
         self._since: IntArray = np.zeros(n, np.int64)
         self._streak: IntArray = np.zeros(n, np.int64)
-        self._return = np.zeros(n)
+        self._judged, self._change, self._return = (np.zeros(n) for _ in range(3))
         self._phi = self._begin(np.arange(n), infos)
         return self._observation, infos
 
@@ -127,35 +90,88 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         observation = np.array(given, np.float32)
         diverged: BoolArray = inner["diverged"]
         refuse_leaked_success(failed & inner["success"] & ~diverged)
+        told = inner["success"] & ~diverged
+        over = failed | timed_out | (told & (self.config.success == "simulator"))
         self._since += 1
-        due = ((self._since >= self.config.score_every) | failed | timed_out) & ~diverged
-        next_phi, achieved = self._judge(due, inner)
+        due = ((self._since >= self.config.score_every) | over) & ~diverged
+        next_phi, learned = self._judge(due, inner)
+        achieved = told if self.config.success == "simulator" else learned
         terminated = (failed | achieved) & ~diverged
         truncated = (timed_out & ~terminated) | diverged
-        paid = self.config.success_reward * achieved
-        reward = shaped_reward(paid, self._phi, next_phi, terminated, self.gamma, scale=self.config.scale)
-        reward = np.where(diverged, np.nan, reward)
+        ended = terminated | truncated
+        steps = self._steps(next_phi, achieved, terminated, ended)
+        reward = np.where(diverged, np.nan, self._paid(steps))
         infos = {
             **inner,
             # A diverged state may hold anything; its transition is masked, so the last sound observation stands in.
             "final_obs": np.where(diverged[:, None], self._observation, observation),
             "valid": ~diverged,
+            "learned_success": learned,
             "potential": self._phi,
             "next_potential": next_phi,
-            "learned_success": achieved,
+            "steps": steps,
         }
-        self._count(reward, terminated | truncated, infos)
+        self._count(reward, ended, infos)
         self._phi, self._observation = next_phi, observation
-        if (terminated | truncated).any():
-            self._restart(terminated | truncated)
+        if ended.any():
+            self._restart(ended)
         return self._observation, reward, terminated, truncated, infos
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the episodes under way, and those that follow, depend on; for `restore`.
+
+        Empty if the environment has no `snapshot`, or the memory of the model cannot be stored: then episodes begin
+        anew after a restart.
+        """
+        if not (hasattr(self.env, "snapshot") and self._storable):
+            return {}
+        worlds = {name: torch.from_numpy(np.array(array)) for name, array in self.env.snapshot().items()}
+        mine = {name: torch.from_numpy(np.array(getattr(self, f"_{name}"))) for name in CARRIED}
+        return {**with_prefix("worlds", worlds), **mine, **with_prefix("memory", self._memory_state())}
+
+    def restore(self, state: dict[str, Tensor]) -> Array:
+        """Go on from what `state` of such an environment gave; the observation then. It must have been reset before."""
+        worlds = {name: tensor.numpy() for name, tensor in under_prefix("worlds", state).items()}
+        self._observation = self.env.restore(worlds)  # type: ignore[attr-defined]
+        for name in CARRIED:
+            setattr(self, f"_{name}", state[name].numpy().copy())
+        self._restore_memory(under_prefix("memory", state))
+        return self._observation
+
+    @property
+    def _storable(self) -> bool:
+        """Whether a file can hold what the judge remembers of the episodes."""
+        return True
+
+    def _memory_state(self) -> dict[str, Tensor]:
+        """What the judge remembers of the episodes."""
+        return {}
+
+    def _restore_memory(self, state: dict[str, Tensor]) -> None:
+        """Bring that back."""
 
     def drain(self) -> LoopStats:
         """The statistics since the last call."""
         drained, self.stats = self.stats, LoopStats()
         return drained
 
-    def _judge(self, due: BoolArray, infos: Mapping[str, Any]) -> tuple[npt.NDArray[np.floating], BoolArray]:
+    def _steps(self, next_phi: Floats, achieved: BoolArray, terminated: BoolArray, ended: BoolArray) -> Steps:
+        return Steps(
+            task=self.config.success_reward * achieved,
+            achieved=achieved,
+            terminated=terminated,
+            ended=ended,
+            potential=self._phi,
+            next_potential=next_phi,
+            change=self._change.copy(),
+            success=self._judged.copy(),
+            embedding=self._embedding() if self.rule.needs == "embedding" else None,
+        )
+
+    def _paid(self, steps: Steps) -> Floats:
+        return self.rule.pay(steps, self.terms) if self.rule.at_once else steps.task
+
+    def _judge(self, due: BoolArray, infos: Mapping[str, Any]) -> tuple[Floats, BoolArray]:
         """Score the rows that are due. Every row's next potential [N], and where success is now sustained [N]."""
         rows = np.flatnonzero(due)
         achieved = np.zeros(self.num_envs, bool)
@@ -169,10 +185,12 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         # An unscored frame is no verdict: it neither continues nor breaks the streak.
         streak = np.where(positive, self._streak[rows] + 1, 0)
         self._streak[rows] = np.where(progress.valid, streak, self._streak[rows])
+        self._judged[rows] = np.where(progress.valid, progress.success, self._judged[rows])
         achieved[rows] = progress.valid & (self._streak[rows] >= self.config.success_patience)
         self.stats.scored += len(rows)
         self.stats.invalid += int((~progress.valid).sum())
         self.stats.verdicts += int((positive & progress.valid).sum())
+        self._change = np.where(scored, scored_phi - self._phi, self._change)
         return held_potential(self._phi, scored_phi, scored), achieved
 
     def _restart(self, ended: BoolArray) -> None:
@@ -181,12 +199,12 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             fresh, infos = self.env.reset(options={"reset_mask": ended})
         self._observation = np.where(ended[:, None], fresh, self._observation)
         rows = np.flatnonzero(ended)
-        self._since[rows] = self._streak[rows] = 0
-        self._return[rows] = 0.0
+        for column in (self._since, self._streak, self._judged, self._change, self._return):
+            column[rows] = 0
         self._phi = self._phi.copy()
         self._phi[rows] = self._begin(rows, infos)
 
-    def _count(self, reward: npt.NDArray[np.floating], ended: BoolArray, infos: dict[str, Any]) -> None:
+    def _count(self, reward: Floats, ended: BoolArray, infos: Mapping[str, Any]) -> None:
         valid = infos["valid"]
         self._return += np.where(valid, reward, 0.0)
         whole = ended & valid
@@ -194,6 +212,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.stats.faults += int((~valid).sum())
         self.stats.episodes += int(whole.sum())
         self.stats.shaped_return += float(self._return[whole].sum())
+        self.stats.successes += int((whole & infos["steps"].achieved).sum())
         self.stats.learned_successes += int((whole & infos["learned_success"]).sum())
         self.stats.simulator_successes += int((whole & infos["success"]).sum())
 
@@ -209,9 +228,9 @@ class LearnedRewardEnv(RewardEnv):
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
         super().__init__(env, config, gamma)
         self.model = Plans(model, config.success_threshold, config.success_patience)
-        self._memory: Memory
+        self._memory: PlanMemory
 
-    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
         views, instructions = self._render(rows), self.env.instructions  # type: ignore[attr-defined]
         with self.stats.timed("score"):
             begun = self.model.begin(views, [instructions[i] for i in rows])
@@ -225,6 +244,19 @@ class LearnedRewardEnv(RewardEnv):
             self._memory = self._memory.put(rows, advanced)
         return progress
 
+    def _embedding(self) -> Floats:
+        return self._memory.embedding()
+
+    @property
+    def _storable(self) -> bool:
+        return self._memory.storable
+
+    def _memory_state(self) -> dict[str, Tensor]:
+        return self._memory.state()
+
+    def _restore_memory(self, state: dict[str, Tensor]) -> None:
+        self._memory = self._memory.restored(state)
+
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env
         stay = self.model.takes_tensors and hasattr(env, "render_tensor")
@@ -234,9 +266,10 @@ class LearnedRewardEnv(RewardEnv):
 
 
 class StateRewardEnv(RewardEnv):
-    """Scores are the simulator's own, for comparison: the environment's infos must also hold `progress` [N]."""
+    """Scores are the simulator's own, for comparison: the environment's infos must also hold `progress` and `stage`
+    [N]."""
 
-    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> npt.NDArray[np.floating]:
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
         return infos["progress"][rows]
 
     def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
@@ -249,31 +282,13 @@ class StateRewardEnv(RewardEnv):
             spread=np.zeros(len(rows), np.float32),
         )
 
-
-def refuse_unfit(env: gym.vector.VectorEnv, needed: Sequence[str]) -> None:
-    """Raise `UserError` unless scores can be put on this environment, which must have the attributes `needed`."""
-    inner: Any = env
-    while isinstance(inner, gym.vector.VectorWrapper):
-        if isinstance(inner, RewardEnv):
-            raise UserError("the environment already has a learned reward; a second one would pay progress twice")
-        inner = inner.env
-    mode = env.metadata.get("autoreset_mode")
-    if mode != AutoresetMode.DISABLED:
-        raise UserError(
-            f"the learned reward scores the last frame of an episode before it resets the row itself: it needs an "
-            f"environment with autoreset_mode={AutoresetMode.DISABLED}, got {mode}"
-        )
-    missing = [name for name in needed if not hasattr(env, name)]
-    if missing:
-        raise UserError(
-            f"{type(inner).__name__} lacks {', '.join(missing)}; a learned reward needs {', '.join(needed)}"
-        )
+    def _embedding(self) -> Floats:
+        raise UserError(f"reward.rule={self.config.rule} needs a reward model: the simulator embeds no states")
 
 
-def refuse_leaked_success(ended_by_success: BoolArray) -> None:
-    """Raise `UserError` when an environment ends episodes at its own success."""
-    if ended_by_success.any():
-        raise UserError(
-            f"row {int(np.flatnonzero(ended_by_success)[0])} ended at the simulator's own success, which would tell "
-            "the learner what only the judge may know; build the training environment with ends_on_success=False"
-        )
+def make_reward_env(env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> RewardEnv:
+    """The environment with the reward that is asked for; nothing is drawn where neither progress nor success is the
+    model's to say."""
+    if config.of_simulator:
+        return StateRewardEnv(env, config, gamma)
+    return LearnedRewardEnv(env, model, config, gamma)

@@ -98,6 +98,15 @@ class Backend(Protocol):
         """World -> why it stands still, e.g. "QVEL, QACC not finite, or huge"."""
         ...
 
+    def snapshot(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Everything that the next steps depend on: arrays [N, ...] by name, copies; but not
+        that a world stands still."""
+        ...
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.float64]]) -> None:
+        """Bring every world back to what `snapshot` of such a backend gave."""
+        ...
+
     def close(self) -> None:
         """Free the worlds. No array may be read afterwards. Twice is once."""
         ...

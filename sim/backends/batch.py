@@ -104,6 +104,19 @@ class BatchBackend:
     def faults(self) -> dict[int, str]:
         return dict(self._faults)
 
+    def snapshot(self) -> dict[str, Array]:
+        return {"state": self._batch.state.copy(), **{name: field.copy() for name, field in self._varied.items()}}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        for name, values in snapshot.items():
+            if name != "state":
+                self.vary(name)[...] = values
+        if {"body_mass", "body_inertia"} & snapshot.keys():
+            self._batch.set_const()
+        self._faults.clear()
+        self._good[...] = snapshot["state"]
+        self._restore(np.arange(self.num_worlds))
+
     def close(self) -> None:
         self.__dict__.pop("_batch", None)
 

@@ -141,6 +141,18 @@ class WarpBackend:
     def faults(self) -> dict[int, str]:
         return dict(self._faults)
 
+    def snapshot(self) -> dict[str, Array]:
+        mirrors = {**{name: self._mirrors[name] for name in (*STATE, *INPUT)}, **self._varied}
+        return {name: mirror.host.copy() for name, mirror in mirrors.items()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        for name, values in snapshot.items():
+            host = self._mirrors[name].host if name in self._mirrors else self.vary(name)
+            host[...] = values
+        self._faults.clear()
+        self._refresh()
+        self._good.keep(slice(None))
+
     def close(self) -> None:
         for name in ("_graphs", "_mirrors", "_varied", "_good", "worlds", "data"):
             self.__dict__.pop(name, None)

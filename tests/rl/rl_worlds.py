@@ -82,6 +82,7 @@ class PointReachEnv(KnownEnv):
     """A point in the plane must come within 0.15 of the origin and stay; 20 steps. Red: progress, green: success."""
 
     reach = 0.15
+    max_episode_steps = 20
 
     def __init__(self, num_envs: int, *, ends_on_success: bool = False) -> None:
         super().__init__(num_envs, obs_dim=2, action_dim=2)
@@ -108,7 +109,13 @@ class PointReachEnv(KnownEnv):
         success = self.stayed >= 3
         infos = {"diverged": np.zeros(self.num_envs, bool), "success": success}
         terminated = success & self.ends_on_success
-        return self.position.astype(np.float32), np.zeros(self.num_envs), terminated, self.count >= 20, infos
+        return (
+            self.position.astype(np.float32),
+            np.zeros(self.num_envs),
+            terminated,
+            self.count >= self.max_episode_steps,
+            infos,
+        )
 
     def render_views(self, rows):
         self.rendered += len(rows)

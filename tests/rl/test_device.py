@@ -17,6 +17,7 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
 from embodied_rm.rl.reward_env import LearnedRewardEnv
+from embodied_rm.rl.settlement import Settlement
 from sim.render.device import DeviceRenderer
 from sim.vec_env import TabletopVecEnv
 
@@ -74,7 +75,8 @@ def trained(env: Any) -> tuple[dict[str, Any], torch.Tensor]:
     learner = make_learner(GaussianPolicy(spec).to(device), config)
     wrapped = LearnedRewardEnv(env, net.eval().to(device), config.reward, config.ppo.gamma)
     observation, _ = wrapped.reset(seed=0)
-    _, row = iterate(wrapped, learner, observation, 0, config)
+    settlement = Settlement(wrapped.rule, wrapped.terms, spec.obs_dim, config.seed)
+    _, row = iterate(wrapped, learner, settlement, observation, 0, config)
     row.pop("seconds")
     return row, torch.cat([p.detach().flatten() for p in learner.policy.parameters()])
 

@@ -7,8 +7,10 @@ import pytest
 from rl_worlds import CountingEnv, LookupModel
 
 from embodied_rm.audit import Rules
-from embodied_rm.audit.payment import discounted, payments, raw_payments, verdict
-from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
+from embodied_rm.audit.payment import discounted, payments, verdict
+from embodied_rm.errors import UserError
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import LearnedRewardEnv
 from embodied_rm.types import Progress
 
 ROWS = 12
@@ -25,14 +27,17 @@ def curve(value, success, valid=None) -> Progress:
     )
 
 
+@pytest.mark.parametrize("rule", ["shaped", "raw", "hold"])
 @pytest.mark.parametrize(("every", "patience", "threshold"), [(1, 1, 0.9), (1, 3, 0.4), (2, 1, 0.8), (2, 2, 0.4)])
-def test_a_film_earns_what_the_environment_pays(every: int, patience: int, threshold: float) -> None:
+def test_a_film_earns_what_the_environment_pays(every: int, patience: int, threshold: float, rule: str) -> None:
     """Row i plays a film of i + 3 frames once; progress, success and what cannot be scored are drawn at random."""
     rng = np.random.default_rng(10 * every + patience)
     shape = (ROWS, ROWS + 2, ROWS + 3)
     model = LookupModel(rng.random(shape).astype(np.float32), rng.random(shape), rng.random(shape) > 0.2)
-    reward = RewardConfig(scale=0.7, score_every=every, success_patience=patience, success_threshold=threshold)
-    rules = Rules(reward=reward, gamma=0.9)
+    paying = RewardConfig(
+        rule=rule, scale=0.7, score_every=every, success_patience=patience, success_threshold=threshold
+    )
+    rules = Rules(reward=paying, gamma=0.9)
     env = LearnedRewardEnv(CountingEnv(ROWS), model, rules.reward, rules.gamma)
     env.reset()
     paid: list[list[float]] = [[] for _ in range(ROWS)]
@@ -59,7 +64,8 @@ def test_finishing_beats_hovering_by_what_the_verdict_pays_and_raw_progress_turn
     hover, finish = curve([*rise, *[0.9] * 16], np.zeros(20)), curve([*rise, *[1.0] * 16], [0] * 4 + [1] * 16)
     assert discounted(payments(hover, rules), 0.9) == pytest.approx(0.9**19 * 0.9)
     assert discounted(payments(finish, rules), 0.9) == pytest.approx(0.9**4)
-    assert discounted(raw_payments(hover, rules), 0.9) > discounted(raw_payments(finish, rules), 0.9)
+    raw = Rules(reward=RewardConfig(rule="raw", success_patience=2), gamma=0.9)
+    assert discounted(payments(hover, raw), 0.9) > discounted(payments(finish, raw), 0.9)
 
 
 def test_a_verdict_counts_from_where_it_is_asked_for() -> None:
@@ -68,3 +74,9 @@ def test_a_verdict_counts_from_where_it_is_asked_for() -> None:
     assert verdict(seen, rules) == 7, "the first frame opens the film and is nobody's verdict"
     assert verdict(seen, rules, start=6) is None
     assert verdict(curve(np.zeros(4), np.ones(4)), rules) == 3
+
+
+@pytest.mark.parametrize("reward", [{"rule": "gated"}, {"rule": "sparse", "success": "simulator"}])
+def test_films_are_not_paid_by_what_they_do_not_show(reward: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="step by step by what a model says"):
+        Rules(reward=RewardConfig(**reward))

@@ -19,7 +19,7 @@ from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.ppo import PPOConfig
 from embodied_rm.rl.refine import ARCHITECTURE, RefineConfig, Refined, refine, settled
-from embodied_rm.rl.reward_env import RewardConfig
+from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Episode
 
@@ -156,7 +156,7 @@ def test_it_stops_when_the_model_is_satisfied() -> None:
     config = replace(CONFIG, stop_success=0.9, stop_patience=2, warmup_iterations=1)
 
     def stops(*rates: float | None) -> bool:
-        return settled([{"learned_success": rate} for rate in rates], config)
+        return settled([{"success": rate} for rate in rates], config)
 
     assert stops(0.0, 0.9, 1.0)
     assert not stops(1.0, 1.0)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
 
 from embodied_rm.errors import UserError
-from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardConfig
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import LearnedRewardEnv
 
 ROWS, STEPS, EPISODES = 5, 40, 50
 GAMMA = 0.9
@@ -35,7 +36,9 @@ def play(env: LearnedRewardEnv, steps: int = STEPS):
     for _ in range(steps):
         before = observation.copy()
         observation, reward, terminated, truncated, infos = env.step(np.zeros((ROWS, 1), np.float32))
-        record.append((before, reward, terminated, truncated, {k: np.copy(v) for k, v in infos.items()}))
+        record.append(
+            (before, reward, terminated, truncated, {k: np.copy(v) for k, v in infos.items() if k != "steps"})
+        )
     return record
 
 

@@ -7,9 +7,11 @@ from rl_worlds import CountingEnv
 
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rl.iteration_cost import Timing, cost, iterations
+from embodied_rm.rl.loop_stats import STAGES
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine import RefineConfig
-from embodied_rm.rl.reward_env import STAGES, RewardConfig, StateRewardEnv
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import StateRewardEnv
 from sim.actors import ScriptedActor
 from sim.vec_env import TabletopVecEnv
 
@@ -21,7 +23,7 @@ def worlds(num_envs: int) -> TabletopVecEnv:
 def test_an_episode_of_the_expert_is_worth_its_success_whatever_the_way():
     """Shaping telescopes: with gamma 1 and a progress of 0 at the start, a success pays exactly its reward."""
     inner = worlds(4)
-    env = StateRewardEnv(inner, RewardConfig(success_patience=1, score_every=3), gamma=1.0)
+    env = StateRewardEnv(inner, RewardConfig(rule="dense", success="simulator", score_every=3), gamma=1.0)
     _, infos = env.reset(seed=3)
     start = infos["progress"].copy()
     actor = ScriptedActor(inner, seed=0)
@@ -39,7 +41,7 @@ def test_an_episode_of_the_expert_is_worth_its_success_whatever_the_way():
 
 
 def test_pictures_are_never_drawn_for_it():
-    env = StateRewardEnv(CountingWithProgress(3), RewardConfig(), gamma=0.9)
+    env = StateRewardEnv(CountingWithProgress(3), RewardConfig(rule="dense", success="simulator"), gamma=0.9)
     env.reset(seed=0)
     for _ in range(12):
         env.step(np.zeros((3, 1), np.float32))

@@ -15,7 +15,7 @@ from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UnmetError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.report import Figure, Report, write_report
-from embodied_rm.rl.reward_env import RewardConfig
+from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
 

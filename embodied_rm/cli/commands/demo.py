@@ -14,6 +14,7 @@ from embodied_rm.cli.commands import clone, collect, evaluate, refine, train
 from embodied_rm.cli.console import clock
 from embodied_rm.cli.places import DATASET, POLICY, reward_model_in, spoken_model
 from embodied_rm.cli.reports import figures, learning_curves, panels, success_row
+from embodied_rm.cli.sizes import TaskSizes, imitation, refinement
 from embodied_rm.cli.stages import Stages, peak_memory_gib
 from embodied_rm.cli.worlds import learner_device, make_worlds
 from embodied_rm.data.catalog import open_data
@@ -41,18 +42,6 @@ class Demonstrations:
     successes: int
     noise: float
     pace: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskSizes:
-    """What differs between the tasks; takes the place of what `clone` and `refine` say."""
-
-    demonstrations: int
-    rollout_steps: int
-    iterations: int
-    log_std_init: float
-    gamma: float
-    gae_lambda: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,24 +143,10 @@ def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
 def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, Any]:
     """Clone and refine the policy of one task; the numbers of its refinement."""
     root, sizes = stages.run.path, config.sizes[task]
-    imitation = replace(
-        config.clone,
-        task=task,
-        data=root / config.clone.data,
-        demonstrations=sizes.demonstrations,
-        log_std_init=sizes.log_std_init,
-    )
-    stages.command("clone", f"{task}/clone", clone.COMMAND, imitation)
-    refinement = replace(
-        config.refine,
-        task=task,
-        policy=root / task / config.refine.policy,
-        checkpoint=config.model(root),
-        rollout_steps=sizes.rollout_steps,
-        iterations=sizes.iterations,
-        ppo=replace(config.refine.ppo, gamma=sizes.gamma, gae_lambda=sizes.gae_lambda),
-    )
-    return stages.command("refine", f"{task}/refine", refine.COMMAND, refinement)["tasks"][task]
+    imitate = imitation(config.clone, task, root / config.clone.data, sizes)
+    stages.command("clone", f"{task}/clone", clone.COMMAND, imitate)
+    improve = refinement(config.refine, task, root / task / config.refine.policy, config.model(root), sizes)
+    return stages.command("refine", f"{task}/refine", refine.COMMAND, improve)["tasks"][task]
 
 
 def benchmark(config: DemoConfig, run: RunFolder) -> dict[str, Any]:

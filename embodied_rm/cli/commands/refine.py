@@ -62,10 +62,12 @@ def refine_task(
     Judging episodes are the same before and after.
     """
     judge = make_judge(task, world, episodes=episodes, seed=config.seed)
+    watch = make_judge(task, world, episodes=config.watched, seed=config.seed) if config.watched else None
     worlds = make_worlds(task, world, ends_on_success=False)
     try:
         device = learner_device(world)
-        return refine(worlds, policy.to(device), model.to(device), narrow(config, RefineConfig), run, reporter, judge)
+        plain = narrow(config, RefineConfig)
+        return refine(worlds, policy.to(device), model.to(device), plain, run, reporter, judge, watch)
     finally:
         worlds.close()
 

@@ -1,0 +1,104 @@
+"""A refinement killed at random moments, against one that nobody disturbed: python benchmarks/kill_resume.py
+
+Starts `embodied-rm refine`, kills it (SIGKILL) after a random time, starts it again with resume=true, and so on until
+it has been killed `--kills` times; then lets it finish. Writes docs/results/kill_resume.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from embodied_rm.checkpoint_io import load_tensors
+from embodied_rm.rl.policy import ARCHITECTURE, GaussianPolicy, PolicySpec, save_policy
+from embodied_rm.rl.refine import CHECKPOINT, PROGRESS
+from sim.vec_env import TabletopVecEnv
+
+TASK, ITERATIONS = "lift_cube", 60
+
+
+def command(policy: Path, out: Path) -> list[str]:
+    """The run: small, so that many kills fit into minutes, but with pictures, a model and every kind of reset."""
+    return [
+        sys.executable, "-m", "embodied_rm", "refine", f"task={TASK}", f"policy={policy}", f"out={out}", "resume=true",
+        f"iterations={ITERATIONS}", "rollout_steps=12", "world.num_envs=8", "episodes=8", "stop_patience=1000",
+        "reward.success_threshold=0.1", "reward.success_patience=2",
+    ]  # fmt: skip
+
+
+def untrained(folder: Path) -> Path:
+    """A policy that knows nothing yet."""
+    env = TabletopVecEnv(TASK, 1)
+    torch.manual_seed(0)
+    size = env.single_observation_space.shape[0]
+    save_policy(folder, GaussianPolicy(PolicySpec(obs_dim=size, action_dim=4)), task=TASK)
+    env.close()
+    return folder
+
+
+def killed(run: list[str], out: Path, kills: int, longest: float) -> list[int]:
+    """Run until it was killed so often; iterations that were stored at each of its deaths."""
+    deaths: list[int] = []
+    while len(deaths) < kills:
+        child = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(0.5, longest))
+        if child.poll() is not None:
+            raise RuntimeError(f"the run ended by itself after {len(deaths)} kills: raise ITERATIONS")
+        child.kill()
+        child.wait()
+        manifest = out / CHECKPOINT / "manifest.json"
+        deaths.append(json.loads(manifest.read_text())["iterations"] if manifest.exists() else 0)
+        logging.info("killed %d of %d, %d iterations stored", len(deaths), kills, deaths[-1])
+    return deaths
+
+
+def report(deaths: list[int], same: bool, lost: int) -> str:
+    """The page for docs/results."""
+    return "\n".join(
+        [
+            "# Killed and resumed",
+            "",
+            f"`embodied-rm refine task={TASK}`, {ITERATIONS} iterations, killed {len(deaths)} times (SIGKILL) at "
+            f"random moments and resumed each time, against an undisturbed run: final weights "
+            f"{'identical to the last bit' if same else '**different**'}; {lost} iterations missing at the end. "
+            f"Iterations stored at each death: {', '.join(map(str, deaths))}.",
+            "",
+            f"    python benchmarks/kill_resume.py --kills {len(deaths)}",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20, help="how often the run is killed")
+    parser.add_argument("--longest", type=float, default=14.0, help="most seconds between a start and the kill")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/kill_resume.md"))
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        policy = untrained(root / "policy")
+        deaths = killed(command(policy, root / "parts"), root / "parts", args.kills, args.longest)
+        for name in ("parts", "whole"):
+            subprocess.run(command(policy, root / name), check=True, stdout=subprocess.DEVNULL)
+        weights = [load_tensors(root / name / "policy", ARCHITECTURE)[0] for name in ("parts", "whole")]
+        rows = (root / "parts" / PROGRESS).read_text().splitlines()
+    same = all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(report(deaths, same, ITERATIONS - len(rows)))
+    if not same or len(rows) != ITERATIONS:
+        raise SystemExit("the resumed run differs from the undisturbed one")
+
+
+if __name__ == "__main__":
+    main()

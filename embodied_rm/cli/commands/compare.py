@@ -1,0 +1,199 @@
+"""`embodied-rm compare`: reward rules side by side, each from the same cloned policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.cli.benchmarks import machine, put_section
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.commands import clone, collect, refine
+from embodied_rm.cli.comparison import Cell, band_of, by_task, of_rule, ratio, summary
+from embodied_rm.cli.places import reward_model_in
+from embodied_rm.cli.sizes import TaskSizes, imitation, refinement
+from embodied_rm.cli.stages import Stages
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.report import Curve, Report, write_report
+from embodied_rm.report.plot import plot_learning
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.refine import PROGRESS
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.run import Reporter, RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """Which rules on which tasks; paths are inside the run folder."""
+
+    tasks: tuple[str, ...]
+    rules: tuple[str, ...]
+    seeds: int = 5
+    level: float = 0.8
+    checkpoint: Path | None = None
+    name: str = "rules"
+    page: Path | None = None
+    sizes: dict[str, TaskSizes]
+    collect: collect.CollectConfig
+    clone: clone.CloneCommand
+    refine: refine.RefineCommand
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            lookup(self.sizes, task, "task of the comparison (key of sizes)")
+        for rule in self.rules:
+            find_rule(rule)
+        for name, many in (("tasks", self.tasks), ("rules", self.rules)):
+            if len(set(many)) != len(many) or not many:
+                raise UserError(f"{name} must name one or more, each once, got [{', '.join(many)}]")
+        if self.seeds < 1:
+            raise UserError(f"seeds must be >= 1, got {self.seeds}")
+        if not 0 < self.level <= 1:
+            raise UserError(f"level must be in (0, 1], got {self.level}")
+        if self.refine.watched < 1:
+            raise UserError("refine.watched must be >= 1: without learning curves nothing can be compared")
+
+
+def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Refine every cell that is not finished; leave the numbers, the page and the report."""
+    reward_model_in(config.checkpoint)  # a missing one is told before anything is recorded
+    stages = Stages(run, reporter)
+    wanted = list(product(range(config.seeds), config.tasks, config.rules))
+    cells = list(reporter.track(refined(wanted, config, stages), "cells", total=len(wanted)))
+    for task, some in by_task(cells).items():
+        for rule in config.rules:
+            reporter.table(f"{task}, {rule}", summary(of_rule(some, rule), config.level))
+    run.write_json("metrics.json", numbers(config, cells))
+    write_report(run.file("report.html"), story(config, cells))
+    if config.page is not None:
+        picture = config.page.with_name(f"{config.page.stem}_{config.name}.png")
+        plot_learning(picture, bands(config, cells), config.level)
+        text = section(config, cells, picture.name)
+        put_section(config.page, f"compare {config.name}", text, title="Reward rules")
+
+
+def refined(wanted: Sequence[tuple[int, str, str]], config: CompareConfig, stages: Stages) -> Iterator[Cell]:
+    """Cell by cell; what is finished is only read. No cell knows of another but for the policy that it starts from."""
+    for seed, task, rule in wanted:
+        folder, sizes = f"{task}/{seed}", config.sizes[task]
+        shown = replace(config.collect, tasks=(task,))
+        stages.command("collect", f"{task}/demonstrations", collect.COMMAND, shown)
+        imitate = replace(imitation(config.clone, task, stages.run.path / task / config.clone.data, sizes), seed=seed)
+        stages.command("clone", f"{folder}/clone", clone.COMMAND, imitate)
+        policy = stages.run.path / folder / config.refine.policy
+        improve = refinement(config.refine, task, policy, config.checkpoint, sizes)
+        improve = replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward))
+        stages.command(rule, f"{folder}/{rule}", refine.COMMAND, improve)
+        yield read(stages.run.path / folder / rule, task, seed, rule)
+
+
+def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
+    """The reward by a rule; what is paid from the simulator's state is also told its success."""
+    success = "simulator" if find_rule(rule).by == "simulator" else reward.success
+    return replace(reward, rule=rule, success=success)
+
+
+def read(folder: Path, task: str, seed: int, rule: str) -> Cell:
+    """The cell of a finished refinement."""
+    rows: list[dict[str, Any]] = [json.loads(line) for line in (folder / PROGRESS).read_text().splitlines()]
+    told = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))
+    return Cell(
+        task=task,
+        seed=seed,
+        rule=rule,
+        cloned=told["cloned_success"],
+        refined=told["refined_success"],
+        curve=tuple(row["watched_success"] for row in rows),
+        episodes=tuple(np.cumsum([row["episodes"] for row in rows]).tolist()),
+        seconds=sum(sum(row["seconds"].values()) for row in rows),
+    )
+
+
+def numbers(config: CompareConfig, cells: Sequence[Cell]) -> dict[str, Any]:
+    """For metrics.json."""
+    tasks = {
+        task: {rule: summary(of_rule(some, rule), config.level) for rule in config.rules}
+        for task, some in by_task(cells).items()
+    }
+    return {
+        "machine": machine(),
+        "tasks": tasks,
+        "rollouts": {
+            f"{first} / {rule}": {"ratio": value, "p": None if isnan(p) else p}
+            for (first, rule), (value, p) in ratios(config, cells).items()
+        },
+        "cells": [asdict(cell) for cell in cells],
+    }
+
+
+def ratios(config: CompareConfig, cells: Sequence[Cell]) -> dict[tuple[str, str], tuple[float, float]]:
+    """(the first rule, another one) -> rollouts of the first by those of the other, and its p; over all tasks."""
+    first = config.rules[0]
+    return {
+        (first, rule): ratio(of_rule(cells, first), of_rule(cells, rule), config.level) for rule in config.rules[1:]
+    }
+
+
+def bands(
+    config: CompareConfig, cells: Sequence[Cell]
+) -> dict[str, dict[str, tuple[list[float], list[float], list[float]]]]:
+    """Task -> rule -> mean and bounds of success, from what was cloned on."""
+    return {
+        task: {rule: band_of(of_rule(some, rule)) for rule in config.rules} for task, some in by_task(cells).items()
+    }
+
+
+def story(config: CompareConfig, cells: Sequence[Cell]) -> Report:
+    """The page of the run folder."""
+
+    def lines(bands: dict[str, tuple[list[float], list[float], list[float]]]) -> dict[str, list[float | None]]:
+        return {rule: list(mean) for rule, (mean, _, _) in bands.items()}
+
+    return Report(
+        title="Reward rules side by side",
+        subtitle=f"{config.seeds} seeds each, from the same cloned policies; success is the simulator's.",
+        curves=tuple(
+            Curve(title=f"{task}: success", x_label="iteration", lines=lines(rules), top=1.0)
+            for task, rules in bands(config, cells).items()
+        ),
+        details=numbers(config, cells)["tasks"],
+    )
+
+
+def section(config: CompareConfig, cells: Sequence[Cell], picture: str) -> str:
+    """The results as Markdown."""
+    reward = config.refine.reward
+    lines = [
+        f"## {config.name}",
+        "",
+        f"`embodied-rm compare`, {config.seeds} paired seeds; success by the {reward.success}, scored every "
+        f"{reward.score_every} steps, {config.refine.world.num_envs} environments. Rollouts: training episodes until "
+        f"{config.level:g} of {config.refine.watched} watched episodes succeeded, median over the seeds that did; "
+        f"refined: {config.refine.episodes} episodes of each seed.",
+        "",
+        f"![learning curves]({picture})",
+        "",
+        f"| task | rule | cloned | refined | worst seed | reached {config.level:g} | rollouts | seconds a seed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for task, some in by_task(cells).items():
+        for rule in config.rules:
+            row = summary(of_rule(some, rule), config.level)
+            rollouts = "-" if row["rollouts"] is None else f"{row['rollouts']:.0f}"
+            lines.append(
+                f"| `{task}` | `{rule}` | {row['cloned']:.2f} | {row['refined']:.3f} | {row['worst']:.3f} | "
+                f"{row['reached']} of {row['seeds']} | {rollouts} | {row['seconds']:.0f} |"
+            )
+    for (first, other), (value, p) in ratios(config, cells).items():
+        lines += ["", f"`{first}` needs {value:.2f} times the rollouts of `{other}`, p = {p:.4f} (paired permutation, "
+                  "one-sided, all tasks together; who never got there counts as if it had at the end)."]  # fmt: skip
+    return "\n".join(lines)
+
+
+COMMAND = Command(schema=CompareConfig, start=start)

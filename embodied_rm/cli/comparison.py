@@ -1,0 +1,96 @@
+"""Reward rules side by side, from the learning curves of paired refinements (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from embodied_rm.metrics import mean_band, paired_permutation, reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One refinement: a task, a seed and a rule."""
+
+    task: str
+    seed: int
+    rule: str
+    cloned: float
+    """Success of the policy that it starts from."""
+    refined: float
+    """Success at its end."""
+    curve: tuple[float, ...]
+    """Success after every iteration; the last one stands for those that an early stop left out."""
+    episodes: tuple[int, ...]
+    """Training episodes up to the end of every iteration."""
+    seconds: float
+
+    def rollouts_to(self, level: float) -> int | None:
+        """Training episodes until success first reached `level`; None: never."""
+        iteration = reached(self.curve, level)
+        return None if iteration is None else self.episodes[iteration - 1]
+
+
+def lengthened(cell_curve: Sequence[float], length: int) -> list[float]:
+    """A curve that stopped early, its last value held."""
+    return [*cell_curve, *[cell_curve[-1]] * (length - len(cell_curve))]
+
+
+def band_of(cells: Sequence[Cell]) -> tuple[list[float], list[float], list[float]]:
+    """Mean, lower and upper bound of the curves of cells, from what was cloned on."""
+    length = max(len(cell.curve) for cell in cells) + 1
+    mean, low, high = mean_band([lengthened((cell.cloned, *cell.curve), length) for cell in cells])
+    return mean.tolist(), low.tolist(), high.tolist()
+
+
+def summary(cells: Sequence[Cell], level: float) -> dict[str, float | int | None]:
+    """What is said of the cells of one rule. `rollouts` is the median of the seeds that reached `level`, None if fewer
+    than half did."""
+    needed = [cell.rollouts_to(level) for cell in cells]
+    median = float(np.median([np.inf if n is None else n for n in needed]))
+    refined = [cell.refined for cell in cells]
+    return {
+        "seeds": len(cells),
+        "cloned": float(np.mean([cell.cloned for cell in cells])),
+        "refined": float(np.mean(refined)),
+        "worst": min(refined),
+        "reached": sum(n is not None for n in needed),
+        "rollouts": median if np.isfinite(median) else None,
+        "seconds": float(np.mean([cell.seconds for cell in cells])),
+    }
+
+
+def ratio(cells: Sequence[Cell], other: Sequence[Cell], level: float) -> tuple[float, float]:
+    """Geometric mean over pairs of the rollouts that `cells` needed by those that `other` needed, and how likely it is
+    that far below 1 by chance (`paired_permutation` of the logarithms).
+
+    Who never reached the level is counted as if that had happened with the last episode, which favours it; whoever
+    needed none, as one.
+    """
+    mine, theirs = ([_effort(cell, level) for cell in paired] for paired in _pairs(cells, other))
+    return float(np.exp(np.mean(mine) - np.mean(theirs))), paired_permutation(mine, theirs)
+
+
+def _effort(cell: Cell, level: float) -> float:
+    """Logarithm of the rollouts that a cell needed."""
+    needed = cell.rollouts_to(level)
+    return float(np.log(max(1, cell.episodes[-1] if needed is None else needed)))
+
+
+def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Those of both that have the same task and seed, in the same order."""
+    theirs = {(cell.task, cell.seed): cell for cell in other}
+    mine = [cell for cell in cells if (cell.task, cell.seed) in theirs]
+    return mine, [theirs[cell.task, cell.seed] for cell in mine]
+
+
+def of_rule(cells: Sequence[Cell], rule: str) -> list[Cell]:
+    """The cells of one rule."""
+    return [cell for cell in cells if cell.rule == rule]
+
+
+def by_task(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
+    """Task -> its cells, in the order in which tasks come."""
+    return {task: [cell for cell in cells if cell.task == task] for task in dict.fromkeys(cell.task for cell in cells)}

@@ -1,0 +1,16 @@
+"""The success of an episode, handed out over its steps by what each contributed.
+
+Source: SPA-RL (stepwise progress attribution): an estimator is taught that its contributions add up to the outcome of
+an episode, and they are paid in place of it; `embodied_rm.rl.attribution` is that estimator. The grounding term, for
+actions that an environment refuses, is left out: every action of a robot can be executed.
+"""
+
+from __future__ import annotations
+
+from embodied_rm.rewards.steps import Floats, Steps, Terms
+
+
+def pay(steps: Steps, terms: Terms) -> Floats:
+    """scale c. Arrays [T, N]; `steps.contribution` is needed."""
+    assert steps.contribution is not None
+    return terms.scale * steps.contribution

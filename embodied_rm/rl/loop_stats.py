@@ -1,0 +1,42 @@
+"""What a learned reward did, counted between two updates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+STAGES = ("physics", "render", "score", "learn")
+
+
+@dataclass
+class LoopStats:
+    """What happened since the last `LearnedRewardEnv.drain`, and where the time went."""
+
+    steps: int = 0
+    """Environment steps, all rows."""
+    episodes: int = 0
+    """Episodes that ended, faults left out."""
+    successes: int = 0
+    """Episodes ended as a success, by whoever says so."""
+    learned_successes: int = 0
+    """Episodes in whose last state the model's verdict is sustained."""
+    simulator_successes: int = 0
+    """Episodes in whose last state the simulator says success: to learn from only where that was asked for."""
+    faults: int = 0
+    """Episodes dropped because the simulation diverged."""
+    shaped_return: float = 0.0
+    """Sum of the undiscounted returns of the ended episodes."""
+    scored: int = 0
+    invalid: int = 0
+    """Scores that the model could not give."""
+    verdicts: int = 0
+    """Valid scores that said "done"."""
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - start

@@ -1,0 +1,49 @@
+"""How a judgement becomes a reward, as a user sets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embodied_rm.errors import UserError
+from embodied_rm.rewards.rules import find_rule
+
+SUCCESS = ("model", "simulator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """How a model's judgement becomes a reward. The discount belongs to the learner (`PPOConfig.gamma`)."""
+
+    rule: str = "shaped"
+    """How steps are paid: a name of `embodied_rm.rewards.rules`."""
+    success: str = "model"
+    """Who says that an episode succeeded, which ends it and is paid: model, or simulator."""
+    scale: float = 1.0
+    """Weight of the progress: the whole task, from potential 0 to 1, is worth this much."""
+    score_every: int = 1
+    """Steps between two scores of a row; an episode's end is always scored."""
+    success_threshold: float = 0.5
+    """Probability of success from which a score counts as the verdict "done"."""
+    success_patience: int = 5
+    """Consecutive verdicts that are the model's "success"."""
+    success_reward: float = 1.0
+
+    def __post_init__(self) -> None:
+        rule = find_rule(self.rule)
+        if self.success not in SUCCESS:
+            raise UserError(f"success must be one of {', '.join(SUCCESS)}, got {self.success!r}")
+        if rule.by == "simulator" and self.success != "simulator":
+            raise UserError(f"rule={self.rule} is paid from the simulator's state: it needs success=simulator")
+        if self.score_every < 1 or self.success_patience < 1:
+            raise UserError(
+                f"score_every and success_patience must be >= 1, got {self.score_every} and {self.success_patience}"
+            )
+        if not 0 < self.success_threshold <= 1:
+            raise UserError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
+        if self.scale < 0 or self.success_reward < 0:
+            raise UserError(f"scale and success_reward must be >= 0, got {self.scale} and {self.success_reward}")
+
+    @property
+    def of_simulator(self) -> bool:
+        """Whether the simulator alone says what a step is worth, and no model is asked."""
+        return self.success == "simulator" and find_rule(self.rule).by != "model"

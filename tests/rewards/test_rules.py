@@ -1,0 +1,160 @@
+"""Closed forms of every rule, and which of them leave the best policy alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embodied_rm.rewards import self_reference, sigmoid_reference
+from embodied_rm.rewards.rules import RULES
+from embodied_rm.rewards.steps import Steps, Terms, episodes
+
+TERMS = Terms(gamma=0.9, scale=2.0, limit=10, references=(0.3, 0.8), blend=0.5)
+
+
+def film(phi, *, success=None, achieved: bool = False, timed_out: bool = False) -> Steps:
+    """One episode in one world, [T, 1], whose potential goes from `phi[0]` to `phi[-1]`."""
+    phi = np.asarray(phi, float)[:, None]
+    steps = len(phi) - 1
+    last = (np.arange(steps) == steps - 1)[:, None]
+    return Steps(
+        task=np.where(last & achieved, 1.0, 0.0),
+        achieved=last & achieved,
+        terminated=last & achieved,
+        ended=last & (achieved or timed_out),
+        potential=phi[:-1],
+        next_potential=phi[1:],
+        change=np.diff(phi, axis=0),
+        success=np.zeros((steps, 1)) if success is None else np.asarray(success, float)[:, None],
+        embedding=phi[1:, :, None] * [1.0, 2.0],
+        contribution=np.diff(phi, axis=0) / 4,
+    )
+
+
+def paid(rule: str, steps: Steps, terms: Terms = TERMS) -> list[float]:
+    return RULES[rule].pay(steps, terms)[:, 0].round(6).tolist()
+
+
+def test_known_answers_of_an_episode_that_succeeds():
+    steps = film([0, 0.5, 0.25, 1.0], success=[0, 0.2, 0.9], achieved=True)
+    assert paid("sparse", steps) == [0, 0, 1]
+    assert paid("shaped", steps) == [0.9, 2 * (0.9 * 0.25 - 0.5), 1 - 0.5]
+    assert paid("difference", steps) == [1, -0.5, 2.5]
+    assert paid("raw", steps) == [1, 0.5, 3]
+    assert paid("hold", steps) == [1.0, round(2 * 0.25 / 3, 6), 2]
+    assert paid("delta", steps) == [1, -1, 3]
+    assert paid("negative_time", steps) == [round(-1 + 0.2 * (10 - 4.5), 6), round(-1 + 0.2 * (5 - 6.75), 6), 1.5]
+    assert paid("terminal_ordinal", steps) == [0, 0, 2]
+    assert paid("gated", steps) == [1, -0.5, 2.5]
+    assert paid("dense", steps) == paid("shaped", steps)
+    assert paid("blended", steps) == [0.5, 0.25, 2]
+    assert paid("redistributed", steps) == [0.25, -0.125, 0.375]
+    assert paid("self_reference", steps) == [0, 0, 2]
+    better = [1 / (1 + np.exp(-10 * (1 - r))) for r in (0.3, 0.8)]
+    assert paid("sigmoid_reference", steps) == [0, 0, round(float(np.mean(2 * np.array(better))), 6)]
+    weight = np.exp(-np.array([0.5, -0.25, 0.75]) / 0.1)
+    made = 2 * weight / weight.sum() * [0.5, -0.25, 0.75] + [0, 0, 1]
+    assert paid("min_form", steps) == pytest.approx(made.tolist(), abs=1e-6)
+
+
+def test_a_failed_episode_is_paid_nothing_by_a_closed_gate_and_by_quarters_at_its_end():
+    steps = film([0, 0.5, 0.8], success=[0.9, 0.4], timed_out=True)
+    assert paid("gated", steps) == [0, 0] and paid("terminal_ordinal", steps) == [0, 1.5]
+    assert paid("sparse", steps) == [0, 0] and paid("shaped", steps) == [0.9, round(2 * (0.72 - 0.5), 6)]
+
+
+def test_almost_done_is_four_of_five():
+    assert paid("terminal_ordinal", film([0, 1.0], timed_out=True)) == [1.5]
+
+
+def test_what_comes_after_an_episode_does_not_change_it():
+    """Two episodes in one row are paid as each alone, and a neighbour changes nothing."""
+    one, two = film([0, 0.4, 1], success=[0, 1], achieved=True), film([0, 0.3, 0.2, 0.1], timed_out=True)
+    both = Steps(**{name: np.concatenate([getattr(one, name), getattr(two, name)]) for name in vars(one)})
+    beside = Steps(**{name: np.hstack([column, column[::-1]]) for name, column in vars(both).items()})
+    assert episodes(both.ended)[:, 0].tolist() == [0, 0, 1, 1, 1]
+    for name in RULES.keys() - {"self_reference"}:
+        assert paid(name, both) == paid(name, one) + paid(name, two) == paid(name, beside)
+
+
+def test_references_are_beaten_half_by_what_equals_them():
+    steps = film([0, 0.2, 0.6], timed_out=True)
+    assert sigmoid_reference.pay(steps, replace(TERMS, references=(0.6,)))[:, 0].tolist() == [0, 1]
+    many = sigmoid_reference.pay(steps, replace(TERMS, references=(0.0, 0.6, 1.0)))[-1, 0]
+    assert many == pytest.approx(2 * np.mean([1 / (1 + np.exp(-6)), 0.5, 1 / (1 + np.exp(4))]))
+    won = film([0, 0.2, 0.6], achieved=True)
+    assert sigmoid_reference.pay(won, replace(TERMS, references=(1.0,)))[-1, 0] == pytest.approx(1)
+
+
+def test_failures_near_a_success_earn_more_than_far_ones_and_nothing_where_nobody_succeeded():
+    achieved = np.array([[True, False, False, False]])
+    ended = np.array([[True, True, True, False]])
+    blank = np.zeros((1, 4))
+    where = np.array([[[0.0, 0.0], [1.0, 1.0], [3.0, 3.0], [0.0, 0.0]]])
+    steps = Steps(task=blank, achieved=achieved, terminated=achieved, ended=ended, potential=blank,
+                  next_potential=blank, change=blank, success=blank, embedding=where)  # fmt: skip
+    one = Terms(gamma=0.9)
+    near, far = (0.6 / (1 + np.exp(-10 * (0.5 - d))) for d in (0.0, 1.0))
+    assert self_reference.pay(steps, one)[0] == pytest.approx([1, near, far, 0])
+    lost = replace(steps, achieved=np.zeros_like(achieved))
+    assert not self_reference.pay(lost, one).any()
+
+
+def chain(rng: np.random.Generator, states: int = 5, actions: int = 3):
+    """Transitions [S, A, S], the states that are a success [S] and a failure [S], a potential [S] of no meaning."""
+    moves = rng.dirichlet(np.full(states, 0.4), (states, actions))
+    return moves, np.arange(states) == states - 1, np.arange(states) == states - 2, rng.random(states)
+
+
+def best(moves, reward, terminal, gamma: float) -> np.ndarray:
+    """Q [S, A] of the optimal policy."""
+    q = np.zeros(moves.shape[:2])
+    for _ in range(300):
+        q = (moves * (reward + gamma * np.where(terminal, 0.0, q.max(axis=1)))).sum(axis=2)
+    return q
+
+
+def of_rule(name: str, shape: tuple[int, ...], success, failure, phi, gamma: float) -> np.ndarray:
+    """What the rule pays for going from s to s', [S, A, S]."""
+    achieved, end = np.broadcast_to(success, shape), np.broadcast_to(success | failure, shape)
+    before, after = np.broadcast_to(phi[:, None, None], shape), np.broadcast_to(phi, shape)
+    steps = Steps(task=achieved.astype(float), achieved=achieved, terminated=end, ended=end, potential=before,
+                  next_potential=after, change=after - before, success=achieved.astype(float))  # fmt: skip
+    return RULES[name].pay(steps, Terms(gamma=gamma, limit=20, references=(0.2, 0.7)))
+
+
+def same_choice(name: str, seed: int, gamma: float = 0.9) -> bool:
+    """Whether the best action of every state is one of the task's best."""
+    moves, success, failure, phi = chain(np.random.default_rng(seed))
+    wanted, got = (
+        best(moves, of_rule(rule, moves.shape, success, failure, phi, gamma), success | failure, gamma)
+        for rule in ("sparse", name)
+    )
+    going = ~(success | failure)
+    chosen = wanted[going, got[going].argmax(axis=1)]
+    return bool(np.allclose(chosen, wanted[going].max(axis=1), atol=1e-6))
+
+
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.invariant])
+@given(seed=st.integers(0, 10_000), gamma=st.floats(0.5, 0.99))
+@settings(max_examples=40, deadline=None)
+def test_rules_that_claim_it_leave_the_best_policy_alone(name: str, seed: int, gamma: float):
+    assert same_choice(name, seed, gamma)
+
+
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not (rule.invariant or rule.whole)])
+def test_every_other_rule_changes_it_somewhere(name: str):
+    assert not all(same_choice(name, seed) for seed in range(30))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_that_pay_for_being_somewhere_pay_hovering_more_than_finishing(name: str):
+    hover = film([0, 0.5, *[0.9] * 40], timed_out=True)
+    finish = film([0, 0.5, 0.9, 1.0], success=[0, 0, 1], achieved=True)
+    terms = Terms(gamma=0.99, limit=41, references=(0.5,))
+    worth = [float(0.99 ** np.arange(len(s.task)) @ RULES[name].pay(s, terms)[:, 0]) for s in (hover, finish)]
+    assert (worth[0] > worth[1]) == (name in {"raw", "hold", "blended"})

@@ -1,0 +1,74 @@
+"""A refinement that dies goes on where it was: it ends with the weights of one that was never disturbed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from embodied_rm.checkpoint_io import load_tensors
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.judge import Verdict
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.refine import ARCHITECTURE, CHECKPOINT, RefineConfig, refine
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.run import RunFolder, Silent
+from sim.randomize import Randomization
+from sim.vec_env import TabletopVecEnv
+
+CONFIG = RefineConfig(
+    iterations=5, rollout_steps=9, warmup_iterations=1, stop_patience=9, ppo=PPOConfig(minibatches=2, epochs=2)
+)
+SHARES = Verdict(successes=0, episodes=1, faults=0, mean_steps=1.0)
+
+
+class Dies(TabletopVecEnv):
+    """Worlds that are switched off at a step."""
+
+    left = 10**9
+
+    def step(self, actions):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().step(actions)
+
+
+def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9) -> dict[str, torch.Tensor]:
+    """Everything that is stored at the end of a refinement whose worlds have `left` steps to live."""
+    worlds = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
+                  randomize=Randomization(friction=0.2, mass=0.2, latency=1))  # fmt: skip
+    worlds.left = left
+    torch.manual_seed(0)
+    model = ProgressNet(NetConfig(views=("front",))).eval()
+    policy = GaussianPolicy(PolicySpec(obs_dim=worlds.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
+    try:
+        refine(worlds, policy, model, replace(CONFIG, reward=reward), RunFolder.open(folder, resume=True), Silent(),
+               lambda _: SHARES)  # fmt: skip
+    finally:
+        worlds.close()
+    return load_tensors(folder / CHECKPOINT, ARCHITECTURE)[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "reward"),
+    [
+        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2, score_every=2)),
+        ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2)),
+        ("push_to_zone", RewardConfig(rule="redistributed")),
+        ("lift_cube", RewardConfig(rule="dense", success="simulator")),
+    ],
+)
+def test_it_ends_with_the_same_bits_however_often_it_dies(task: str, reward: RewardConfig, tmp_path: Path) -> None:
+    whole = play(tmp_path / "whole", task, reward)
+    for left in (13, 20, 9):
+        with pytest.raises(KeyboardInterrupt):
+            play(tmp_path / "parts", task, reward, left)
+    parts = play(tmp_path / "parts", task, reward)
+    assert any(name.startswith("episodes.worlds.physics") for name in whole)
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)

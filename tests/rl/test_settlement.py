@@ -1,0 +1,218 @@
+"""Rewards of whole rollouts: every rule runs, what has to be learned is learned, and nothing of it is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rl_worlds import PictureModel, PointReachEnv
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rewards.rules import RULES, find_rule
+from embodied_rm.rewards.steps import Steps, Terms
+from embodied_rm.rl.attribution import Attribution, seen_whole
+from embodied_rm.rl.blend import MOST, moved
+from embodied_rm.rl.buffer import RolloutBuffer, collect
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import LearnedRewardEnv, StateRewardEnv, make_reward_env
+from embodied_rm.rl.settlement import Settlement
+
+SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(16,))
+CONFIG = RefineConfig(rollout_steps=20, ppo=PPOConfig(gamma=0.95, minibatches=2, epochs=1))
+
+
+class Told(PointReachEnv):
+    """`PointReachEnv` whose simulator tells progress too."""
+
+    def reset(self, **kwargs):
+        observation, infos = super().reset(**kwargs)
+        return observation, {**infos, **self._told()}
+
+    def step(self, actions):
+        *rest, infos = super().step(actions)
+        return *rest, {**infos, **self._told()}
+
+    def _told(self):
+        progress = np.clip(1 - np.linalg.norm(self.position, axis=1), 0, 1).astype(np.float32)
+        return {"progress": progress, "stage": np.zeros(self.num_envs, np.int64)}
+
+
+class EmbeddedMemory:
+    """That of `PictureModel`, which embeds a picture as its progress."""
+
+    def __init__(self, inner) -> None:
+        self.inner = inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def take(self, rows):
+        return EmbeddedMemory(self.inner.take(rows))
+
+    def put(self, rows, other):
+        return EmbeddedMemory(self.inner.put(rows, other.inner))
+
+    def potential(self):
+        return self.inner.potential()
+
+    def embedding(self):
+        return self.inner.phi[:, None]
+
+
+class EmbeddingModel(PictureModel):
+    def begin(self, views, instructions, goal=None):
+        return EmbeddedMemory(super().begin(views, instructions, goal))
+
+    def advance(self, memory, views):
+        judged, inner = super().advance(memory.inner, views)
+        return judged, EmbeddedMemory(inner)
+
+
+def reward(rule: str) -> RewardConfig:
+    return RewardConfig(
+        rule=rule, success_patience=2, success="simulator" if RULES[rule].by == "simulator" else "model"
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_pays_a_rollout_that_a_policy_learns_from(rule: str) -> None:
+    config = replace(CONFIG, reward=reward(rule))
+    env = make_reward_env(Told(16), EmbeddingModel(), config.reward, 0.95)
+    torch.manual_seed(0)
+    learner = make_learner(GaussianPolicy(SPEC), config)
+    settlement = Settlement(env.rule, env.terms, 2, seed=0)
+    observation, _ = env.reset(seed=0)
+    before = learner.policy.mlp[0].weight.clone()
+    for iteration in range(1, 3):
+        observation, row = iterate(env, learner, settlement, observation, iteration + 2, config)
+        assert np.isfinite(row["critic_loss"])
+    assert not torch.equal(learner.policy.mlp[0].weight, before)
+
+
+def test_success_is_the_simulators_where_that_was_asked_for_and_then_nothing_is_drawn_for_it() -> None:
+    worlds = Told(8)
+    env = make_reward_env(worlds, PictureModel(), RewardConfig(rule="sparse", success="simulator"), 0.9)
+    assert isinstance(env, StateRewardEnv)
+    env.reset(seed=0)
+    paid, succeeded = 0.0, 0
+    for _ in range(40):
+        _, step_reward, terminated, _, infos = env.step(-worlds.position / 0.15)
+        assert np.array_equal(step_reward, infos["success"].astype(float)) and np.array_equal(
+            terminated, infos["success"]
+        )
+        paid, succeeded = paid + step_reward.sum(), succeeded + int(infos["success"].sum())
+    stats = env.drain()
+    assert paid == succeeded == stats.successes == stats.simulator_successes > 8
+    assert worlds.rendered == 0
+
+
+def test_the_models_progress_can_shape_the_simulators_success() -> None:
+    """A model that never says "done" still shapes; the episode ends when the simulator says so."""
+    worlds = PointReachEnv(8)
+    config = RewardConfig(success="simulator", success_patience=1000)
+    env = make_reward_env(worlds, PictureModel(), config, 1.0)
+    assert isinstance(env, LearnedRewardEnv)
+    env.reset(seed=0)
+    returns, over = np.zeros(8), np.zeros(8, bool)
+    while not over.all():
+        _, step_reward, terminated, _, infos = env.step(-worlds.position / 0.15)
+        returns += np.where(over, 0, step_reward)
+        assert np.array_equal(terminated, infos["success"]) and not infos["learned_success"].any()
+        over |= terminated
+    np.testing.assert_allclose(returns, 1, atol=1e-6, err_msg="success once, shaping telescopes to nothing")
+
+
+def test_rewards_of_the_simulator_and_of_the_model_are_never_mixed_silently() -> None:
+    with pytest.raises(UserError, match="success=simulator"):
+        RewardConfig(rule="dense")
+    with pytest.raises(UserError, match=r"unknown reward rule 'shape'.*'shaped'"):
+        RewardConfig(rule="shape")
+    with pytest.raises(UserError, match="model, simulator"):
+        RewardConfig(success="anyone")
+
+
+def test_a_rule_that_needs_what_is_not_there_says_so_at_the_first_step() -> None:
+    blind = make_reward_env(PointReachEnv(2), PictureModel(), RewardConfig(rule="self_reference"), 0.9)
+    blind.reset(seed=0)
+    with pytest.raises(UserError, match="how it embeds a state"):
+        blind.step(np.zeros((2, 2)))
+    endless = PointReachEnv(2)
+    endless.__class__ = type("Endless", (PointReachEnv,), {"max_episode_steps": property()})
+    with pytest.raises(UserError, match="lacks max_episode_steps"):
+        make_reward_env(endless, PictureModel(), RewardConfig(rule="negative_time"), 0.9)
+    short = Settlement(find_rule("sigmoid_reference"), Terms(gamma=0.9), 2, seed=0)
+    with pytest.raises(UserError, match="rollout_steps=3"):
+        short.pay(rollout(3)[0], GaussianPolicy(SPEC))
+
+
+def test_embeddings_are_those_of_the_model() -> None:
+    net = ProgressNet(NetConfig(views=("front",))).eval()
+    env = LearnedRewardEnv(PointReachEnv(3), net, RewardConfig(rule="self_reference"), 0.9)
+    env.reset(seed=0)
+    _, _, _, _, infos = env.step(np.zeros((3, 2)))
+    assert np.array_equal(infos["steps"].embedding, env._memory.of[0].previous.numpy())
+
+
+def rollout(steps: int, policy: GaussianPolicy | None = None) -> tuple[RolloutBuffer, Steps]:
+    env = LearnedRewardEnv(PointReachEnv(64), PictureModel(), RewardConfig(success_patience=1000), 0.9)
+    torch.manual_seed(0)
+    policy = policy or GaussianPolicy(SPEC)
+    buffer, _ = collect(env, policy, env.reset(seed=0)[0], steps, torch.Generator().manual_seed(0))
+    return buffer, Steps.stacked(buffer.told)
+
+
+def test_contributions_find_the_steps_that_an_outcome_comes_from() -> None:
+    """An episode is worth the number of its steps that go right; nobody says which ones did."""
+    attribution = Attribution(2, seed=0)
+    for _ in range(8):
+        buffer, steps = rollout(60)
+        right = (buffer.next_observation[..., 0] > 0).astype(np.float64)
+        whole = np.add.reduceat(right, np.arange(0, 60, 20), axis=0)
+        outcome = np.zeros_like(right)
+        outcome[19::20] = whole
+        told = attribution.contributions(buffer, replace(steps, task=outcome))
+    assert told.shape == right.shape
+    assert told[right == 1].mean() > 0.8 and told[right == 0].mean() < 0.2
+    sums = np.add.reduceat(told, np.arange(0, 60, 20), axis=0)
+    assert np.corrcoef(sums.ravel(), whole.ravel())[0, 1] > 0.95
+
+
+def test_only_episodes_seen_from_first_to_last_step_without_a_fault_are_learned_from() -> None:
+    ended = np.array([[0, 0], [1, 0], [0, 1], [1, 0], [0, 0]], bool)
+    first = np.array([[0, 1], [0, 0], [1, 0], [0, 1], [1, 0]], bool)
+    valid = np.ones_like(ended)
+    assert seen_whole(ended, first, valid)[1].T.tolist() == [
+        [False, False, True, True, False],
+        [True] * 3 + [False] * 2,
+    ]
+    valid[0, 1] = False
+    assert seen_whole(ended, first, valid)[1].T.tolist() == [[False, False, True, True, False], [False] * 5]
+
+
+def test_the_blend_follows_what_helps_the_task() -> None:
+    policy = GaussianPolicy(SPEC)
+    buffer, _ = rollout(40, policy)
+    task = -np.linalg.norm(buffer.next_observation, axis=-1)
+    up = moved(0.5, buffer, task, 3 * task + 1, policy, 0.9)
+    down = moved(0.5, buffer, task, -task, policy, 0.9)
+    assert up == pytest.approx(0.7, abs=0.01) and down == pytest.approx(0.3, abs=0.01)
+    assert moved(0.5, buffer, np.zeros_like(task), task, policy, 0.9) == 0.5, "no success yet: nothing is known"
+    assert moved(MOST, buffer, task, task, policy, 0.9) == MOST and moved(0.0, buffer, task, -task, policy, 0.9) == 0
+
+
+@pytest.mark.parametrize("rule", ["sigmoid_reference", "redistributed", "blended"])
+def test_what_was_remembered_is_remembered_after_a_restart(rule: str, tmp_path: Path) -> None:
+    policy, terms = GaussianPolicy(SPEC), Terms(gamma=0.9)
+    one = Settlement(find_rule(rule), terms, 2, seed=0)
+    buffer = rollout(40, policy)[0]
+    one.pay(buffer, policy)
+    other = Settlement(find_rule(rule), terms, 2, seed=1)
+    other.restore(one.state(), "there")
+    assert np.array_equal(one.pay(buffer, policy), other.pay(buffer, policy))
