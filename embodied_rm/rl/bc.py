@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.threads import one_thread
-from embodied_rm.types import Episode
+from embodied_rm.types import Array, Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,7 @@ class CloneFit:
 
     demonstrations: int
     transitions: int
+    """Those that weigh anything."""
     mse: float
     """Mean squared error of the imitated actions, all transitions, in squared action units."""
     mse_first: float
@@ -52,14 +53,23 @@ class CloneFit:
 
 
 @one_thread()
-def clone(episodes: Sequence[Episode], config: CloneConfig) -> tuple[GaussianPolicy, CloneFit]:
+def clone(
+    episodes: Sequence[Episode], config: CloneConfig, weights: Sequence[Array] | None = None
+) -> tuple[GaussianPolicy, CloneFit]:
     """Fit a policy to the (state, action) pairs of `config.demonstrations` of the episodes.
 
-    Raises `DataError` when an episode has no state or action, or there are too few episodes.
+    `weights` [T] of each episode: how often each of its pairs is drawn; None: all alike. Raises `DataError` when an
+    episode has no state or action, there are too few episodes, or nothing of them weighs anything.
     """
-    chosen = _choose(episodes, config)
+    rows = _choose(episodes, config)
+    chosen = [episodes[row] for row in rows]
     state = torch.as_tensor(np.concatenate([e.state for e in chosen]), dtype=torch.float32)
     action = torch.as_tensor(np.concatenate([e.action for e in chosen]), dtype=torch.float32)
+    weight = torch.ones(len(state)) if weights is None else torch.from_numpy(np.concatenate([weights[r] for r in rows]))
+    counted = weight > 0
+    if not counted.any():
+        raise DataError(f"no moment of these {len(chosen)} demonstrations makes progress: there is nothing to imitate")
+    state, action, weight = state[counted], action[counted], weight[counted]
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(
@@ -72,29 +82,32 @@ def clone(episodes: Sequence[Episode], config: CloneConfig) -> tuple[GaussianPol
         )
         policy.normaliser.fit(state)
         before = _mse(policy, state, action)
-        _regress(policy, state, action, config)
+        _regress(policy, state, action, weight, config)
     return policy, CloneFit(
         demonstrations=len(chosen), transitions=len(state), mse=_mse(policy, state, action), mse_first=before
     )
 
 
-def _choose(episodes: Sequence[Episode], config: CloneConfig) -> list[Episode]:
+def _choose(episodes: Sequence[Episode], config: CloneConfig) -> list[int]:
+    """The rows of the demonstrations that are imitated."""
     if len(episodes) < config.demonstrations:
         raise DataError(f"{config.demonstrations} demonstrations asked for, the dataset holds {len(episodes)}")
     order = np.random.default_rng(config.seed).permutation(len(episodes))[: config.demonstrations]
-    chosen = [episodes[i] for i in sorted(order)]
-    for episode in chosen:
+    chosen = sorted(order.tolist())
+    for episode in (episodes[row] for row in chosen):
         for name, column in (("state", episode.state), ("action", episode.action)):
             if column is None or column.ndim != 2 or not np.isfinite(column).all():
                 raise DataError(f"{episode.name}: cloning needs a finite {name} [T, D] in every frame")
     return chosen
 
 
-def _regress(policy: GaussianPolicy, state: Tensor, action: Tensor, config: CloneConfig) -> None:
+def _regress(policy: GaussianPolicy, state: Tensor, action: Tensor, weight: Tensor, config: CloneConfig) -> None:
+    alike = bool((weight == weight[0]).all())
     optimiser = torch.optim.Adam(policy.mlp.parameters(), lr=config.lr, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps)
     for _ in range(config.steps):
-        rows = torch.randint(len(state), (min(config.batch, len(state)),))
+        count = min(config.batch, len(state))
+        rows = torch.randint(len(state), (count,)) if alike else torch.multinomial(weight, count, replacement=True)
         optimiser.zero_grad(set_to_none=True)
         mse_loss(policy(state[rows])[0], action[rows]).backward()
         optimiser.step()

@@ -17,6 +17,7 @@ from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, unde
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
+from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
@@ -49,6 +50,8 @@ class RefineConfig:
     """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
     iterations."""
     stop_patience: int = 3
+    starts: int = 0
+    """Pool of starts of which those that the policy fails from come more often; 0: every episode starts anywhere."""
     watched: int = 0
     """Episodes by which the simulator judges the policy after every iteration, for a learning curve; 0: none."""
     seed: int = 0
@@ -65,8 +68,9 @@ class RefineConfig:
             )
         if not 0 < self.stop_success <= 1:
             raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
-        if self.watched < 0:
-            raise UserError(f"watched must be >= 0, got {self.watched}")
+        for name in ("watched", "starts"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
         if self.reference_coef < 0:
             raise UserError(f"reference_coef must be >= 0, got {self.reference_coef}")
 
@@ -115,6 +119,8 @@ def refine(
     learning became non-finite.
     """
     wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
+    if config.starts:
+        wrapped.curriculum = Curriculum(config.starts, env.num_envs, config.seed)
     learner = make_learner(policy, config)
     settlement = Settlement(wrapped.rule, wrapped.terms, policy.spec.obs_dim, config.seed)
     begun = (run.path / CHECKPOINT / MANIFEST).exists()

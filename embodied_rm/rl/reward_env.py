@@ -24,6 +24,7 @@ from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, wrapped
 from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.reward_config import RewardConfig
@@ -45,6 +46,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     paid at once the reward is the task's, and the learner pays the rollout (`embodied_rm.rl.settlement`). Raises
     `UserError` for an environment that does not fit.
     """
+
+    curriculum: Curriculum | None = None
+    """Where episodes start; None: where the environment lets them."""
 
     def __init__(self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float) -> None:
         if any(isinstance(layer, RewardEnv) for layer in wrapped(env)):
@@ -74,8 +78,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         """[N, D]: what was made of the states last scored."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, infos = self.env.reset(seed=seed, options=options)
         n = self.num_envs
+        starts = seed if self.curriculum is None else self.curriculum.draw(np.arange(n))
+        observation, infos = self.env.reset(seed=starts, options=options)  # type: ignore[arg-type]
         # A copy: environments may hand out the same memory at every step.
         self._observation: Array = np.array(observation, np.float32)
         self._since: IntArray = np.zeros(n, np.int64)
@@ -114,6 +119,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._count(reward, ended, infos)
         self._phi, self._observation = next_phi, observation
         if ended.any():
+            if self.curriculum is not None:
+                whole = np.flatnonzero(ended & ~diverged)
+                self.curriculum.learn(whole, achieved[whole])
             self._restart(ended)
         return self._observation, reward, terminated, truncated, infos
 
@@ -127,7 +135,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             return {}
         worlds = {name: torch.from_numpy(np.array(array)) for name, array in self.env.snapshot().items()}
         mine = {name: torch.from_numpy(np.array(getattr(self, f"_{name}"))) for name in CARRIED}
-        return {**with_prefix("worlds", worlds), **mine, **with_prefix("memory", self._memory_state())}
+        starts = {} if self.curriculum is None else with_prefix("starts", self.curriculum.state())
+        return {**with_prefix("worlds", worlds), **mine, **with_prefix("memory", self._memory_state()), **starts}
 
     def restore(self, state: dict[str, Tensor]) -> Array:
         """Go on from what `state` of such an environment gave; the observation then. It must have been reset before."""
@@ -136,6 +145,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         for name in CARRIED:
             setattr(self, f"_{name}", state[name].numpy().copy())
         self._restore_memory(under_prefix("memory", state))
+        if self.curriculum is not None:
+            self.curriculum.restore(under_prefix("starts", state))
         return self._observation
 
     @property
@@ -196,7 +207,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def _restart(self, ended: BoolArray) -> None:
         """Reset the ended rows and open their new episodes."""
         with self.stats.timed("physics"):
-            fresh, infos = self.env.reset(options={"reset_mask": ended})
+            starts = None if self.curriculum is None else self.curriculum.draw(np.flatnonzero(ended))
+            fresh, infos = self.env.reset(seed=starts, options={"reset_mask": ended})  # type: ignore[arg-type]
         self._observation = np.where(ended[:, None], fresh, self._observation)
         rows = np.flatnonzero(ended)
         for column in (self._since, self._streak, self._judged, self._change, self._return):

@@ -38,7 +38,7 @@ class Dies(TabletopVecEnv):
         return super().step(actions)
 
 
-def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9) -> dict[str, torch.Tensor]:
+def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9, starts: int = 0) -> dict[str, torch.Tensor]:
     """Everything that is stored at the end of a refinement whose worlds have `left` steps to live."""
     worlds = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
                   randomize=Randomization(friction=0.2, mass=0.2, latency=1))  # fmt: skip
@@ -46,29 +46,31 @@ def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9) -> di
     torch.manual_seed(0)
     model = ProgressNet(NetConfig(views=("front",))).eval()
     policy = GaussianPolicy(PolicySpec(obs_dim=worlds.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
+    config, run = replace(CONFIG, reward=reward, starts=starts), RunFolder.open(folder, resume=True)
     try:
-        refine(worlds, policy, model, replace(CONFIG, reward=reward), RunFolder.open(folder, resume=True), Silent(),
-               lambda _: SHARES)  # fmt: skip
+        refine(worlds, policy, model, config, run, Silent(), lambda _: SHARES)
     finally:
         worlds.close()
     return load_tensors(folder / CHECKPOINT, ARCHITECTURE)[0]
 
 
 @pytest.mark.parametrize(
-    ("task", "reward"),
+    ("task", "reward", "starts"),
     [
-        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2, score_every=2)),
-        ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2)),
-        ("push_to_zone", RewardConfig(rule="redistributed")),
-        ("lift_cube", RewardConfig(rule="dense", success="simulator")),
+        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2, score_every=2), 0),
+        ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), 0),
+        ("push_to_zone", RewardConfig(rule="redistributed"), 0),
+        ("lift_cube", RewardConfig(rule="dense", success="simulator"), 6),
     ],
 )
-def test_it_ends_with_the_same_bits_however_often_it_dies(task: str, reward: RewardConfig, tmp_path: Path) -> None:
-    whole = play(tmp_path / "whole", task, reward)
+def test_it_ends_with_the_same_bits_however_often_it_dies(
+    task: str, reward: RewardConfig, starts: int, tmp_path: Path
+) -> None:
+    whole = play(tmp_path / "whole", task, reward, starts=starts)
     for left in (13, 20, 9):
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "parts", task, reward, left)
-    parts = play(tmp_path / "parts", task, reward)
+            play(tmp_path / "parts", task, reward, left, starts)
+    parts = play(tmp_path / "parts", task, reward, starts=starts)
     assert any(name.startswith("episodes.worlds.physics") for name in whole)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import POLICY, dataset_in
+from embodied_rm.cli.places import POLICY, dataset_in, reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_judge
 from embodied_rm.data.lerobot_read import LeRobotDataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, choices
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.rl.alignment import progress_weights
 from embodied_rm.rl.bc import CloneConfig, clone
 from embodied_rm.rl.policy import save_policy
 from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 from sim.registry import make_task
 
@@ -24,39 +30,60 @@ class CloneCommand(CloneConfig):
 
     task: str
     data: Path
+    failures: bool = False
+    aligned: bool = False
+    checkpoint: Path | None = None
+    horizon: int = 10
     episodes: int = 200
     world: WorldConfig = field(default_factory=WorldConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.horizon < 1:
+            raise UserError(f"horizon must be >= 1, got {self.horizon}")
 
 
 def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     """Imitate, judge, and leave policy and metrics in the run folder."""
     task = make_task(config.task).name
     judge = make_judge(config.task, config.world, episodes=config.episodes, seed=config.seed)
-    episodes = demonstrations(LeRobotDataset(dataset_in(config.data)), task, reporter)
+    source = LeRobotDataset(dataset_in(config.data))
+    rows = rows_of(source, task, failures=config.failures)
+    net = load_progress_net(reward_model_in(config.checkpoint)) if config.aligned else None
+    episodes = read(source, rows, net, reporter)
     reporter.table(
         "clone",
         {
             "task": task,
             "demonstrations": f"{config.demonstrations} of {len(episodes)}",
+            "weights": "all moments alike" if net is None else f"by progress within {config.horizon} frames",
             "policy": f"{config.hidden} hidden units, {config.steps} steps of {config.batch} transitions",
             "judged over": f"{config.episodes} episodes",
         },
     )
-    policy, fit = clone(episodes, narrow(config, CloneConfig))
+    weights = None if net is None else progress_weights([c.value for c in fold(net, episodes)], config.horizon)
+    policy, fit = clone(episodes, narrow(config, CloneConfig), weights)
     save_policy(run.path / POLICY, policy, task=task)
     verdict = judge(policy)
     reporter.table("cloned", {**asdict(fit), **verdict.as_dict()})
     run.write_json("metrics.json", {"clone": asdict(fit), "cloned_success": verdict.as_dict()})
 
 
-def demonstrations(data: EpisodeSource, task: str, reporter: Reporter) -> list[Episode]:
-    """The successful episodes of one task. Raises `UserError` when the dataset has none."""
+def rows_of(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:
+    """The episodes of one task that succeeded, or with `failures` all. Raises `UserError` when the dataset has none."""
     tasks = {meta.text.get("task", "") for meta in data.meta} - {""}
-    rows = [i for i, meta in enumerate(data.meta) if meta.text.get("task") == task and meta.success]
+    rows = [i for i, m in enumerate(data.meta) if m.text.get("task") == task and (failures or m.success)]
     if not rows:
         known = choices(task, tasks, "recorded task")
         raise UserError(f"the dataset has no successful episode of {task}" if task in tasks else known)
-    # Cloning reads states and actions only; an episode cannot do without a view.
+    return rows
+
+
+def read(data: EpisodeSource, rows: Sequence[int], net: ProgressNet | None, reporter: Reporter) -> list[Episode]:
+    """These episodes, with the views that the reward model sees; without one, states and actions are enough."""
+    if net is not None:
+        return list(reporter.track(read_for(net.config, data, rows), "read demonstrations", total=len(rows)))
+    # An episode cannot do without a view.
     return [data.episode(i, views=data.views[:1]) for i in reporter.track(rows, "read demonstrations")]
 
 

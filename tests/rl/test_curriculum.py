@@ -1,0 +1,45 @@
+"""Starts that fail come more often, and none of them is one that a policy is judged by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from embodied_rm.rl.curriculum import FIRST_SEED, LEAST, Curriculum
+
+
+def test_starts_are_drawn_by_how_often_they_fail():
+    pool = Curriculum(4, rows=1, seed=0)
+    row = np.array([0])
+    seeds = pool._seeds.tolist()
+    for _ in range(400):
+        start = seeds.index(pool.draw(row)[0])
+        pool.learn(row, np.array([start < 2]))
+    assert (pool._failing[:2] < 0.01).all() and (pool._failing[2:] > 0.99).all()
+    drawn = [seeds.index(pool.draw(row)[0]) for _ in range(4000)]
+    share = np.bincount(drawn, minlength=4) / len(drawn)
+    expected = np.array([LEAST, LEAST, 1, 1]) / (2 + 2 * LEAST)
+    assert np.allclose(share, expected, atol=0.03)
+
+
+def test_rows_keep_their_start_until_they_are_drawn_again():
+    pool = Curriculum(100, rows=3, seed=1)
+    first = pool.draw(np.arange(3))
+    second = pool.draw(np.array([1]))
+    assert second[0] == first[0] and second[2] == first[2] and len(second) == 3
+
+
+def test_no_start_is_one_that_a_policy_is_judged_by():
+    assert min(Curriculum(1000, rows=1, seed=2)._seeds) >= FIRST_SEED
+
+
+def test_a_pool_goes_on_from_where_it_was():
+    one, other = Curriculum(50, rows=8, seed=3), Curriculum(50, rows=8, seed=3)
+    rows = np.arange(8)
+    for _ in range(5):
+        one.draw(rows)
+        one.learn(rows, np.arange(8) < 3)
+    other.restore(one.state())
+    for _ in range(3):
+        assert one.draw(rows) == other.draw(rows)
+        for pool in (one, other):
+            pool.learn(rows, np.arange(8) < 5)
