@@ -22,6 +22,7 @@ from embodied_rm.models.state import StateFusion, ViewToken
 from embodied_rm.models.witness import MAJORITY, agreed, there
 from embodied_rm.types import Array, Frames, IntArray, Progress, Views
 
+BLANK = "; a picture of one colour shows nothing"
 CHUNK = 384
 """Pictures that go through the image tower at once: more no longer fit the caches, and memory stays bounded."""
 
@@ -157,7 +158,7 @@ class ProgressNet(nn.Module):
         if not seen.all():
             row, moment = divmod(int((~seen).nonzero()[0]), progress.shape[1])
             views = ", ".join(self.config.views)
-            raise UserError(f"moment {moment} of the reference of environment {row} shows none of {views}")
+            raise UserError(f"moment {moment} of the reference of environment {row} shows none of {views}{BLANK}")
         states = states.view(*progress.shape, -1)
         progress = progress.to(states)
         belief = torch.zeros_like(progress)
@@ -169,7 +170,7 @@ class ProgressNet(nn.Module):
         state, _, shown = self._look(goal, instruction)
         if not shown.all():
             row = int((~shown).nonzero()[0])
-            raise UserError(f"the goal of environment {row} shows none of {', '.join(self.config.views)}")
+            raise UserError(f"the goal of environment {row} shows none of {', '.join(self.config.views)}{BLANK}")
         return state
 
     def advance(self, memory: Memory, views: Views) -> tuple[Progress, FrameMemory]:

@@ -146,7 +146,9 @@ def test_a_goal_picture_is_for_episodes_of_one_goal(
     demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = [f"checkpoint={reward_model}", "fusion=backward", f"goal=[{tmp_path}/front.png]"]
-    Image.new("RGB", (48, 48), (200, 30, 30)).save(tmp_path / "front.png")
+    picture = Image.new("RGB", (48, 48), (200, 30, 30))
+    picture.paste((20, 20, 200), (10, 10, 30, 30))
+    picture.save(tmp_path / "front.png")
     assert main(["evaluate", f"data={demos}", *common, f"out={tmp_path / 'many'}"]) == 2
     assert "goal=[...] shows one goal" in capsys.readouterr().err
     shown = replace(open_data(demos / "dataset").episode(0), name="episode_000000")
@@ -154,6 +156,9 @@ def test_a_goal_picture_is_for_episodes_of_one_goal(
         writer.add(shown)
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'run'}"]) == 0
     assert metrics(tmp_path / "run")["episodes"] == {"successes": 1, "failures": 0}
+    Image.new("RGB", (48, 48), (200, 30, 30)).save(tmp_path / "front.png")
+    assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'blank'}"]) == 2
+    assert "a picture of one colour shows nothing" in capsys.readouterr().err
     (tmp_path / "front.png").write_text("no picture")
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'broken'}"]) == 2
     assert "front.png: not a picture that can be read" in capsys.readouterr().err
