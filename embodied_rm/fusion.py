@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array
 
-Fusion = Literal["mean", "consistent", "incremental", "forward", "backward", "reference"]
-"""Both fusions of the paper, and each perspective alone; backward needs a goal, reference a demonstration."""
+Fusion = Literal["mean", "consistent", "least", "incremental", "forward", "backward", "reference"]
+"""Both fusions of the paper, the most careful one, and each perspective alone; backward needs a goal, reference a
+demonstration."""
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 FIRST = 0.0
 GOAL = 1.0
@@ -47,6 +48,8 @@ def fuse(kind: Fusion, previous: npt.ArrayLike, perspectives: Mapping[str, Array
         fused = fuse_mean(perspectives)
     elif kind == "consistent":
         fused = fuse_consistent(previous, perspectives)
+    elif kind == "least":
+        fused = np.min(list(perspectives.values()), axis=0)
     else:
         fused = perspectives[kind]
     return np.clip(fused, 0, 1)

@@ -27,7 +27,17 @@ ARROWS = {
     "models": NOUNS | {"checkpoint_io", "fusion", "labels"},
     "data": NOUNS | {"run"},
     "rl": NOUNS
-    | {"models.base", "models.plans", "models.plan_memory", "rewards", "shaping", "metrics", "run", "checkpoint_io"},
+    | {
+        "models.base",
+        "models.plans",
+        "models.plan_memory",
+        "models.witness",
+        "rewards",
+        "shaping",
+        "metrics",
+        "run",
+        "checkpoint_io",
+    },
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
     "audit": NOUNS

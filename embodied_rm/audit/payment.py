@@ -35,9 +35,10 @@ def verdict(curve: Progress, rules: Rules, start: int = 0) -> int | None:
 def potentials(curve: Progress, rules: Rules) -> Array:
     """Phi at every frame, float32 [T]: held between two scores."""
     scored = due(len(curve), rules.reward.score_every) & curve.valid
+    careful = np.clip(curve.value - rules.reward.caution * curve.spread, 0, 1)
     phi = curve.value.copy()
     for frame in range(1, len(phi)):
-        phi[frame] = held_potential(phi[frame - 1], curve.value[frame], scored[frame])
+        phi[frame] = held_potential(phi[frame - 1], careful[frame], scored[frame])
     return phi
 
 

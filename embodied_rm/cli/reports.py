@@ -115,6 +115,7 @@ def task_metrics(refined: Refined) -> dict[str, Any]:
         "training_episodes": sum(row["episodes"] for row in rows),
         "env_steps": sum(row["env_steps"] for row in rows),
         "faults": sum(row["faults"] for row in rows),
+        "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
         "seconds": {stage: sum(row["seconds"][stage] for row in rows) for stage in rows[0]["seconds"]},
     }
 

@@ -33,6 +33,8 @@ class LoopStats:
     """Scores that the model could not give."""
     verdicts: int = 0
     """Valid scores that said "done"."""
+    dead_views: dict[str, int] = field(default_factory=dict)
+    """View -> scored frames in which it showed nothing."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
 
     @contextmanager

@@ -20,6 +20,7 @@ from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.loop_stats import LoopStats
+from embodied_rm.rl.monitor import alarm
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
 from embodied_rm.rl.reward_config import RewardConfig
@@ -52,8 +53,9 @@ class RefineConfig:
     stop_patience: int = 3
     starts: int = 0
     """Pool of starts of which those that the policy fails from come more often; 0: every episode starts anywhere."""
-    watched: int = 0
-    """Episodes by which the simulator judges the policy after every iteration, for a learning curve; 0: none."""
+    watched: int = 64
+    """Episodes by which the simulator judges the policy after every iteration, for the learning curve and the alarm
+    (`embodied_rm.rl.monitor`); 0: none."""
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -94,6 +96,7 @@ class Refined:
             "episodes": sum(row["episodes"] for row in self.rows),
             "env_steps": sum(row["env_steps"] for row in self.rows),
             "faults": sum(row["faults"] for row in self.rows),
+            "alarms": [row["iteration"] for row in self.rows if row["alarm"] is not None],
             "seconds": {stage: sum(row["seconds"][stage] for row in self.rows) for stage in self.rows[0]["seconds"]},
         }
 
@@ -135,9 +138,10 @@ def refine(
         if settled(rows, config):
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
-        rows.append(row if watch is None else {**row, "watched_success": watch(policy).rate})
+        rows.append({**row, **watched(policy, watch)})
+        rows[-1]["alarm"] = alarm(rows)
         save(learner, settlement, wrapped, rows, run)
-        reporter.note(describe(row))
+        reporter.note(describe(rows[-1]))
     save_policy(run.path / POLICY, policy)
     return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
 
@@ -175,6 +179,14 @@ def iterate(
     return observation, summarise(iteration, stats, update)
 
 
+def watched(policy: GaussianPolicy, watch: Evaluate | None) -> Row:
+    """What the simulator says of the policy now, for a row of `progress.jsonl`."""
+    if watch is None:
+        return {"watched": 0, "watched_successes": 0, "watched_success": None}
+    verdict = watch(policy)
+    return {"watched": verdict.episodes, "watched_successes": verdict.successes, "watched_success": verdict.rate}
+
+
 def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
     """One row of `progress.jsonl`; a rate or mean over nothing is null."""
 
@@ -187,6 +199,7 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
         "episodes": stats.episodes,
         "faults": stats.faults,
         "success": share(stats.successes, stats.episodes),
+        "learned_successes": stats.learned_successes,
         "learned_success": share(stats.learned_successes, stats.episodes),
         "simulator_success": share(stats.simulator_successes, stats.episodes),
         "shaped_return": share(stats.shaped_return, stats.episodes),
@@ -194,6 +207,7 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
         "invalid_rate": share(stats.invalid, stats.scored),
         "verdict_rate": share(stats.verdicts, stats.scored - stats.invalid),
         **asdict(update),
+        "dead_views": stats.dead_views,
         "seconds": stats.seconds,
     }
 
@@ -208,6 +222,7 @@ def describe(row: Row) -> str:
         f"iteration {row['iteration']:3d}: success {shown(row['learned_success'])} by the model, "
         f"{shown(row['simulator_success'])} by the simulator; {row['episodes']} episodes; "
         f"return {shown(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
+        + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
     )
 
 

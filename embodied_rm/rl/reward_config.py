@@ -20,6 +20,8 @@ class RewardConfig:
     """Who says that an episode succeeded, which ends it and is paid: model, or simulator."""
     scale: float = 1.0
     """Weight of the progress: the whole task, from potential 0 to 1, is worth this much."""
+    caution: float = 0.0
+    """Spreads of the model's judgement that are taken off its progress: what it doubts is worth less."""
     score_every: int = 1
     """Steps between two scores of a row; an episode's end is always scored."""
     success_threshold: float = 0.5
@@ -40,8 +42,9 @@ class RewardConfig:
             )
         if not 0 < self.success_threshold <= 1:
             raise UserError(f"success_threshold must be in (0, 1], got {self.success_threshold}")
-        if self.scale < 0 or self.success_reward < 0:
-            raise UserError(f"scale and success_reward must be >= 0, got {self.scale} and {self.success_reward}")
+        for name in ("scale", "success_reward", "caution"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
     @property
     def of_simulator(self) -> bool:

@@ -22,6 +22,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
+from embodied_rm.models.witness import there
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
 from embodied_rm.rl.curriculum import Curriculum
@@ -190,7 +191,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             return self._phi, achieved
         progress = self._score(rows, infos)
         scored, scored_phi = due.copy(), self._phi.copy()
-        scored[rows], scored_phi[rows] = progress.valid, progress.value
+        careful = np.clip(progress.value - self.config.caution * progress.spread, 0, 1)
+        scored[rows], scored_phi[rows] = progress.valid, careful
         self._since[rows] = 0
         positive = progress.success >= self.config.success_threshold
         # An unscored frame is no verdict: it neither continues nor breaks the streak.
@@ -252,9 +254,15 @@ class LearnedRewardEnv(RewardEnv):
     def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
         views = self._render(rows)
         with self.stats.timed("score"):
+            self._look_for_dead(views)
             progress, advanced = self.model.advance(self._memory.take(rows), views)
             self._memory = self._memory.put(rows, advanced)
         return progress
+
+    def _look_for_dead(self, views: Views) -> None:
+        dead = (~there(views)).sum(axis=0)
+        for name, count in zip(views.names, dead.tolist(), strict=True):
+            self.stats.dead_views[name] = self.stats.dead_views.get(name, 0) + count
 
     def _embedding(self) -> Floats:
         return self._memory.embedding()

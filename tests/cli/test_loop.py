@@ -179,8 +179,8 @@ def test_bench_fusion_fills_its_section(demos: Path, reward_model: Path, tmp_pat
     assert told["episodes"] == {"fusions": 4, "views": 4}
     assert set(told["views"]) == {"front + wrist", "front", "wrist"}
     assert set(told["fusions"]) == {
-        *("incremental", "forward", "mean"),
-        *("backward, with goal", "mean, with goal", "consistent, with goal"),
+        *("incremental", "forward", "least", "mean"),
+        *("backward, with goal", "least, with goal", "mean, with goal", "consistent, with goal"),
     }
     assert told["views"]["front"]["mae_failures"] != told["views"]["wrist"]["mae_failures"]
     assert (

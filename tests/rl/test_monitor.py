@@ -1,0 +1,99 @@
+"""The alarm: rings for planted hacks, keeps still for honest runs, and says what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rl_worlds import PictureModel, PointReachEnv
+
+from embodied_rm.rl.judge import Verdict, evaluate_policy
+from embodied_rm.rl.monitor import WINDOW, alarm
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.refine import RefineConfig, refine
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.run import RunFolder, Silent
+
+SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
+CONFIG = RefineConfig(iterations=10, rollout_steps=20, reward=RewardConfig(success_patience=2),
+                      ppo=PPOConfig(gamma=0.95, minibatches=8))  # fmt: skip
+
+
+def row(episodes: int, learned: int, true: int, watched: int = 60, **dead: int) -> dict:
+    return {
+        "episodes": episodes, "learned_successes": learned, "watched_successes": true, "watched": watched,
+        "scored": 100, "dead_views": dead,
+    }  # fmt: skip
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
+def test_verdicts_that_the_simulator_shares_never_ring(counts):
+    assert alarm([row(60, said, said) for said in counts]) is None
+    assert alarm([row(60, said, 60) for said in counts]) is None, "a model that is late is no hack"
+
+
+@given(st.lists(st.integers(0, 60), min_size=WINDOW, max_size=8))
+def test_without_watched_episodes_there_is_nothing_to_compare(counts):
+    assert alarm([row(60, said, 0, watched=0) for said in counts]) is None
+
+
+def test_verdicts_that_it_does_not_share_ring_at_once_when_they_are_many():
+    assert alarm([row(60, 5, 0)]) is None, "five of sixty may be chance"
+    told = "40 of 60 training episodes are a success in the eyes of the model, 0 of 60 watched ones in those"
+    assert str(alarm([row(60, 40, 0)])).startswith(told)
+    assert alarm([row(60, 30, 25)]) is None
+    assert alarm([row(60, 50, 25)] * WINDOW) is not None
+
+
+def test_a_dead_camera_is_named():
+    told = alarm([row(60, 0, 0, front=80, wrist=0)])
+    assert told is not None and "view front showed one colour in 80 of 100" in told
+    assert alarm([row(60, 0, 0, front=40, wrist=0)]) is None
+
+
+class Fooled(PictureModel):
+    """Says "done" of every point that is far to the right."""
+
+    def advance(self, memory, views):
+        judged, after = super().advance(memory, views)
+        right = views.frames[:, 0, 0, 4, 0] > 0
+        return replace(judged, success=right.astype(np.float32), value=np.maximum(judged.value, right)), after
+
+
+class Marked(PointReachEnv):
+    """A hidden patch that shows when the point is far to the right."""
+
+    def render_views(self, rows):
+        frames = super().render_views(rows)
+        frames[:, 0, 0, 4, 0] = 255 * (self.position[rows, 0] > 0.7)
+        return frames
+
+
+class Blinded(PointReachEnv):
+    def render_views(self, rows):
+        return np.zeros_like(super().render_views(rows))
+
+
+def alarms(env: PointReachEnv, model: PictureModel, seed: int, folder: Path) -> list[int]:
+    """Iterations that rang."""
+    torch.manual_seed(seed)
+
+    def judge(policy: GaussianPolicy) -> Verdict:
+        return evaluate_policy(PointReachEnv(64, ends_on_success=True), policy, 64, seed=7)
+
+    run, config = RunFolder.open(folder), replace(CONFIG, seed=seed)
+    return refine(env, GaussianPolicy(SPEC), model, config, run, Silent(), judge, judge).metrics()["alarms"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_hacks_ring_before_a_tenth_of_the_run_and_honest_runs_do_not(seed: int, tmp_path: Path) -> None:
+    tenth = CONFIG.iterations // 10
+    assert min(alarms(Marked(64), Fooled(), seed, tmp_path / "patch")) <= tenth
+    assert min(alarms(Blinded(64), PictureModel(), seed, tmp_path / "blind")) <= tenth
+    assert alarms(PointReachEnv(64), PictureModel(), seed, tmp_path / "honest") == []
