@@ -10,6 +10,9 @@ import numpy.typing as npt
 from sim.control import FloatArray
 from sim.state import SceneState
 
+PROPRIO = 7
+"""The first columns, which a robot knows of itself: tool, commanded - tool, opening."""
+
 
 def observe(state: SceneState, watched: Sequence[str], extra: Sequence[FloatArray]) -> npt.NDArray[np.float32]:
     """float32 [N, D], metres: tool 3, commanded - tool 3, opening 1, objects by role 3 each, joints 1 each, watched

@@ -21,7 +21,7 @@ from sim.delay import DelayLine
 from sim.errors import SimError, lookup
 from sim.faults import write_fault
 from sim.holdout import Holdout, pairs_of, sides_of
-from sim.observation import observe
+from sim.observation import PROPRIO, observe
 from sim.placing import Placer
 from sim.randomize import Randomization
 from sim.registry import make_task
@@ -166,6 +166,11 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
             "opposites": " | ".join(task.told(task.opposites, layout)),
             "fulfils": " | ".join(task.told(task.fulfils, layout)),
         }
+
+    @property
+    def proprio_size(self) -> int:
+        """Leading columns of an observation that are of the robot itself."""
+        return PROPRIO
 
     @property
     def max_episode_steps(self) -> int:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from embodied_rm.errors import UserError
+from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.seeing import Seeing
 from sim.holdout import Holdout
 from sim.randomize import Randomization
 from sim.robots import find_robot
@@ -69,10 +71,22 @@ def learner_device(config: WorldConfig) -> torch.device:
     return torch.device(config.device)
 
 
-def make_judge(task: str, config: WorldConfig, *, episodes: int, seed: int) -> Callable[[GaussianPolicy], Verdict]:
-    """Who plays `episodes` seeded episodes with a policy and asks the simulator whether they succeeded.
+def shown(worlds: VectorEnv, sees: str, model: RewardModel | None) -> VectorEnv:
+    """The worlds as a policy sees them that `sees` this. Raises `UserError` where that takes a reward model and there
+    is none."""
+    if sees == "state":
+        return worlds
+    if model is None:
+        raise UserError(f"a policy that sees {sees} needs the reward model that it was cloned with: checkpoint=")
+    return Seeing(worlds, model)
+
+
+def make_judge(
+    task: str, config: WorldConfig, *, episodes: int, seed: int, sees: str, model: RewardModel | None
+) -> Callable[[GaussianPolicy], Verdict]:
+    """Who plays `episodes` seeded episodes with a policy that `sees` this and asks the simulator how they ended.
 
     Every policy gets the same episodes.
     """
-    worlds = make_worlds(task, config, ends_on_success=True)
+    worlds = shown(make_worlds(task, config, ends_on_success=True), sees, model)
     return lambda policy: evaluate_policy(worlds, policy, episodes, seed)

@@ -38,10 +38,10 @@ class Contributor(nn.Module):
 class Attribution:
     """The estimator, and the last rollouts, which it learns from."""
 
-    def __init__(self, obs_dim: int, seed: int) -> None:
+    def __init__(self, critic_dim: int, seed: int) -> None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.contributor = Contributor(obs_dim + 1)
+            self.contributor = Contributor(critic_dim + 1)
         self._kept: dict[str, Tensor] = {}
 
     @one_thread()
@@ -94,7 +94,9 @@ def seen_whole(ended: BoolArray, first: BoolArray, valid: BoolArray) -> tuple[In
 def _experience(buffer: RolloutBuffer, steps: Steps, *, following: bool) -> dict[str, Tensor]:
     """What is kept of a rollout, [T, N, ...]; `following`: it goes on with the episodes of another."""
     first = np.concatenate([np.full_like(steps.ended[:1], not following), steps.ended[:-1]])
-    features = np.concatenate([buffer.next_observation, steps.next_potential[..., None]], axis=-1, dtype=np.float32)
+    features = np.concatenate(
+        [buffer.next_critic_observation, steps.next_potential[..., None]], axis=-1, dtype=np.float32
+    )
     columns = {"features": features, "outcome": steps.task.astype(np.float32), "ended": steps.ended, "first": first,
                "valid": buffer.valid}  # fmt: skip
     return {name: torch.from_numpy(column) for name, column in columns.items()}

@@ -12,6 +12,7 @@ from torch.nn.functional import mse_loss
 
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.seeing import Sees
 from embodied_rm.rl.threads import one_thread
 from embodied_rm.types import Array, Episode
 
@@ -27,6 +28,8 @@ class CloneConfig:
     lr: float = 1e-3
     """Peak of a cosine schedule that ends at 0."""
     hidden: tuple[int, ...] = (128, 128)
+    sees: Sees = "state"
+    """What the states of the episodes are."""
     log_std_init: float = -1.0
     """Exploration noise that refinement starts with; the regression fits the mean only."""
     seed: int = 0
@@ -78,6 +81,7 @@ def clone(
                 action_dim=action.shape[1],
                 hidden=tuple(config.hidden),
                 log_std_init=config.log_std_init,
+                sees=config.sees,
             )
         )
         policy.normaliser.fit(state)

@@ -24,7 +24,9 @@ class Batch:
     """Transitions to learn from, in no order; faults are already left out."""
 
     observation: Tensor
-    """[B, D]."""
+    """[B, D], what the policy sees."""
+    critic_observation: Tensor
+    """[B, C], what the critic sees."""
     potential: Tensor
     """[B]: Phi of the state in which the action was taken."""
     action: Tensor
@@ -42,18 +44,20 @@ class Batch:
 
 @dataclass
 class RolloutBuffer:
-    """Arrays [T, N, ...]; `next_observation` is the true one, before any reset."""
+    """Arrays [T, N, ...]; what the critic sees next is the true next state, before any reset."""
 
     steps: int
     num_envs: int
     obs_dim: int
     action_dim: int
+    critic_dim: int
     t: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         shape = (self.steps, self.num_envs)
         self.observation = np.zeros((*shape, self.obs_dim), np.float32)
-        self.next_observation = np.zeros((*shape, self.obs_dim), np.float32)
+        self.critic_observation = np.zeros((*shape, self.critic_dim), np.float32)
+        self.next_critic_observation = np.zeros((*shape, self.critic_dim), np.float32)
         self.action = np.zeros((*shape, self.action_dim), np.float32)
         self.potential, self.next_potential = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.log_prob, self.reward = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
@@ -76,19 +80,22 @@ class RolloutBuffer:
         Raises `UserError` if no transition is valid.
         """
         assert self.t == self.steps, "the rollout is not complete"
-        value = _values(critic, self.observation, self.potential)
-        next_value = _values(critic, self.next_observation, self.next_potential)
+        value = _values(critic, self.critic_observation, self.potential)
+        next_value = _values(critic, self.next_critic_observation, self.next_potential)
         advantage = gae(self.reward, value, next_value, self.terminated, self.done, self.valid, gamma, lam)
         if not self.valid.any():
             raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
         keep = torch.from_numpy(self.valid.reshape(-1))
         flat = torch.from_numpy(advantage.reshape(-1))[keep]
-        columns = (self.observation, self.potential, self.action, self.log_prob, advantage + value)
-        observation, potential, action, log_prob, target = (
+        columns = (
+            self.observation, self.critic_observation, self.potential, self.action, self.log_prob, advantage + value,
+        )  # fmt: skip
+        observation, critic_observation, potential, action, log_prob, target = (
             torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep].to(critic.device) for c in columns
         )
         return Batch(
             observation=observation,
+            critic_observation=critic_observation,
             potential=potential,
             action=action,
             log_prob=log_prob,
@@ -108,18 +115,22 @@ def collect(
 
     The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row; `potential` and
     `next_potential` [N], Phi before and after the step; and `valid` bool [N], false for transitions that must not be
-    learned from. `steps`, what the reward is paid from, is kept where it is told.
+    learned from. `steps`, what the reward is paid from, is kept where it is told; `critic_obs` and `final_critic_obs`
+    [N, C] are what the critic sees before and after, the policy's observations where there are none.
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
-    buffer = RolloutBuffer(steps, env.num_envs, obs_dim, action_dim)
+    buffer: RolloutBuffer | None = None
     space = env.single_action_space
     assert isinstance(space, gym.spaces.Box)
     for _ in range(steps):
         action, log_prob = policy.sample(observation, generator)
         following, reward, terminated, truncated, infos = env.step(np.clip(action, space.low, space.high))
+        critic, critic_next = infos.get("critic_obs", observation), infos.get("final_critic_obs", infos["final_obs"])
+        buffer = buffer or RolloutBuffer(steps, env.num_envs, obs_dim, action_dim, critic.shape[1])
         buffer.add(
             observation=observation,
-            next_observation=infos["final_obs"],
+            critic_observation=critic,
+            next_critic_observation=critic_next,
             potential=infos["potential"],
             next_potential=infos["next_potential"],
             action=action,
@@ -131,6 +142,7 @@ def collect(
             told=infos.get("steps"),
         )
         observation = following
+    assert buffer is not None
     return buffer, observation
 
 

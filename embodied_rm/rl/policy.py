@@ -33,6 +33,8 @@ class PolicySpec:
     hidden: tuple[int, ...] = (128, 128)
     log_std_init: float = -1.0
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
+    sees: str = "state"
+    """What its observations are, see `embodied_rm.rl.seeing.Sees`."""
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:

@@ -146,7 +146,7 @@ class PPO:
         return iter(order.tensor_split(min(self.config.minibatches, size)))
 
     def _step_critic(self, batch: Batch, rows: Tensor) -> float:
-        loss = mse_loss(self.critic(batch.observation[rows], batch.potential[rows]), batch.target[rows])
+        loss = mse_loss(self.critic(batch.critic_observation[rows], batch.potential[rows]), batch.target[rows])
         return self._step(loss, self.critic, self.critic_optimiser, "critic")
 
     def _step_actor(self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float) -> float:

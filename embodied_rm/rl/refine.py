@@ -124,14 +124,16 @@ def refine(
     wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.starts:
         wrapped.curriculum = Curriculum(config.starts, env.num_envs, config.seed)
-    learner = make_learner(policy, config)
-    settlement = Settlement(wrapped.rule, wrapped.terms, policy.spec.obs_dim, config.seed)
+    observation, _ = wrapped.reset(seed=episode_seed(config.seed, 0))
+    learner = make_learner(policy, config, wrapped.critic_size)
+    settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
     rows, stored = resume(learner, settlement, run) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
     cloned = evaluate(learner.reference)
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
-    observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
+    if rows:
+        observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
     if worlds := under_prefix("episodes", stored):
         observation = wrapped.restore(worlds)
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
@@ -146,14 +148,21 @@ def refine(
     return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
 
 
-def make_learner(policy: GaussianPolicy, config: RefineConfig) -> PPO:
-    """PPO around the policy, on its device, with a new critic that sees observations as the policy does."""
+def make_learner(policy: GaussianPolicy, config: RefineConfig, critic_size: int | None = None) -> PPO:
+    """PPO around the policy, on its device, with a new critic. It sees what the policy does, or `critic_size` numbers
+    of its own, whose spread it takes from the first rollout."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        critic = Critic(policy.spec.obs_dim, policy.spec.hidden)
-    critic.normaliser.load_state_dict(policy.normaliser.state_dict())
+        critic = Critic(critic_size or policy.spec.obs_dim, policy.spec.hidden)
+    if sees_alike(critic, policy):
+        critic.normaliser.load_state_dict(policy.normaliser.state_dict())
     critic.to(policy.device)
     return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed))
+
+
+def sees_alike(critic: Critic, policy: GaussianPolicy) -> bool:
+    """Whether both see the same, and not the one the state and the other what a robot has of it."""
+    return critic.normaliser.mean.shape == policy.normaliser.mean.shape
 
 
 def iterate(
@@ -168,6 +177,8 @@ def iterate(
     buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator)
     stats = env.drain()
     with stats.timed("learn"):
+        if iteration == 0 and not sees_alike(learner.critic, learner.policy):
+            learner.critic.normaliser.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
         if not env.rule.at_once:
             buffer.reward[:] = settlement.pay(buffer, learner.policy)
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)

@@ -32,8 +32,8 @@ from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import held_potential
 from embodied_rm.types import Array, BoolArray, IntArray, Progress, Views
 
-CARRIED = ("phi", "since", "streak", "judged", "change", "return")
-"""What is carried from step to step for each row, [N]."""
+CARRIED = ("phi", "since", "streak", "judged", "change", "return", "state")
+"""What is carried from step to step for each row, [N, ...]."""
 
 
 class RewardEnv(gym.vector.VectorWrapper, ABC):
@@ -42,10 +42,11 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     Wraps any `VectorEnv` with disabled autoreset that puts `diverged` and `success` (bool [N]) in its infos. Its own
     reward is ignored; its success is passed on, and used only with `success=simulator`. `infos` of a step hold
     `final_obs` [N, D], the true next observation of every row; `valid` [N] (false: the simulation diverged, do not
-    learn; its reward is NaN); `potential` and `next_potential` [N], Phi before and after it; `learned_success` [N], the
-    model's verdict, and `success` [N], the simulator's; and `steps`, what the rule pays from. With a rule that is not
-    paid at once the reward is the task's, and the learner pays the rollout (`embodied_rm.rl.settlement`). Raises
-    `UserError` for an environment that does not fit.
+    learn; its reward is NaN); `critic_obs` and `final_critic_obs` [N, C], the whole state where `infos["state"]` of the
+    environment tells more than its observation; `potential` and `next_potential` [N], Phi before and after the step;
+    `learned_success` [N], the model's verdict, and `success` [N], the simulator's; and `steps`, what the rule pays
+    from. With a rule that is not paid at once the reward is the task's, and the learner pays the rollout
+    (`embodied_rm.rl.settlement`). Raises `UserError` for an environment that does not fit.
     """
 
     curriculum: Curriculum | None = None
@@ -87,6 +88,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._since: IntArray = np.zeros(n, np.int64)
         self._streak: IntArray = np.zeros(n, np.int64)
         self._judged, self._change, self._return = (np.zeros(n) for _ in range(3))
+        self._state: Array = infos.get("state", self._observation)
         self._phi = self._begin(np.arange(n), infos)
         return self._observation, infos
 
@@ -111,6 +113,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             **inner,
             # A diverged state may hold anything; its transition is masked, so the last sound observation stands in.
             "final_obs": np.where(diverged[:, None], self._observation, observation),
+            "critic_obs": self._state,
+            "final_critic_obs": np.where(diverged[:, None], self._state, inner.get("state", observation)),
             "valid": ~diverged,
             "learned_success": learned,
             "potential": self._phi,
@@ -118,7 +122,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             "steps": steps,
         }
         self._count(reward, ended, infos)
-        self._phi, self._observation = next_phi, observation
+        self._phi, self._observation, self._state = next_phi, observation, inner.get("state", observation)
         if ended.any():
             if self.curriculum is not None:
                 whole = np.flatnonzero(ended & ~diverged)
@@ -161,6 +165,11 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
 
     def _restore_memory(self, state: dict[str, Tensor]) -> None:
         """Bring that back."""
+
+    @property
+    def critic_size(self) -> int:
+        """Columns of what the critic sees; known after the first reset."""
+        return self._state.shape[1]
 
     def drain(self) -> LoopStats:
         """The statistics since the last call."""
@@ -212,6 +221,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             starts = None if self.curriculum is None else self.curriculum.draw(np.flatnonzero(ended))
             fresh, infos = self.env.reset(seed=starts, options={"reset_mask": ended})  # type: ignore[arg-type]
         self._observation = np.where(ended[:, None], fresh, self._observation)
+        self._state = np.where(ended[:, None], infos.get("state", fresh), self._state)
         rows = np.flatnonzero(ended)
         for column in (self._since, self._streak, self._judged, self._change, self._return):
             column[rows] = 0

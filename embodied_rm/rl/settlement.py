@@ -21,9 +21,9 @@ from embodied_rm.rl.policy import GaussianPolicy
 class Settlement:
     """Pays rollouts by a rule that cannot be paid at once."""
 
-    def __init__(self, rule: Rule, terms: Terms, obs_dim: int, seed: int) -> None:
+    def __init__(self, rule: Rule, terms: Terms, critic_dim: int, seed: int) -> None:
         self.rule, self.terms = rule, terms
-        self._attribution = Attribution(obs_dim, seed) if rule.needs == "contribution" else None
+        self._attribution = Attribution(critic_dim, seed) if rule.needs == "contribution" else None
 
     def pay(self, buffer: RolloutBuffer, policy: GaussianPolicy) -> Floats:
         """The rewards [T, N] of a rollout that `policy` acted in. The first one is of the imitated policy.

@@ -111,7 +111,15 @@ def test_of_a_thousand_faults_all_are_found_at_once_and_none_is_learned_from() -
     assert np.array_equal(worlds.diverged, injected) and np.array_equal(worlds.terminated, injected)
     assert np.array_equal(buffer.valid, ~injected)
     assert buffer.done[injected].all() and not buffer.terminated[injected].any(), "cut off, not a failure of the policy"
-    for name in ("observation", "next_observation", "action", "potential", "next_potential", "log_prob", "reward"):
+    for name in (
+        "observation",
+        "next_critic_observation",
+        "action",
+        "potential",
+        "next_potential",
+        "log_prob",
+        "reward",
+    ):
         assert np.isfinite(getattr(buffer, name)[buffer.valid]).all(), name
     batch = buffer.batch(Critic(buffer.obs_dim, hidden=(16,)), gamma=0.99, lam=0.95)
     assert len(batch) == buffer.valid.sum()
@@ -122,6 +130,6 @@ def test_the_other_worlds_cannot_tell() -> None:
     """Bit for bit: half of the worlds never break, and do as they do where none does."""
     (_, sick), (_, clean) = rollout(5 * RATE, CLEAN_STEPS), rollout(0.0, CLEAN_STEPS)
     assert clean.valid.all() and not sick.valid.all()
-    for name in ("observation", "next_observation", "action", "next_potential", "log_prob", "reward", "done"):
+    for name in ("observation", "next_critic_observation", "action", "next_potential", "log_prob", "reward", "done"):
         one, other = (getattr(buffer, name)[:, WORLDS // 2 :] for buffer in (sick, clean))
         assert np.array_equal(one, other), name

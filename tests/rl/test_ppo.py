@@ -28,13 +28,14 @@ def learner(config: PPOConfig = CONFIG, spec: PolicySpec = SPEC, seed: int = 0) 
 
 def bandit(ppo: PPO, size: int = 512, reward=lambda action: -((action - 0.5) ** 2).sum(1)) -> Batch:
     """One-step episodes in which the best action is 0.5 in every dimension, whatever the observation."""
-    buffer = RolloutBuffer(1, size, 2, 2)
+    buffer = RolloutBuffer(1, size, 2, 2, 2)
     observation = np.random.default_rng(0).normal(size=(size, 2)).astype(np.float32)
     action, log_prob = ppo.policy.sample(observation, ppo.generator)
     yes = np.ones(size, bool)
     buffer.add(
         observation=observation,
-        next_observation=observation,
+        critic_observation=observation,
+        next_critic_observation=observation,
         potential=np.zeros(size),
         next_potential=np.zeros(size),
         action=action,
@@ -130,12 +131,12 @@ def test_it_never_steps_on_a_number_that_is_not_one(column: str, loss: str, pois
 
 def test_faults_never_reach_the_losses() -> None:
     """Masked transitions may hold NaN; the batch has none, and losing them all is an error that says so."""
-    buffer = RolloutBuffer(3, 2, 2, 2)
+    buffer = RolloutBuffer(3, 2, 2, 2, 2)
     for t in range(3):
         valid = np.array([t != 1, True])
         buffer.add(
             observation=np.ones((2, 2)),
-            next_observation=np.ones((2, 2)),
+            next_critic_observation=np.ones((2, 2)),
             potential=np.zeros(2),
             next_potential=np.zeros(2),
             action=np.zeros((2, 2)),

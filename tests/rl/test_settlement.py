@@ -173,7 +173,7 @@ def test_contributions_find_the_steps_that_an_outcome_comes_from() -> None:
     attribution = Attribution(2, seed=0)
     for _ in range(8):
         buffer, steps = rollout(60)
-        right = (buffer.next_observation[..., 0] > 0).astype(np.float64)
+        right = (buffer.next_critic_observation[..., 0] > 0).astype(np.float64)
         whole = np.add.reduceat(right, np.arange(0, 60, 20), axis=0)
         outcome = np.zeros_like(right)
         outcome[19::20] = whole
@@ -199,7 +199,7 @@ def test_only_episodes_seen_from_first_to_last_step_without_a_fault_are_learned_
 def test_the_blend_follows_what_helps_the_task() -> None:
     policy = GaussianPolicy(SPEC)
     buffer, _ = rollout(40, policy)
-    task = -np.linalg.norm(buffer.next_observation, axis=-1)
+    task = -np.linalg.norm(buffer.next_critic_observation, axis=-1)
     up = moved(0.5, buffer, task, 3 * task + 1, policy, 0.9)
     down = moved(0.5, buffer, task, -task, policy, 0.9)
     assert up == pytest.approx(0.7, abs=0.01) and down == pytest.approx(0.3, abs=0.01)

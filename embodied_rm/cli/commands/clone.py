@@ -18,9 +18,11 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.rl.alignment import progress_weights
 from embodied_rm.rl.bc import CloneConfig, clone
 from embodied_rm.rl.policy import save_policy
+from embodied_rm.rl.seeing import as_seen
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
 from embodied_rm.types import Episode
+from sim.observation import PROPRIO
 from sim.registry import make_task
 
 
@@ -46,22 +48,30 @@ class CloneCommand(CloneConfig):
 def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     """Imitate, judge, and leave policy and metrics in the run folder."""
     task = make_task(config.task).name
-    judge = make_judge(config.task, config.world, episodes=config.episodes, seed=config.seed)
     source = LeRobotDataset(dataset_in(config.data))
     rows = rows_of(source, task, failures=config.failures)
-    net = load_progress_net(reward_model_in(config.checkpoint)) if config.aligned else None
+    asked = config.aligned or config.sees != "state"
+    net = load_progress_net(reward_model_in(config.checkpoint)) if asked else None
+    judge = make_judge(
+        config.task, config.world, episodes=config.episodes, seed=config.seed, sees=config.sees, model=net
+    )
     episodes = read(source, rows, net, reporter)
     reporter.table(
         "clone",
         {
             "task": task,
             "demonstrations": f"{config.demonstrations} of {len(episodes)}",
-            "weights": "all moments alike" if net is None else f"by progress within {config.horizon} frames",
+            "weights": f"by progress within {config.horizon} frames" if config.aligned else "all moments alike",
+            "sees": config.sees,
             "policy": f"{config.hidden} hidden units, {config.steps} steps of {config.batch} transitions",
             "judged over": f"{config.episodes} episodes",
         },
     )
-    weights = None if net is None else progress_weights([c.value for c in fold(net, episodes)], config.horizon)
+    weights = None
+    if net is not None and config.aligned:
+        weights = progress_weights([curve.value for curve in fold(net, episodes)], config.horizon)
+    if net is not None and config.sees != "state":
+        episodes = [as_seen(net, e, PROPRIO) for e in reporter.track(episodes, "look at demonstrations")]
     policy, fit = clone(episodes, narrow(config, CloneConfig), weights)
     save_policy(run.path / POLICY, policy, task=task)
     verdict = judge(policy)

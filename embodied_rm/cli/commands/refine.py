@@ -8,12 +8,12 @@ from pathlib import Path
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
-from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds
+from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds, shown
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
-from embodied_rm.rl.refine import RefineConfig, Refined, refine
+from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
@@ -61,13 +61,17 @@ def refine_task(
 
     Judging episodes are the same before and after.
     """
-    judge = make_judge(task, world, episodes=episodes, seed=config.seed)
-    watch = make_judge(task, world, episodes=config.watched, seed=config.seed) if config.watched else None
-    worlds = make_worlds(task, world, ends_on_success=False)
+    device = learner_device(world)
+    policy, model = policy.to(device), model.to(device)
+
+    def judges(count: int) -> Evaluate:
+        return make_judge(task, world, episodes=count, seed=config.seed, sees=policy.spec.sees, model=model)
+
+    judge, watch = judges(episodes), judges(config.watched) if config.watched else None
+    worlds = shown(make_worlds(task, world, ends_on_success=False), policy.spec.sees, model)
     try:
-        device = learner_device(world)
         plain = narrow(config, RefineConfig)
-        return refine(worlds, policy.to(device), model.to(device), plain, run, reporter, judge, watch)
+        return refine(worlds, policy, model, plain, run, reporter, judge, watch)
     finally:
         worlds.close()
 

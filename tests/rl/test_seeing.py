@@ -1,0 +1,97 @@
+"""Policies that see what a robot sees: its body, and embeddings of the pictures of this very moment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from rl_worlds import PictureModel, PointReachEnv
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.reward_env import LearnedRewardEnv
+from embodied_rm.rl.seeing import Seeing, as_seen
+from embodied_rm.rl.settlement import Settlement
+from embodied_rm.types import Episode, Views
+from sim.observation import PROPRIO
+from sim.vec_env import TabletopVecEnv
+
+VIEWS = ("front", "wrist")
+NET = ProgressNet(NetConfig(views=VIEWS)).eval()
+
+
+def worlds() -> TabletopVecEnv:
+    return TabletopVecEnv("lift_cube", 3, views=VIEWS, autoreset_mode=AutoresetMode.DISABLED)
+
+
+def embedded(env: Seeing, instructions: tuple[str, ...]) -> np.ndarray:
+    """What the model makes of the pictures now, from nothing."""
+    return NET.begin(Views(names=VIEWS, frames=env.env.render_views(np.arange(3))), instructions).previous.numpy()
+
+
+def test_what_is_seen_is_the_body_and_the_pictures_of_now() -> None:
+    env = Seeing(worlds(), NET)
+    seen, infos = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for step in range(6):
+        assert env.single_observation_space.shape == seen.shape[1:] == (PROPRIO + NET.config.width,)
+        assert np.array_equal(seen[:, :PROPRIO], infos["state"][:, :PROPRIO])
+        np.testing.assert_allclose(seen[:, PROPRIO:], embedded(env, env.env.instructions), atol=1e-4)
+        if step == 3:
+            seen, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
+        else:
+            seen, _, _, _, infos = env.step(rng.uniform(-1, 1, (3, 4)))
+    env.close()
+
+
+def test_a_demonstration_looks_as_it_would_have_looked() -> None:
+    """The very observations of the environment, from the recorded pictures and states."""
+    env = Seeing(worlds(), NET)
+    seen, infos = env.reset(seed=2)
+    rows, states, frames = [seen[0]], [infos["state"][0]], [env.render_views(np.arange(3))[0]]
+    for _ in range(4):
+        seen, _, _, _, infos = env.step(np.full((3, 4), 0.3))
+        rows.append(seen[0]), states.append(infos["state"][0]), frames.append(env.render_views(np.arange(3))[0])
+    views = {name: np.stack(frames)[:, v] for v, name in enumerate(VIEWS)}
+    demo = Episode(name="demo", views=views, instruction=env.env.instructions[0], fps=20, state=np.stack(states))
+    np.testing.assert_allclose(as_seen(NET, demo, PROPRIO).state, np.stack(rows), atol=1e-4)
+    env.close()
+
+
+def test_it_goes_on_from_a_snapshot() -> None:
+    one, other = Seeing(worlds(), NET), Seeing(worlds(), NET)
+    one.reset(seed=0), other.reset(seed=5)
+    one.step(np.full((3, 4), 0.5))
+    taken = one.snapshot()
+    expected = one.step(np.full((3, 4), -0.5))[0]
+    other.restore(taken)
+    assert np.array_equal(other.step(np.full((3, 4), -0.5))[0], expected)
+    one.close(), other.close()
+
+
+def test_the_critic_sees_the_whole_state_and_the_policy_does_not() -> None:
+    env = LearnedRewardEnv(Seeing(worlds(), NET), NET, RewardConfig(score_every=2), 0.9)
+    observation, _ = env.reset(seed=0)
+    config = RefineConfig(rollout_steps=5, ppo=PPOConfig(minibatches=2, epochs=1))
+    policy = GaussianPolicy(PolicySpec(obs_dim=observation.shape[1], action_dim=4, hidden=(8,), sees="proprio+views"))
+    learner = make_learner(policy, config, env.critic_size)
+    whole = env.env.env.single_observation_space.shape[0]
+    assert learner.critic.normaliser.mean.shape == (whole,) != learner.policy.normaliser.mean.shape
+    settlement = Settlement(env.rule, env.terms, env.critic_size, 0)
+    _, row = iterate(env, learner, settlement, observation, 0, config)
+    assert np.isfinite(row["critic_loss"]) and not torch.equal(learner.critic.normaliser.mean, torch.zeros(whole))
+    env.close()
+
+
+def test_what_does_not_fit_is_named() -> None:
+    with pytest.raises(UserError, match="lacks proprio_size"):
+        Seeing(PointReachEnv(2), NET)
+    body = PointReachEnv(2)
+    body.proprio_size = 1
+    with pytest.raises(UserError, match="how it embeds a state"):
+        Seeing(body, PictureModel())
