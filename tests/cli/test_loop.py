@@ -297,7 +297,7 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
             ["evaluate", "data={demos}", "checkpoint={reward_model}", "similarity=local-dir:no"],
             "no/open_clip_config.json",
         ),
-        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.scale=-1"], "scale and success_reward must be"),
+        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.scale=-1"], "scale must be >= 0, got -1.0"),
         (["audit", "data={demos}", "checkpoint={reward_model}", "stride=0"], "stride must be >= 1, got 0"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),

@@ -146,6 +146,11 @@ def stored(config: PlayConfig, worlds: TabletopVecEnv) -> Act:
 
 def check_fits(policy: GaussianPolicy, worlds: TabletopVecEnv, config: PlayConfig) -> None:
     """Refuse a policy that was made for other observations."""
+    if policy.spec.sees != "state":
+        raise UserError(
+            f"the policy in {config.policy} sees {policy.spec.sees}, and play shows those that see the state: "
+            "embodied-rm refine judges it"
+        )
     space = worlds.single_observation_space
     if space.shape != (policy.spec.obs_dim,):
         raise UserError(
