@@ -199,7 +199,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         if len(seeds) != self.num_envs:
             raise SimError(f"seed must be one int or {self.num_envs} of them, got {len(seeds)}")
         for row in np.flatnonzero(mask):
-            self._rngs[row] = np.random.default_rng(seeds[row])
+            self._rngs[row] = np.random.default_rng(int(seeds[row]))
 
     def _reset_rows(self, rows: npt.NDArray[np.int64]) -> None:
         if not len(rows):

@@ -46,8 +46,8 @@ def band_of(cells: Sequence[Cell]) -> tuple[list[float], list[float], list[float
 
 
 def summary(cells: Sequence[Cell], level: float) -> dict[str, float | int | None]:
-    """What is said of the cells of one rule. `rollouts` is the median of the seeds that reached `level`, None if fewer
-    than half did."""
+    """What is said of the cells of one rule. `rollouts` is the median over all of them, a seed that never reached
+    `level` being the last; None unless more than half did."""
     needed = [cell.rollouts_to(level) for cell in cells]
     median = float(np.median([np.inf if n is None else n for n in needed]))
     refined = [cell.refined for cell in cells]
@@ -66,17 +66,21 @@ def ratio(cells: Sequence[Cell], other: Sequence[Cell], level: float) -> tuple[f
     """Geometric mean over pairs of the rollouts that `cells` needed by those that `other` needed, and how likely it is
     that far below 1 by chance (`paired_permutation` of the logarithms).
 
-    Who never reached the level is counted as if that had happened with the last episode, which favours it; whoever
-    needed none, as one.
+    Who never reached the level is counted as if that had happened with the last episode of the pair, which favours it;
+    whoever needed none, as one.
     """
-    mine, theirs = ([_effort(cell, level) for cell in paired] for paired in _pairs(cells, other))
+    paired = list(zip(*_pairs(cells, other), strict=True))
+    most = [max(one.episodes[-1], another.episodes[-1]) for one, another in paired]
+    mine, theirs = (
+        [_effort(pair[side], level, last) for pair, last in zip(paired, most, strict=True)] for side in (0, 1)
+    )
     return float(np.exp(np.mean(mine) - np.mean(theirs))), paired_permutation(mine, theirs)
 
 
-def _effort(cell: Cell, level: float) -> float:
-    """Logarithm of the rollouts that a cell needed."""
+def _effort(cell: Cell, level: float, most: int) -> float:
+    """Logarithm of the rollouts that a cell needed; `most`, if it never got there."""
     needed = cell.rollouts_to(level)
-    return float(np.log(max(1, cell.episodes[-1] if needed is None else needed)))
+    return float(np.log(max(1, most if needed is None else needed)))
 
 
 def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:

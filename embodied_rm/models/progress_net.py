@@ -195,7 +195,7 @@ class ProgressNet(nn.Module):
                 perspectives["reference"] = located.potential.cpu().numpy()
             potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives)
             done = torch.sigmoid(said.completion)
-            if looks is not None:
+            if looks is not None and located is None:
                 done = agreed(done, torch.sigmoid(self.heads.completion(memory.first_looks, looks)))
             doubt = fusion.carry_doubt(memory.doubt.cpu().numpy(), hops[0], said.error.cpu().numpy())
             after = memory.updated(

@@ -1,5 +1,7 @@
 """Which views can be believed: a camera that shows one colour is dead, and "done" is what all but any one view say too.
 
+The second holds for what is read off the pictures; where a reference is followed, its way says what is done.
+
 A photograph of the goal before one camera, a hand before another, a camera that somebody turned away: with three views
 the two others still show what happened.
 """

@@ -47,7 +47,9 @@ class Attribution:
     @one_thread()
     def contributions(self, buffer: RolloutBuffer, steps: Steps) -> Floats:
         """[T, N]: what the steps of a rollout contributed, after learning from it too."""
-        now = _experience(buffer, steps, following=bool(self._kept))
+        # An episode begins where another ended, on the border of two rollouts too.
+        begun = self._kept["ended"][-1].numpy() if self._kept else np.ones(buffer.num_envs, bool)
+        now = _experience(buffer, steps, begun)
         if not self._kept:
             self.contributor.normaliser.fit(now["features"].flatten(0, 1))
         self._kept = {k: torch.cat([self._kept[k], v])[-KEPT * len(v) :] if self._kept else v for k, v in now.items()}
@@ -91,9 +93,9 @@ def seen_whole(ended: BoolArray, first: BoolArray, valid: BoolArray) -> tuple[In
     return number, (begun & over & ~sick)[number]
 
 
-def _experience(buffer: RolloutBuffer, steps: Steps, *, following: bool) -> dict[str, Tensor]:
-    """What is kept of a rollout, [T, N, ...]; `following`: it goes on with the episodes of another."""
-    first = np.concatenate([np.full_like(steps.ended[:1], not following), steps.ended[:-1]])
+def _experience(buffer: RolloutBuffer, steps: Steps, begun: BoolArray) -> dict[str, Tensor]:
+    """What is kept of a rollout, [T, N, ...]; `begun` bool [N]: where an episode begins with it."""
+    first = np.concatenate([begun[None], steps.ended[:-1]])
     features = np.concatenate(
         [buffer.next_critic_observation, steps.next_potential[..., None]], axis=-1, dtype=np.float32
     )

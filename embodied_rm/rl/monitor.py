@@ -20,14 +20,17 @@ CONFIDENCE = 0.99
 Row = Mapping[str, Any]
 
 
-def alarm(rows: Sequence[Row]) -> str | None:
+def alarm(rows: Sequence[Row], unripe: int = 0) -> str | None:
     """What is wrong, in one sentence; None: nothing that shows. `rows`: those of `progress.jsonl` so far.
+
+    In the first `unripe` of them, shorter than an episode may be, only successes can have ended: their verdicts do not
+    count.
 
     Rings when the model calls training episodes a success that the policy, watched by the simulator, does not reach,
     beyond what chance does to so many episodes; and when a camera shows nothing.
     """
     now = rows[-WINDOW:]
-    return _blind(now) or _unshared(now)
+    return _blind(now) or _unshared(rows[unripe:][-WINDOW:])
 
 
 def _blind(now: Sequence[Row]) -> str | None:
@@ -41,7 +44,10 @@ def _blind(now: Sequence[Row]) -> str | None:
 
 def _unshared(now: Sequence[Row]) -> str | None:
     said, episodes = _counted(now, "learned_successes", "episodes")
-    true, watched = _counted(now, "watched_successes", "watched")
+    if not now:
+        return None
+    # The same starts are watched again and again: three times as many successes are not three times as sure.
+    true, watched = (round(count / len(now)) for count in _counted(now, "watched_successes", "watched"))
     if watched == 0:
         return None
     if wilson_interval(said, episodes, CONFIDENCE)[0] > wilson_interval(true, watched, CONFIDENCE)[1] + MARGIN:

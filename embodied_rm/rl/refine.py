@@ -127,6 +127,7 @@ def refine(
     observation, _ = wrapped.reset(seed=episode_seed(config.seed, 0))
     learner = make_learner(policy, config, wrapped.critic_size)
     settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
+    unripe = -(-getattr(env, "max_episode_steps", 1) // config.rollout_steps) - 1
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
     rows, stored = resume(learner, settlement, run) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
@@ -141,7 +142,7 @@ def refine(
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
         rows.append({**row, **watched(policy, watch)})
-        rows[-1]["alarm"] = alarm(rows)
+        rows[-1]["alarm"] = alarm(rows, unripe)
         save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(rows[-1]))
     save_policy(run.path / POLICY, policy)

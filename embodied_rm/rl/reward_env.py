@@ -88,7 +88,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._since: IntArray = np.zeros(n, np.int64)
         self._streak: IntArray = np.zeros(n, np.int64)
         self._judged, self._change, self._return = (np.zeros(n) for _ in range(3))
-        self._state: Array = infos.get("state", self._observation)
+        self._state: Array = np.array(infos.get("state", self._observation), np.float32)
         self._phi = self._begin(np.arange(n), infos)
         return self._observation, infos
 
@@ -96,6 +96,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         with self.stats.timed("physics"):
             given, _, failed, timed_out, inner = self.env.step(actions)
         observation = np.array(given, np.float32)
+        state = np.array(inner.get("state", observation), np.float32)
         diverged: BoolArray = inner["diverged"]
         refuse_leaked_success(failed & inner["success"] & ~diverged)
         told = inner["success"] & ~diverged
@@ -114,7 +115,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             # A diverged state may hold anything; its transition is masked, so the last sound observation stands in.
             "final_obs": np.where(diverged[:, None], self._observation, observation),
             "critic_obs": self._state,
-            "final_critic_obs": np.where(diverged[:, None], self._state, inner.get("state", observation)),
+            "final_critic_obs": np.where(diverged[:, None], self._state, state),
             "valid": ~diverged,
             "learned_success": learned,
             "potential": self._phi,
@@ -122,7 +123,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             "steps": steps,
         }
         self._count(reward, ended, infos)
-        self._phi, self._observation, self._state = next_phi, observation, inner.get("state", observation)
+        self._phi, self._observation, self._state = next_phi, observation, state
         if ended.any():
             if self.curriculum is not None:
                 whole = np.flatnonzero(ended & ~diverged)
@@ -133,25 +134,26 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def state(self) -> dict[str, Tensor]:
         """Everything that the episodes under way, and those that follow, depend on; for `restore`.
 
-        Empty if the environment has no `snapshot`, or the memory of the model cannot be stored: then episodes begin
-        anew after a restart.
+        Without the episodes if the environment has no `snapshot`, or the memory of the model cannot be stored: then
+        they begin anew after a restart.
         """
+        starts = {} if self.curriculum is None else with_prefix("starts", self.curriculum.state())
         if not (hasattr(self.env, "snapshot") and self._storable):
-            return {}
+            return starts
         worlds = {name: torch.from_numpy(np.array(array)) for name, array in self.env.snapshot().items()}
         mine = {name: torch.from_numpy(np.array(getattr(self, f"_{name}"))) for name in CARRIED}
-        starts = {} if self.curriculum is None else with_prefix("starts", self.curriculum.state())
         return {**with_prefix("worlds", worlds), **mine, **with_prefix("memory", self._memory_state()), **starts}
 
     def restore(self, state: dict[str, Tensor]) -> Array:
         """Go on from what `state` of such an environment gave; the observation then. It must have been reset before."""
-        worlds = {name: tensor.numpy() for name, tensor in under_prefix("worlds", state).items()}
-        self._observation = self.env.restore(worlds)  # type: ignore[attr-defined]
-        for name in CARRIED:
-            setattr(self, f"_{name}", state[name].numpy().copy())
-        self._restore_memory(under_prefix("memory", state))
         if self.curriculum is not None:
             self.curriculum.restore(under_prefix("starts", state))
+        worlds = {name: tensor.numpy() for name, tensor in under_prefix("worlds", state).items()}
+        if worlds:
+            self._observation = np.array(self.env.restore(worlds), np.float32)  # type: ignore[attr-defined]
+            for name in CARRIED:
+                setattr(self, f"_{name}", state[name].numpy().copy())
+            self._restore_memory(under_prefix("memory", state))
         return self._observation
 
     @property

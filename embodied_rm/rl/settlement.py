@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,4 +71,4 @@ def ends(steps: Steps, buffer: RolloutBuffer) -> tuple[float, ...]:
             f"rollout_steps={buffer.steps}: no episode of the imitated policy ended in the first rollout, whose ends "
             "this reward rule compares with; give it at least as many steps as an episode may take"
         )
-    return tuple(steps.next_potential[over].astype(float).tolist())
+    return tuple(np.where(steps.achieved, 1.0, steps.next_potential)[over].astype(float).tolist())

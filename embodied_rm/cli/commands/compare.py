@@ -174,7 +174,7 @@ def section(config: CompareConfig, cells: Sequence[Cell], picture: str) -> str:
         "",
         f"`embodied-rm compare`, {config.seeds} paired seeds; success by the {reward.success}, scored every "
         f"{reward.score_every} steps, {config.refine.world.num_envs} environments. Rollouts: training episodes until "
-        f"{config.level:g} of {config.refine.watched} watched episodes succeeded, median over the seeds that did; "
+        f"{config.level:g} of {config.refine.watched} watched episodes succeeded, median over all seeds; "
         f"refined: {config.refine.episodes} episodes of each seed.",
         "",
         f"![learning curves]({picture})",
