@@ -69,25 +69,27 @@ def ratio(cells: Sequence[Cell], other: Sequence[Cell], level: float) -> tuple[f
     Who never reached the level is counted as if that had happened with the last episode of the pair, which favours it;
     whoever needed none, as one.
     """
-    paired = list(zip(*_pairs(cells, other), strict=True))
-    most = [max(one.episodes[-1], another.episodes[-1]) for one, another in paired]
-    mine, theirs = (
-        [_effort(pair[side], level, last) for pair, last in zip(paired, most, strict=True)] for side in (0, 1)
-    )
+    pairs = _pairs(cells, other)
+    mine = [_effort(one, level, _last(one, another)) for one, another in pairs]
+    theirs = [_effort(another, level, _last(one, another)) for one, another in pairs]
     return float(np.exp(np.mean(mine) - np.mean(theirs))), paired_permutation(mine, theirs)
+
+
+def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """Those of both that have the same task and seed."""
+    theirs = {(cell.task, cell.seed): cell for cell in other}
+    return [(cell, theirs[cell.task, cell.seed]) for cell in cells if (cell.task, cell.seed) in theirs]
+
+
+def _last(one: Cell, another: Cell) -> int:
+    """The last training episode of the two."""
+    return max(one.episodes[-1], another.episodes[-1])
 
 
 def _effort(cell: Cell, level: float, most: int) -> float:
     """Logarithm of the rollouts that a cell needed; `most`, if it never got there."""
     needed = cell.rollouts_to(level)
     return float(np.log(max(1, most if needed is None else needed)))
-
-
-def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
-    """Those of both that have the same task and seed, in the same order."""
-    theirs = {(cell.task, cell.seed): cell for cell in other}
-    mine = [cell for cell in cells if (cell.task, cell.seed) in theirs]
-    return mine, [theirs[cell.task, cell.seed] for cell in mine]
 
 
 def of_rule(cells: Sequence[Cell], rule: str) -> list[Cell]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.models.progress_net import ProgressNet, shown
-from embodied_rm.types import Frames, IntArray
+from embodied_rm.models.pictures import Pictures
+from embodied_rm.models.progress_net import ProgressNet
 
 
 class CudaNet(ProgressNet):
@@ -30,25 +30,13 @@ class CudaNet(ProgressNet):
     def _vectors(self, sentences: Sequence[str]) -> Tensor:
         return self.net._vectors(sentences)
 
-    def _from_pixels(
-        self, pictures: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor
-    ) -> Tensor:
+    def _from_pixels(self, pixels: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor) -> Tensor:
         encoder = self.net.encoder
-        return self.net.states(encoder.look(encoder.prepare(pictures)), view, owner, instruction, hidden)
+        return self.net.states(encoder.look(encoder.prepare(pixels)), view, owner, instruction, hidden)
 
-    def _seen(
-        self,
-        frames: Frames | Tensor,
-        owner: IntArray,
-        column: IntArray,
-        view: IntArray,
-        instruction: Tensor,
-        hidden: Tensor,
-    ) -> Tensor:
+    def _seen(self, pictures: Pictures, instruction: Tensor, hidden: Tensor) -> Tensor:
         device = instruction.device
-        pictures = shown(frames, owner, column).to(device)
-        views, owners = (torch.from_numpy(index).to(device) for index in (view, owner))
         with torch.autocast(device.type, torch.bfloat16):
-            state = self._graph(pictures, views, owners, instruction, hidden)
+            state = self._graph(pictures.pixels().to(device), *pictures.indices(device), instruction, hidden)
         # The next replay of the graph writes where this one wrote.
         return state.to(torch.float32, copy=True)

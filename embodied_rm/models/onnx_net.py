@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import token_ids
 from embodied_rm.models.heads import Said
-from embodied_rm.models.progress_net import NetConfig, ProgressNet, shown
-from embodied_rm.types import Frames, IntArray
+from embodied_rm.models.pictures import Pictures
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
 ROWS = 64
 """Most environments that go through a graph at once: fewer cost calls, more no longer fit the caches."""
@@ -49,29 +49,20 @@ class OnnxNet(ProgressNet):
     def _vectors(self, sentences: Sequence[str]) -> Tensor:
         return self._graphs["read"](token_ids(self.config.encoder, sentences))[0]
 
-    def _seen(
-        self,
-        frames: Frames | Tensor,
-        owner: IntArray,
-        column: IntArray,
-        view: IntArray,
-        instruction: Tensor,
-        hidden: Tensor,
-    ) -> Tensor:
-        if tuple(frames.shape[2:4]) != tuple(self.config.encoder.image_size):
+    def _seen(self, pictures: Pictures, instruction: Tensor, hidden: Tensor) -> Tensor:
+        height, width = pictures.frames.shape[2:4]
+        if (height, width) != tuple(self.config.encoder.image_size):
             raise UserError(
                 f"an exported model takes pictures of its own size, {list(self.config.encoder.image_size)} (height, "
-                f"width), got {list(frames.shape[2:4])}: resize them, or use the checkpoint it was made from"
+                f"width), got {[height, width]}: resize them, or use the checkpoint it was made from"
             )
 
-        def part(rows: slice) -> Tensors:
-            mine = slice(*np.searchsorted(owner, (rows.start, rows.stop)))
-            if mine.start == mine.stop:  # nobody shows anything: such states are never read
-                return (instruction.new_zeros(len(hidden), *instruction[rows].shape),)
-            owners = owner[mine] - rows.start
-            pictures = shown(frames[rows], owners, column[mine]).cpu()
-            views, belongs = torch.from_numpy(view[mine]), torch.from_numpy(owners)
-            return self._graphs["state"](pictures, views, belongs, instruction[rows], hidden)
+        def part(moments: slice) -> Tensors:
+            mine = pictures.of(moments)
+            if not len(mine):  # nobody shows anything: such states are never read
+                return (instruction.new_zeros(len(hidden), *instruction[moments].shape),)
+            indices = mine.indices(instruction.device)
+            return self._graphs["state"](mine.pixels().cpu(), *indices, instruction[moments], hidden)
 
         return torch.cat([state for (state,) in self._apart(part, len(instruction))], dim=1)
 

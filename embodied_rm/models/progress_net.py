@@ -17,10 +17,11 @@ from embodied_rm.models.base import Memory, Reference
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
+from embodied_rm.models.pictures import Pictures
 from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
 from embodied_rm.models.witness import MAJORITY, agreed, there
-from embodied_rm.types import Array, Frames, IntArray, Progress, Views
+from embodied_rm.types import Array, Progress, Views
 
 BLANK = "; a picture of one colour shows nothing"
 CHUNK = 384
@@ -237,7 +238,8 @@ class ProgressNet(nn.Module):
         known = np.array([self.config.views.index(name) for name in views.names])
         several = present.sum(axis=1).max(initial=0) >= MAJORITY
         hidden = torch.eye(len(self.config.views) + 1, dtype=torch.bool)[: None if several else 1, 1:]
-        states = self._seen(views.frames, owner, column, known[column], instruction, hidden.to(instruction.device))
+        pictures = Pictures(frames=views.frames, owner=owner, column=column, view=known[column])
+        states = self._seen(pictures, instruction, hidden.to(instruction.device))
         seen = torch.from_numpy(present.any(axis=1)).to(instruction.device)
         return states[0], states[1:].transpose(0, 1) if several else None, seen
 
@@ -245,38 +247,15 @@ class ProgressNet(nn.Module):
         """States [N, V, width] without each of the views: where none can be doubted, what all of them show."""
         return state[:, None].expand(-1, len(self.config.views), -1) if looks is None else looks
 
-    def _seen(
-        self,
-        frames: Frames | Tensor,
-        owner: IntArray,
-        column: IntArray,
-        view: IntArray,
-        instruction: Tensor,
-        hidden: Tensor,
-    ) -> Tensor:
-        """States [L, N, width]; picture i is `frames[owner[i], column[i]]` and shows `view[i]`, `owner` ascends."""
-        maps = self._maps(frames, owner, column)
-        views, owners = (torch.from_numpy(index).to(instruction.device) for index in (view, owner))
-        return self.states(maps, views, owners, instruction, hidden)
+    def _seen(self, pictures: Pictures, instruction: Tensor, hidden: Tensor) -> Tensor:
+        """States [L, N, width] of the moments that `pictures` show, looked at L times."""
+        return self.states(self._maps(pictures), *pictures.indices(instruction.device), instruction, hidden)
 
-    def _maps(self, frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
-        chunks = [slice(i, i + CHUNK) for i in range(0, max(len(owner), 1), CHUNK)]
+    def _maps(self, pictures: Pictures) -> Tensor:
         device = self.view_embedding.device
-        pictures = (shown(frames, owner[chunk], column[chunk]).to(device) for chunk in chunks)
-        maps = [self.encoder.look(self.encoder.prepare(chunk)) for chunk in pictures]
+        chunks = (pictures[i : i + CHUNK] for i in range(0, max(len(pictures), 1), CHUNK))
+        maps = [self.encoder.look(self.encoder.prepare(chunk.pixels().to(device))) for chunk in chunks]
         return maps[0] if len(maps) == 1 else torch.cat(maps)
-
-
-def shown(frames: Frames | Tensor, owner: IntArray, column: IntArray) -> Tensor:
-    """The pictures uint8 [P, H, W, 3] of the environments `owner` in the views `column`, each once and in
-    order; a tensor's stay where they are."""
-    if isinstance(frames, np.ndarray):
-        return torch.from_numpy(frames[owner, column])
-    if len(owner) == frames.shape[0] * frames.shape[1]:
-        return frames.flatten(0, 1)
-    index = torch.from_numpy(owner * frames.shape[1] + column).to(frames.device)
-    # On the CPU six times as fast as frames[owner, column].
-    return frames.flatten(0, 1).index_select(0, index)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class CloneFit:
     transitions: int
     """Those that weigh anything."""
     mse: float
-    """Mean squared error of the imitated actions, all transitions, in squared action units."""
+    """Mean squared error of the imitated actions over these transitions, in squared action units."""
     mse_first: float
     """The same before training."""
 

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.models.base import RewardModel
+from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.loop_stats import STAGES
 from embodied_rm.rl.policy import GaussianPolicy
 from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
-from embodied_rm.rl.reward_env import LearnedRewardEnv, RewardEnv, StateRewardEnv
+from embodied_rm.rl.reward_env import RewardEnv
 from embodied_rm.rl.settlement import Settlement
+from embodied_rm.rl.state_env import StateRewardEnv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +65,8 @@ class _Side:
     def __init__(self, env: RewardEnv, policy: GaussianPolicy, config: RefineConfig) -> None:
         self._env, self._config = env, config
         self._learner = make_learner(copy.deepcopy(policy), config)
-        self._settlement = Settlement(env.rule, env.terms, policy.spec.obs_dim, config.seed)
         self._observation: npt.NDArray[np.floating] = env.reset(seed=config.seed)[0]
+        self._settlement = Settlement(env.rule, env.terms, env.critic_size, config.seed)
 
     def iterate(self) -> Mapping[str, float]:
         """One iteration, in which everything learns; the seconds of its stages."""

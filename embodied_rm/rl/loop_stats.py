@@ -12,7 +12,7 @@ STAGES = ("physics", "render", "score", "learn")
 
 @dataclass
 class LoopStats:
-    """What happened since the last `LearnedRewardEnv.drain`, and where the time went."""
+    """What happened since the last `RewardEnv.drain`, and where the time went."""
 
     steps: int = 0
     """Environment steps, all rows."""

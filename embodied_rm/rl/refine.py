@@ -19,12 +19,13 @@ from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.judge import Verdict
+from embodied_rm.rl.learned_env import make_reward_env
 from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.monitor import alarm
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
 from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.reward_env import RewardEnv, make_reward_env
+from embodied_rm.rl.reward_env import RewardEnv
 from embodied_rm.rl.settlement import Settlement
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 

@@ -1,4 +1,4 @@
-"""The vector environment whose reward is learned: steps paid by a rule, and episodes ended by a verdict of success.
+"""The vector environment whose steps are scored: paid by a rule, its episodes ended by a verdict of success.
 
 Order of one step: physics; render and score the rows that are due, ended episodes at their last frame; judge; pay;
 reset the ended rows; only then show the model the first frame of the new episodes.
@@ -19,10 +19,6 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import under_prefix, with_prefix
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import RewardModel
-from embodied_rm.models.plan_memory import PlanMemory
-from embodied_rm.models.plans import Plans
-from embodied_rm.models.witness import there
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
 from embodied_rm.rl.curriculum import Curriculum
@@ -30,7 +26,7 @@ from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, wrapped
 from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import held_potential
-from embodied_rm.types import Array, BoolArray, IntArray, Progress, Views
+from embodied_rm.types import Array, BoolArray, IntArray, Progress
 
 CARRIED = ("phi", "since", "streak", "judged", "change", "return", "state")
 """What is carried from step to step for each row, [N, ...]."""
@@ -241,86 +237,3 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.stats.successes += int((whole & infos["steps"].achieved).sum())
         self.stats.learned_successes += int((whole & infos["learned_success"]).sum())
         self.stats.simulator_successes += int((whole & infos["success"]).sum())
-
-
-class LearnedRewardEnv(RewardEnv):
-    """Scores are a `RewardModel`'s, of pictures: the environment must also have `view_names`, `render_views(rows)` ->
-    uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `takes_tensors` is given `render_tensor(rows)`
-    where there is one: pictures that never leave the device they were drawn on. Instructions of several wishes are
-    judged one after the other, each done as an episode is: by the same threshold and patience."""
-
-    needed = ("view_names", "render_views", "instructions")
-
-    def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
-        super().__init__(env, config, gamma)
-        self.model = Plans(model, config.success_threshold, config.success_patience)
-        self._memory: PlanMemory
-
-    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
-        views, instructions = self._render(rows), self.env.instructions  # type: ignore[attr-defined]
-        with self.stats.timed("score"):
-            begun = self.model.begin(views, [instructions[i] for i in rows])
-            self._memory = begun if len(rows) == self.num_envs else self._memory.put(rows, begun)
-        return begun.potential()
-
-    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
-        views = self._render(rows)
-        with self.stats.timed("score"):
-            self._look_for_dead(views)
-            progress, advanced = self.model.advance(self._memory.take(rows), views)
-            self._memory = self._memory.put(rows, advanced)
-        return progress
-
-    def _look_for_dead(self, views: Views) -> None:
-        dead = (~there(views)).sum(axis=0)
-        for name, count in zip(views.names, dead.tolist(), strict=True):
-            self.stats.dead_views[name] = self.stats.dead_views.get(name, 0) + count
-
-    def _embedding(self) -> Floats:
-        return self._memory.embedding()
-
-    @property
-    def _storable(self) -> bool:
-        return self._memory.storable
-
-    def _memory_state(self) -> dict[str, Tensor]:
-        return self._memory.state()
-
-    def _restore_memory(self, state: dict[str, Tensor]) -> None:
-        self._memory = self._memory.restored(state)
-
-    def _render(self, rows: IntArray) -> Views:
-        env: Any = self.env
-        stay = self.model.takes_tensors and hasattr(env, "render_tensor")
-        render = env.render_tensor if stay else env.render_views
-        with self.stats.timed("render"):
-            return Views(names=tuple(env.view_names), frames=render(rows))
-
-
-class StateRewardEnv(RewardEnv):
-    """Scores are the simulator's own, for comparison: the environment's infos must also hold `progress` and `stage`
-    [N]."""
-
-    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
-        return infos["progress"][rows]
-
-    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
-        success = infos["success"][rows].astype(np.float32)
-        return Progress(
-            value=infos["progress"][rows],
-            valid=np.ones(len(rows), bool),
-            stage=infos["stage"][rows],
-            success=success,
-            spread=np.zeros(len(rows), np.float32),
-        )
-
-    def _embedding(self) -> Floats:
-        raise UserError(f"reward.rule={self.config.rule} needs a reward model: the simulator embeds no states")
-
-
-def make_reward_env(env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> RewardEnv:
-    """The environment with the reward that is asked for; nothing is drawn where neither progress nor success is the
-    model's to say."""
-    if config.of_simulator:
-        return StateRewardEnv(env, config, gamma)
-    return LearnedRewardEnv(env, model, config, gamma)

@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from rl_worlds import PictureModel
 
 from embodied_rm.rl.buffer import RolloutBuffer, collect
+from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec
 from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.reward_env import LearnedRewardEnv
 from sim.backends.base import MAX_SPEED
 from sim.vec_env import SUBSTEPS, TabletopVecEnv
 

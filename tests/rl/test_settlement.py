@@ -17,12 +17,13 @@ from embodied_rm.rewards.steps import Steps, Terms
 from embodied_rm.rl.attribution import Attribution, seen_whole
 from embodied_rm.rl.blend import MOST, moved
 from embodied_rm.rl.buffer import RolloutBuffer, collect
+from embodied_rm.rl.learned_env import LearnedRewardEnv, make_reward_env
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPOConfig
 from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
 from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.reward_env import LearnedRewardEnv, StateRewardEnv, make_reward_env
 from embodied_rm.rl.settlement import Settlement
+from embodied_rm.rl.state_env import StateRewardEnv
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(16,))
 CONFIG = RefineConfig(rollout_steps=20, ppo=PPOConfig(gamma=0.95, minibatches=2, epochs=1))

@@ -11,7 +11,7 @@ from embodied_rm.rl.loop_stats import STAGES
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.reward_env import StateRewardEnv
+from embodied_rm.rl.state_env import StateRewardEnv
 from sim.actors import ScriptedActor
 from sim.vec_env import TabletopVecEnv
 

@@ -1,0 +1,34 @@
+"""The vector environment whose scores are the simulator's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.errors import UserError
+from embodied_rm.rewards.steps import Floats
+from embodied_rm.rl.reward_env import RewardEnv
+from embodied_rm.types import IntArray, Progress
+
+
+class StateRewardEnv(RewardEnv):
+    """Scores are the simulator's own, for comparison: the environment's infos must also hold `progress` and `stage`
+    [N]."""
+
+    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
+        return infos["progress"][rows]
+
+    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
+        success = infos["success"][rows].astype(np.float32)
+        return Progress(
+            value=infos["progress"][rows],
+            valid=np.ones(len(rows), bool),
+            stage=infos["stage"][rows],
+            success=success,
+            spread=np.zeros(len(rows), np.float32),
+        )
+
+    def _embedding(self) -> Floats:
+        raise UserError(f"reward.rule={self.config.rule} needs a reward model: the simulator embeds no states")
