@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -115,98 +116,10 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
 
 
 def load(name: str) -> Command:
-    """Import one command. Only here, so that help, completion and most mistakes never wait for torch or mujoco."""
-    match name:
-        case "adapt":
-            from embodied_rm.cli.commands import adapt
-
-            return adapt.COMMAND
-        case "audit":
-            from embodied_rm.cli.commands import audit
-
-            return audit.COMMAND
-        case "bench_experts":
-            from embodied_rm.cli.commands import bench_experts
-
-            return bench_experts.COMMAND
-        case "bench_fusion":
-            from embodied_rm.cli.commands import bench_fusion
-
-            return bench_fusion.COMMAND
-        case "bench_labels":
-            from embodied_rm.cli.commands import bench_labels
-
-            return bench_labels.COMMAND
-        case "bench_model":
-            from embodied_rm.cli.commands import bench_model
-
-            return bench_model.COMMAND
-        case "bench_pictures":
-            from embodied_rm.cli.commands import bench_pictures
-
-            return bench_pictures.COMMAND
-        case "bench_reward":
-            from embodied_rm.cli.commands import bench_reward
-
-            return bench_reward.COMMAND
-        case "bench_score":
-            from embodied_rm.cli.commands import bench_score
-
-            return bench_score.COMMAND
-        case "bench_sim":
-            from embodied_rm.cli.commands import bench_sim
-
-            return bench_sim.COMMAND
-        case "clone":
-            from embodied_rm.cli.commands import clone
-
-            return clone.COMMAND
-        case "demo":
-            from embodied_rm.cli.commands import demo
-
-            return demo.COMMAND
-        case "collect":
-            from embodied_rm.cli.commands import collect
-
-            return collect.COMMAND
-        case "compare":
-            from embodied_rm.cli.commands import compare
-
-            return compare.COMMAND
-        case "evaluate":
-            from embodied_rm.cli.commands import evaluate
-
-            return evaluate.COMMAND
-        case "export":
-            from embodied_rm.cli.commands import export
-
-            return export.COMMAND
-        case "play":
-            from embodied_rm.cli.commands import play
-
-            return play.COMMAND
-        case "refine":
-            from embodied_rm.cli.commands import refine
-
-            return refine.COMMAND
-        case "score":
-            from embodied_rm.cli.commands import score
-
-            return score.COMMAND
-        case "ship":
-            from embodied_rm.cli.commands import ship
-
-            return ship.COMMAND
-        case "tasks":
-            from embodied_rm.cli.commands import tasks
-
-            return tasks.COMMAND
-        case "train":
-            from embodied_rm.cli.commands import train
-
-            return train.COMMAND
-        case _:
-            raise AssertionError(f"configs/{name}.yaml has no command")
+    """Import one command, a name of `command_names`. Only here, so that help, completion and most mistakes never wait
+    for torch or mujoco."""
+    command: Command = import_module(f"embodied_rm.cli.commands.{name}").COMMAND
+    return command
 
 
 def is_mistake(error: ValueError) -> bool:

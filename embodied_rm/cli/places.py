@@ -8,7 +8,7 @@ from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
 from sim.paths import ASSETS
 
-POLICY, REWARD_MODEL, DATASET = "policy", "checkpoint", "dataset"
+POLICY, REWARD_MODEL, DATASET, IMITATED = "policy", "checkpoint", "dataset", "imitated"
 """Names inside a run folder."""
 IN_THE_BOX = ASSETS / "checkpoints" / "tabletop"
 """The reward model that comes with the package."""
@@ -20,6 +20,17 @@ def checkpoint_in(folder: Path, name: str) -> Path:
         if (candidate / MANIFEST).is_file():
             return candidate
     raise UserError(f"no {name} found in {folder}: neither {MANIFEST} nor {name}/{MANIFEST} is there")
+
+
+def imitated_in(policy: Path) -> Path:
+    """What the policy in `policy` was cloned from. Raises `UserError` when nobody kept it."""
+    folder = checkpoint_in(policy, POLICY).parent / IMITATED
+    if not (folder / MANIFEST).is_file():
+        raise UserError(
+            f"imitation_coef needs the demonstrations that the policy was cloned from, and there is no {folder}: name "
+            "the run folder of a clone, or set imitation_coef=0"
+        )
+    return folder
 
 
 def reward_model_in(folder: Path | None) -> Path:

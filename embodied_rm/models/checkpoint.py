@@ -56,6 +56,12 @@ def export_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str
     return _load_exported(folder)
 
 
+def digest_of(folder: Path | str) -> str:
+    """SHA-256 of the weights in a checkpoint, or of those that an export was made from; "" if that was not noted."""
+    manifest = read_manifest(folder)
+    return str(manifest.get("tensors_sha256", manifest.get("facts", {}).get("exported_from", "")))
+
+
 def _load_exported(folder: Path | str) -> OnnxNet:
     files, manifest = load_files(folder, EXPORTED, [f"{name}.onnx" for name in GRAPHS])
     graphs = {name: files[f"{name}.onnx"] for name in GRAPHS}

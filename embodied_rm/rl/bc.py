@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from embodied_rm.errors import DataError, UserError
+from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.seeing import Sees
 from embodied_rm.rl.threads import one_thread
-from embodied_rm.types import Array, Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,78 +44,52 @@ class CloneConfig:
 class CloneFit:
     """What the cloning saw and how close it came."""
 
-    demonstrations: int
     transitions: int
-    """Those that weigh anything."""
     mse: float
-    """Mean squared error of the imitated actions over these transitions, in squared action units."""
+    """Mean squared error of the imitated actions, in squared action units."""
     mse_first: float
     """The same before training."""
 
 
 @one_thread()
-def clone(
-    episodes: Sequence[Episode], config: CloneConfig, weights: Sequence[Array] | None = None
-) -> tuple[GaussianPolicy, CloneFit]:
-    """Fit a policy to the (state, action) pairs of `config.demonstrations` of the episodes.
-
-    `weights` [T] of each episode: how often each of its pairs is drawn; None: all alike. Raises `DataError` when an
-    episode has no state or action, there are too few episodes, or nothing of them weighs anything.
-    """
-    rows = _choose(episodes, config)
-    chosen = [episodes[row] for row in rows]
-    state = torch.as_tensor(np.concatenate([e.state for e in chosen]), dtype=torch.float32)
-    action = torch.as_tensor(np.concatenate([e.action for e in chosen]), dtype=torch.float32)
-    weight = torch.ones(len(state)) if weights is None else torch.from_numpy(np.concatenate([weights[r] for r in rows]))
-    counted = weight > 0
-    if not counted.any():
-        raise DataError(f"no moment of these {len(chosen)} demonstrations makes progress: there is nothing to imitate")
-    state, action, weight = state[counted], action[counted], weight[counted]
+def clone(pairs: Pairs, config: CloneConfig, eyes: str = "") -> tuple[GaussianPolicy, CloneFit]:
+    """Fit a policy to what was done in what was seen; `eyes`: SHA-256 of the reward model that embedded it."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(
             PolicySpec(
-                obs_dim=state.shape[1],
-                action_dim=action.shape[1],
+                obs_dim=pairs.observation.shape[1],
+                action_dim=pairs.action.shape[1],
                 hidden=tuple(config.hidden),
                 log_std_init=config.log_std_init,
                 sees=config.sees,
+                eyes=eyes,
             )
         )
-        policy.normaliser.fit(state)
-        before = _mse(policy, state, action)
-        _regress(policy, state, action, weight, config)
-    return policy, CloneFit(
-        demonstrations=len(chosen), transitions=len(state), mse=_mse(policy, state, action), mse_first=before
-    )
+        policy.normaliser.fit(pairs.observation)
+        before = _mse(policy, pairs)
+        _regress(policy, pairs, config)
+    return policy, CloneFit(transitions=len(pairs), mse=_mse(policy, pairs), mse_first=before)
 
 
-def _choose(episodes: Sequence[Episode], config: CloneConfig) -> list[int]:
-    """The rows of the demonstrations that are imitated."""
-    if len(episodes) < config.demonstrations:
-        raise DataError(f"{config.demonstrations} demonstrations asked for, the dataset holds {len(episodes)}")
-    order = np.random.default_rng(config.seed).permutation(len(episodes))[: config.demonstrations]
-    chosen = sorted(order.tolist())
-    for episode in (episodes[row] for row in chosen):
-        for name, column in (("state", episode.state), ("action", episode.action)):
-            if column is None or column.ndim != 2 or not np.isfinite(column).all():
-                raise DataError(f"{episode.name}: cloning needs a finite {name} [T, D] in every frame")
-    return chosen
+def choose(count: int, config: CloneConfig) -> list[int]:
+    """Which of `count` demonstrations are imitated, in order. Raises `DataError` when there are too few."""
+    if count < config.demonstrations:
+        raise DataError(f"{config.demonstrations} demonstrations asked for, the dataset holds {count}")
+    return sorted(np.random.default_rng(config.seed).permutation(count)[: config.demonstrations].tolist())
 
 
-def _regress(policy: GaussianPolicy, state: Tensor, action: Tensor, weight: Tensor, config: CloneConfig) -> None:
-    alike = bool((weight == weight[0]).all())
+def _regress(policy: GaussianPolicy, pairs: Pairs, config: CloneConfig) -> None:
     optimiser = torch.optim.Adam(policy.mlp.parameters(), lr=config.lr, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps)
     for _ in range(config.steps):
-        count = min(config.batch, len(state))
-        rows = torch.randint(len(state), (count,)) if alike else torch.multinomial(weight, count, replacement=True)
+        observation, action = pairs.draw(min(config.batch, len(pairs)))
         optimiser.zero_grad(set_to_none=True)
-        mse_loss(policy(state[rows])[0], action[rows]).backward()
+        mse_loss(policy(observation)[0], action).backward()
         optimiser.step()
         schedule.step()
 
 
 @torch.no_grad()
-def _mse(policy: GaussianPolicy, state: Tensor, action: Tensor) -> float:
-    return float(mse_loss(policy(state)[0], action))
+def _mse(policy: GaussianPolicy, pairs: Pairs) -> float:
+    return float(mse_loss(policy(pairs.observation)[0], pairs.action))

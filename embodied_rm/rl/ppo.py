@@ -1,7 +1,7 @@
 """Proximal policy optimisation (Schulman et al., arXiv 1707.06347) that starts from an imitated policy.
 
-What that start needs and libraries lack: iterations that train the critic alone, a penalty for leaving the imitated
-policy, and separate optimisers, so that the actor can rest while the critic goes on.
+What that start needs and libraries lack: iterations that train the critic alone, penalties for leaving the imitated
+policy and the demonstrations, and separate optimisers, so that the actor can rest while the critic goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn.functional import mse_loss
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
 from embodied_rm.rl.buffer import Batch
+from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl, log_prob
 from embodied_rm.rl.threads import one_thread
 
@@ -84,20 +85,31 @@ class Gaussians:
 
 
 class PPO:
-    """Actor, critic, their optimisers and the imitated policy that the actor is held to."""
+    """Actor, critic, their optimisers, and the imitated policy and the demonstrations that the actor is held to."""
 
-    def __init__(self, policy: GaussianPolicy, critic: Critic, config: PPOConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        policy: GaussianPolicy,
+        critic: Critic,
+        config: PPOConfig,
+        generator: torch.Generator,
+        demonstrations: Pairs | None = None,
+    ) -> None:
         """`policy` and `critic` are on one device; `generator` is on the CPU, so that a run on another device draws
         the same numbers."""
         self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
+        self.demonstrations = demonstrations
         self.reference = copy.deepcopy(policy).requires_grad_(False)
         actor_lr = config.actor_lr * float(policy.log_std.detach().exp().mean())
         self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=actor_lr, eps=1e-5, fused=True)
         self.critic_optimiser = torch.optim.Adam(critic.parameters(), lr=config.critic_lr, eps=1e-5, fused=True)
 
     @one_thread()
-    def update(self, batch: Batch, *, train_actor: bool = True, reference_coef: float = 0.0) -> UpdateStats:
-        """Fit actor and critic to one batch. `reference_coef` weighs the KL divergence from the imitated policy.
+    def update(
+        self, batch: Batch, *, train_actor: bool = True, reference_coef: float = 0.0, imitation_coef: float = 0.0
+    ) -> UpdateStats:
+        """Fit actor and critic to one batch. `reference_coef` weighs the KL divergence from the imitated policy,
+        `imitation_coef` that from the demonstrations, which there must be then.
 
         Raises `UserError` before any step on a loss or gradient that is not finite.
         """
@@ -109,7 +121,7 @@ class PPO:
             for rows in self._minibatches(len(batch)):
                 critic_losses.append(self._step_critic(batch, rows))
                 if moving:
-                    self._step_actor(batch, rows, reference, reference_coef)
+                    self._step_actor(batch, rows, reference, reference_coef, imitation_coef)
             actor_epochs += moving
             after = Gaussians.of(self.policy, batch.observation) if moving else after
             moving = moving and after.divergence(before) < self.config.target_kl
@@ -149,13 +161,27 @@ class PPO:
         loss = mse_loss(self.critic(batch.critic_observation[rows], batch.potential[rows]), batch.target[rows])
         return self._step(loss, self.critic, self.critic_optimiser, "critic")
 
-    def _step_actor(self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float) -> float:
+    def _step_actor(
+        self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float, imitation_coef: float
+    ) -> float:
         mean, log_std = self.policy(batch.observation[rows])
         ratio = torch.exp(log_prob(batch.action[rows], mean, log_std) - batch.log_prob[rows])
         leaving = gaussian_kl(mean, log_std, reference.mean[rows], reference.log_std).mean()
         gain = clipped_gain(ratio, batch.advantage[rows], self.config.clip)
         loss = -gain + reference_coef * leaving - self.config.entropy_coef * entropy(log_std)
+        if imitation_coef:
+            loss = loss + imitation_coef * self._unlike(len(rows))
         return self._step(loss, self.policy, self.actor_optimiser, "actor")
+
+    def _unlike(self, count: int) -> Tensor:
+        """Mean KL divergence, in nats, from whoever does what was demonstrated with the exploration noise of now: the
+        noise is not drawn towards the demonstrations, which have none."""
+        assert self.demonstrations is not None, "an imitation_coef without demonstrations"
+        observation, action = (
+            column.to(self.policy.device) for column in self.demonstrations.draw(count, self.generator)
+        )
+        mean, log_std = self.policy(observation)
+        return gaussian_kl(mean, log_std.detach(), action, log_std.detach()).mean()
 
     def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> float:
         optimiser.zero_grad(set_to_none=True)

@@ -18,6 +18,7 @@ from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
+from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
 from embodied_rm.rl.loop_stats import LoopStats
@@ -48,6 +49,8 @@ class RefineConfig:
     """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
+    imitation_coef: float = 0.0
+    """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
     """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
     iterations."""
@@ -74,8 +77,9 @@ class RefineConfig:
         for name in ("watched", "starts"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if self.reference_coef < 0:
-            raise UserError(f"reference_coef must be >= 0, got {self.reference_coef}")
+        for name in ("reference_coef", "imitation_coef"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +115,10 @@ def refine(
     reporter: Reporter,
     evaluate: Evaluate,
     watch: Evaluate | None = None,
+    demonstrations: Pairs | None = None,
 ) -> Refined:
     """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
-    iteration.
+    iteration; `demonstrations` are what it was cloned from, needed with an `imitation_coef`.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
     a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
@@ -126,7 +131,7 @@ def refine(
     if config.starts:
         wrapped.curriculum = Curriculum(config.starts, env.num_envs, config.seed)
     observation, _ = wrapped.reset(seed=episode_seed(config.seed, 0))
-    learner = make_learner(policy, config, wrapped.critic_size)
+    learner = make_learner(policy, config, wrapped.critic_size, demonstrations)
     settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
     unripe = -(-getattr(env, "max_episode_steps", 1) // config.rollout_steps) - 1
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
@@ -150,7 +155,12 @@ def refine(
     return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
 
 
-def make_learner(policy: GaussianPolicy, config: RefineConfig, critic_size: int | None = None) -> PPO:
+def make_learner(
+    policy: GaussianPolicy,
+    config: RefineConfig,
+    critic_size: int | None = None,
+    demonstrations: Pairs | None = None,
+) -> PPO:
     """PPO around the policy, on its device, with a new critic. It sees what the policy does, or `critic_size` numbers
     of its own, whose spread it takes from the first rollout."""
     with torch.random.fork_rng():
@@ -159,7 +169,7 @@ def make_learner(policy: GaussianPolicy, config: RefineConfig, critic_size: int 
     if sees_alike(critic, policy):
         critic.normaliser.load_state_dict(policy.normaliser.state_dict())
     critic.to(policy.device)
-    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed))
+    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations)
 
 
 def sees_alike(critic: Critic, policy: GaussianPolicy) -> bool:
@@ -188,6 +198,7 @@ def iterate(
             batch,
             train_actor=iteration >= config.warmup_iterations,
             reference_coef=config.reference_coef * (1 - iteration / config.iterations),
+            imitation_coef=config.imitation_coef,
         )
     return observation, summarise(iteration, stats, update)
 
@@ -253,6 +264,7 @@ def what_is_built(
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
+        "KL to the demonstrations": config.imitation_coef,
     }
 
 

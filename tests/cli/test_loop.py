@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 from embodied_rm.cli.main import main
@@ -107,6 +108,33 @@ def test_refine_reports_success_before_and_after(refined: Path) -> None:
 def test_a_refined_policy_was_cloned_first(cloned: Path, refined: Path) -> None:
     """The same judge with the same seed: cloning and refinement must agree on the policy they share."""
     assert metrics(refined)["tasks"]["lift_cube"]["cloned_success"] == metrics(cloned)["cloned_success"]["rate"]
+
+
+def test_demonstrations_go_with_the_policy_that_was_cloned(
+    cloned: Path, refined: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4", "imitation_coef=0.5", *TINY]
+    common = ["refine", "task=lift_cube", f"checkpoint={reward_model}", *sizes]
+    assert main([*common, f"policy={cloned}", f"out={tmp_path / 'held'}"]) == 0
+    plain, held = (load_policy(folder / "policy").state_dict() for folder in (refined, tmp_path / "held"))
+    assert any(not torch.equal(plain[name], held[name]) for name in plain)
+    assert main([*common, f"policy={refined}", f"out={tmp_path / 'other'}"]) == 2
+    assert "imitation_coef needs the demonstrations" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
+    demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=1", "steps=5", "episodes=4", *TINY]
+    seeing = [*words, "sees=proprio+views", f"checkpoint={reward_model}", "world.views=[wrist]"]
+    assert main([*seeing, f"out={tmp_path / 'cloned'}"]) == 0
+    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4", "world.views=[wrist]", *TINY]
+    common = ["refine", "task=lift_cube", f"policy={tmp_path / 'cloned'}", *sizes]
+    assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
+    assert main([*common, f"out={tmp_path / 'other'}"]) == 2
+    assert "sees by another reward model" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "sees=proprio+views", "world.views=[side]", f"out={tmp_path / 'third'}"]) == 2
+    assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())
 
 
 def test_score_and_evaluate_say_the_same_of_a_frame(demos: Path, reward_model: Path, tmp_path: Path) -> None:

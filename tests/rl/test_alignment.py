@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from embodied_rm.errors import DataError
 from embodied_rm.rl.alignment import gains, progress_weights
 from embodied_rm.rl.bc import CloneConfig, clone
+from embodied_rm.rl.imitation import pairs_of
 from embodied_rm.types import Episode
 
 CURVES = st.lists(arrays(np.float32, st.integers(2, 30), elements=st.floats(0, 1, width=32)), min_size=1, max_size=4)
@@ -46,12 +47,12 @@ def test_what_weighs_nothing_is_not_imitated():
     both = [recorded(0.5, "good"), recorded(-0.5, "bad")]
     state = both[0].state
     assert state is not None
-    policy, fit = clone(both, SMALL, [np.ones(50, np.float32), np.zeros(50, np.float32)])
+    policy, fit = clone(pairs_of(both, [np.ones(50, np.float32), np.zeros(50, np.float32)]), SMALL)
     assert np.allclose(policy.act(state), 0.5, atol=0.05) and fit.transitions == 50
-    plain, all_of_them = clone(both, SMALL)
+    plain, all_of_them = clone(pairs_of(both), SMALL)
     assert np.allclose(plain.act(state), 0.0, atol=0.1) and all_of_them.transitions == 100
 
 
 def test_demonstrations_that_all_weigh_nothing_are_refused():
     with pytest.raises(DataError, match="no moment"):
-        clone([recorded(0.5, "a"), recorded(0.5, "b")], SMALL, [np.zeros(50, np.float32)] * 2)
+        pairs_of([recorded(0.5, "a"), recorded(0.5, "b")], [np.zeros(50, np.float32)] * 2)

@@ -12,7 +12,8 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from embodied_rm.checkpoint_io import save_tensors
 from embodied_rm.errors import CheckpointError, DataError, UserError
-from embodied_rm.rl.bc import CloneConfig, clone
+from embodied_rm.rl.bc import CloneConfig, choose, clone
+from embodied_rm.rl.imitation import Pairs, load_pairs, pairs_of, save_pairs
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, gaussian_kl, load_policy, log_prob, save_policy
 from embodied_rm.types import Episode
 
@@ -90,8 +91,8 @@ def linear_demonstrations(count: int) -> list[Episode]:
 
 def test_cloning_finds_the_law_behind_the_demonstrations() -> None:
     episodes = linear_demonstrations(8)
-    policy, fit = clone(episodes, FEW)
-    assert (fit.demonstrations, fit.transitions) == (4, 120)
+    policy, fit = clone(pairs_of(episodes[:4]), FEW)
+    assert fit.transitions == 120
     assert fit.mse < 0.01 < fit.mse_first
     unseen = np.array([[0.5, -0.5, 0.1], [0.2, 0.8, 0.0]])
     assert np.allclose(policy.act(unseen), [[0.0, 0.25], [0.25, -0.15]], atol=0.08)
@@ -101,18 +102,45 @@ def test_cloning_finds_the_law_behind_the_demonstrations() -> None:
 def test_cloning_is_deterministic_by_seed_and_leaves_the_global_generator_alone() -> None:
     episodes = linear_demonstrations(8)
     state = torch.random.get_rng_state()
-    first, again, other = (clone(episodes, replace(FEW, seed=seed, steps=20))[0].state_dict() for seed in (1, 1, 2))
+    first, again, other = (
+        clone(pairs_of(episodes), replace(FEW, seed=seed, steps=20))[0].state_dict() for seed in (1, 1, 2)
+    )
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+def test_pairs_come_back_from_disk_and_others_are_refused(tmp_path: Path) -> None:
+    pairs = pairs_of(linear_demonstrations(2), [np.ones(30, np.float32), np.linspace(0, 1, 30, dtype=np.float32)])
+    assert len(pairs) == 59  # what weighs nothing is left out
+    save_pairs(tmp_path / "pairs", pairs)
+    back = load_pairs(tmp_path / "pairs")
+    assert all(torch.equal(getattr(pairs, name), getattr(back, name)) for name in ("observation", "action", "weight"))
+    save_tensors(tmp_path / "other", {"action": pairs.action}, {"architecture": "imitated_pairs"})
+    with pytest.raises(CheckpointError, match="pairs have observation, action, weight"):
+        load_pairs(tmp_path / "other")
+
+
+def test_demonstrations_are_chosen_by_seed_each_once() -> None:
+    chosen = [choose(10, replace(FEW, seed=seed)) for seed in range(5)]
+    assert all(len(set(some)) == FEW.demonstrations and some == sorted(some) for some in chosen)
+    assert len({tuple(some) for some in chosen}) > 1 and chosen[0] == choose(10, FEW)
+
+
+def test_moments_are_drawn_by_their_weight() -> None:
+    moments = torch.arange(3.0)[:, None]
+    pairs = Pairs(observation=moments, action=moments, weight=torch.tensor([1.0, 1.0, 6.0]))
+    observation, action = pairs.draw(4000, torch.Generator().manual_seed(0))
+    assert torch.equal(observation, action)
+    assert abs(float((action == 2).float().mean()) - 0.75) < 0.03
+
+
 def test_unusable_demonstrations_are_named() -> None:
     episodes = linear_demonstrations(4)
     with pytest.raises(DataError, match="5 demonstrations asked for, the dataset holds 4"):
-        clone(episodes, replace(FEW, demonstrations=5))
+        choose(4, replace(FEW, demonstrations=5))
     episodes[2] = replace(episodes[2], action=None)
     with pytest.raises(DataError, match=r"e2: .*action"):
-        clone(episodes, FEW)
+        pairs_of(episodes)
     with pytest.raises(UserError, match="steps"):
         CloneConfig(steps=0)

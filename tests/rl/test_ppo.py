@@ -12,6 +12,7 @@ from rl_worlds import PointReachEnv
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
+from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import evaluate_policy
 from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
 from embodied_rm.rl.ppo import PPO, PPOConfig
@@ -106,6 +107,26 @@ def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
         return stats.reference_kl
 
     assert distance(100.0) < 0.05 * distance(0.0)
+
+
+def demonstrated(action: float) -> Pairs:
+    observation = torch.randn(64, 2, generator=torch.Generator().manual_seed(3))
+    return Pairs(observation=observation, action=torch.full((64, 2), action), weight=torch.ones(64))
+
+
+def test_the_demonstrations_hold_the_policy_against_the_reward() -> None:
+    """Paid for 0.5, shown 0: the more the demonstrations weigh, the nearer to them, and its noise stays its own."""
+
+    def learned(coef: float) -> tuple[float, float]:
+        ppo = learner()
+        ppo.demonstrations = demonstrated(0.0)
+        for _ in range(30):
+            ppo.update(bandit(ppo), imitation_coef=coef)
+        return float(ppo.policy.act(np.zeros((1, 2))).mean()), float(ppo.policy.log_std.detach().mean())
+
+    (free, spread), (torn, _), (held, held_spread) = map(learned, (0.0, 0.3, 30.0))
+    assert held < 0.1 < 0.2 < torn < free - 0.05
+    assert held_spread > spread - 0.5
 
 
 def test_statistics_are_those_of_the_policies() -> None:

@@ -15,6 +15,7 @@ from rl_worlds import PictureModel, PointReachEnv
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.bc import CloneConfig, clone
+from embodied_rm.rl.imitation import pairs_of
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.ppo import PPOConfig
@@ -44,7 +45,7 @@ def weak_policy() -> GaussianPolicy:
     action = np.clip(-2 * state @ np.array([[0.6, 0.8], [-0.8, 0.6]]) + [0.5, 0.2], -1, 1).astype(np.float32)
     frames = {"front": np.zeros((400, 1, 1, 3), np.uint8)}
     episode = Episode(name="slanted", views=frames, instruction="", fps=20, state=state, action=action)
-    return clone([episode], CloneConfig(demonstrations=1, steps=300, hidden=(32,)))[0]
+    return clone(pairs_of([episode]), CloneConfig(demonstrations=1, steps=300, hidden=(32,)))[0]
 
 
 def run_refine(folder: Path, config: RefineConfig = CONFIG, policy: GaussianPolicy | None = None) -> Refined:
@@ -205,7 +206,13 @@ def test_evaluation_refuses_what_it_cannot_judge() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("iterations", 0), ("warmup_iterations", 30), ("stop_success", 0.0), ("reference_coef", -1.0)],
+    [
+        ("iterations", 0),
+        ("warmup_iterations", 30),
+        ("stop_success", 0.0),
+        ("reference_coef", -1.0),
+        ("imitation_coef", -1.0),
+    ],
 )
 def test_settings_out_of_range_are_named(setting: str, value: float) -> None:
     with pytest.raises(UserError, match=setting):

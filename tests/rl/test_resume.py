@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPOConfig
@@ -38,7 +40,7 @@ class Dies(TabletopVecEnv):
         return super().step(actions)
 
 
-def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9, starts: int = 0) -> dict[str, torch.Tensor]:
+def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9, **extra) -> dict[str, torch.Tensor]:
     """Everything that is stored at the end of a refinement whose worlds have `left` steps to live."""
     worlds = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
                   randomize=Randomization(friction=0.2, mass=0.2, latency=1))  # fmt: skip
@@ -46,31 +48,34 @@ def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9, start
     torch.manual_seed(0)
     model = ProgressNet(NetConfig(views=("front",))).eval()
     policy = GaussianPolicy(PolicySpec(obs_dim=worlds.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
-    config, run = replace(CONFIG, reward=reward, starts=starts), RunFolder.open(folder, resume=True)
+    config, run = replace(CONFIG, reward=reward, **extra), RunFolder.open(folder, resume=True)
+    shown = Pairs(
+        observation=torch.zeros(9, policy.spec.obs_dim), action=torch.zeros(9, 4), weight=torch.arange(1.0, 10)
+    )
     try:
-        refine(worlds, policy, model, config, run, Silent(), lambda _: SHARES)
+        refine(worlds, policy, model, config, run, Silent(), lambda _: SHARES, demonstrations=shown)
     finally:
         worlds.close()
     return load_tensors(folder / CHECKPOINT, ARCHITECTURE)[0]
 
 
 @pytest.mark.parametrize(
-    ("task", "reward", "starts"),
+    ("task", "reward", "extra"),
     [
-        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2, score_every=2), 0),
-        ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), 0),
-        ("push_to_zone", RewardConfig(rule="redistributed"), 0),
-        ("lift_cube", RewardConfig(rule="dense", success="simulator"), 6),
+        ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2, score_every=2), {}),
+        ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), {"imitation_coef": 0.1}),
+        ("push_to_zone", RewardConfig(rule="redistributed"), {}),
+        ("lift_cube", RewardConfig(rule="dense", success="simulator"), {"starts": 6}),
     ],
 )
 def test_it_ends_with_the_same_bits_however_often_it_dies(
-    task: str, reward: RewardConfig, starts: int, tmp_path: Path
+    task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path
 ) -> None:
-    whole = play(tmp_path / "whole", task, reward, starts=starts)
+    whole = play(tmp_path / "whole", task, reward, **extra)
     for left in (13, 20, 9):
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "parts", task, reward, left, starts)
-    parts = play(tmp_path / "parts", task, reward, starts=starts)
+            play(tmp_path / "parts", task, reward, left, **extra)
+    parts = play(tmp_path / "parts", task, reward, **extra)
     assert any(name.startswith("episodes.worlds.physics") for name in whole)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import POLICY, dataset_in, reward_model_in
+from embodied_rm.cli.places import IMITATED, POLICY, dataset_in, reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_judge
 from embodied_rm.data.lerobot_read import LeRobotDataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import UserError, choices
-from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.errors import UserError, choices, lookup
+from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.rl.alignment import progress_weights
-from embodied_rm.rl.bc import CloneConfig, clone
+from embodied_rm.rl.bc import CloneConfig, choose, clone
+from embodied_rm.rl.imitation import Pairs, pairs_of, save_pairs
 from embodied_rm.rl.policy import save_policy
 from embodied_rm.rl.seeing import as_seen
 from embodied_rm.run import Reporter, RunFolder
@@ -55,28 +56,45 @@ def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     judge = make_judge(
         config.task, config.world, episodes=config.episodes, seed=config.seed, sees=config.sees, model=net
     )
-    episodes = read(source, rows, net, reporter)
+    chosen = [rows[i] for i in choose(len(rows), config)]
     reporter.table(
         "clone",
         {
             "task": task,
-            "demonstrations": f"{config.demonstrations} of {len(episodes)}",
+            "demonstrations": f"{len(chosen)} of {len(rows)}",
             "weights": f"by progress within {config.horizon} frames" if config.aligned else "all moments alike",
             "sees": config.sees,
             "policy": f"{config.hidden} hidden units, {config.steps} steps of {config.batch} transitions",
             "judged over": f"{config.episodes} episodes",
         },
     )
-    weights = None
-    if net is not None and config.aligned:
-        weights = progress_weights([curve.value for curve in fold(net, episodes)], config.horizon)
-    if net is not None and config.sees != "state":
-        episodes = [as_seen(net, e, PROPRIO) for e in reporter.track(episodes, "look at demonstrations")]
-    policy, fit = clone(episodes, narrow(config, CloneConfig), weights)
+    pairs = pairs_in(read(source, chosen, net, reporter), net, config, reporter)
+    save_pairs(run.path / IMITATED, pairs)
+    eyes = "" if config.sees == "state" else digest_of(reward_model_in(config.checkpoint))
+    policy, fit = clone(pairs, narrow(config, CloneConfig), eyes)
     save_policy(run.path / POLICY, policy, task=task)
     verdict = judge(policy)
     reporter.table("cloned", {**asdict(fit), **verdict.as_dict()})
     run.write_json("metrics.json", {"clone": asdict(fit), "cloned_success": verdict.as_dict()})
+
+
+def pairs_in(episodes: Sequence[Episode], net: ProgressNet | None, config: CloneCommand, reporter: Reporter) -> Pairs:
+    """What of the demonstrations is imitated, as the policy will see it."""
+    weights = None
+    if net is not None and config.aligned:
+        weights = progress_weights([curve.value for curve in fold(net, episodes)], config.horizon)
+    if net is not None and config.sees != "state":
+        shown = [with_views(episode, config.world.views) for episode in episodes]
+        episodes = [as_seen(net, episode, PROPRIO) for episode in reporter.track(shown, "look at demonstrations")]
+    return pairs_of(episodes, weights)
+
+
+def with_views(episode: Episode, names: Sequence[str]) -> Episode:
+    """The episode with these views alone: what the policy will have. Raises `UserError` for one that was not
+    recorded."""
+    for name in names:
+        lookup(episode.views, name, "recorded view (world.views are what the policy sees)")
+    return replace(episode, views={name: episode.views[name] for name in names})
 
 
 def rows_of(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:

@@ -9,7 +9,7 @@ from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in
 from embodied_rm.errors import UserError
-from embodied_rm.models.checkpoint import export_progress_net, load_progress_net
+from embodied_rm.models.checkpoint import digest_of, export_progress_net, load_progress_net
 from embodied_rm.models.likeness import differences
 from embodied_rm.run import Reporter, RunFolder
 
@@ -30,7 +30,8 @@ def start(config: ExportConfig, run: RunFolder, reporter: Reporter) -> None:
     """Export and compare. Raises `UserError` when the two differ by more than `tolerance`."""
     folder = checkpoint_in(config.checkpoint, REWARD_MODEL)
     net = load_progress_net(folder)
-    exported = export_progress_net(run.path / REWARD_MODEL, net, read_manifest(folder)["facts"])
+    facts = {**read_manifest(folder)["facts"], "exported_from": digest_of(folder)}
+    exported = export_progress_net(run.path / REWARD_MODEL, net, facts)
     found = differences(net, exported)
     reporter.table("largest differences from the checkpoint", found)
     if max(found.values()) > config.tolerance:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
+from embodied_rm.cli.places import POLICY, checkpoint_in, imitated_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
 from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds, shown
-from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
+from embodied_rm.rl.imitation import Pairs, load_pairs
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
 from embodied_rm.run import Reporter, RunFolder
@@ -33,8 +35,14 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     """Refine, judge, and leave policy, metrics and report in the run folder."""
     task = make_task(config.task).name
     policy = load_policy(checkpoint_in(config.policy, POLICY))
-    model = load_progress_net(reward_model_in(config.checkpoint))
-    done = refine_task(config.task, policy, model, config, config.world, config.episodes, run, reporter)
+    folder = reward_model_in(config.checkpoint)
+    if policy.spec.eyes not in ("", digest_of(folder)):
+        raise UserError(
+            f"the policy in {config.policy} sees by another reward model than {folder}: name the one that it was "
+            "cloned with, checkpoint=..."
+        )
+    demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
+    done = refine_task(config, policy, load_progress_net(folder), demonstrations, run, reporter)
     metrics = task_metrics(done)
     reporter.table(f"refined {task}", metrics)
     report = Report(
@@ -48,30 +56,29 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
 
 
 def refine_task(
-    task: str,
+    config: RefineCommand,
     policy: GaussianPolicy,
     model: ProgressNet,
-    config: RefineConfig,
-    world: WorldConfig,
-    episodes: int,
+    demonstrations: Pairs | None,
     run: RunFolder,
     reporter: Reporter,
 ) -> Refined:
-    """Refine `policy` in place in the worlds of `task`, with policy and reward model on the device of the worlds.
+    """Refine `policy` in place in the worlds of the task, with policy and reward model on the device of the worlds.
 
     Judging episodes are the same before and after.
     """
+    task, world = config.task, config.world
     device = learner_device(world)
     policy, model = policy.to(device), model.to(device)
 
     def judges(count: int) -> Evaluate:
         return make_judge(task, world, episodes=count, seed=config.seed, sees=policy.spec.sees, model=model)
 
-    judge, watch = judges(episodes), judges(config.watched) if config.watched else None
+    judge, watch = judges(config.episodes), judges(config.watched) if config.watched else None
     worlds = shown(make_worlds(task, world, ends_on_success=False), policy.spec.sees, model)
     try:
         plain = narrow(config, RefineConfig)
-        return refine(worlds, policy, model, plain, run, reporter, judge, watch)
+        return refine(worlds, policy, model, plain, run, reporter, judge, watch, demonstrations)
     finally:
         worlds.close()
 
