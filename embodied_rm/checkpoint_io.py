@@ -32,7 +32,7 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
     assert isinstance(manifest.get("architecture"), str), "a manifest names its architecture"
     assert not set(manifest) & set(RESERVED), f"reserved manifest keys: {RESERVED}"
     _refuse_non_finite(tensors, root)
-    content = serialise_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    content = serialised(tensors)
     digest = hashlib.sha256(content).hexdigest()
     root.mkdir(parents=True, exist_ok=True)
     write_atomic(_tensor_file(root, digest), content)
@@ -115,6 +115,11 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], source: Path | s
                 f"the model needs {tensor.dtype} {list(tensor.shape)}"
             )
     module.load_state_dict(dict(tensors))
+
+
+def serialised(tensors: Mapping[str, Tensor]) -> bytes:
+    """The tensors as the content of a safetensors file."""
+    return serialise_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,6 +21,8 @@ class Command:
     """Does the work: (config, run, reporter)."""
     keeps_run: bool = True
     """Whether it writes a run folder; False for commands that only show something."""
+    spreads: bool = False
+    """Whether processes that torchrun starts share the work."""
 
 
 def narrow(config: Any, kind: type[T]) -> T:

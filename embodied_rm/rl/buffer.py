@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 import gymnasium as gym
 import numpy as np
@@ -13,10 +13,16 @@ from torch import Tensor
 from embodied_rm.errors import UserError
 from embodied_rm.rewards.steps import Steps
 from embodied_rm.rl.gae import gae
+from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.policy import Critic, GaussianPolicy
 from embodied_rm.rl.threads import one_thread
 
 Floats = npt.NDArray[np.floating]
+COLUMNS = (
+    "observation", "critic_observation", "next_critic_observation", "action", "potential", "next_potential",
+    "log_prob", "reward", "terminated", "done", "valid",
+)  # fmt: skip
+"""Arrays [T, N, ...] of a rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,16 @@ class RolloutBuffer:
             self.told.append(told)
         self.t += 1
 
+    def shared(self, group: Group) -> RolloutBuffer:
+        """The rollouts of everybody, their environments side by side."""
+        if group.size == 1:
+            return self
+        whole = replace(self, num_envs=group.size * self.num_envs)
+        for name in COLUMNS:
+            setattr(whole, name, group.gather(getattr(self, name), axis=1))
+        whole.told, whole.t = _shared(self.told, group), self.t
+        return whole
+
     @one_thread()
     @torch.no_grad()
     def batch(self, critic: Critic, gamma: float, lam: float) -> Batch:
@@ -110,8 +126,10 @@ def collect(
     observation: Floats,
     steps: int,
     generator: torch.Generator,
+    group: Group = ALONE,
 ) -> tuple[RolloutBuffer, Floats]:
-    """`steps` steps of a SAME_STEP environment from `observation` [N, D]; the buffer and the observation after.
+    """`steps` steps of a SAME_STEP environment from `observation` [N, D]; the buffer, of everybody in the `group`, and
+    the observation after.
 
     The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row; `potential` and
     `next_potential` [N], Phi before and after the step; and `valid` bool [N], false for transitions that must not be
@@ -123,7 +141,7 @@ def collect(
     space = env.single_action_space
     assert isinstance(space, gym.spaces.Box)
     for _ in range(steps):
-        action, log_prob = policy.sample(observation, generator)
+        action, log_prob = policy.sample(observation, generator, group)
         following, reward, terminated, truncated, infos = env.step(np.clip(action, space.low, space.high))
         critic, critic_next = infos.get("critic_obs", observation), infos.get("final_critic_obs", infos["final_obs"])
         buffer = buffer or RolloutBuffer(steps, env.num_envs, obs_dim, action_dim, critic.shape[1])
@@ -143,7 +161,17 @@ def collect(
         )
         observation = following
     assert buffer is not None
-    return buffer, observation
+    return buffer.shared(group), observation
+
+
+def _shared(told: list[Steps], group: Group) -> list[Steps]:
+    """Everybody's, step by step."""
+    if not told:
+        return []
+    stacked = Steps.stacked(told)
+    given = {f.name: getattr(stacked, f.name) for f in fields(stacked)}
+    whole = {name: group.gather(column, axis=1) for name, column in given.items() if column is not None}
+    return [Steps(**{name: column[t] for name, column in whole.items()}) for t in range(len(told))]
 
 
 def _values(critic: Critic, observation: Floats, potential: Floats) -> Floats:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import reduce
+from typing import Any
+
+from embodied_rm.rl.group import Group
 
 STAGES = ("physics", "render", "score", "learn")
 
@@ -37,8 +41,22 @@ class LoopStats:
     """View -> scored frames in which it showed nothing."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
 
+    def shared(self, group: Group) -> LoopStats:
+        """Everybody's counts added up, with the seconds of the slowest."""
+        return self if group.size == 1 else reduce(added, (LoopStats(**one) for one in group.tell(asdict(self))))
+
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
         self.seconds[stage] += time.perf_counter() - start
+
+
+def added(one: LoopStats, other: LoopStats) -> LoopStats:
+    """The counts of two processes that worked side by side."""
+    totals: dict[str, Any] = {
+        f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(one) if f.type in ("int", "float")
+    }
+    views = {name: one.dead_views.get(name, 0) + count for name, count in other.dead_views.items()}
+    seconds = {stage: max(spent, other.seconds[stage]) for stage, spent in one.seconds.items()}
+    return LoopStats(**totals, dead_views={**one.dead_views, **views}, seconds=seconds)

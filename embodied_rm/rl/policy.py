@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.threads import one_thread
 
 ARCHITECTURE = "gaussian_policy"
@@ -93,11 +94,13 @@ class GaussianPolicy(nn.Module):
     @one_thread()
     @torch.no_grad()
     def sample(
-        self, observation: npt.NDArray[np.floating], generator: torch.Generator
+        self, observation: npt.NDArray[np.floating], generator: torch.Generator, group: Group = ALONE
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """A random action [N, A] and its log probability [N]; `generator`: on the CPU, wherever the weights are."""
+        """A random action [N, A] and its log probability [N]; `generator`: on the CPU, wherever the weights are. It
+        draws for the whole `group`."""
         mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))
-        action = mean + log_std.exp() * torch.randn(mean.shape, generator=generator).to(self.device)
+        everybody = torch.randn(group.size * len(mean), mean.shape[1], generator=generator)
+        action = mean + log_std.exp() * everybody[group.rows(len(mean))].to(self.device)
         return action.cpu().numpy(), log_prob(action, mean, log_std).cpu().numpy()
 
 

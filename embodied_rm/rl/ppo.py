@@ -17,6 +17,7 @@ from torch.nn.functional import mse_loss
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
 from embodied_rm.rl.buffer import Batch
+from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl, log_prob
 from embodied_rm.rl.threads import one_thread
@@ -94,11 +95,12 @@ class PPO:
         config: PPOConfig,
         generator: torch.Generator,
         demonstrations: Pairs | None = None,
+        group: Group = ALONE,
     ) -> None:
         """`policy` and `critic` are on one device; `generator` is on the CPU, so that a run on another device draws
-        the same numbers."""
+        the same numbers. Everybody in the `group` is given the same, batches too, and each computes a part."""
         self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
-        self.demonstrations = demonstrations
+        self.demonstrations, self.group = demonstrations, group
         self.reference = copy.deepcopy(policy).requires_grad_(False)
         actor_lr = config.actor_lr * float(policy.log_std.detach().exp().mean())
         self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=actor_lr, eps=1e-5, fused=True)
@@ -158,34 +160,38 @@ class PPO:
         return iter(order.tensor_split(min(self.config.minibatches, size)))
 
     def _step_critic(self, batch: Batch, rows: Tensor) -> float:
-        loss = mse_loss(self.critic(batch.critic_observation[rows], batch.potential[rows]), batch.target[rows])
-        return self._step(loss, self.critic, self.critic_optimiser, "critic")
+        mine = self.group.part(rows)
+        loss = mse_loss(self.critic(batch.critic_observation[mine], batch.potential[mine]), batch.target[mine])
+        return self._step(loss * (len(mine) / len(rows)), self.critic, self.critic_optimiser, "critic")
 
     def _step_actor(
         self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float, imitation_coef: float
     ) -> float:
-        mean, log_std = self.policy(batch.observation[rows])
-        ratio = torch.exp(log_prob(batch.action[rows], mean, log_std) - batch.log_prob[rows])
-        leaving = gaussian_kl(mean, log_std, reference.mean[rows], reference.log_std).mean()
-        gain = clipped_gain(ratio, batch.advantage[rows], self.config.clip)
+        mine = self.group.part(rows)
+        mean, log_std = self.policy(batch.observation[mine])
+        ratio = torch.exp(log_prob(batch.action[mine], mean, log_std) - batch.log_prob[mine])
+        leaving = gaussian_kl(mean, log_std, reference.mean[mine], reference.log_std).mean()
+        gain = clipped_gain(ratio, batch.advantage[mine], self.config.clip)
         loss = -gain + reference_coef * leaving - self.config.entropy_coef * entropy(log_std)
         if imitation_coef:
             loss = loss + imitation_coef * self._unlike(len(rows))
-        return self._step(loss, self.policy, self.actor_optimiser, "actor")
+        return self._step(loss * (len(mine) / len(rows)), self.policy, self.actor_optimiser, "actor")
 
     def _unlike(self, count: int) -> Tensor:
         """Mean KL divergence, in nats, from whoever does what was demonstrated with the exploration noise of now: the
         noise is not drawn towards the demonstrations, which have none."""
         assert self.demonstrations is not None, "an imitation_coef without demonstrations"
-        observation, action = (
-            column.to(self.policy.device) for column in self.demonstrations.draw(count, self.generator)
-        )
+        drawn = self.demonstrations.draw(count, self.generator)
+        observation, action = (self.group.part(column).to(self.policy.device) for column in drawn)
         mean, log_std = self.policy(observation)
         return gaussian_kl(mean, log_std.detach(), action, log_std.detach()).mean()
 
     def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> float:
+        """`loss`: this process's part of a sum."""
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        loss = loss.detach()
+        self.group.add([loss, *(p.grad for p in module.parameters() if p.grad is not None)])
         norm = nn.utils.clip_grad_norm_(module.parameters(), self.config.max_grad_norm)
         number = loss.item()
         if not (torch.isfinite(loss) and torch.isfinite(norm)):

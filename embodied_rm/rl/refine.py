@@ -11,13 +11,15 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load as parse_tensors
 from torch import Tensor
 
-from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, under_prefix, with_prefix
+from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, serialised, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
+from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
@@ -116,9 +118,11 @@ def refine(
     evaluate: Evaluate,
     watch: Evaluate | None = None,
     demonstrations: Pairs | None = None,
+    group: Group = ALONE,
 ) -> Refined:
     """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
-    iteration; `demonstrations` are what it was cloned from, needed with an `imitation_coef`.
+    iteration; `demonstrations` are what it was cloned from, needed with an `imitation_coef`. Of a `group`, each process
+    has its share of the worlds; the first one judges and writes.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
     a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
@@ -129,30 +133,33 @@ def refine(
     """
     wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.starts:
+        if group.size > 1:
+            raise UserError(f"starts={config.starts} keeps account of all worlds in one process: set starts=0")
         wrapped.curriculum = Curriculum(config.starts, env.num_envs, config.seed)
-    observation, _ = wrapped.reset(seed=episode_seed(config.seed, 0))
-    learner = make_learner(policy, config, wrapped.critic_size, demonstrations)
+    observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, 0), env.num_envs))
+    learner = make_learner(policy, config, wrapped.critic_size, demonstrations, group)
     settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
     unripe = -(-getattr(env, "max_episode_steps", 1) // config.rollout_steps) - 1
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
-    rows, stored = resume(learner, settlement, run) if begun else ([], {})
+    rows, stored = resume(learner, settlement, run, group) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
-    cloned = evaluate(learner.reference)
+    cloned = judged(evaluate, learner.reference, group)
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
     if rows:
-        observation, _ = wrapped.reset(seed=episode_seed(config.seed, len(rows)))
-    if worlds := under_prefix("episodes", stored):
+        observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
+    if worlds := under_prefix(f"episodes{group.rank}", stored):
         observation = wrapped.restore(worlds)
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
-        rows.append({**row, **watched(policy, watch)})
+        rows.append({**row, **watched(policy, watch, group)})
         rows[-1]["alarm"] = alarm(rows, unripe)
-        save(learner, settlement, wrapped, rows, run)
+        save(learner, settlement, wrapped, rows, run, group)
         reporter.note(describe(rows[-1]))
-    save_policy(run.path / POLICY, policy)
-    return Refined(policy=policy, cloned=cloned, refined=evaluate(policy), rows=tuple(rows))
+    if group.rank == 0:
+        save_policy(run.path / POLICY, policy)
+    return Refined(policy=policy, cloned=cloned, refined=judged(evaluate, policy, group), rows=tuple(rows))
 
 
 def make_learner(
@@ -160,6 +167,7 @@ def make_learner(
     config: RefineConfig,
     critic_size: int | None = None,
     demonstrations: Pairs | None = None,
+    group: Group = ALONE,
 ) -> PPO:
     """PPO around the policy, on its device, with a new critic. It sees what the policy does, or `critic_size` numbers
     of its own, whose spread it takes from the first rollout."""
@@ -169,7 +177,7 @@ def make_learner(
     if sees_alike(critic, policy):
         critic.normaliser.load_state_dict(policy.normaliser.state_dict())
     critic.to(policy.device)
-    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations)
+    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations, group)
 
 
 def sees_alike(critic: Critic, policy: GaussianPolicy) -> bool:
@@ -186,7 +194,8 @@ def iterate(
     config: RefineConfig,
 ) -> tuple[npt.NDArray[np.floating], Row]:
     """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
-    buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator)
+    group = learner.group
+    buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator, group)
     stats = env.drain()
     with stats.timed("learn"):
         if iteration == 0 and not sees_alike(learner.critic, learner.policy):
@@ -200,14 +209,20 @@ def iterate(
             reference_coef=config.reference_coef * (1 - iteration / config.iterations),
             imitation_coef=config.imitation_coef,
         )
-    return observation, summarise(iteration, stats, update)
+    return observation, summarise(iteration, stats.shared(group), update)
 
 
-def watched(policy: GaussianPolicy, watch: Evaluate | None) -> Row:
+def judged(evaluate: Evaluate, policy: GaussianPolicy, group: Group) -> Verdict:
+    """What the first process finds, for everybody."""
+    said = group.tell(asdict(evaluate(policy)) if group.rank == 0 else None)
+    return Verdict(**said[0])
+
+
+def watched(policy: GaussianPolicy, watch: Evaluate | None, group: Group) -> Row:
     """What the simulator says of the policy now, for a row of `progress.jsonl`."""
     if watch is None:
         return {"watched": 0, "watched_successes": 0, "watched_success": None}
-    verdict = watch(policy)
+    verdict = judged(watch, policy, group)
     return {"watched": verdict.episodes, "watched_successes": verdict.successes, "watched_success": verdict.rate}
 
 
@@ -286,18 +301,27 @@ def episode_seed(seed: int, iteration: int) -> int:
     return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
 
 
-def save(learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder) -> None:
+def save(
+    learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder, group: Group = ALONE
+) -> None:
     """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows."""
+    episodes = [parse_tensors(content) for content in group.exchange(serialised(env.state()))]
+    if group.rank:
+        return
     write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    manifest = {"architecture": ARCHITECTURE, "iterations": len(rows)}
-    parts = {"settlement": settlement.state(), "episodes": env.state()}
+    manifest = {"architecture": ARCHITECTURE, "iterations": len(rows), "processes": group.size}
+    parts = {"settlement": settlement.state(), **{f"episodes{rank}": part for rank, part in enumerate(episodes)}}
     tensors = {**learner.state(), **{k: v for name, part in parts.items() for k, v in with_prefix(name, part).items()}}
     save_tensors(run.path / CHECKPOINT, tensors, manifest)
 
 
-def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> tuple[list[Row], dict[str, Tensor]]:
+def resume(
+    learner: PPO, settlement: Settlement, run: RunFolder, group: Group = ALONE
+) -> tuple[list[Row], dict[str, Tensor]]:
     """Load the last whole iteration into learner and settlement; the rows up to it, and all that was stored."""
     tensors, manifest = load_tensors(run.path / CHECKPOINT, ARCHITECTURE)
+    if manifest["processes"] != group.size:
+        raise UserError(f"the run in {run.path} was begun by {manifest['processes']} processes, these are {group.size}")
     learner.restore(tensors, run.path / CHECKPOINT)
     settlement.restore(under_prefix("settlement", tensors), run.path / CHECKPOINT)
     path = run.path / PROGRESS

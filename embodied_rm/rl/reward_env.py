@@ -75,7 +75,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def _embedding(self) -> Floats:
         """[N, D]: what was made of the states last scored."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None) -> Any:
         n = self.num_envs
         starts = seed if self.curriculum is None else self.curriculum.draw(np.arange(n))
         observation, infos = self.env.reset(seed=starts, options=options)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
@@ -13,6 +13,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
+from embodied_rm.rl.group import Group, join
 from embodied_rm.rl.imitation import Pairs, load_pairs
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
@@ -42,7 +43,10 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
             "cloned with, checkpoint=..."
         )
     demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
-    done = refine_task(config, policy, load_progress_net(folder), demonstrations, run, reporter)
+    group = join(config.world.device)
+    done = refine_task(config, policy, load_progress_net(folder), demonstrations, run, reporter, group)
+    if group.rank:
+        return
     metrics = task_metrics(done)
     reporter.table(f"refined {task}", metrics)
     report = Report(
@@ -62,6 +66,7 @@ def refine_task(
     demonstrations: Pairs | None,
     run: RunFolder,
     reporter: Reporter,
+    group: Group,
 ) -> Refined:
     """Refine `policy` in place in the worlds of the task, with policy and reward model on the device of the worlds.
 
@@ -75,12 +80,13 @@ def refine_task(
         return make_judge(task, world, episodes=count, seed=config.seed, sees=policy.spec.sees, model=model)
 
     judge, watch = judges(config.episodes), judges(config.watched) if config.watched else None
-    worlds = shown(make_worlds(task, world, ends_on_success=False), policy.spec.sees, model)
+    mine = replace(world, num_envs=group.share(world.num_envs))
+    worlds = shown(make_worlds(task, mine, ends_on_success=False), policy.spec.sees, model)
     try:
         plain = narrow(config, RefineConfig)
-        return refine(worlds, policy, model, plain, run, reporter, judge, watch, demonstrations)
+        return refine(worlds, policy, model, plain, run, reporter, judge, watch, demonstrations, group)
     finally:
         worlds.close()
 
 
-COMMAND = Command(schema=RefineCommand, start=start)
+COMMAND = Command(schema=RefineCommand, start=start, spreads=True)
