@@ -30,7 +30,7 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n logical --dist loadfile
 
 checkpoint: install  ## the model in the box and its card, from nothing (an hour and a half)
 	$(BIN)/embodied-rm ship into=assets/checkpoints/tabletop out=$(RUN)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl, log_prob
 from embodied_rm.rl.threads import one_thread
 
+Step = tuple[float, float]
+"""Loss, and norm of its gradient."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -63,6 +66,11 @@ class UpdateStats:
     """The same from the imitated policy."""
     critic_loss: float
     entropy: float
+    explained_variance: float
+    """Share of the variance of the returns that the critic foresaw, before the update; 0 if there was none."""
+    actor_gradient: float
+    """Norm of the gradient before clipping, as in the next; 0 while the actor rests."""
+    critic_gradient: float
     actor_epochs: int
     """Epochs in which the actor moved."""
 
@@ -117,21 +125,25 @@ class PPO:
         """
         reference = Gaussians.of(self.reference, batch.observation)
         before = Gaussians.of(self.policy, batch.observation)
-        critic_losses: list[float] = []
+        explained = explained_variance(self.critic, batch)
+        steps: dict[str, list[Step]] = {"actor": [], "critic": []}
         actor_epochs, moving, after = 0, train_actor, before
         for _ in range(self.config.epochs):
             for rows in self._minibatches(len(batch)):
-                critic_losses.append(self._step_critic(batch, rows))
+                steps["critic"].append(self._step_critic(batch, rows))
                 if moving:
-                    self._step_actor(batch, rows, reference, reference_coef, imitation_coef)
+                    steps["actor"].append(self._step_actor(batch, rows, reference, reference_coef, imitation_coef))
             actor_epochs += moving
             after = Gaussians.of(self.policy, batch.observation) if moving else after
             moving = moving and after.divergence(before) < self.config.target_kl
         return UpdateStats(
             kl=after.divergence(before),
             reference_kl=after.divergence(reference),
-            critic_loss=sum(critic_losses) / len(critic_losses),
+            critic_loss=fmean(loss for loss, _ in steps["critic"]),
             entropy=float(entropy(after.log_std)),
+            explained_variance=explained,
+            actor_gradient=fmean(norm for _, norm in steps["actor"]) if steps["actor"] else 0.0,
+            critic_gradient=fmean(norm for _, norm in steps["critic"]),
             actor_epochs=actor_epochs,
         )
 
@@ -159,14 +171,14 @@ class PPO:
         # Equal parts: a small remainder would make a step as large as the others from a few transitions.
         return iter(order.tensor_split(min(self.config.minibatches, size)))
 
-    def _step_critic(self, batch: Batch, rows: Tensor) -> float:
+    def _step_critic(self, batch: Batch, rows: Tensor) -> Step:
         mine = self.group.part(rows)
         loss = mse_loss(self.critic(batch.critic_observation[mine], batch.potential[mine]), batch.target[mine])
         return self._step(loss * (len(mine) / len(rows)), self.critic, self.critic_optimiser, "critic")
 
     def _step_actor(
         self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float, imitation_coef: float
-    ) -> float:
+    ) -> Step:
         mine = self.group.part(rows)
         mean, log_std = self.policy(batch.observation[mine])
         ratio = torch.exp(log_prob(batch.action[mine], mean, log_std) - batch.log_prob[mine])
@@ -186,7 +198,7 @@ class PPO:
         mean, log_std = self.policy(observation)
         return gaussian_kl(mean, log_std.detach(), action, log_std.detach()).mean()
 
-    def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> float:
+    def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> Step:
         """`loss`: this process's part of a sum."""
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -200,7 +212,7 @@ class PPO:
                 f"Check rewards and observations for non-finite numbers, or lower {name}_lr={self._lr(name)}"
             )
         optimiser.step()
-        return number
+        return number, norm.item()
 
     def _lr(self, name: str) -> float:
         return self.config.actor_lr if name == "actor" else self.config.critic_lr
@@ -209,6 +221,14 @@ class PPO:
 def clipped_gain(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """The clipped surrogate objective, a scalar to maximise (arXiv 1707.06347, eq. 7)."""
     return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+@torch.no_grad()
+def explained_variance(critic: Critic, batch: Batch) -> float:
+    """1 - Var(target - value) / Var(target); at most 1, and 0 where all targets are alike."""
+    missed = batch.target - critic(batch.critic_observation, batch.potential)
+    spread = float(batch.target.var(correction=0))
+    return 1 - float(missed.var(correction=0)) / spread if spread else 0.0
 
 
 def entropy(log_std: Tensor) -> Tensor:

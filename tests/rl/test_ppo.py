@@ -15,7 +15,7 @@ from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import evaluate_policy
 from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
-from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.ppo import PPO, PPOConfig, explained_variance
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
 CONFIG = PPOConfig(gamma=0.95, actor_lr=3e-3, critic_lr=3e-3, minibatches=4)
@@ -107,6 +107,20 @@ def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
         return stats.reference_kl
 
     assert distance(100.0) < 0.05 * distance(0.0)
+
+
+def test_the_variance_explained_is_that_of_the_returns() -> None:
+    ppo = learner()
+    batch = bandit(ppo)
+    with torch.no_grad():
+        value = ppo.critic(batch.critic_observation, batch.potential)
+    noise = torch.randn(len(batch), generator=torch.Generator().manual_seed(1)) * value.std()
+    assert explained_variance(ppo.critic, replace(batch, target=value + 3)) == pytest.approx(1)
+    assert explained_variance(ppo.critic, replace(batch, target=value + noise)) == pytest.approx(0.5, abs=0.15)
+    assert explained_variance(ppo.critic, replace(batch, target=torch.ones(len(batch)))) == 0
+    stats = ppo.update(batch, train_actor=False)
+    assert stats.explained_variance == explained_variance(learner().critic, batch)
+    assert stats.actor_gradient == 0 < stats.critic_gradient
 
 
 def demonstrated(action: float) -> Pairs:
