@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.evaluate import actor_tau, backward, evaluate, goal_rows, joined, judge
+from embodied_rm.evaluate import actor_tau, backward, blind, evaluate, goal_rows, joined, judge
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.labels.frames import label
 from embodied_rm.run import Silent
@@ -112,7 +112,6 @@ def test_the_truth_gets_the_best_of_everything():
             "verdict_recall": 1,
             "step_accuracy": 1,
             "segmentation_f1": 1,
-            "interval_coverage": 1,
         },
         abs=1e-6,
     )
@@ -155,6 +154,21 @@ def test_what_knows_nothing_gets_what_chance_gives():
     assert baselines["constant"]["resolution"] == 1
     assert 0.1 < baselines["clock"]["epic"] < 0.7
     assert baselines["clock"]["preference_accuracy"] == 0.5, "it ends at 1 whatever happened"
+    assert baselines["clock"]["success_auc"] == baselines["constant"]["success_auc"] == 0.5
+    assert baselines["clock"]["voc_reversed"] == pytest.approx(1), "backwards too, time goes on"
+    assert baselines["oracle"]["voc_reversed"] == pytest.approx(-1, abs=0.05)
+    assert baselines["oracle"]["success_auc"] == 1
+    assert not {"step_accuracy", "spread_correlation", "interval_coverage", "seconds_per_frame"} & {
+        key for table in baselines.values() for key in table
+    }
+
+
+def test_the_oracle_backwards_is_the_truth_of_the_film_that_a_model_is_shown_backwards():
+    labels = label(GOOD)
+    shown = judge(Reader(), GOOD).backwards
+    told = blind(lambda truth: truth, labels).backwards
+    for seen, known in zip(shown, told, strict=True):
+        assert np.allclose(seen.value[1:], known.value[1:], atol=1e-6)
 
 
 def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_counted():
@@ -168,7 +182,6 @@ def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_co
         "ece",
         "resolution",
         "starc",
-        "interval_coverage",
         "seconds_per_frame",
     }
     assert result["reward_model"]["voc_undefined"] == len(GOOD)

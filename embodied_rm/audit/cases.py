@@ -110,6 +110,16 @@ CASES: tuple[Case, ...] = (
         wording.another_task,
         "two tasks (the meta column task or goal)",
     ),
+    Case(
+        name="another_wish_pays_less",
+        done="successes under another wish, beside the same under their own",
+        measured="smaller discounted return, shaped",
+        why="Done or not, work that nobody asked for is paid like the work that was.",
+        trials=wording.mismatched,
+        measure=measures.pays_less,
+        at_least=0.95,
+        needs="two goals (the meta column goal or task)",
+    ),
     _mismatch(
         "negated",
         'successes under "do not" before their instruction',

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from embodied_rm.audit.material import Film, Material, Trial, finish, held
-from embodied_rm.labels.steps import distinct_goal_of, task_of
+from embodied_rm.labels.steps import distinct_goal_of, sentences, task_of
 from embodied_rm.types import Episode
 
 Kin = Callable[[Episode, Episode], bool]
@@ -23,6 +23,11 @@ def another_task(material: Material) -> list[Trial]:
     return _ended(material, _others(material, lambda e, o: _differ(e, o) and task_of(e) != task_of(o)))
 
 
+def mismatched(material: Material) -> list[Trial]:
+    """Successes under another wish, of whatever task, and under their own."""
+    return _beside(material, _differ)
+
+
 def negated(material: Material) -> list[Trial]:
     """Successes of what must not be done."""
     return _ended(material, [(episode, f"do not {episode.instruction}") for episode in material.successes])
@@ -35,8 +40,7 @@ def empty(material: Material) -> list[Trial]:
 
 def paraphrased(material: Material) -> list[Trial]:
     """Successes under another phrasing of their own goal, and under their own."""
-    pairs = _others(material, _same_wish)
-    return [(_film(material, replace(e, instruction=text)), _film(material, e)) for e, text in pairs]
+    return _beside(material, _same_wish)
 
 
 def untouched(material: Material) -> list[Trial]:
@@ -46,6 +50,11 @@ def untouched(material: Material) -> list[Trial]:
 
 def _ended(material: Material, asked: Sequence[tuple[Episode, str]]) -> list[Trial]:
     return [(_film(material, replace(episode, instruction=text)),) for episode, text in asked]
+
+
+def _beside(material: Material, kin: Kin) -> list[Trial]:
+    pairs = _others(material, kin)
+    return [(_film(material, replace(e, instruction=text)), _film(material, e)) for e, text in pairs]
 
 
 def _film(material: Material, episode: Episode) -> Film:
@@ -64,8 +73,9 @@ def _others(material: Material, kin: Kin) -> list[tuple[Episode, str]]:
 
 
 def _differ(episode: Episode, other: Episode) -> bool:
-    wishes = distinct_goal_of(episode), distinct_goal_of(other)
-    return None not in wishes and wishes[0] != wishes[1]
+    """Whether the other's wish is surely not fulfilled where the episode's own is."""
+    own, foreign = distinct_goal_of(episode), distinct_goal_of(other)
+    return None not in (own, foreign) and foreign not in (own, *sentences(episode, "fulfils"))
 
 
 def _same_wish(episode: Episode, other: Episode) -> bool:

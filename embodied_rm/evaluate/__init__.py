@@ -1,6 +1,7 @@
 """Compare a reward model with annotation: order, error, success and step, beside curves that see nothing."""
 
-from embodied_rm.evaluate.compare import Truth, evaluate, model_table, truths
+from embodied_rm.evaluate.blind import blind
+from embodied_rm.evaluate.compare import Truth, blind_tables, evaluate, model_table, truths
 from embodied_rm.evaluate.curve_table import actor_tau, finish, progress_table
 from embodied_rm.evaluate.goals import goal_rows
 from embodied_rm.evaluate.judged import Judged, backward, joined, judge
@@ -11,6 +12,8 @@ __all__ = [
     "Truth",
     "actor_tau",
     "backward",
+    "blind",
+    "blind_tables",
     "evaluate",
     "finish",
     "goal_rows",

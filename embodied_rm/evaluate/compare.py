@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embodied_rm.evaluate.blind import blind
 from embodied_rm.evaluate.curve_table import Table, actor_tau, finish, mean, progress_table
 from embodied_rm.evaluate.judged import Judged, judge
 from embodied_rm.evaluate.verdict_table import verdict_table
 from embodied_rm.labels.frames import LabelledEpisode, label
 from embodied_rm.metrics import voc, voc_f1
 from embodied_rm.models.base import RewardModel
-from embodied_rm.models.baselines import BASELINES, Baseline
+from embodied_rm.models.baselines import BASELINES
 from embodied_rm.run import Reporter
 from embodied_rm.types import Array, Episode
 
@@ -44,7 +45,7 @@ def evaluate(
     seeing = {name: model_table(said, known) for name, said in (others or {}).items()}
     return {
         "reward_model": model_table(judged, known),
-        "baselines": {**{name: blind_table(curve, known) for name, curve in BASELINES.items()}, **seeing},
+        "baselines": {**blind_tables(known), **seeing},
         "episodes": {"successes": done, "failures": len(known) - done},
     }
 
@@ -77,9 +78,10 @@ def model_table(judged: Judged, known: Sequence[Truth]) -> Table:
     return _defined({**table, **verdict_table(judged.curves, labels), "seconds_per_frame": judged.seconds_per_frame})
 
 
-def blind_table(baseline: Baseline, known: Sequence[Truth]) -> Table:
-    """Every metric of a curve that sees no picture."""
-    return _defined(curve_table([baseline(truth.label.progress) for truth in known], known))
+def blind_tables(known: Sequence[Truth]) -> dict[str, Table]:
+    """The same of the curves that see no picture, by name."""
+    labels = [truth.label for truth in known]
+    return {name: model_table(blind(curve, labels), known) for name, curve in BASELINES.items()}
 
 
 def curve_table(curves: Sequence[Array], known: Sequence[Truth]) -> Table:

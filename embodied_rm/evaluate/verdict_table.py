@@ -66,8 +66,10 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -
 
     spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
     the frames of every other episode that lie in intervals calibrated on those between; nan where there are too few to
-    calibrate on.
+    calibrate on. Both are nan of a model that never doubts.
     """
+    if not any(curve.spread.any() for curve in curves):
+        return {"spread_correlation": np.nan, "interval_coverage": np.nan}
     wrong = [np.abs(c.value[1:] - e.progress[1:]) for c, e in zip(curves, labels, strict=True)]
     spread = [c.spread[1:] for c in curves]
     fitted, fresh = slice(0, None, 2), slice(1, None, 2)

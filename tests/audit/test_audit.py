@@ -24,7 +24,7 @@ from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Silent
 from embodied_rm.types import Episode
 
-WORDS = {"another_goal", "another_task", "negated", "no_instruction"}
+WORDS = {"another_goal", "another_task", "another_wish_pays_less", "negated", "no_instruction"}
 FALSE_SUCCESS = {case.name for case in CASES if case.measured == "judged a success" and case.at_most is not None}
 PAID = {"hovering_pays_less", "looping_pays_less"}
 LATE = {"finished", "paraphrase_success", "clock"}
@@ -57,11 +57,11 @@ def test_a_model_sees_the_frames_that_refinement_scores_and_no_other(every: int)
 @pytest.mark.parametrize(
     ("kind", "fooled_by"),
     [
-        ("Constant", {"finished", "paraphrase_success", "reversed_order", "clock", *PAID}),
+        ("Constant", {"finished", "paraphrase_success", "reversed_order", "clock", "another_wish_pays_less", *PAID}),
         ("AlwaysDone", FALSE_SUCCESS | WORDS | PAID),
         ("Clock", FALSE_SUCCESS - {"reversed"} | WORDS | PAID | STILL | LATE | {"reversed_order", "shuffled_order"}),
         ("Deaf", WORDS),
-        ("TaskOnly", {"another_goal"}),
+        ("TaskOnly", {"another_goal", "another_wish_pays_less"}),
         ("Keywords", {"negated"}),
         ("Eager", {"negated", "no_instruction"}),
         ("Literal", {"paraphrase_order", "paraphrase_success", "clock"}),
@@ -86,6 +86,13 @@ def test_each_fault_fails_the_cases_that_are_made_for_it(kind: str, fooled_by: s
 def test_a_model_that_scores_with_hindsight_is_not_causal() -> None:
     outcome = tried(readers.Hindsight())["future"]
     assert outcome.passed is False and outcome.measured is not None and outcome.measured > 0.01
+
+
+def test_a_wish_that_is_fulfilled_along_with_another_is_not_held_against_it() -> None:
+    """Whoever lifted the red thing opened it too, it says: that it is open is then no mistake."""
+    episodes = [replace(e, meta={**e.meta, "fulfils": "open"}) if e.meta["task"] == "lift" else e for e in trials()]
+    asked = {(film.episode.meta["goal"], film.episode.instruction) for (film,) in another_task(Material(episodes))}
+    assert asked and all(goal == "open" for goal, _ in asked)
 
 
 def test_the_film_of_a_failed_case_is_one_that_fooled_the_model() -> None:

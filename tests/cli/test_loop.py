@@ -205,10 +205,12 @@ def test_bench_fusion_fills_its_section(demos: Path, reward_model: Path, tmp_pat
     assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
     told, text = metrics(tmp_path / "run")["bench"], (tmp_path / "page.md").read_text()
     assert told["episodes"] == {"fusions": 4, "views": 4}
-    assert set(told["views"]) == {"front + wrist", "front", "wrist"}
+    blind = {"_constant_", "_clock_", "_oracle_"}
+    assert set(told["views"]) == {"front + wrist", "front", "wrist", *blind}
     assert set(told["fusions"]) == {
         *("incremental", "forward", "least", "mean"),
         *("backward, with goal", "least, with goal", "mean, with goal", "consistent, with goal"),
+        *blind,
     }
     assert told["views"]["front"]["mae_failures"] != told["views"]["wrist"]["mae_failures"]
     assert (

@@ -11,7 +11,7 @@ from embodied_rm.cli.command import Command
 from embodied_rm.cli.goals import goals_of_others
 from embodied_rm.cli.places import dataset_in, reward_model_in
 from embodied_rm.data.catalog import open_data
-from embodied_rm.evaluate import Judged, Truth, judge, model_table, truths
+from embodied_rm.evaluate import Judged, Truth, blind_tables, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
 from embodied_rm.models.checkpoint import load_progress_net
@@ -47,8 +47,10 @@ def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None
     known = truths(episodes)
     goals = goals_of_others(episodes, f"{config.data}")
     fused = dict(reporter.track(fusions(net, episodes, known, goals), "fusions", total=len(FREE + ANCHORED)))
+    fused |= baselines([known[row] for row in goals], PROGRESS)
     views = [view for view in net.config.views if view in source.views]
     seen = dict(reporter.track(views_chosen(net, episodes, known, views), "views", total=2 ** len(views) - 1))
+    seen |= baselines(known, (*PROGRESS, *VERDICT))
     for name, row in {**fused, **seen}.items():
         reporter.table(name, dict(row))
     counts = {"fusions": len(goals), "views": len(episodes)}
@@ -80,7 +82,16 @@ def views_chosen(
 
 def table(judged: Judged, known: Sequence[Truth], columns: Sequence[str]) -> Row:
     """These metrics of a judgement, those that exist."""
-    numbers = model_table(judged, known)
+    return only(columns, model_table(judged, known))
+
+
+def baselines(known: Sequence[Truth], columns: Sequence[str]) -> dict[str, Row]:
+    """The same of curves that look at no picture."""
+    return {f"_{name}_": only(columns, numbers) for name, numbers in blind_tables(known).items()}
+
+
+def only(columns: Sequence[str], numbers: Row) -> Row:
+    """Those of the columns that exist."""
     return {name: numbers[name] for name in columns if name in numbers}
 
 
