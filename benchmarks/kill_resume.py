@@ -20,7 +20,7 @@ import torch
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.rl.policy import ARCHITECTURE, GaussianPolicy, PolicySpec, save_policy
-from embodied_rm.rl.refine import CHECKPOINT, PROGRESS
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT, PROGRESS
 from sim.vec_env import TabletopVecEnv
 
 TASK, ITERATIONS = "lift_cube", 60

@@ -83,6 +83,11 @@ class RunFolder:
         return json.loads((self.path / name).read_text())
 
 
+def processes() -> tuple[int, int]:
+    """Rank and number of the processes that torchrun started, as it tells in the environment; 0 and 1 without it."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write beside the target, flush to disk, then rename over it."""
     partial = path.with_name(path.name + ".partial")

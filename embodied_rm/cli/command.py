@@ -21,7 +21,7 @@ class Command:
     """Does the work: (config, run, reporter)."""
     keeps_run: bool = True
     """Whether it writes a run folder; False for commands that only show something."""
-    spreads: bool = False
+    distributed: bool = False
     """Whether processes that torchrun starts share the work."""
 
 

@@ -21,7 +21,7 @@ from embodied_rm.cli.command import Command
 from embodied_rm.cli.configs import command_names, joined, spoken
 from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UnmetError, UserError, choices
-from embodied_rm.run import RunFolder, Silent
+from embodied_rm.run import RunFolder, Silent, processes
 
 RESUMABLE = ("adapt", "bench_labels", "compare", "demo", "evaluate", "refine", "ship", "train")
 
@@ -86,7 +86,7 @@ def run_command(name: str, rest: Sequence[str]) -> None:
     options, overrides = compose.take_run_options(compose.parse(words, multirun=bool(flags)))
     runs = compose.runs(compose.check_keys(name, overrides))
     command = load(name)
-    if not command.spreads and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if not command.distributed and processes()[1] > 1:
         raise UserError(f"embodied-rm {spoken(name)} works in one process: start it without torchrun")
     configs = [compose.typed(name, run, command.schema) for run in runs]
     folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
@@ -101,8 +101,9 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
     if not command.keeps_run:
         command.start(config, RunFolder(folder), reporter)
         return
-    if int(os.environ.get("RANK", "0")):  # of several processes, the first one speaks and writes
-        command.start(config, RunFolder(folder), Silent())
+    if processes()[0]:  # of several, the first one speaks and writes
+        if not RunFolder(folder).finished:
+            command.start(config, RunFolder(folder), Silent())
         return
     from embodied_rm.cli.runs import forget, open_run
 

@@ -57,9 +57,15 @@ def export_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str
 
 
 def digest_of(folder: Path | str) -> str:
-    """SHA-256 of the weights in a checkpoint, or of those that an export was made from; "" if that was not noted."""
+    """SHA-256 of the weights in a checkpoint, or of those that an export was made from.
+
+    Raises `CheckpointError` for an export that does not say.
+    """
     manifest = read_manifest(folder)
-    return str(manifest.get("tensors_sha256", manifest.get("facts", {}).get("exported_from", "")))
+    digest = manifest.get("tensors_sha256") or manifest["facts"].get("exported_from")
+    if digest is None:
+        raise CheckpointError(f"{folder}: does not say what it was exported from: export it again")
+    return str(digest)
 
 
 def _load_exported(folder: Path | str) -> OnnxNet:

@@ -39,12 +39,15 @@ class Steps:
     contribution: Floats | None = None
     """The part of its episode's success that is ascribed to the step."""
 
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Name -> column, of those that are there."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: column for name, column in values.items() if column is not None}
+
     @classmethod
     def stacked(cls, steps: Sequence[Steps]) -> Steps:
         """Steps [T, N] of a rollout, from T times those of N worlds."""
-        given = [f.name for f in fields(cls) if getattr(steps[0], f.name) is not None]
-        columns: dict[str, Any] = {name: np.stack([getattr(one, name) for one in steps]) for name in given}
-        return cls(**columns)
+        return cls(**{name: np.stack([getattr(one, name) for one in steps]) for name in steps[0].columns()})
 
 
 @dataclass(frozen=True, kw_only=True)

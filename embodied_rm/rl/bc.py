@@ -52,8 +52,8 @@ class CloneFit:
 
 
 @one_thread()
-def clone(pairs: Pairs, config: CloneConfig, eyes: str = "") -> tuple[GaussianPolicy, CloneFit]:
-    """Fit a policy to what was done in what was seen; `eyes`: SHA-256 of the reward model that embedded it."""
+def clone(pairs: Pairs, config: CloneConfig, encoder_sha256: str = "") -> tuple[GaussianPolicy, CloneFit]:
+    """Fit a policy to what was done in what was seen; `encoder_sha256`: see `PolicySpec`."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(
@@ -63,7 +63,7 @@ def clone(pairs: Pairs, config: CloneConfig, eyes: str = "") -> tuple[GaussianPo
                 hidden=tuple(config.hidden),
                 log_std_init=config.log_std_init,
                 sees=config.sees,
-                eyes=eyes,
+                encoder_sha256=encoder_sha256,
             )
         )
         policy.normaliser.fit(pairs.observation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import gymnasium as gym
 import numpy as np
@@ -18,11 +18,6 @@ from embodied_rm.rl.policy import Critic, GaussianPolicy
 from embodied_rm.rl.threads import one_thread
 
 Floats = npt.NDArray[np.floating]
-COLUMNS = (
-    "observation", "critic_observation", "next_critic_observation", "action", "potential", "next_potential",
-    "log_prob", "reward", "terminated", "done", "valid",
-)  # fmt: skip
-"""Arrays [T, N, ...] of a rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +74,12 @@ class RolloutBuffer:
         self.t += 1
 
     def shared(self, group: Group) -> RolloutBuffer:
-        """The rollouts of everybody, their environments side by side."""
+        """The rollouts of everybody, their environments side by side; `told` stays this process's."""
         if group.size == 1:
             return self
         whole = replace(self, num_envs=group.size * self.num_envs)
-        for name in COLUMNS:
-            setattr(whole, name, group.gather(getattr(self, name), axis=1))
-        whole.told, whole.t = _shared(self.told, group), self.t
+        mine = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        vars(whole).update(group.side_by_side(mine), told=self.told, t=self.t)
         return whole
 
     @one_thread()
@@ -162,16 +156,6 @@ def collect(
         observation = following
     assert buffer is not None
     return buffer.shared(group), observation
-
-
-def _shared(told: list[Steps], group: Group) -> list[Steps]:
-    """Everybody's, step by step."""
-    if not told:
-        return []
-    stacked = Steps.stacked(told)
-    given = {f.name: getattr(stacked, f.name) for f in fields(stacked)}
-    whole = {name: group.gather(column, axis=1) for name, column in given.items() if column is not None}
-    return [Steps(**{name: column[t] for name, column in whole.items()}) for t in range(len(told))]
 
 
 def _values(critic: Critic, observation: Floats, potential: Floats) -> Floats:

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from safetensors.numpy import load as parse_arrays
+from safetensors.numpy import save as serialise_arrays
 from torch import Tensor
 
 from embodied_rm.errors import UserError
+from embodied_rm.run import processes
+
+PATIENCE = timedelta(days=7)
+"""For the others, who may be judging; torchrun itself ends a group with a dead member."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +36,11 @@ class Group:
     rank: int = 0
     size: int = 1
 
-    def share(self, total: int) -> int:
-        """This process's part of `total` things. Raises `UserError` when it cannot be divided evenly."""
-        if total % self.size:
-            raise UserError(f"world.num_envs={total} cannot be shared evenly by {self.size} processes")
-        return total // self.size
+    def share(self, worlds: int) -> int:
+        """This process's part of all worlds. Raises `UserError` when they cannot be divided evenly."""
+        if worlds % self.size:
+            raise UserError(f"world.num_envs={worlds} cannot be shared evenly by {self.size} processes")
+        return worlds // self.size
 
     def rows(self, share: int) -> slice:
         """Which of everybody's rows are this process's, which has `share` of them."""
@@ -42,12 +50,20 @@ class Group:
         """What worlds are reset with so that all are the ones that a single process would have from `seed`."""
         return seed if self.size == 1 else list(range(seed + self.rank * share, seed + (self.rank + 1) * share))
 
-    def part(self, rows: Tensor) -> Tensor:
-        """This process's part of a minibatch. There must be a row for everybody."""
-        assert len(rows) >= self.size, "a minibatch has fewer rows than there are processes"
+    def minibatches(self, wanted: int, rows: int) -> int:
+        """So many minibatches, or fewer if they would not have a row for everybody.
+
+        Raises `UserError` when there are fewer rows than processes.
+        """
+        if rows < self.size:
+            raise UserError(f"{rows} transitions cannot be shared by {self.size} processes: set rollout_steps higher")
+        return min(wanted, rows // self.size)
+
+    def shard(self, rows: Tensor) -> Tensor:
+        """This process's part of a minibatch."""
         return rows.tensor_split(self.size)[self.rank]
 
-    def add(self, tensors: Iterable[Tensor]) -> None:
+    def all_reduce(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by the sum of everybody's."""
         if self.size == 1:
             return
@@ -57,7 +73,7 @@ class Group:
         for tensor, total in zip(several, flat.split([t.numel() for t in several]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
-    def exchange(self, content: bytes) -> list[bytes]:
+    def all_gather(self, content: bytes) -> list[bytes]:
         """What everybody gives, in the order of their ranks."""
         if self.size == 1:
             return [content]
@@ -65,39 +81,44 @@ class Group:
         length = torch.tensor([len(content)], device=device)
         lengths = [torch.zeros_like(length) for _ in range(self.size)]
         dist.all_gather(lengths, length)
-        longest = max(map(int, lengths))
-        mine = torch.zeros(longest, dtype=torch.uint8, device=device)
+        mine = torch.zeros(max(map(int, lengths)), dtype=torch.uint8, device=device)
         mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device)
         given = [torch.zeros_like(mine) for _ in range(self.size)]
         dist.all_gather(given, mine)
         return [bytes(one[:count].cpu().numpy()) for one, count in zip(given, map(int, lengths), strict=True)]
 
-    def tell(self, value: Any) -> list[Any]:
+    def say(self, value: Any) -> list[Any]:
         """What everybody says, anything that JSON can say."""
-        return [json.loads(content) for content in self.exchange(json.dumps(value).encode())]
+        return [json.loads(content) for content in self.all_gather(json.dumps(value).encode())]
 
-    def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Everybody's arrays, of one shape, one after the other along `axis`."""
+    def side_by_side(self, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Everybody's arrays [T, N, ...] by name, as [T, size * N, ...]."""
         if self.size == 1:
-            return array
-        contents = self.exchange(np.ascontiguousarray(array).tobytes())
-        return np.concatenate([np.frombuffer(one, array.dtype).reshape(array.shape) for one in contents], axis=axis)
+            return dict(arrays)
+        content = serialise_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        parts = [parse_arrays(one) for one in self.all_gather(content)]
+        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in arrays}
 
 
 ALONE = Group()
 """One process."""
 
 
-def launched() -> Group:
-    """The processes that torchrun started, as it tells in the environment; `ALONE` without it."""
-    return Group(rank=int(os.environ.get("RANK", "0")), size=int(os.environ.get("WORLD_SIZE", "1")))
-
-
-def join(device: str) -> Group:
-    """Meet the other processes, if there are any: over gloo, or where networks run on CUDA, NCCL, one GPU each."""
-    group = launched()
-    if group.size > 1:
-        if device == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if device == "cuda" else "gloo")
-    return group
+@contextmanager
+def joined(device: str) -> Iterator[Group]:
+    """The processes that torchrun started, met over gloo, or where networks run on CUDA, NCCL, one GPU each; `ALONE`
+    without it. Raises `UserError` when there are fewer GPUs than processes."""
+    rank, size = processes()
+    if size == 1:
+        yield ALONE
+        return
+    if device == "cuda":
+        local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= gpus:
+            raise UserError(f"{size} processes need a GPU each, this machine has {gpus}")
+        torch.cuda.set_device(local)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield Group(rank=rank, size=size)
+    finally:
+        dist.destroy_process_group()

@@ -64,8 +64,8 @@ class _Side:
 
     def __init__(self, env: RewardEnv, policy: GaussianPolicy, config: RefineConfig) -> None:
         self._env, self._config = env, config
-        self._learner = make_learner(copy.deepcopy(policy), config)
         self._observation: npt.NDArray[np.floating] = env.reset(seed=config.seed)[0]
+        self._learner = make_learner(copy.deepcopy(policy), config, env.critic_size)
         self._settlement = Settlement(env.rule, env.terms, env.critic_size, config.seed)
 
     def iterate(self) -> Mapping[str, float]:

@@ -43,7 +43,7 @@ class LoopStats:
 
     def shared(self, group: Group) -> LoopStats:
         """Everybody's counts added up, with the seconds of the slowest."""
-        return self if group.size == 1 else reduce(added, (LoopStats(**one) for one in group.tell(asdict(self))))
+        return self if group.size == 1 else reduce(added, (LoopStats(**one) for one in group.say(asdict(self))))
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -36,8 +36,8 @@ class PolicySpec:
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
     sees: str = "state"
     """What its observations are, see `embodied_rm.rl.seeing.Sees`."""
-    eyes: str = ""
-    """SHA-256 of the reward model whose embeddings it sees."""
+    encoder_sha256: str = ""
+    """Of the weights of the reward model whose embeddings it sees."""
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:

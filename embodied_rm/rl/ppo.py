@@ -58,7 +58,7 @@ class PPOConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What one update did: means over its minibatches."""
+    """What one update did; losses and gradients are means over its minibatches."""
 
     kl: float
     """Mean KL divergence of the policy after the update from the one that acted, in nats."""
@@ -121,7 +121,7 @@ class PPO:
         """Fit actor and critic to one batch. `reference_coef` weighs the KL divergence from the imitated policy,
         `imitation_coef` that from the demonstrations, which there must be then.
 
-        Raises `UserError` before any step on a loss or gradient that is not finite.
+        Raises `UserError` instead of a step on a loss or gradient that is not finite.
         """
         reference = Gaussians.of(self.reference, batch.observation)
         before = Gaussians.of(self.policy, batch.observation)
@@ -135,7 +135,7 @@ class PPO:
                     steps["actor"].append(self._step_actor(batch, rows, reference, reference_coef, imitation_coef))
             actor_epochs += moving
             after = Gaussians.of(self.policy, batch.observation) if moving else after
-            moving = moving and after.divergence(before) < self.config.target_kl
+            moving = moving and self._agreed(after.divergence(before)) < self.config.target_kl
         return UpdateStats(
             kl=after.divergence(before),
             reference_kl=after.divergence(reference),
@@ -169,17 +169,23 @@ class PPO:
     def _minibatches(self, size: int) -> Iterator[Tensor]:
         order = torch.randperm(size, generator=self.generator).to(self.policy.device)
         # Equal parts: a small remainder would make a step as large as the others from a few transitions.
-        return iter(order.tensor_split(min(self.config.minibatches, size)))
+        return iter(order.tensor_split(self.group.minibatches(self.config.minibatches, size)))
+
+    def _agreed(self, number: float) -> float:
+        """The mean of what everybody found: processors that round otherwise must not part ways."""
+        shares = torch.tensor([number / self.group.size], device=self.policy.device)
+        self.group.all_reduce([shares])
+        return float(shares)
 
     def _step_critic(self, batch: Batch, rows: Tensor) -> Step:
-        mine = self.group.part(rows)
+        mine = self.group.shard(rows)
         loss = mse_loss(self.critic(batch.critic_observation[mine], batch.potential[mine]), batch.target[mine])
         return self._step(loss * (len(mine) / len(rows)), self.critic, self.critic_optimiser, "critic")
 
     def _step_actor(
         self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float, imitation_coef: float
     ) -> Step:
-        mine = self.group.part(rows)
+        mine = self.group.shard(rows)
         mean, log_std = self.policy(batch.observation[mine])
         ratio = torch.exp(log_prob(batch.action[mine], mean, log_std) - batch.log_prob[mine])
         leaving = gaussian_kl(mean, log_std, reference.mean[mine], reference.log_std).mean()
@@ -192,9 +198,9 @@ class PPO:
     def _unlike(self, count: int) -> Tensor:
         """Mean KL divergence, in nats, from whoever does what was demonstrated with the exploration noise of now: the
         noise is not drawn towards the demonstrations, which have none."""
-        assert self.demonstrations is not None, "an imitation_coef without demonstrations"
+        assert self.demonstrations is not None
         drawn = self.demonstrations.draw(count, self.generator)
-        observation, action = (self.group.part(column).to(self.policy.device) for column in drawn)
+        observation, action = (self.group.shard(column).to(self.policy.device) for column in drawn)
         mean, log_std = self.policy(observation)
         return gaussian_kl(mean, log_std.detach(), action, log_std.detach()).mean()
 
@@ -203,12 +209,12 @@ class PPO:
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         loss = loss.detach()
-        self.group.add([loss, *(p.grad for p in module.parameters() if p.grad is not None)])
+        self.group.all_reduce([loss, *(p.grad for p in module.parameters() if p.grad is not None)])
         norm = nn.utils.clip_grad_norm_(module.parameters(), self.config.max_grad_norm)
         number = loss.item()
         if not (torch.isfinite(loss) and torch.isfinite(norm)):
             raise UserError(
-                f"the {name} loss became {number} (gradient norm {norm.item()}); nothing was changed. "
+                f"the {name} loss became {number} (gradient norm {norm.item()}); the step was not taken. "
                 f"Check rewards and observations for non-finite numbers, or lower {name}_lr={self._lr(name)}"
             )
         optimiser.step()

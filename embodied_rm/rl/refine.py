@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,11 +10,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load as parse_tensors
-from torch import Tensor
 
-from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors, serialised, under_prefix, with_prefix
-from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.checkpoint_io import MANIFEST
+from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
@@ -23,20 +20,18 @@ from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
-from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.monitor import alarm
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
-from embodied_rm.rl.ppo import PPO, PPOConfig, UpdateStats
+from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.reward_env import RewardEnv
 from embodied_rm.rl.settlement import Settlement
-from embodied_rm.run import Reporter, RunFolder, write_atomic
+from embodied_rm.run import Reporter, RunFolder
 
-ARCHITECTURE = "ppo_refinement"
-CHECKPOINT, POLICY, PROGRESS = "checkpoint", "policy", "progress.jsonl"
-
+POLICY = "policy"
 Evaluate = Callable[[GaussianPolicy], Verdict]
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +110,14 @@ def refine(
     config: RefineConfig,
     run: RunFolder,
     reporter: Reporter,
-    evaluate: Evaluate,
+    evaluate: Evaluate | None,
     watch: Evaluate | None = None,
     demonstrations: Pairs | None = None,
     group: Group = ALONE,
 ) -> Refined:
     """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
     iteration; `demonstrations` are what it was cloned from, needed with an `imitation_coef`. Of a `group`, each process
-    has its share of the worlds; the first one judges and writes.
+    has its share of the worlds; the first one judges and writes, the others need no `evaluate` and `watch`.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
     a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
@@ -131,49 +126,69 @@ def refine(
     continuation. Leaves the refined policy in `policy/`. Raises `UserError` when the environment does not fit or the
     learning became non-finite.
     """
+    refuse_what_cannot_be(config, policy, demonstrations, group)
     wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.starts:
-        if group.size > 1:
-            raise UserError(f"starts={config.starts} keeps account of all worlds in one process: set starts=0")
         wrapped.curriculum = Curriculum(config.starts, env.num_envs, config.seed)
     observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, 0), env.num_envs))
     learner = make_learner(policy, config, wrapped.critic_size, demonstrations, group)
     settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
     unripe = -(-getattr(env, "max_episode_steps", 1) // config.rollout_steps) - 1
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
-    rows, stored = resume(learner, settlement, run, group) if begun else ([], {})
+    rows, worlds = resume(learner, settlement, run) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
     cloned = judged(evaluate, learner.reference, group)
+    assert cloned is not None, "the first process must judge"
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
     if rows:
         observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
-    if worlds := under_prefix(f"episodes{group.rank}", stored):
+    if worlds:
         observation = wrapped.restore(worlds)
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
-        rows.append({**row, **watched(policy, watch, group)})
+        rows.append({**row, **watched(judged(watch, policy, group))})
         rows[-1]["alarm"] = alarm(rows, unripe)
-        save(learner, settlement, wrapped, rows, run, group)
+        save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(rows[-1]))
     if group.rank == 0:
         save_policy(run.path / POLICY, policy)
-    return Refined(policy=policy, cloned=cloned, refined=judged(evaluate, policy, group), rows=tuple(rows))
+    refined = judged(evaluate, policy, group)
+    assert refined is not None
+    return Refined(policy=policy, cloned=cloned, refined=refined, rows=tuple(rows))
+
+
+def refuse_what_cannot_be(
+    config: RefineConfig, policy: GaussianPolicy, demonstrations: Pairs | None, group: Group
+) -> None:
+    """Raises `UserError` for settings that lack what they need."""
+    if config.starts and group.size > 1:
+        raise UserError(f"starts={config.starts} keeps account of all worlds in one process: set starts=0")
+    if not config.imitation_coef:
+        return
+    if demonstrations is None:
+        raise UserError(f"imitation_coef={config.imitation_coef} needs demonstrations, and there are none")
+    shown, acted = demonstrations.observation.shape[1], demonstrations.action.shape[1]
+    if (shown, acted) != (policy.spec.obs_dim, policy.spec.action_dim):
+        raise UserError(
+            f"the demonstrations have {shown} observed numbers and {acted} of action, the policy "
+            f"{policy.spec.obs_dim} and {policy.spec.action_dim}: they are not what it was cloned from"
+        )
 
 
 def make_learner(
     policy: GaussianPolicy,
     config: RefineConfig,
-    critic_size: int | None = None,
+    critic_size: int,
     demonstrations: Pairs | None = None,
     group: Group = ALONE,
 ) -> PPO:
-    """PPO around the policy, on its device, with a new critic. It sees what the policy does, or `critic_size` numbers
-    of its own, whose spread it takes from the first rollout."""
+    """PPO around the policy, on its device, with a new critic. It sees `critic_size` numbers: what the policy
+    does, or its own, whose spread it takes from the first rollout."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        critic = Critic(critic_size or policy.spec.obs_dim, policy.spec.hidden)
+        critic = Critic(critic_size, policy.spec.hidden)
     if sees_alike(critic, policy):
         critic.normaliser.load_state_dict(policy.normaliser.state_dict())
     critic.to(policy.device)
@@ -201,7 +216,7 @@ def iterate(
         if iteration == 0 and not sees_alike(learner.critic, learner.policy):
             learner.critic.normaliser.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
         if not env.rule.at_once:
-            buffer.reward[:] = settlement.pay(buffer, learner.policy)
+            buffer.reward[:] = settlement.pay(buffer, learner.policy, group)
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
         update = learner.update(
             batch,
@@ -212,57 +227,10 @@ def iterate(
     return observation, summarise(iteration, stats.shared(group), update)
 
 
-def judged(evaluate: Evaluate, policy: GaussianPolicy, group: Group) -> Verdict:
-    """What the first process finds, for everybody."""
-    said = group.tell(asdict(evaluate(policy)) if group.rank == 0 else None)
-    return Verdict(**said[0])
-
-
-def watched(policy: GaussianPolicy, watch: Evaluate | None, group: Group) -> Row:
-    """What the simulator says of the policy now, for a row of `progress.jsonl`."""
-    if watch is None:
-        return {"watched": 0, "watched_successes": 0, "watched_success": None}
-    verdict = judged(watch, policy, group)
-    return {"watched": verdict.episodes, "watched_successes": verdict.successes, "watched_success": verdict.rate}
-
-
-def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
-    """One row of `progress.jsonl`; a rate or mean over nothing is null."""
-
-    def share(part: float, whole: int) -> float | None:
-        return part / whole if whole else None
-
-    return {
-        "iteration": iteration,
-        "env_steps": stats.steps,
-        "episodes": stats.episodes,
-        "faults": stats.faults,
-        "success": share(stats.successes, stats.episodes),
-        "learned_successes": stats.learned_successes,
-        "learned_success": share(stats.learned_successes, stats.episodes),
-        "simulator_success": share(stats.simulator_successes, stats.episodes),
-        "shaped_return": share(stats.shaped_return, stats.episodes),
-        "scored": stats.scored,
-        "invalid_rate": share(stats.invalid, stats.scored),
-        "verdict_rate": share(stats.verdicts, stats.scored - stats.invalid),
-        **asdict(update),
-        "dead_views": stats.dead_views,
-        "seconds": stats.seconds,
-    }
-
-
-def describe(row: Row) -> str:
-    """One line about one iteration."""
-
-    def shown(value: float | None) -> str:
-        return "-" if value is None else f"{value:.3f}"
-
-    return (
-        f"iteration {row['iteration']:3d}: success {shown(row['learned_success'])} by the model, "
-        f"{shown(row['simulator_success'])} by the simulator; {row['episodes']} episodes; "
-        f"return {shown(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
-        + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
-    )
+def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:
+    """What the first process finds, for everybody; None if it does not judge."""
+    said = group.say(None if evaluate is None else asdict(evaluate(policy)))[0]
+    return None if said is None else Verdict(**said)
 
 
 def what_is_built(
@@ -270,7 +238,7 @@ def what_is_built(
 ) -> dict[str, object]:
     """The table shown before the first step."""
     return {
-        "environments": env.num_envs,
+        "environments": f"{learner.group.size * env.num_envs} in {learner.group.size} processes",
         "reward model": type(model).__name__,
         "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
         "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.warmup_iterations} of warm-up",
@@ -299,33 +267,3 @@ def settled(rows: list[Row], config: RefineConfig) -> bool:
 def episode_seed(seed: int, iteration: int) -> int:
     """The seed of the episodes that start at an iteration: the first ones of a run and those after a resume."""
     return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
-
-
-def save(
-    learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder, group: Group = ALONE
-) -> None:
-    """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows."""
-    episodes = [parse_tensors(content) for content in group.exchange(serialised(env.state()))]
-    if group.rank:
-        return
-    write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    manifest = {"architecture": ARCHITECTURE, "iterations": len(rows), "processes": group.size}
-    parts = {"settlement": settlement.state(), **{f"episodes{rank}": part for rank, part in enumerate(episodes)}}
-    tensors = {**learner.state(), **{k: v for name, part in parts.items() for k, v in with_prefix(name, part).items()}}
-    save_tensors(run.path / CHECKPOINT, tensors, manifest)
-
-
-def resume(
-    learner: PPO, settlement: Settlement, run: RunFolder, group: Group = ALONE
-) -> tuple[list[Row], dict[str, Tensor]]:
-    """Load the last whole iteration into learner and settlement; the rows up to it, and all that was stored."""
-    tensors, manifest = load_tensors(run.path / CHECKPOINT, ARCHITECTURE)
-    if manifest["processes"] != group.size:
-        raise UserError(f"the run in {run.path} was begun by {manifest['processes']} processes, these are {group.size}")
-    learner.restore(tensors, run.path / CHECKPOINT)
-    settlement.restore(under_prefix("settlement", tensors), run.path / CHECKPOINT)
-    path = run.path / PROGRESS
-    lines = path.read_text().splitlines()[: manifest["iterations"]] if path.exists() else []
-    if len(lines) != manifest["iterations"]:
-        raise CheckpointError(f"{path}: {len(lines)} rows, the checkpoint has seen {manifest['iterations']} iterations")
-    return [json.loads(line) for line in lines], tensors

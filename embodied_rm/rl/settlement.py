@@ -16,6 +16,7 @@ from embodied_rm.rewards.steps import Floats, Steps, Terms
 from embodied_rm.rl.attribution import Attribution
 from embodied_rm.rl.blend import moved
 from embodied_rm.rl.buffer import RolloutBuffer
+from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.policy import GaussianPolicy
 
 
@@ -26,12 +27,12 @@ class Settlement:
         self.rule, self.terms = rule, terms
         self._attribution = Attribution(critic_dim, seed) if rule.needs == "contribution" else None
 
-    def pay(self, buffer: RolloutBuffer, policy: GaussianPolicy) -> Floats:
-        """The rewards [T, N] of a rollout that `policy` acted in. The first one is of the imitated policy.
+    def pay(self, buffer: RolloutBuffer, policy: GaussianPolicy, group: Group = ALONE) -> Floats:
+        """The rewards [T, N] of a rollout that `policy` acted in, everybody's. The first one is of the imitated policy.
 
         Raises `UserError` if references are needed and no episode of the imitated policy ended in it.
         """
-        steps = Steps.stacked(buffer.told)
+        steps = Steps(**group.side_by_side(Steps.stacked(buffer.told).columns()))
         if self.rule.needs == "references" and not self.terms.references:
             self.terms = replace(self.terms, references=ends(steps, buffer))
         if self._attribution is not None:

@@ -19,7 +19,8 @@ from embodied_rm.rl.imitation import pairs_of
 from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.refine import ARCHITECTURE, RefineConfig, Refined, refine, settled
+from embodied_rm.rl.refine import RefineConfig, Refined, refine, settled
+from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Episode

@@ -16,7 +16,8 @@ from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.refine import ARCHITECTURE, CHECKPOINT, RefineConfig, refine
+from embodied_rm.rl.refine import RefineConfig, refine
+from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import RunFolder, Silent
 from sim.randomize import Randomization

@@ -87,9 +87,9 @@ def test_every_rule_pays_a_rollout_that_a_policy_learns_from(rule: str) -> None:
     config = replace(CONFIG, reward=reward(rule))
     env = make_reward_env(Told(16), EmbeddingModel(), config.reward, 0.95)
     torch.manual_seed(0)
-    learner = make_learner(GaussianPolicy(SPEC), config)
-    settlement = Settlement(env.rule, env.terms, 2, seed=0)
     observation, _ = env.reset(seed=0)
+    learner = make_learner(GaussianPolicy(SPEC), config, env.critic_size)
+    settlement = Settlement(env.rule, env.terms, env.critic_size, seed=0)
     before = learner.policy.mlp[0].weight.clone()
     for iteration in range(1, 3):
         observation, row = iterate(env, learner, settlement, observation, iteration + 2, config)

@@ -51,8 +51,9 @@ def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     task = make_task(config.task).name
     source = LeRobotDataset(dataset_in(config.data))
     rows = rows_of(source, task, failures=config.failures)
-    asked = config.aligned or config.sees != "state"
-    net = load_progress_net(reward_model_in(config.checkpoint)) if asked else None
+    seeing = config.sees != "state"
+    model = reward_model_in(config.checkpoint) if config.aligned or seeing else None
+    net = None if model is None else load_progress_net(model)
     judge = make_judge(
         config.task, config.world, episodes=config.episodes, seed=config.seed, sees=config.sees, model=net
     )
@@ -70,8 +71,8 @@ def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     )
     pairs = pairs_in(read(source, chosen, net, reporter), net, config, reporter)
     save_pairs(run.path / IMITATED, pairs)
-    eyes = "" if config.sees == "state" else digest_of(reward_model_in(config.checkpoint))
-    policy, fit = clone(pairs, narrow(config, CloneConfig), eyes)
+    digest = digest_of(model) if model is not None and seeing else ""
+    policy, fit = clone(pairs, narrow(config, CloneConfig), digest)
     save_policy(run.path / POLICY, policy, task=task)
     verdict = judge(policy)
     reporter.table("cloned", {**asdict(fit), **verdict.as_dict()})
@@ -92,9 +93,8 @@ def pairs_in(episodes: Sequence[Episode], net: ProgressNet | None, config: Clone
 def with_views(episode: Episode, names: Sequence[str]) -> Episode:
     """The episode with these views alone: what the policy will have. Raises `UserError` for one that was not
     recorded."""
-    for name in names:
-        lookup(episode.views, name, "recorded view (world.views are what the policy sees)")
-    return replace(episode, views={name: episode.views[name] for name in names})
+    what = "recorded view (world.views are what the policy sees)"
+    return replace(episode, views={name: lookup(episode.views, name, what) for name in names})
 
 
 def rows_of(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:

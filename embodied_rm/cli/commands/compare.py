@@ -23,7 +23,7 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.report import Curve, Report, write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.rl.refine import PROGRESS
+from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
 

@@ -22,7 +22,7 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.policy import load_policy
-from embodied_rm.rl.refine import PROGRESS
+from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.throughput import measure_rollout
 from embodied_rm.run import Reporter, RunFolder
 

@@ -13,7 +13,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
-from embodied_rm.rl.group import Group, join
+from embodied_rm.rl.group import Group, joined
 from embodied_rm.rl.imitation import Pairs, load_pairs
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
@@ -37,14 +37,16 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     task = make_task(config.task).name
     policy = load_policy(checkpoint_in(config.policy, POLICY))
     folder = reward_model_in(config.checkpoint)
-    if policy.spec.eyes not in ("", digest_of(folder)):
+    if policy.spec.sees != "state" and policy.spec.encoder_sha256 != digest_of(folder):
         raise UserError(
             f"the policy in {config.policy} sees by another reward model than {folder}: name the one that it was "
             "cloned with, checkpoint=..."
         )
     demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
-    group = join(config.world.device)
-    done = refine_task(config, policy, load_progress_net(folder), demonstrations, run, reporter, group)
+    device = learner_device(config.world)
+    policy, model = policy.to(device), load_progress_net(folder).to(device)
+    with joined(config.world.device) as group:
+        done = refine_task(config, policy, model, demonstrations, run, reporter, group)
     if group.rank:
         return
     metrics = task_metrics(done)
@@ -68,20 +70,21 @@ def refine_task(
     reporter: Reporter,
     group: Group,
 ) -> Refined:
-    """Refine `policy` in place in the worlds of the task, with policy and reward model on the device of the worlds.
+    """Refine `policy` in place in this process's share of the worlds of the task; the first process judges.
 
     Judging episodes are the same before and after.
     """
-    task, world = config.task, config.world
-    device = learner_device(world)
-    policy, model = policy.to(device), model.to(device)
+    task, world, sees = config.task, config.world, policy.spec.sees
+    mine = replace(world, num_envs=group.share(world.num_envs))
+    if world.faults is not None and group.rank:
+        mine = replace(mine, faults=world.faults / f"process_{group.rank}")
 
     def judges(count: int) -> Evaluate:
-        return make_judge(task, world, episodes=count, seed=config.seed, sees=policy.spec.sees, model=model)
+        return make_judge(task, world, episodes=count, seed=config.seed, sees=sees, model=model)
 
-    judge, watch = judges(config.episodes), judges(config.watched) if config.watched else None
-    mine = replace(world, num_envs=group.share(world.num_envs))
-    worlds = shown(make_worlds(task, mine, ends_on_success=False), policy.spec.sees, model)
+    judge = judges(config.episodes) if group.rank == 0 else None
+    watch = judges(config.watched) if group.rank == 0 and config.watched else None
+    worlds = shown(make_worlds(task, mine, ends_on_success=False), sees, model)
     try:
         plain = narrow(config, RefineConfig)
         return refine(worlds, policy, model, plain, run, reporter, judge, watch, demonstrations, group)
@@ -89,4 +92,4 @@ def refine_task(
         worlds.close()
 
 
-COMMAND = Command(schema=RefineCommand, start=start, spreads=True)
+COMMAND = Command(schema=RefineCommand, start=start, distributed=True)

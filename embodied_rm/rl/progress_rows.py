@@ -1,0 +1,58 @@
+"""What an iteration of refinement leaves in `progress.jsonl`: a row each, as data and as one line of text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from embodied_rm.rl.judge import Verdict
+from embodied_rm.rl.loop_stats import LoopStats
+from embodied_rm.rl.ppo import UpdateStats
+
+Row = dict[str, Any]
+
+
+def watched(verdict: Verdict | None) -> Row:
+    """What the simulator says of the policy now, for a row of `progress.jsonl`."""
+    if verdict is None:
+        return {"watched": 0, "watched_successes": 0, "watched_success": None}
+    return {"watched": verdict.episodes, "watched_successes": verdict.successes, "watched_success": verdict.rate}
+
+
+def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
+    """One row of `progress.jsonl`; a rate or mean over nothing is null."""
+
+    def share(part: float, whole: int) -> float | None:
+        return part / whole if whole else None
+
+    return {
+        "iteration": iteration,
+        "env_steps": stats.steps,
+        "episodes": stats.episodes,
+        "faults": stats.faults,
+        "success": share(stats.successes, stats.episodes),
+        "learned_successes": stats.learned_successes,
+        "learned_success": share(stats.learned_successes, stats.episodes),
+        "simulator_success": share(stats.simulator_successes, stats.episodes),
+        "shaped_return": share(stats.shaped_return, stats.episodes),
+        "scored": stats.scored,
+        "invalid_rate": share(stats.invalid, stats.scored),
+        "verdict_rate": share(stats.verdicts, stats.scored - stats.invalid),
+        **asdict(update),
+        "dead_views": stats.dead_views,
+        "seconds": stats.seconds,
+    }
+
+
+def describe(row: Row) -> str:
+    """One line about one iteration."""
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    return (
+        f"iteration {row['iteration']:3d}: success {shown(row['learned_success'])} by the model, "
+        f"{shown(row['simulator_success'])} by the simulator; {row['episodes']} episodes; "
+        f"return {shown(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
+        + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
+    )
