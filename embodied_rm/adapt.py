@@ -78,7 +78,7 @@ def extended(start: ProgressNet, needed: ProgressNet) -> ProgressNet:
     """
     views = tuple(dict.fromkeys([*start.config.views, *needed.config.views]))
     max_steps = max(start.config.max_steps, needed.config.max_steps)
-    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps))
+    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps, interval_scale=None))
     grown = net.state_dict()
     for name, tensor in start.state_dict().items():
         if grown[name].shape == tensor.shape:

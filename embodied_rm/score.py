@@ -21,6 +21,7 @@ from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.data.video import VideoWriter
 from embodied_rm.errors import UserError
+from embodied_rm.metrics import interval
 from embodied_rm.models.fold import fold_film
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.run import Reporter, RunFolder, write_atomic
@@ -78,12 +79,14 @@ def score(
         meta = source.meta[row]
         curves[row] = fold_film(net, meta.instruction, (views for _, views in blocks), goal, reference)
         if config.plots:
-            write_atomic(run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row]))
+            write_atomic(
+                run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row], net.interval_scale)
+            )
         if config.videos:
             stride = -(-meta.length // config.video_frames)
             shown = source.episode(row, stride=stride, size=display_size(size, len(source.views)))
             write_video(run.file(f"{meta.name}.mp4"), shown, curves[row].value[kept_frames(meta.length, stride)])
-    write_table(run.file(TABLE), curves, [meta.length for meta in source.meta])
+    write_table(run.file(TABLE), curves, [meta.length for meta in source.meta], net.interval_scale)
     return curves
 
 
@@ -109,11 +112,12 @@ def views_for(config: NetConfig, source: EpisodeSource) -> list[str]:
     return views
 
 
-def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int]) -> None:
+def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int], scale: float | None = None) -> None:
     """One row a frame, in the columns of LeRobot's `sarm_progress.parquet` and ours behind them.
 
     `index` counts the frames of the whole dataset, whose episodes have the given lengths. A model of one granularity
     gives `progress_sparse` and `progress_dense` alike. An unscored frame is not `valid` and carries the last progress.
+    With the `interval_scale` of a calibrated model the table also has the bounds `low` and `high`.
     """
     starts = np.concatenate([[0], np.cumsum(lengths)])
     parts = []
@@ -130,18 +134,23 @@ def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int])
             "spread": curve.spread,
             "valid": curve.valid,
         }
+        if scale is not None:
+            columns["low"], columns["high"] = interval(curve.value, curve.spread, scale)
         parts.append(pa.table(columns))
     buffer = io.BytesIO()
     pq.write_table(pa.concat_tables(parts), buffer)
     write_atomic(path, buffer.getvalue())
 
 
-def plot(meta: EpisodeMeta, fps: float, curve: Progress) -> bytes:
-    """A png: progress with its spread, probability of success, and the annotated steps if there are any."""
+def plot(meta: EpisodeMeta, fps: float, curve: Progress, scale: float | None = None) -> bytes:
+    """A png: progress with its spread, of a calibrated model its interval, probability of success, and the annotated
+    steps if there are any."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
     seconds = np.arange(len(curve)) / fps
     low, high = np.clip(curve.value - curve.spread, 0, 1), np.clip(curve.value + curve.spread, 0, 1)
+    if scale is not None:
+        low, high = interval(curve.value, curve.spread, scale)
     axes.fill_between(seconds, low, high, alpha=0.25, linewidth=0)
     axes.plot(seconds, curve.value, label="progress")
     axes.plot(seconds, curve.success, label="probability of success", linewidth=1)

@@ -18,6 +18,7 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
     text = model_card({
         "collect": {"episodes": 3, "successes": 2, "frames": 70},
         "train": {"parameters": 1234567, "seconds": 1800.0},
+        "calibrate": {"interval_scale": 2.5, "episodes": 40},
         "splits": {"seen": judged(0.987), "unseen_arm": judged(0.5)},
         "audit": {"passed": 1, "failed": 1, "left_out": 1},
         "cases": {
@@ -29,6 +30,7 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
         "machine": "two cores",
     })  # fmt: skip
     lines = text.splitlines()
+    assert "value +- 2.50 (spread + 0.01)" in text and "of 40 other episodes" in text
     assert "1,234,567 parameters. 60 minutes in all, 30 of them training, on two cores." in lines
     assert f"| seen | 0.987 | - | 1.000 |{' - |' * (len(COLUMNS) - 3)}" in lines
     for split in ("seen", "unseen_arm"):

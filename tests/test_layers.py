@@ -14,6 +14,7 @@ NOUNS = {"errors", "types"}
 """What every layer of embodied_rm may import: the nouns, and how a run speaks and is stored."""
 ARROWS = {
     "": set(),
+    "__main__": {"cli.main"},
     "errors": set(),
     "types": {"errors"},
     "run": {"errors"},

@@ -94,6 +94,18 @@ def leak(split: Split, tasks: set[str], text: Mapping[str, str]) -> str | None:
     return None
 
 
+def refuse_trained(facts: Mapping[str, Any], episodes: Iterable[EpisodeMeta]) -> None:
+    """Raises `DataError` naming the first episode that the model of these facts was trained on: of the same split and
+    seed. Of recordings without a split nothing is known."""
+    for episode in episodes:
+        split, seed = episode.text.get("split", NONE), episode.text.get("seed")
+        if split != NONE and f"{split} {seed}" in facts.get("recorded", ()):
+            raise DataError(
+                f"{episode.name}: the model was trained on split={split} (seed {seed}); its scores there would say "
+                "nothing about unseen episodes: record others with embodied-rm collect seed=..."
+            )
+
+
 def refuse_known(facts: Mapping[str, Any], split: Split, seed: int) -> None:
     """Raises `UserError` when the model of these facts was trained on the episodes it is to be judged by, or on
     anything of an unseen split."""

@@ -5,7 +5,7 @@ from embodied_rm.evaluate.compare import Truth, blind_tables, evaluate, model_ta
 from embodied_rm.evaluate.curve_table import actor_tau, finish, progress_table
 from embodied_rm.evaluate.goals import goal_rows
 from embodied_rm.evaluate.judged import Judged, backward, joined, judge
-from embodied_rm.evaluate.verdict_table import step_accuracy, verdict_table, verdicts
+from embodied_rm.evaluate.verdict_table import doubt_table, doubts, step_accuracy, verdict_table, verdicts
 
 __all__ = [
     "Judged",
@@ -14,6 +14,8 @@ __all__ = [
     "backward",
     "blind",
     "blind_tables",
+    "doubt_table",
+    "doubts",
     "evaluate",
     "finish",
     "goal_rows",

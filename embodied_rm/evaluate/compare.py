@@ -75,7 +75,13 @@ def model_table(judged: Judged, known: Sequence[Truth]) -> Table:
     table["voc_undefined"] = float(undefined or "nan")
     table["voc_reversed"] = mean(voc(curve.value[1:]) for curve in judged.backwards if curve is not None)
     table["voc_f1"] = voc_f1(table["voc"], -table["voc_reversed"])
-    return _defined({**table, **verdict_table(judged.curves, labels), "seconds_per_frame": judged.seconds_per_frame})
+    return _defined(
+        {
+            **table,
+            **verdict_table(judged.curves, labels, judged.interval_scale),
+            "seconds_per_frame": judged.seconds_per_frame,
+        }
+    )
 
 
 def blind_tables(known: Sequence[Truth]) -> dict[str, Table]:

@@ -27,6 +27,8 @@ class Judged:
     """Wall time of all of it; decoding is not in it."""
     frames: int
     """Frames judged in that time, all views of one moment being one."""
+    interval_scale: float | None = None
+    """Of a calibrated model, see `NetConfig`."""
 
     @property
     def seconds_per_frame(self) -> float:
@@ -61,7 +63,8 @@ def judge(
     frames = sum(len(episode) - 1 for episode in (*episodes, *reversed_))
     of_episode = dict(zip(done, backwards, strict=True))
     said = tuple(of_episode.get(row) for row in range(len(episodes)))
-    return Judged(curves=tuple(curves), backwards=said, seconds=seconds, frames=frames)
+    scale = getattr(model, "interval_scale", None)
+    return Judged(curves=tuple(curves), backwards=said, seconds=seconds, frames=frames, interval_scale=scale)
 
 
 def joined(parts: Iterable[Judged]) -> Judged:
@@ -72,6 +75,7 @@ def joined(parts: Iterable[Judged]) -> Judged:
         backwards=tuple(curve for part in known for curve in part.backwards),
         seconds=sum(part.seconds for part in known),
         frames=sum(part.frames for part in known),
+        interval_scale=known[0].interval_scale if len({part.interval_scale for part in known}) == 1 else None,
     )
 
 

@@ -20,12 +20,9 @@ from embodied_rm.metrics import (
 )
 from embodied_rm.types import Array, IntArray, Progress
 
-SHARE = 0.9
-"""Share of the frames that the intervals must cover."""
 
-
-def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> Table:
-    """The metrics of verdicts, steps and spread; `docs/metrics.md` says what they are."""
+def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], scale: float | None = None) -> Table:
+    """The metrics of verdicts, steps and spread; `docs/metrics.md` says what they are. `scale`: see `doubt_table`."""
     done = np.array([bool(episode.done[-1]) for episode in labels])
     last = np.array([curve.success[-1] for curve in curves])
     said = np.concatenate([curve.success[1:] for curve in curves])
@@ -39,7 +36,7 @@ def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode])
         "verdict_recall": recall,
         "step_accuracy": step_accuracy(curves, labels),
         "segmentation_f1": segmentation_f1(matched_segments(curves, labels)),
-        **doubt_table(curves, labels),
+        **doubt_table(curves, labels, scale),
     }
 
 
@@ -61,29 +58,30 @@ def matched_segments(curves: Sequence[Progress], labels: Sequence[LabelledEpisod
     return [segment_matches(named, true) for named, true in _steps(curves, labels)]
 
 
-def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> Table:
+def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], scale: float | None = None) -> Table:
     """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
 
     spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
-    the frames of every other episode that lie in intervals calibrated on those between; nan where there are too few to
-    calibrate on. Both are nan of a model that never doubts.
+    the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of every other
+    episode's in intervals calibrated on those between, nan where there are too few to calibrate on. Both are nan of a
+    model that never doubts.
     """
     if not any(curve.spread.any() for curve in curves):
         return {"spread_correlation": np.nan, "interval_coverage": np.nan}
-    wrong = [np.abs(c.value[1:] - e.progress[1:]) for c, e in zip(curves, labels, strict=True)]
-    spread = [c.spread[1:] for c in curves]
-    fitted, fresh = slice(0, None, 2), slice(1, None, 2)
-    scale = conformal_scale(_flat(wrong[fitted]), _flat(spread[fitted]), SHARE)
+    fresh = doubts(curves, labels)
+    if scale is None:
+        scale, fresh = conformal_scale(*doubts(curves[::2], labels[::2])), doubts(curves[1::2], labels[1::2])
     return {
-        "spread_correlation": spearman(_flat(wrong), _flat(spread)),
-        "interval_coverage": coverage(_flat(wrong[fresh]), _flat(spread[fresh]), scale)
-        if np.isfinite(scale)
-        else np.nan,
+        "spread_correlation": spearman(*doubts(curves, labels)),
+        "interval_coverage": coverage(*fresh, scale) if np.isfinite(scale) else np.nan,
     }
 
 
-def _flat(parts: Sequence[Array]) -> Array:
-    return np.concatenate([np.zeros(0, np.float32), *parts])
+def doubts(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> tuple[Array, Array]:
+    """Absolute error of progress and `spread` of all judged frames, float32 [F] each."""
+    wrong = [np.abs(c.value[1:] - e.progress[1:]) for c, e in zip(curves, labels, strict=True)]
+    nothing = np.zeros(0, np.float32)
+    return np.concatenate([nothing, *wrong]), np.concatenate([nothing, *(c.spread[1:] for c in curves)])
 
 
 def _steps(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> list[tuple[IntArray, IntArray]]:

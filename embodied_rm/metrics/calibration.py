@@ -7,8 +7,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.types import BoolArray
+from embodied_rm.types import Array, BoolArray
 
+SHARE = 0.9
+"""Share of the truths that intervals are to cover."""
 BINS = 10
 """Equal bins of probability."""
 LEAST_SPREAD = 0.01
@@ -28,7 +30,7 @@ def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, 
     return float(np.abs(np.bincount(bin_of, weights=said - came, minlength=bins)).sum() / said.size)
 
 
-def conformal_scale(error: npt.ArrayLike, spread: npt.ArrayLike, share: float = 0.9) -> float:
+def conformal_scale(error: npt.ArrayLike, spread: npt.ArrayLike, share: float = SHARE) -> float:
     """How many spreads the interval around a prediction must reach, for `share` of the truths to lie inside.
 
     Split conformal prediction: of |error| / (spread + `LEAST_SPREAD`) [N] on data held out from training the
@@ -44,6 +46,12 @@ def coverage(error: npt.ArrayLike, spread: npt.ArrayLike, scale: float) -> float
     """Share of the truths inside prediction +- `scale` * (spread + `LEAST_SPREAD`); in [0, 1], `nan` for none."""
     score = _in_spreads(error, spread)
     return float((score <= scale).mean()) if score.size else math.nan
+
+
+def interval(value: Array, spread: Array, scale: float) -> tuple[Array, Array]:
+    """Lower and upper bound, float32 in [0, 1], of progress `value` with that `spread`, by a `conformal_scale`."""
+    width = scale * (spread + LEAST_SPREAD)
+    return np.clip(value - width, 0, 1).astype(np.float32), np.clip(value + width, 0, 1).astype(np.float32)
 
 
 def _in_spreads(error: npt.ArrayLike, spread: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -5,7 +5,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 from embodied_rm.cli.configs import group_choices
 from embodied_rm.cli.main import main
@@ -13,6 +15,7 @@ from embodied_rm.cli.one_shot import wordings
 from embodied_rm.cli.splits import Split, check_split, leak, refuse_known, shipped, unseen_splits
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.types import Episode
 from sim.errors import SimError
 from sim.holdout import Holdout, pairs_of
@@ -251,6 +254,32 @@ def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
         refuse_known(facts, SEEN, 0)
     with pytest.raises(UserError, match=r"the model was trained on split=unseen_camera \(seed 7\)"):
         refuse_known(facts, shipped("unseen_camera"), 1000)
+
+
+def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
+    seen: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["calibrate", f"checkpoint={model}"], ["evaluate", f"checkpoint={model}"],
+                  ["audit", f"checkpoint={model}"], ["bench", "fusion", f"checkpoint={model}"]):  # fmt: skip
+        assert main([*words, f"data={seen}", f"out={tmp_path / words[0]}"]) == 2
+        assert "the model was trained on split=seen (seed 0)" in " ".join(capsys.readouterr().err.split())
+    fresh = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "seed=77", "every=3", *TINY]
+    assert main([*fresh, f"out={tmp_path / 'fresh'}"]) == 0
+    line = ["calibrate", f"data={tmp_path / 'fresh'}", f"checkpoint={model}", f"out={tmp_path / 'calibrated'}"]
+    assert main(line) == 0
+    scale = metrics(tmp_path / "calibrated")["calibrate"]["interval_scale"]
+    before, after = (load_progress_net(folder / "checkpoint") for folder in (model, tmp_path / "calibrated"))
+    assert before.interval_scale is None and after.interval_scale == pytest.approx(scale)
+    assert all(torch.equal(before.state_dict()[name], weights) for name, weights in after.state_dict().items())
+    assert after.fused_by("forward").interval_scale is None, "another fusion errs otherwise"
+    judged = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "shown=1"]
+    assert main([*judged, f"out={tmp_path / 'judged'}"]) == 0
+    assert 0.9 <= metrics(tmp_path / "judged")["reward_model"]["interval_coverage"] < 0.95
+    scored = ["score", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "videos=false"]
+    assert main([*scored, f"out={tmp_path / 'scored'}"]) == 0
+    table = pq.read_table(tmp_path / "scored" / "progress.parquet").to_pydict()
+    low, value, high = (np.array(table[name]) for name in ("low", "progress_dense", "high"))
+    assert ((low <= value) & (value <= high)).all() and (low < high).any()
 
 
 def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_rm.metrics import conformal_scale, coverage, expected_calibration_error
+from embodied_rm.metrics import conformal_scale, coverage, expected_calibration_error, interval
 from embodied_rm.metrics.calibration import LEAST_SPREAD
 
 seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
@@ -52,3 +52,13 @@ def test_too_few_errors_promise_nothing():
     assert conformal_scale(np.ones(9), np.ones(9)) == pytest.approx(1 / (1 + LEAST_SPREAD))
     assert math.isnan(coverage([], [], 1.0))
     assert coverage([0.0, 1.0], [0.0, 0.0], 1.0) == 0.5
+
+
+def test_an_interval_covers_what_its_scale_promises_and_stays_in_range():
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(0, 0.2, 20_000).astype(np.float32)
+    truth = rng.uniform(0, 1, spread.size)
+    value = np.clip(truth + rng.normal(size=spread.size) * (spread + LEAST_SPREAD), 0, 1).astype(np.float32)
+    low, high = interval(value, spread, conformal_scale(value - truth, spread))
+    assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.01)
+    assert (low >= 0).all() and (high <= 1).all() and (low <= value).all() and (value <= high).all()

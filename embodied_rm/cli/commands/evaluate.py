@@ -14,7 +14,7 @@ from embodied_rm.cli.goals import goal_pictured, goals_of_others
 from embodied_rm.cli.one_shot import OneShot, OneShotConfig
 from embodied_rm.cli.places import DATASET, dataset_in, reward_model_in, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
-from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
+from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, refuse_trained, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
@@ -86,12 +86,13 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     checkpoint = reward_model_in(config.checkpoint)
     net = load_progress_net(checkpoint)
     net = net if config.fusion is None else net.fused_by(FUSION[config.fusion])
+    facts = read_manifest(checkpoint)["facts"]
     if config.data is not None:
         source = open_data(dataset_in(config.data), config.instruction)
+        refuse_trained(facts, source.meta)
         run.write_json("metrics.json", measure(net, source, config, f"{config.data}", run, reporter))
         return
     splits = [shipped(name) for name in unseen_splits()] if config.split.name == ALL else [config.split]
-    facts = read_manifest(checkpoint)["facts"]
     for split in splits:
         check_split(split)
         refuse_known(facts, split, config.record.seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 from embodied_rm.cli.benchmarks import machine
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.commands import audit, collect, evaluate, train
+from embodied_rm.cli.commands import audit, calibrate, collect, evaluate, train
 from embodied_rm.cli.places import REWARD_MODEL
 from embodied_rm.cli.splits import ALL, Split, shipped
 from embodied_rm.cli.stages import Stages
@@ -22,6 +22,8 @@ from sim.vec_env import VIEWS
 
 SEEN = "seen"
 """The split that the model is trained on."""
+CALIBRATION_SEED = 500
+"""Of the episodes that the interval is fitted on: neither that of the training nor that of the judging ones."""
 CARD, NUMBERS = "README.md", "card.json"
 """The card, and the numbers that it is made from."""
 
@@ -49,10 +51,14 @@ class ShipConfig:
         for name in ("successes", "failures", "updates", "batch", "test_successes", "test_failures"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.seed in (CALIBRATION_SEED, evaluate.RecordConfig.seed):
+            raise UserError(
+                f"seed={self.seed} is that of episodes that the model is calibrated or judged by: another one"
+            )
 
 
 def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Record, train, judge on what was seen and what was not, audit; leave the model with its card."""
+    """Record, train, calibrate, judge on what was seen and what was not, audit; leave the model with its card."""
     stages = Stages(run, reporter)
     world = WorldConfig(views=VIEWS)
     data = stages.command("collect", "data", collect.COMMAND, collect.CollectConfig(
@@ -64,8 +70,15 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
         batch=config.batch, seed=config.seed,
         augment=config.augment,
     ))  # fmt: skip
+    stages.command("collect for calibration", "calibration", collect.COMMAND, collect.CollectConfig(
+        split=shipped(SEEN), successes=config.test_successes, failures=config.test_failures, every=2,
+        seed=CALIBRATION_SEED, world=world,
+    ))  # fmt: skip
+    fitted = stages.command("calibrate", "calibrated", calibrate.COMMAND, calibrate.CalibrateConfig(
+        data=run.path / "calibration", checkpoint=run.path / "reward_model"
+    ))  # fmt: skip
     record = evaluate.RecordConfig(successes=config.test_successes, failures=config.test_failures, world=world)
-    model = run.path / "reward_model"
+    model = run.path / "calibrated"
     judged = {
         name: stages.command(f"evaluate {name}", name, evaluate.COMMAND, evaluate.EvaluateConfig(
             checkpoint=model, split=split, record=record
@@ -77,6 +90,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     metrics: dict[str, Any] = {
         **data,
         **trained,
+        **fitted,
         "splits": {**judged[SEEN], **judged["unseen"]},
         **cases,
         "seconds": {**stages.seconds, "total": stages.total},

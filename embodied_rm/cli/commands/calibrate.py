@@ -1,0 +1,60 @@
+"""`embodied-rm calibrate`: from a model's doubt to an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.cli.command import Command
+from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.splits import refuse_trained
+from embodied_rm.data.catalog import open_data
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.evaluate import doubt_table, doubts, judge, truths
+from embodied_rm.metrics import conformal_scale
+from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
+from embodied_rm.models.onnx_net import OnnxNet
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.score import read_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig:
+    """Which model by which data."""
+
+    data: Path
+    checkpoint: Path
+
+
+def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Judge, fit, and leave the calibrated model in the run folder.
+
+    Raises `DataError` for episodes that the model was trained on and where there are too few frames, `UserError` for an
+    exported model.
+    """
+    folder = checkpoint_in(config.checkpoint, REWARD_MODEL)
+    net, facts = load_progress_net(folder), read_manifest(folder)["facts"]
+    if isinstance(net, OnnxNet):
+        raise UserError(
+            "an exported model cannot be changed: calibrate the checkpoint it was made from, then export it"
+        )
+    source = open_data(dataset_in(config.data))
+    refuse_trained(facts, source.meta)
+    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    known = [truth.label for truth in truths(episodes)]
+    curves = judge(net, episodes).curves
+    halves = doubt_table(curves, known)
+    if np.isnan(halves["interval_coverage"]):
+        raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
+    scale = conformal_scale(*doubts(curves, known))
+    told = {"interval_scale": scale, "covered_by_a_half": halves["interval_coverage"], "episodes": len(episodes)}
+    net.config = replace(net.config, interval_scale=scale)
+    save_progress_net(run.path / REWARD_MODEL, net, facts)
+    reporter.table("calibrated", told)
+    run.write_json("metrics.json", {"calibrate": told})
+
+
+COMMAND = Command(schema=CalibrateConfig, start=start)
