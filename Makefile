@@ -1,7 +1,7 @@
 # Two commands do everything from a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full checkpoint real test bench clean
+.PHONY: help install demo demo-full checkpoint labels real test bench clean
 
 # The first Python that is new enough; 3.11 first, for it is what constraints.txt was tested on.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -34,6 +34,9 @@ test: .venv/installed-dev  ## lint, types, tests
 
 checkpoint: install  ## the model in the box and its card, from nothing (an hour and a half)
 	$(BIN)/embodied-rm ship into=assets/checkpoints/tabletop out=$(RUN)
+
+labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
+	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt

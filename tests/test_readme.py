@@ -15,7 +15,8 @@ PAGES = {
     name: (ROOT / name).read_text(encoding="utf-8")
     for name in ("README.md", "CONTRIBUTING.md", "docs/audit.md", "docs/bring_your_own.md", "docs/zero_shot.md")
 }
-UNLISTED = {"__main__.py", 
+UNLISTED = {
+    "__main__.py",
     "__init__.py",
     "__pycache__",
     "LICENSE",

@@ -75,6 +75,7 @@ def test_a_row_is_mean_and_spread_and_a_dash_for_what_was_not_measured():
     [
         (["labels=[hop]"], "known", "unknown labelling scheme 'hop'. Did you mean 'hops'?"),
         (["seeds=0"], "known", "seeds must be >= 1, got 0"),
+        (["unseen=null"], "known", "data and unseen belong together"),
         (["labels=[clock,stages]"], "bare", "the column steps is missing, which labels 'stages' are made of"),
     ],
 )

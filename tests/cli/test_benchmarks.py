@@ -36,6 +36,11 @@ def test_a_model_is_timed_in_both_runtimes(tmp_path):
     assert 0 < told["largest_difference"] <= 1e-4
     text = (tmp_path / "page.md").read_text()
     assert "| ONNX Runtime | " in text and "| bf16 and CUDA graphs | " in text
+    fast, times = (
+        "met" if told[name] >= wanted else "missed"
+        for name, wanted in (("ONNX Runtime_per_s", 10_000), ("ONNX Runtime_to_eager torch", 3))
+    )
+    assert f"ONNX Runtime per s: 10,000, {fast}; ONNX Runtime to eager torch: 3, {times}." in text
 
 
 def test_films_are_scored_and_decoded_in_turn(tmp_path):

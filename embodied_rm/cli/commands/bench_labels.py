@@ -12,8 +12,10 @@ import numpy as np
 
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
+from embodied_rm.cli.commands import collect
 from embodied_rm.cli.places import dataset_in
 from embodied_rm.cli.runs import open_run
+from embodied_rm.cli.stages import Stages
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import evaluate
@@ -37,17 +39,25 @@ COLUMNS = {
 }
 """Metric of `evaluate` -> its column; one that it does not give is shown as "-"."""
 Table = Mapping[str, float]
+TASKS = ("lift_cube", "open_drawer")
+RECORDED = {
+    "data": collect.CollectConfig(tasks=TASKS, successes=100, failures=200, every=2, noise=0.25, pace=(0.5, 1.0)),
+    "unseen": collect.CollectConfig(
+        tasks=TASKS, successes=20, failures=30, every=2, noise=0.25, pace=(0.5, 1.0), seed=1
+    ),
+}
+"""What is recorded where no data are named: as `embodied-rm demo own_model=true` records."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchLabelsConfig:
     """Which schemes are compared, on what, and for how long each is trained."""
 
-    data: Path
-    unseen: Path
+    data: Path | None = None
+    unseen: Path | None = None
     labels: tuple[str, ...] = tuple(SCHEMES)
     seeds: int = 3
-    updates: int = 1200
+    updates: int = 600
     image_size: tuple[int, int] = (64, 64)
     stride: int = 1
     page: Path | None = None
@@ -57,11 +67,13 @@ class BenchLabelsConfig:
         for name in ("seeds", "updates"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if (self.data is None) != (self.unseen is None):
+            raise UserError("data and unseen belong together: name both, or neither and they are recorded")
 
 
 def start(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train and evaluate every cell that is not finished; leave the numbers and perhaps a section of a page."""
-    known, unseen = (read(folder, config, reporter) for folder in (config.data, config.unseen))
+    known, unseen = (read(folder, config, reporter) for folder in folders(config, run, reporter))
     label(known, config.labels)  # what the data lack for a scheme is said before hours are spent on the others
     cells = list(product(config.labels, range(config.seeds)))
     done = list(reporter.track(trained(cells, config, known, unseen, run, reporter), "cells", total=len(cells)))
@@ -75,6 +87,16 @@ def start(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None
         put_section(
             config.page, "bench labels", section(config, rows, baselines, len(known), len(unseen)), "Labelling schemes"
         )
+
+
+def folders(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> tuple[Path, Path]:
+    """What to train on and what to judge on: what is named, or else is recorded into the run folder."""
+    if config.data is not None and config.unseen is not None:
+        return config.data, config.unseen
+    stages = Stages(run, reporter)
+    for name, recording in RECORDED.items():
+        stages.command(f"collect {name}", name, collect.COMMAND, recording)
+    return run.path / "data", run.path / "unseen"
 
 
 def read(folder: Path, config: BenchLabelsConfig, reporter: Reporter) -> list[Episode]:
