@@ -2,7 +2,8 @@
 
 Source: RoboReward: the rubric, of which a reward is (score - 1) / 4; temporal clipping (every beginning of an episode
 is a clip with a score of its own); counterfactual relabelling (the same video under an instruction that wants something
-else: 1). The rater is the true progress. What lies between two scores is not taught.
+else: 1, which the term `foreign` of the objective teaches). The rater is the true progress. What lies between two scores
+is not taught.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from embodied_rm.labels.targets import Targets, need_outcome, outcome_only
 from embodied_rm.types import Array, Episode, IntArray
 
 RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done", 5: "done"}
-FOREIGN = 1
-"""Score of any clip under an instruction that wants something else."""
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
