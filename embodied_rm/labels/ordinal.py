@@ -2,8 +2,8 @@
 
 Source: RoboReward: the rubric, of which a reward is (score - 1) / 4; temporal clipping (every beginning of an episode
 is a clip with a score of its own); counterfactual relabelling (the same video under an instruction that wants something
-else: 1, which the term `foreign` of the objective teaches). The rater is the true progress. What lies between two scores
-is not taught.
+else: 1, which the term `foreign` of the objective teaches). The rater is the true progress. What lies between two
+scores is not taught.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ its end, as the reward comes only at the end). The judge is the true progress, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,9 +28,11 @@ RATIONALITY = 4.0
 """How surely the judge takes the better segment: log-odds for a difference of 1."""
 
 
-def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode. Raises `DataError` naming an episode whose true progress is unknown."""
-    return [watched(episode, true_progress(episode)) for episode in episodes]
+def label(episodes: Sequence[Episode], judge: Callable[[Episode], Array] = true_progress) -> list[Targets]:
+    """The targets of every episode, whose worth from frame to frame, float32 [T] in [0, 1], the `judge` says: a reward
+    model or a person in the place of the truth. Raises `DataError` naming an episode whose true progress is unknown,
+    where that is asked for."""
+    return [watched(episode, judge(episode)) for episode in episodes]
 
 
 def partial_return(segment: Potential) -> Potential:

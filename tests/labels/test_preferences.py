@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from annotated import demonstrations
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.labels.preferences import bradley_terry, draw_segments, partial_return, regret
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.preferences import bradley_terry, draw_segments, label, partial_return, regret
+from embodied_rm.types import Episode
 
 segments = arrays(np.float64, (3, 4), elements=st.floats(0, 1))
 
@@ -65,8 +68,13 @@ def test_segments_run_in_time_and_are_compared_with_those_of_the_same_goal(at, s
     assert all(len(set(row)) == 3 for row in drawn.moment.reshape(-1, 3).tolist())
 
 
-def test_any_curve_can_judge():
-    draw = draw_segments(np.array([[0, 5, 9, 12]]), ["a"], np.random.default_rng(0))
-    judge = np.array([[0.1, 0.9, 0.2, 0.4]])
-    assert draw.of(judge).shape == (1, 2, 2)
-    assert partial_return(draw.of(judge))[0, 0] == pytest.approx(judge[0, draw.moment[0, 0]].sum())
+@given(demonstrations())
+def test_any_curve_can_judge_and_is_believed_against_the_truth(shown):
+    """A judge who sees everything the wrong way round prefers every segment that the truth does not."""
+    (by_truth,), (by_other,) = label([shown]), label([shown], lambda episode: 1 - true_progress(episode))
+    assert np.allclose(by_other.progress, 1 - by_truth.progress)
+    draw = draw_segments(np.arange(len(shown))[None], ["a"], np.random.default_rng(0))
+    told = [bradley_terry(*partial_return(draw.of(one.progress[None]))[0]) for one in (by_truth, by_other)]
+    assert told[0] == pytest.approx(1 - told[1], abs=1e-4)
+    nobody = Episode(**{**vars(shown), "steps": (), "success": None})
+    assert label([nobody], lambda episode: np.zeros(len(episode), np.float32))
