@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_rm.metrics import mean_band, paired_permutation, reached
+from embodied_rm.metrics import kendall_tau_a, mean_band, paired_permutation, reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,8 @@ class Cell:
     """Success at its end."""
     curve: tuple[float, ...]
     """Success after every iteration; the last one stands for those that an early stop left out."""
+    learned: tuple[float | None, ...]
+    """Share of the training episodes of every iteration that the model calls a success; None where none ended."""
     episodes: tuple[int, ...]
     """Training episodes up to the end of every iteration."""
     seconds: float
@@ -31,6 +33,13 @@ class Cell:
         """Training episodes until success first reached `level`; None: never."""
         iteration = reached(self.curve, level)
         return None if iteration is None else self.episodes[iteration - 1]
+
+    @property
+    def agreement(self) -> float:
+        """Kendall's tau_a of the policies of its iterations, ranked by the model and by the simulator; nan for fewer
+        than two that the model ranks."""
+        ranked = [(said, true) for said, true in zip(self.learned, self.curve, strict=True) if said is not None]
+        return kendall_tau_a(*zip(*ranked, strict=True)) if ranked else float("nan")
 
 
 def lengthened(cell_curve: Sequence[float], length: int) -> list[float]:
@@ -58,8 +67,15 @@ def summary(cells: Sequence[Cell], level: float) -> dict[str, float | int | None
         "worst": min(refined),
         "reached": sum(n is not None for n in needed),
         "rollouts": median if np.isfinite(median) else None,
+        "agreement": _mean([cell.agreement for cell in cells]),
         "seconds": float(np.mean([cell.seconds for cell in cells])),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """Of those that exist; None of none."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else None
 
 
 def ratio(cells: Sequence[Cell], other: Sequence[Cell], level: float) -> tuple[float, float]:

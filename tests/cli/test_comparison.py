@@ -8,14 +8,16 @@ import pytest
 from embodied_rm.cli.comparison import Cell, band_of, by_task, of_rule, ratio, summary
 
 CELL = Cell(
-    task="lift", seed=0, rule="shaped", cloned=0.3, refined=0.9, curve=(0.5, 0.85, 0.7), episodes=(60, 130, 200),
+    task="lift", seed=0, rule="shaped", cloned=0.3, refined=0.9, curve=(0.5, 0.85, 0.7), learned=(None, 0.9, 0.6),
+    episodes=(60, 130, 200),
     seconds=10.0,
 )  # fmt: skip
 
 
 def cells(rule: str, *needed: int) -> list[Cell]:
     """Seeds that reach 0.8 after so many episodes of 100."""
-    return [replace(CELL, seed=seed, rule=rule, curve=(0.8, 0.9) if n < 100 else (0.1, 0.2), episodes=(n, 100))
+    return [replace(CELL, seed=seed, rule=rule, curve=(0.8, 0.9) if n < 100 else (0.1, 0.2), learned=(0.5, 0.5),
+                    episodes=(n, 100))
             for seed, n in enumerate(needed)]  # fmt: skip
 
 
@@ -39,10 +41,18 @@ def test_the_ratio_is_of_pairs_and_favours_who_never_got_there():
 
 
 def test_curves_begin_with_what_was_cloned_and_a_curve_that_stopped_stays_where_it_was():
-    short = replace(CELL, cloned=0.1, curve=(0.7,))
+    short = replace(CELL, cloned=0.1, curve=(0.7,), learned=(0.7,))
     mean, low, high = band_of([CELL, short])
     assert mean == pytest.approx([0.2, 0.6, 0.775, 0.7])
     assert all(bottom <= middle <= top for bottom, middle, top in zip(low, mean, high, strict=True))
+
+
+def test_agreement_is_that_of_rankings_of_the_policies_that_the_model_ranks():
+    assert CELL.agreement == 1
+    assert replace(CELL, learned=(0.9, 0.5, 0.6)).agreement == pytest.approx(-1)
+    assert math.isnan(replace(CELL, learned=(None, None, 0.5)).agreement)
+    assert summary([CELL, replace(CELL, learned=(0.9, 0.5, 0.6))], 0.8)["agreement"] == pytest.approx(0)
+    assert summary([replace(CELL, learned=(None,) * 3)], 0.8)["agreement"] is None
 
 
 def test_cells_are_found_again():

@@ -110,6 +110,7 @@ def read(folder: Path, task: str, seed: int, rule: str) -> Cell:
         cloned=told["cloned_success"],
         refined=told["refined_success"],
         curve=tuple(row["watched_success"] for row in rows),
+        learned=tuple(row["learned_success"] for row in rows),
         episodes=tuple(np.cumsum([row["episodes"] for row in rows]).tolist()),
         seconds=sum(sum(row["seconds"].values()) for row in rows),
     )
@@ -175,20 +176,23 @@ def section(config: CompareConfig, cells: Sequence[Cell], picture: str) -> str:
         f"`embodied-rm compare`, {config.seeds} paired seeds; success by the {reward.success}, scored every "
         f"{reward.score_every} steps, {config.refine.world.num_envs} environments. Rollouts: training episodes until "
         f"{config.level:g} of {config.refine.watched} watched episodes succeeded, median over all seeds; "
-        f"refined: {config.refine.episodes} episodes of each seed.",
+        f"refined: {config.refine.episodes} episodes of each seed; agreement: Kendall's tau_a of the policies of all "
+        "iterations, ranked by the model's verdicts and by the simulator's.",
         "",
         f"![learning curves]({picture})",
         "",
-        f"| task | rule | cloned | refined | worst seed | reached {config.level:g} | rollouts | seconds a seed |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| task | rule | cloned | refined | worst seed | reached {config.level:g} | rollouts | agreement | "
+        "seconds a seed |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for task, some in by_task(cells).items():
         for rule in config.rules:
             row = summary(of_rule(some, rule), config.level)
             rollouts = "-" if row["rollouts"] is None else f"{row['rollouts']:.0f}"
+            agreement = "-" if row["agreement"] is None else f"{row['agreement']:.2f}"
             lines.append(
                 f"| `{task}` | `{rule}` | {row['cloned']:.2f} | {row['refined']:.3f} | {row['worst']:.3f} | "
-                f"{row['reached']} of {row['seeds']} | {rollouts} | {row['seconds']:.0f} |"
+                f"{row['reached']} of {row['seeds']} | {rollouts} | {agreement} | {row['seconds']:.0f} |"
             )
     for (first, other), (value, p) in ratios(config, cells).items():
         lines += ["", f"`{first}` needs {value:.2f} times the rollouts of `{other}`, p = {p:.4f} (paired permutation, "
