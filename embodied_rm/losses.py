@@ -45,13 +45,14 @@ def choice_loss(logit: Tensor, chosen: Tensor, weight: Tensor | None = None) -> 
 
 
 def contrast_loss(own: Tensor, foreign: Tensor, weight: Tensor) -> Tensor:
-    """Cross-entropy of "done" at the end of a success [B]: yes under its own instruction, no under a foreign one.
+    """Cross-entropy of "done" at the end of a success: yes under its own instruction, `own` [B], no under foreign ones,
+    `foreign` [K, B]; `weight` [K, B] says which of them are known.
 
     Both, though the completion term has the first already: with the second alone "no" would outweigh "yes" until the
     words are understood, and so keep them from being.
     """
     yes, no = torch.ones_like(own), torch.zeros_like(foreign)
-    return 0.5 * (completion_loss(own, yes, weight) + completion_loss(foreign, no, weight))
+    return 0.5 * (completion_loss(own, yes, weight.any(dim=0)) + completion_loss(foreign, no, weight))
 
 
 def step_loss(logits: Tensor, step: Tensor) -> Tensor:

@@ -52,11 +52,11 @@ def test_a_term_about_which_nothing_is_known_is_zero_with_zero_gradient():
 def test_a_contrast_that_cannot_tell_the_wishes_apart_is_pulled_neither_way():
     """Equal logits for both: no bias towards "no" holds back who cannot read yet, and telling them apart pays."""
     shared = torch.zeros(3, requires_grad=True)
-    contrast_loss(shared, shared, torch.tensor([True, True, False])).backward()
+    contrast_loss(shared, shared.expand(2, -1), torch.tensor([[True, True, False]]).expand(2, -1)).backward()
     assert shared.grad is not None and shared.grad.abs().max() < 1e-7
-    apart, known = torch.tensor([20.0, 20.0]), torch.ones(2, dtype=torch.bool)
-    assert contrast_loss(apart, -apart, known) == pytest.approx(0, abs=1e-6)
-    assert contrast_loss(apart, -apart, ~known) == 0
+    apart, known = torch.tensor([20.0, 20.0]), torch.ones(3, 2, dtype=torch.bool)
+    assert contrast_loss(apart, -apart.expand(3, -1), known) == pytest.approx(0, abs=1e-6)
+    assert contrast_loss(apart, -apart.expand(3, -1), ~known) == 0
 
 
 def test_total_is_the_weighted_sum_and_refuses_a_term_without_weight():

@@ -54,8 +54,8 @@ def said(batch: Batch, progress: np.ndarray | None = None, *, foreign: float = 0
         error=torch.full(curve.shape, 0.1),
         completion=torch.from_numpy(np.where(targets.done, sure, -sure)),
         step=sure * torch.nn.functional.one_hot(torch.from_numpy(targets.step).clamp(min=0), 3).double(),
-        foreign_hop=torch.full((len(curve),), foreign),
-        foreign_completion=torch.full((len(curve),), -sure),
+        foreign_hop=torch.full(batch.foreign_known.shape, foreign),
+        foreign_completion=torch.full(batch.foreign_known.shape, -sure),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
 from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
 
+FOREIGN = 3
+"""Instructions that want something else, which the end of every episode is shown under."""
 UNWANTED = 0.2
 """Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
 NEGATIONS = ("do not ", "don't ", "never ")
@@ -112,11 +114,11 @@ class Batch:
     present: BoolArray
     """bool [B, M, V]."""
     instructions: tuple[str, ...]
-    foreign: tuple[str, ...]
-    """For each episode an instruction that wants something else; its own where no other goal is known."""
+    foreign: tuple[tuple[str, ...], ...]
+    """[`FOREIGN`][B]: for each episode instructions that want something else; its own where no other goal is known."""
     foreign_known: BoolArray
-    """bool [B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's own
-    instruction wants. A failure may by chance be what somebody else asked for."""
+    """bool [`FOREIGN`, B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's
+    own instruction wants. A failure may by chance be what somebody else asked for."""
     goals: tuple[str, ...]
     """See `goal_of`."""
     at: IntArray
@@ -189,8 +191,9 @@ class Batches:
         instructions of the first episode's task that want what none of the episodes does. `words`, `other_words`: share
         of the words that are replaced, and by which, see `Wording`.
         """
-        self.episodes, self.views = [*episodes, *rehearsed], tuple(views)
-        told = ((e.task, " | ".join(sorted(e.sentences)), sentence) for e in self.episodes for sentence in e.sentences)
+        recorded, self.views = [*episodes, *rehearsed], tuple(views)
+        self.episodes = with_all_sentences(recorded)
+        told = ((e.task, " | ".join(sorted(e.sentences)), sentence) for e in recorded for sentence in e.sentences)
         self._wording = Wording(told, other_words, words)
         self._pools = [pool for pool in (range(len(episodes)), range(len(episodes), len(self.episodes))) if pool]
         self._share = shares(self.episodes)
@@ -215,14 +218,16 @@ class Batches:
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
             shown = episode if goal is None else goal
             self._show(shown, np.array([len(shown) - 1]), frames[b, -1:], present[b, -1:])
-        foreign = [self._foreign.draw(episode, rng) for episode in drawn]
+        foreign = [[self._foreign.draw(episode, rng) for episode in drawn] for _ in range(FOREIGN)]
+        own = [e.sentences[0] for e in drawn]
         targets = [{name: t.at(m) for name, t in e.targets.items()} for e, m in zip(drawn, at, strict=True)]
         return Batch(
             frames=frames,
             present=present,
             instructions=tuple(self._wording.vary(e.sentence(rng), e.task, rng) for e in drawn),
-            foreign=tuple(e.sentences[0] if text is None else text for text, e in zip(foreign, drawn, strict=True)),
-            foreign_known=np.array([bool(e.done[-1]) for e in drawn]) & [text is not None for text in foreign],
+            foreign=tuple(tuple(o if t is None else t for t, o in zip(texts, own, strict=True)) for texts in foreign),
+            foreign_known=np.array([bool(e.done[-1]) for e in drawn])
+            & np.array([[text is not None for text in texts] for texts in foreign]),
             goals=tuple(episode.goal for episode in drawn),
             at=np.stack(at),
             targets={name: stacked([row[name] for row in targets]) for name in targets[0]},
@@ -251,6 +256,21 @@ class Batches:
             if name in episode.views:
                 frames[:, v] = episode.views[name][at]
                 present[:, v] = True
+
+
+def with_all_sentences(episodes: Sequence[LabelledEpisode]) -> list[LabelledEpisode]:
+    """The episodes, each with the sentences of all that want the same of the same task: whoever was told "red left,
+    blue right" has also done "blue right, red left"."""
+    known: dict[tuple[str, str], dict[str, None]] = {}
+    for episode in episodes:
+        if episode.distinct_goal is not None:
+            known.setdefault((episode.task, episode.distinct_goal), {}).update(dict.fromkeys(episode.sentences))
+    return [
+        episode
+        if episode.distinct_goal is None
+        else replace(episode, sentences=tuple(known[episode.task, episode.distinct_goal]))
+        for episode in episodes
+    ]
 
 
 def shares(episodes: Sequence[LabelledEpisode]) -> npt.NDArray[np.float64]:

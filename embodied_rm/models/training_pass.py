@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -27,9 +28,9 @@ class Outputs:
     step: Tensor
     """Logits of the step under way, [B, M, S]."""
     foreign_hop: Tensor
-    """Hop from the first to the last frame under an instruction that wants something else, [B]."""
+    """Hop from the first to the last frame under instructions that want something else, [K, B]."""
     foreign_completion: Tensor
-    """Logits of "done" at the last frame under that instruction, [B]."""
+    """Logits of "done" at the last frame under these instructions, [K, B]."""
 
 
 def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Outputs:
@@ -49,15 +50,18 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     # Moments 0 and 1 are the first and the last frame; only what reads their maps runs again.
     ends = shown.clone()
     ends[:, 2:] = False
-    foreign = _states(net, maps[ends[shown]], ends[:, :2], batch.foreign)
+    end_maps, end_shown, looks = maps[ends[shown]], ends[:, :2], len(batch.foreign)
+    texts = tuple(chain(*batch.foreign))
+    foreign = _states(net, end_maps.repeat(looks, 1, 1, 1), end_shown.repeat(looks, 1, 1), texts)
+    foreign = foreign.unflatten(0, (looks, -1))
     return Outputs(
         hops=net.heads.hop(moments[:, :, None], moments[:, None]),
         goal_hops=net.heads.hop(goals, moments),
         error=net.heads.error(first, moments),
         completion=net.heads.completion(first, moments),
         step=net.heads.step(first, moments),
-        foreign_hop=net.heads.hop(foreign[:, 0], foreign[:, 1]),
-        foreign_completion=net.heads.completion(foreign[:, 0], foreign[:, 1]),
+        foreign_hop=net.heads.hop(foreign[:, :, 0], foreign[:, :, 1]),
+        foreign_completion=net.heads.completion(foreign[:, :, 0], foreign[:, :, 1]),
     )
 
 

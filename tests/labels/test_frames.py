@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.frames import NEGATIONS, UNWANTED, Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.frames import FOREIGN, NEGATIONS, UNWANTED, Batch, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.targets import settled
 from embodied_rm.types import Episode, Step
 
@@ -76,16 +76,28 @@ def test_every_sentence_for_a_wish_is_told_as_often_and_never_as_a_foreign_one()
     batch = Batches(label([walk, stop]), ("front", "side")).draw(600, 4, np.random.default_rng(0))
     going = np.array(batch.goals) == "go"
     instructions, foreign = np.array(batch.instructions), np.array(batch.foreign)
+    assert foreign.shape == (FOREIGN, 600) and len(set(map(tuple, foreign))) == FOREIGN
     assert all(abs((instructions[going] == text).mean() - 1 / 3) < 0.1 for text in told)
-    assert not np.isin(foreign[going], told).any() and set(instructions[~going]) == {"stop"}
-    assert set(told) <= set(foreign[~going])
+    assert not np.isin(foreign[:, going], told).any() and set(instructions[~going]) == {"stop"}
+    assert set(told) <= set(foreign[0, ~going])
+
+
+def test_what_one_recording_calls_its_goal_all_of_that_goal_are_called():
+    """Red to the left, told by one, and blue to the right, told by another, are the same end."""
+    red, blue = ({"task": "sort", "goal": "red left", "paraphrases": text} for text in ("red, then blue", "blue right"))
+    other = replace(painted(2, instruction="red right"), meta={"task": "sort", "goal": "red right"})
+    said = [replace(painted(i, instruction=f"own {i}"), meta=meta) for i, meta in enumerate((red, blue))]
+    batch = Batches(label([*said, other]), ("front",)).draw(400, 3, np.random.default_rng(0))
+    asked = {(batch.frames[b, 0, 0, 0, 0, 0], text) for b, text in enumerate(batch.instructions)}
+    both = {"own 0", "own 1", "red, then blue", "blue right"}
+    assert asked == {(row, text) for row in (0, 1) for text in both} | {(2, "red right")}
 
 
 def test_two_phrasings_are_not_two_wishes():
     """Only a recorded goal or task tells that two instructions want different things."""
 
     def known(batch) -> set[bool]:
-        return set(batch.foreign_known.tolist())
+        return set(batch.foreign_known.ravel().tolist())
 
     def drawn(*metas: dict[str, str]):
         said = [replace(painted(i, instruction=f"phrasing {i}"), meta=meta) for i, meta in enumerate(metas)]
@@ -99,11 +111,16 @@ def test_two_phrasings_are_not_two_wishes():
 
 
 def test_foreign_instructions_want_something_else_the_opposite_or_nothing(batch):
-    asked = set(zip(batch.instructions, batch.foreign, strict=True))
+    asked = set(pairs(batch))
     unwanted = {(own, text) for own in ("go", "stop") for text in ("", *(f"{no}{own}" for no in NEGATIONS))}
     assert {("go", "stop"), ("stop", "go")} <= asked <= {("go", "stop"), ("stop", "go")} | unwanted
     alone = Batches(label([painted(0)]), ("front",)).draw(2, 4, np.random.default_rng(0))
-    assert alone.foreign == alone.instructions
+    assert alone.foreign == (alone.instructions,) * FOREIGN
+
+
+def pairs(batch: Batch) -> list[tuple[str, str]]:
+    """Own instruction and foreign one, of every episode and look."""
+    return [pair for texts in batch.foreign for pair in zip(batch.instructions, texts, strict=True)]
 
 
 def test_what_a_success_fulfils_as_well_is_no_foreign_wish():
@@ -111,7 +128,7 @@ def test_what_a_success_fulfils_as_well_is_no_foreign_wish():
     metas += [{"task": "close", "goal": "close"}]
     said = [replace(painted(i, instruction=meta["goal"]), meta=meta) for i, meta in enumerate(metas)]
     batch = Batches(label(said), ("front",)).draw(200, 3, np.random.default_rng(0))
-    drawn = set(zip(batch.instructions, batch.foreign, strict=True))
+    drawn = set(pairs(batch))
     plain = {(own, text) for own, text in drawn if text and not text.startswith(NEGATIONS)}
     assert plain == {("place", "close"), ("open", "place"), ("open", "close"), ("close", "place"), ("close", "open")}
 
@@ -122,7 +139,7 @@ def test_other_wishes_of_the_same_task_are_as_frequent_as_all_together():
     metas += [{"task": f"other {i}", "goal": f"goal {i}"} for i in range(18)]
     said = [replace(painted(i, instruction=meta["goal"]), meta=meta) for i, meta in enumerate(metas)]
     batch = Batches(label(said[:1] * 50 + said), ("front",)).draw(1000, 3, np.random.default_rng(0))
-    drawn = [text for own, text in zip(batch.instructions, batch.foreign, strict=True) if own == "red"]
+    drawn = [text for own, text in pairs(batch) if own == "red"]
     foreign = [text for text in drawn if text and not text.startswith(NEGATIONS)]
     assert len(foreign) / len(drawn) == pytest.approx(1 - UNWANTED, abs=0.05)
     assert 0.4 < np.mean([text == "blue" for text in foreign]) < 0.65
@@ -144,8 +161,8 @@ def test_an_odd_word_does_not_tell_whose_wish_it_is():
     batch = Batches(label(said), ("front",), words=0.4, other_words=("zebra",)).draw(2000, 3, np.random.default_rng(0))
     told = [
         batch.instructions,
-        [text for text in batch.foreign if text and not text.startswith(NEGATIONS)],
-        [text for text in batch.foreign if text.startswith(NEGATIONS)],
+        [text for _, text in pairs(batch) if text and not text.startswith(NEGATIONS)],
+        [text for _, text in pairs(batch) if text.startswith(NEGATIONS)],
     ]
     shares = [np.mean([text.count("zebra") / 3 for text in texts]) for texts in told]
     assert np.allclose(shares, 0.4, atol=0.05) and all("red" in text or "blue" in text for text in told[0])
@@ -181,7 +198,7 @@ def test_foreign_sentences_that_no_episode_has_are_drawn_for_the_task():
     episodes = label([painted(0), painted(1)])
     assert not Batches(episodes, ("front",)).draw(8, 4, np.random.default_rng(0)).foreign_known.any()
     drawn = Batches(episodes, ("front",), foreign=["stop"]).draw(64, 4, np.random.default_rng(0))
-    assert drawn.foreign_known.all() and drawn.foreign.count("stop") > 40
+    assert drawn.foreign_known.all() and drawn.foreign[0].count("stop") > 40
 
 
 def test_done_is_the_end_of_a_success_even_where_the_last_step_ends_with_the_recording():
