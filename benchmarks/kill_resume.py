@@ -23,15 +23,15 @@ from embodied_rm.rl.policy import ARCHITECTURE, GaussianPolicy, PolicySpec, save
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, PROGRESS
 from sim.vec_env import TabletopVecEnv
 
-TASK, ITERATIONS = "lift_cube", 60
+TASK, ITERATIONS = "lift_cube", 100
 
 
 def command(policy: Path, out: Path) -> list[str]:
     """The run: small, so that many kills fit into minutes, but with pictures, a model and every kind of reset."""
     return [
         sys.executable, "-m", "embodied_rm", "refine", f"task={TASK}", f"policy={policy}", f"out={out}", "resume=true",
-        f"iterations={ITERATIONS}", "rollout_steps=12", "world.num_envs=8", "episodes=8", "stop_patience=1000",
-        "reward.success_threshold=0.1", "reward.success_patience=2",
+        f"iterations={ITERATIONS}", "rollout_steps=12", "world.num_envs=8", "episodes=8", "watched=0",
+        "stop_patience=1000", "reward.success_threshold=0.1", "reward.success_patience=2",
     ]  # fmt: skip
 
 
