@@ -68,11 +68,11 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], s
     """
     if not any(curve.spread.any() for curve in curves):
         return {"spread_correlation": np.nan, "interval_coverage": np.nan}
-    fresh = doubts(curves, labels)
+    everything = fresh = doubts(curves, labels)
     if scale is None:
         scale, fresh = conformal_scale(*doubts(curves[::2], labels[::2])), doubts(curves[1::2], labels[1::2])
     return {
-        "spread_correlation": spearman(*doubts(curves, labels)),
+        "spread_correlation": spearman(*everything),
         "interval_coverage": coverage(*fresh, scale) if np.isfinite(scale) else np.nan,
     }
 

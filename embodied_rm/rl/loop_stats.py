@@ -54,9 +54,8 @@ class LoopStats:
 
 def added(one: LoopStats, other: LoopStats) -> LoopStats:
     """The counts of two processes that worked side by side."""
-    totals: dict[str, Any] = {
-        f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(one) if f.type in ("int", "float")
-    }
+    counts = {f.name for f in fields(one)} - {"dead_views", "seconds"}
+    totals: dict[str, Any] = {name: getattr(one, name) + getattr(other, name) for name in counts}
     views = {name: one.dead_views.get(name, 0) + count for name, count in other.dead_views.items()}
     seconds = {stage: max(spent, other.seconds[stage]) for stage, spent in one.seconds.items()}
     return LoopStats(**totals, dead_views={**one.dead_views, **views}, seconds=seconds)

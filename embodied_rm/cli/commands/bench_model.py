@@ -66,7 +66,7 @@ def start(config: BenchModelConfig, run: RunFolder, reporter: Reporter) -> None:
         seconds[name].append(taken)
     told = summary(seconds, frames) | {"largest_difference": max(differences(net, nets[ONNX]).values())}
     reporter.table("view-frames a second", told)
-    reporter.table("asked", {name: f"{wanted:,.0f}: {met(told[name], wanted)}" for name, wanted in ASKED.items()})
+    reporter.table("asked", asked(told))
     run.write_json("metrics.json", {"bench": {"machine": machine(), **about, **told}})
     if config.page is not None:
         put_section(config.page, "bench model", section(config, about, told))
@@ -120,9 +120,9 @@ def summary(seconds: Mapping[str, list[float]], frames: int) -> dict[str, float]
     return told
 
 
-def met(value: float, wanted: float) -> str:
-    """In a word."""
-    return "met" if value >= wanted else "missed"
+def asked(told: Mapping[str, float]) -> dict[str, str]:
+    """What is asked of each number, and whether that is met."""
+    return {name: f"{wanted:,.0f}, {'met' if told[name] >= wanted else 'missed'}" for name, wanted in ASKED.items()}
 
 
 def section(config: BenchModelConfig, about: Mapping[str, object], told: Mapping[str, float]) -> str:
@@ -141,10 +141,8 @@ def section(config: BenchModelConfig, about: Mapping[str, object], told: Mapping
         speed = f"{told[f'{name}_per_s']:,.0f}" if f"{name}_per_s" in told else "not measured"
         ratio = f"{told[f'{name}_to_{base}']:.2f}" if f"{name}_to_{base}" in told else ""
         lines.append(f"| {name} | {speed} | {ratio} |")
-    asked = "; ".join(
-        f"{name.replace('_', ' ')}: {wanted:,.0f}, {met(told[name], wanted)}" for name, wanted in ASKED.items()
-    )
-    lines += ["", f"Asked at the default settings on two cores: {asked}."]
+    met = "; ".join(f"{name.replace('_', ' ')}: {answer}" for name, answer in asked(told).items())
+    lines += ["", f"Asked at the default settings on two cores: {met}."]
     return "\n".join([*lines, "", f"Largest difference of {ONNX} from eager torch: {told['largest_difference']:.1g}."])
 
 

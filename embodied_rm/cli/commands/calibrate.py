@@ -13,9 +13,10 @@ from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
 from embodied_rm.cli.splits import refuse_trained
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.evaluate import doubt_table, doubts, judge, truths
+from embodied_rm.evaluate import doubt_table, doubts, truths
 from embodied_rm.metrics import conformal_scale
 from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
+from embodied_rm.models.fold import fold
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
@@ -45,7 +46,7 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     refuse_trained(facts, source.meta)
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = [truth.label for truth in truths(episodes)]
-    curves = judge(net, episodes).curves
+    curves = fold(net, episodes)
     halves = doubt_table(curves, known)
     if np.isnan(halves["interval_coverage"]):
         raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
