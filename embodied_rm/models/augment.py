@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from embodied_rm.errors import UserError
+
+WAVES = 4.0
+"""Standard deviation of the frequency of the waves of `recolour`, rad over the range of values: colours a third of it
+apart change almost independently, and no wave folds the colours over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,8 @@ class AugmentConfig:
     """Largest rotation, rad."""
     colour: float = 0.15
     """Standard deviation of contrast and of each colour channel's offset, in standard deviations of the pixels."""
+    recolour: float = 0.0
+    """Standard deviation of a change of colour that is another one for every colour, share of the range of values."""
     flicker: float = 0.05
     """Standard deviation of the brightness of single moments."""
     drop_view: float = 0.1
@@ -40,7 +47,8 @@ class AugmentConfig:
 
 
 def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Pictures uint8 [B, M, V, H, W, 3] -> float [B, M, V, 3, H, W] in [0, 255], moved; all moments of a view alike."""
+    """Pictures uint8 [B, M, V, H, W, 3] -> float [B, M, V, 3, H, W] in [0, 255], moved and recoloured; all moments of
+    a view alike."""
     B, M, V, H, W, C = frames.shape
     angle, scale = config.rotation * _between(generator, B, V), 1 + config.zoom * _between(generator, B, V)
     matrix = torch.zeros(B, V, 2, 3)
@@ -48,10 +56,26 @@ def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> T
     matrix[..., 0, 1], matrix[..., 1, 0] = -torch.sin(angle), torch.sin(angle)
     matrix[..., 2] = 2 * config.shift * _between(generator, B, V, 2)
     # The moments of one view are channels of one sampling.
-    stacked = frames.permute(0, 2, 1, 5, 3, 4).float().reshape(B * V, M * C, H, W)
+    stacked = frames.permute(0, 2, 5, 1, 3, 4).float().reshape(B * V, C * M, H, W)
     grid = functional.affine_grid(matrix.flatten(0, 1), [B * V, 1, H, W], align_corners=False)
     moved = functional.grid_sample(stacked, grid, padding_mode="border", align_corners=False)
-    return moved.view(B, V, M, C, H, W).transpose(1, 2)
+    recoloured = recolour(moved.view(B * V, C, M * H * W), config, generator)
+    return recoloured.view(B, V, C, M, H, W).permute(0, 3, 1, 2, 4, 5)
+
+
+def recolour(pixels: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Pixels [N, 3, P] in [0, 255], in place: to each of the 3 channels a wave over the space of colours is added.
+
+    Things of different colours change differently, each alike wherever and whenever it is seen: an offset of a whole
+    picture's channel says nothing of a table that is another one than ever before under the same arm.
+    """
+    if config.recolour == 0:
+        return pixels
+    N = len(pixels)
+    frequency = WAVES * torch.randn(N, 3, 3, generator=generator) / 255
+    phase = 2 * math.pi * torch.rand(N, 3, 1, generator=generator)
+    size = 255 * 2**0.5 * config.recolour * torch.randn(N, 3, 1, generator=generator)
+    return pixels.addcmul_(size, torch.baddbmm(phase, frequency, pixels).sin_())
 
 
 def tint(shape: torch.Size, config: AugmentConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -27,7 +28,7 @@ def test_switched_off_it_changes_nothing():
 
 def test_all_moments_of_a_view_move_and_colour_alike_and_views_apart():
     still = FRAMES[:, :1].expand(-1, 3, -1, -1, -1, -1)
-    config = AugmentConfig(shift=0.2, zoom=0.2, rotation=0.2, colour=0.3, flicker=0.0)
+    config = AugmentConfig(shift=0.2, zoom=0.2, rotation=0.2, colour=0.3, recolour=0.1, flicker=0.0)
     moved = warp(still, config, rng())
     gain, offset = tint(moved.shape, config, rng())
     seen = moved * gain + offset
@@ -47,6 +48,18 @@ def test_a_shift_moves_a_dot_by_no_more_than_its_share():
     for axis in (y, x):
         offset = (moved * axis).sum(dim=(1, 2)) / mass - 20
         assert 3.0 < offset.abs().max() <= 4.01
+
+
+def test_each_colour_is_recoloured_in_its_own_way_alike_wherever_it_is_by_the_spread_asked_for():
+    colours = torch.randint(0, 256, (3000, 2, 3), dtype=torch.uint8, generator=rng())
+    frames = colours[:, None, None, None].repeat_interleave(8, dim=4).expand(-1, 1, 1, 16, -1, -1)
+    change = (warp(frames, replace(OFF, recolour=0.1), rng()) - frames.permute(0, 1, 2, 5, 3, 4))[:, 0, 0] / 255
+    left, right = change[..., :4], change[..., -4:]
+    assert left.std(dim=(2, 3)).max() < 1e-3 and right.std(dim=(2, 3)).max() < 1e-3
+    assert 0.09 < left.std() < 0.11
+    apart = (colours[:, 0].float() - colours[:, 1]).norm(dim=-1) > 128
+    pairs = torch.stack([left[apart].mean(dim=(2, 3)).flatten(), right[apart].mean(dim=(2, 3)).flatten()])
+    assert torch.corrcoef(pairs)[0, 1] < 0.2
 
 
 def test_hidden_views_stay_hidden_in_the_whole_episode_and_one_always_stays():
