@@ -117,7 +117,8 @@ def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int],
 
     `index` counts the frames of the whole dataset, whose episodes have the given lengths. A model of one granularity
     gives `progress_sparse` and `progress_dense` alike. An unscored frame is not `valid` and carries the last progress.
-    With the `interval_scale` of a calibrated model the table also has the bounds `low` and `high`.
+    With the `interval_scale` of a calibrated model the table also has the bounds `low` and `high`. `ood` is nan of a
+    model that does not tell.
     """
     starts = np.concatenate([[0], np.cumsum(lengths)])
     parts = []
@@ -133,6 +134,7 @@ def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int],
             "stage": curve.stage,
             "spread": curve.spread,
             "valid": curve.valid,
+            "ood": curve.ood,
         }
         if scale is not None:
             columns["low"], columns["high"] = interval(curve.value, curve.spread, scale)
@@ -143,8 +145,8 @@ def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int],
 
 
 def plot(meta: EpisodeMeta, fps: float, curve: Progress, scale: float | None = None) -> bytes:
-    """A png: progress with its spread, of a calibrated model its interval, probability of success, and the annotated
-    steps if there are any."""
+    """A png: progress with its spread, of a calibrated model its interval and where its states are out of distribution,
+    probability of success, and the annotated steps if there are any."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
     seconds = np.arange(len(curve)) / fps
@@ -154,6 +156,9 @@ def plot(meta: EpisodeMeta, fps: float, curve: Progress, scale: float | None = N
     axes.fill_between(seconds, low, high, alpha=0.25, linewidth=0)
     axes.plot(seconds, curve.value, label="progress")
     axes.plot(seconds, curve.success, label="probability of success", linewidth=1)
+    unusual = curve.ood > 1
+    if unusual.any():
+        axes.plot(seconds[unusual], np.zeros(unusual.sum()), "|", color="tab:red", label="out of distribution")
     for step in meta.steps:
         axes.axvline(step.start / fps, color="0.8", linewidth=0.8, zorder=0)
     axes.set(xlabel="seconds", ylim=(-0.02, 1.02), title=f"{meta.name}: {meta.instruction}")

@@ -132,6 +132,13 @@ class Progress:
     """float32 [N] in [0, 1]: probability that the task is done now."""
     spread: Array
     """float32 [N] >= 0: how wrong the value may be, by the model's own account; an interval needs a factor."""
+    ood: Array = None  # type: ignore[assignment]
+    """float32 [N] >= 0: out-of-distribution score; above 1 is what the model hardly ever saw where it was calibrated.
+    nan (the default): not `valid`, or a model that does not tell."""
+
+    def __post_init__(self) -> None:
+        if self.ood is None:
+            object.__setattr__(self, "ood", np.full(len(self.value), np.nan, np.float32))
 
     def __len__(self) -> int:
         return len(self.value)

@@ -304,9 +304,11 @@ def test_every_number_is_explained():
 
 
 def noisy(curve: Progress) -> Progress:
-    """The curve with errors, and a spread as large as they are."""
+    """The curve with errors, and a spread as large as they are; every second frame is out of distribution."""
     value = np.clip(curve.value + np.random.default_rng(0).normal(0, 0.1, len(curve)), 0, 1).astype(np.float32)
-    return replace(curve, value=value, spread=np.abs(value - curve.value))
+    unusual = np.float32(0.5 + np.arange(len(curve)) % 2)
+    unusual[0] = np.nan  # nobody judges the first frame
+    return replace(curve, value=value, spread=np.abs(value - curve.value), ood=unusual)
 
 
 def test_a_spread_that_knows_the_error_is_found_out():
@@ -314,6 +316,8 @@ def test_a_spread_that_knows_the_error_is_found_out():
     honest = tuple(map(noisy, judged.curves))
     table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=honest))["reward_model"]
     assert table["spread_correlation"] == pytest.approx(1) and 0.8 < table["interval_coverage"] <= 1
+    told = [c.ood[1:] for c in honest]
+    assert table["ood_rate"] == pytest.approx(np.mean(np.concatenate(told) > 1)) and 0.4 < table["ood_rate"] < 0.6
     wrong = [replace(curve, spread=1 - curve.spread) for curve in honest]
     table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=tuple(wrong)))["reward_model"]
     assert table["spread_correlation"] == pytest.approx(-1, abs=1e-3)

@@ -79,7 +79,7 @@ def test_the_table_has_lerobots_columns_and_a_row_for_every_frame(scored):
     told = np.concatenate([curves[1].value, curves[2].value])
     np.testing.assert_array_equal(np.float32(table["progress_dense"]), told)
     assert table["progress_sparse"] == table["progress_dense"]
-    assert {"success", "stage", "spread", "valid"} < set(table)
+    assert {"success", "stage", "spread", "valid", "ood"} < set(table)
 
 
 def test_the_numbers_are_those_of_the_online_step(scored):

@@ -1,4 +1,4 @@
-"""What a judgement says beyond progress: done or not, which step, how sure."""
+"""What a judgement says beyond progress: done or not, which step, how sure, how unusual."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode],
         "step_accuracy": step_accuracy(curves, labels),
         "segmentation_f1": segmentation_f1(matched_segments(curves, labels)),
         **doubt_table(curves, labels, scale),
+        "ood_rate": ood_rate(curves),
     }
 
 
@@ -75,6 +76,12 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], s
         "spread_correlation": spearman(*everything),
         "interval_coverage": coverage(*fresh, scale) if np.isfinite(scale) else np.nan,
     }
+
+
+def ood_rate(curves: Sequence[Progress]) -> float:
+    """Share of the frames that are out of distribution, of those of which it is told; nan where it is not."""
+    told = np.concatenate([curve.ood[np.isfinite(curve.ood)] for curve in curves])
+    return mean(told > 1)
 
 
 def doubts(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> tuple[Array, Array]:

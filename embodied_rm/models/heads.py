@@ -1,5 +1,5 @@
 """What is read off the states of two moments: the hop between them and how wrong it is, whether the task is done, the
-step under way."""
+step under way, how unusual the state is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from embodied_rm.models.ood import StateDistribution, ood_score
 
 LEAST_ERROR = 0.005
 """Error, progress, that is expected at the least: none expected would make any found infinitely unlikely."""
@@ -49,13 +51,18 @@ class Said(NamedTuple):
     """Logits of "the task is done now", [N]."""
     step: Tensor
     """Logits of the step under way, [N, max_steps]."""
+    ood: Tensor
+    """See `models.ood`, [N]; nan where no distribution of states is known."""
 
 
 class Heads(nn.Module):
     """The heads of `ProgressNet`."""
 
-    def __init__(self, width: int, max_steps: int) -> None:
+    def __init__(self, width: int, max_steps: int, known: bool = False) -> None:
+        """`known`: whether the distribution of states is, see `models/ood.py`."""
         super().__init__()
+        self.distribution: StateDistribution | None
+        self.register_module("distribution", StateDistribution(width) if known else None)
         self._hop = PairHead(width, 1)
         self._completion = PairHead(width, 1)
         self._step = PairHead(width, max_steps)
@@ -65,7 +72,13 @@ class Heads(nn.Module):
         """All that a judgement needs. `anchors` [A, N, width]: states of the previous moment, of the first, and perhaps
         of others; `now` [N, width]."""
         first = anchors[1]
-        return Said(self.hop(anchors, now), self.error(first, now), self.completion(first, now), self.step(first, now))
+        return Said(
+            self.hop(anchors, now),
+            self.error(first, now),
+            self.completion(first, now),
+            self.step(first, now),
+            ood_score(self.distribution, now),
+        )
 
     def hop(self, p: Tensor, q: Tensor) -> Tensor:
         """Relative hop from moment p to moment q, in [-1, 1]."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.heads import Heads, PairHead, Said, expected_error
+from embodied_rm.models.ood import ood_score
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.state import StateFusion
 from embodied_rm.models.towers import Tower
@@ -132,6 +133,7 @@ class Judgement(nn.Module):
         super().__init__()
         self.hop, self.error = Pair(heads._hop), Pair(heads._error)
         self.completion, self.step = Pair(heads._completion), Pair(heads._step)
+        self.distribution = heads.distribution
 
     def forward(self, anchors: Tensor, state: Tensor) -> tuple[Tensor, ...]:
         """As `Heads.forward`."""
@@ -141,6 +143,7 @@ class Judgement(nn.Module):
             expected_error(self.error(first, state)),
             self.completion(first, state)[..., 0],
             self.step(first, state),
+            ood_score(self.distribution, state),
         )
 
 

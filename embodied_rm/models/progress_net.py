@@ -17,11 +17,12 @@ from embodied_rm.models.base import Memory, Reference
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
+from embodied_rm.models.ood import StateDistribution
 from embodied_rm.models.pictures import Pictures
 from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
 from embodied_rm.models.witness import MAJORITY, agreed, there
-from embodied_rm.types import Array, Progress, Views
+from embodied_rm.types import Array, Episode, Progress, Views
 
 BLANK = "; a picture of one colour shows nothing"
 CHUNK = 384
@@ -47,6 +48,8 @@ class NetConfig:
     """Most steps that a task may have."""
     fusion: fusion.Fusion = "mean"
     """How the perspectives become one potential."""
+    known: bool = False
+    """Whether it knows the distribution of its states (`calibrate`), and tells out-of-distribution scores."""
     interval_scale: float | None = None
     """Calibrated on held-out episodes: in nine of ten frames the true progress lay within so many spreads of the value
     (`metrics.interval`). None: not calibrated."""
@@ -71,7 +74,7 @@ class ProgressNet(nn.Module):
         self.view_embedding = nn.Parameter(0.02 * torch.randn(len(config.views), width))
         self.view_token = ViewToken(self.encoder.map_shape(), width, channels=config.channels, grid=config.grid)
         self.fusion = StateFusion(width, config.layers)
-        self.heads = Heads(width, config.max_steps)
+        self.heads = Heads(width, config.max_steps, config.known)
 
     @property
     def interval_scale(self) -> float | None:
@@ -114,6 +117,20 @@ class ProgressNet(nn.Module):
         """This very net, its weights shared, whose perspectives become one potential in another way."""
         other, kept = copy.copy(self), self.config.interval_scale if kind == self.config.fusion else None
         other.config = replace(self.config, fusion=kind, interval_scale=kept)
+        return other
+
+    def states_of(self, episode: Episode) -> Tensor:
+        """States [T, width] of an episode's frames in the light of its instruction: they do not depend on the past."""
+        names = tuple(episode.views)
+        frames = np.stack([episode.views[name] for name in names], axis=1)
+        return self.begin(Views(names=names, frames=frames), [episode.instruction] * len(frames)).previous
+
+    def calibrated(self, interval_scale: float, distribution: StateDistribution) -> ProgressNet:
+        """This very net, its weights shared, with that interval and that distribution of states."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "heads": copy.copy(self.heads)}
+        other.heads._modules = {**self.heads._modules, "distribution": distribution}
+        other.config = replace(self.config, known=True, interval_scale=interval_scale)
         return other
 
     # The contract
@@ -216,7 +233,7 @@ class ProgressNet(nn.Module):
                 stage=said.step.argmax(dim=-1),
                 **({} if located is None else {"belief": located.belief, "passed": located.passed}),
             )
-        return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives)), after
+        return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives), said.ood), after
 
     def _located(self, memory: FrameMemory, state: Tensor) -> Located | None:
         """Where on its reference's way each row is; None without references."""

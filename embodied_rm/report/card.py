@@ -14,6 +14,7 @@ COLUMNS = {
     "step_accuracy": "step accuracy",
     "spread_correlation": "spread and error",
     "interval_coverage": "coverage",
+    "ood_rate": "out of distribution",
 }
 """Metric of `evaluate` -> column of the card; docs/metrics.md says what each is."""
 
@@ -41,7 +42,8 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "",
         "Spread and error: Spearman's correlation; coverage: of the interval",
         f"value +- {metrics['calibrate']['interval_scale']:.2f} (spread + 0.01), fitted to cover 90 % of the frames",
-        f"of {metrics['calibrate']['episodes']} other episodes of `seen`. Both, and all columns: docs/metrics.md.",
+        f"of {metrics['calibrate']['episodes']} other episodes of `seen`; out of distribution: share of the frames",
+        "that are less usual than 99 % of theirs. All columns: docs/metrics.md.",
         "Curves that look at no picture, on the same episodes:",
         "",
         *_baselines(metrics["splits"]),

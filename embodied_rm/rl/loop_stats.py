@@ -37,6 +37,12 @@ class LoopStats:
     """Scores that the model could not give."""
     verdicts: int = 0
     """Valid scores that said "done"."""
+    spread: float = 0.0
+    """Sum of the valid scores' spread."""
+    known: int = 0
+    """Scores that told how unusual the state is."""
+    unusual: int = 0
+    """Of these, out of distribution: above 1."""
     dead_views: dict[str, int] = field(default_factory=dict)
     """View -> scored frames in which it showed nothing."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))

@@ -38,6 +38,8 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
         "scored": stats.scored,
         "invalid_rate": share(stats.invalid, stats.scored),
         "verdict_rate": share(stats.verdicts, stats.scored - stats.invalid),
+        "spread": share(stats.spread, stats.scored - stats.invalid),
+        "ood_rate": share(stats.unusual, stats.known),
         **asdict(update),
         "dead_views": stats.dead_views,
         "seconds": stats.seconds,

@@ -210,6 +210,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.stats.scored += len(rows)
         self.stats.invalid += int((~progress.valid).sum())
         self.stats.verdicts += int((positive & progress.valid).sum())
+        self.stats.spread += float(progress.spread[progress.valid].sum())
+        self.stats.known += int(np.isfinite(progress.ood).sum())
+        self.stats.unusual += int((progress.ood > 1).sum())
         self._change = np.where(scored, scored_phi - self._phi, self._change)
         return held_potential(self._phi, scored_phi, scored), achieved
 

@@ -263,23 +263,26 @@ def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
                   ["audit", f"checkpoint={model}"], ["bench", "fusion", f"checkpoint={model}"]):  # fmt: skip
         assert main([*words, f"data={seen}", f"out={tmp_path / words[0]}"]) == 2
         assert "the model was trained on split=seen (seed 0)" in " ".join(capsys.readouterr().err.split())
-    fresh = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "seed=77", "every=3", *TINY]
+    fresh = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "seed=77", "every=2", *TINY[2:]]
+    fresh += ["successes=4", "failures=4"]
     assert main([*fresh, f"out={tmp_path / 'fresh'}"]) == 0
     line = ["calibrate", f"data={tmp_path / 'fresh'}", f"checkpoint={model}", f"out={tmp_path / 'calibrated'}"]
     assert main(line) == 0
     scale = metrics(tmp_path / "calibrated")["calibrate"]["interval_scale"]
     before, after = (load_progress_net(folder / "checkpoint") for folder in (model, tmp_path / "calibrated"))
     assert before.interval_scale is None and after.interval_scale == pytest.approx(scale)
-    assert all(torch.equal(before.state_dict()[name], weights) for name, weights in after.state_dict().items())
+    assert all(torch.equal(after.state_dict()[name], weights) for name, weights in before.state_dict().items())
     assert after.fused_by("forward").interval_scale is None, "another fusion errs otherwise"
     judged = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "shown=1"]
     assert main([*judged, f"out={tmp_path / 'judged'}"]) == 0
-    assert 0.9 <= metrics(tmp_path / "judged")["reward_model"]["interval_coverage"] < 0.95
+    numbers = metrics(tmp_path / "judged")["reward_model"]
+    assert 0.9 <= numbers["interval_coverage"] < 0.95 and 0 < numbers["ood_rate"] < 0.05
     scored = ["score", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "videos=false"]
     assert main([*scored, f"out={tmp_path / 'scored'}"]) == 0
     table = pq.read_table(tmp_path / "scored" / "progress.parquet").to_pydict()
     low, value, high = (np.array(table[name]) for name in ("low", "progress_dense", "high"))
     assert ((low <= value) & (value <= high)).all() and (low < high).any()
+    assert np.mean(np.array(table["ood"]) > 1) == pytest.approx(numbers["ood_rate"], abs=0.01)
 
 
 def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() -> None:

@@ -23,6 +23,7 @@ from embodied_rm.models.learner import Learner
 from embodied_rm.models.likeness import differences
 from embodied_rm.models.onnx_graphs import onnx_graphs, takes_pixels
 from embodied_rm.models.onnx_net import OnnxNet
+from embodied_rm.models.ood import StateDistribution
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.training_pass import training_pass
 from embodied_rm.objective import objective
@@ -40,7 +41,8 @@ def make_net(tower: str = "patch_tower_tiny") -> ProgressNet:
         # Random weights hop by next to nothing; louder ones make every difference show.
         for parameter in net.heads.parameters():
             parameter.mul_(3.0)
-    return net.eval()
+    states = torch.randn(2, 400, net.config.width)
+    return net.eval().calibrated(2.0, StateDistribution.fitted(*states))
 
 
 NET = make_net()
@@ -77,7 +79,7 @@ def play(net: ProgressNet, video, sentences, goal=None):
 def assert_alike(exported: OnnxNet, video, goal=None) -> None:
     sentences = [SENTENCES[i % 4] for i in range(len(video[0]))]
     for one, other in zip(*(play(net, video, sentences, goal) for net in (NET, exported)), strict=True):
-        for name in ("value", "success", "spread"):
+        for name in ("value", "success", "spread", "ood"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, err_msg=name)
         for name in ("valid", "stage"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

@@ -1,11 +1,13 @@
-"""`embodied-rm calibrate`: from a model's doubt to an interval."""
+"""`embodied-rm calibrate`: from a model's doubt to an interval, and what states are usual."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
@@ -18,8 +20,12 @@ from embodied_rm.metrics import conformal_scale
 from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.models.onnx_net import OnnxNet
+from embodied_rm.models.ood import StateDistribution
+from embodied_rm.models.plans import wishes_of
+from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
+from embodied_rm.types import Episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +58,21 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
         raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
     scale = conformal_scale(*doubts(curves, known))
     told = {"interval_scale": scale, "covered_by_a_half": halves["interval_coverage"], "episodes": len(episodes)}
-    net.config = replace(net.config, interval_scale=scale)
+    net = net.calibrated(scale, distribution(net, episodes))
     save_progress_net(run.path / REWARD_MODEL, net, facts)
     reporter.table("calibrated", told)
     run.write_json("metrics.json", {"calibrate": told})
+
+
+def distribution(net: ProgressNet, episodes: Sequence[Episode]) -> StateDistribution:
+    """Of the states in every other episode, with the limit from those between.
+
+    Raises `DataError` where there are too few; of several wishes, none tells which one is under way.
+    """
+    of_one = [episode for episode in episodes if len(wishes_of(episode.instruction)) == 1]
+    nothing = torch.zeros(0, net.config.width)
+    halves = (torch.cat([nothing, *map(net.states_of, of_one[half::2])]) for half in (0, 1))
+    return StateDistribution.fitted(*halves)
 
 
 COMMAND = Command(schema=CalibrateConfig, start=start)

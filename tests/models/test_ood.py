@@ -1,0 +1,84 @@
+"""The out-of-distribution score: what is usual stays below 1, what is not exceeds it, whatever the units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from embodied_rm.errors import DataError
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.ood import COMMON, LEAST, StateDistribution, ood_score
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.types import Episode, Progress, Views
+
+WIDTH = 6
+
+
+def drawn(count: int, seed: int) -> torch.Tensor:
+    """Correlated states around a mean far from 0; the last dimension never differs."""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(9))
+    states = torch.randn(count, WIDTH, generator=generator) @ mix + 5
+    states[:, -1] = 3.0
+    return states
+
+
+FITTED = StateDistribution.fitted(drawn(4000, 0), drawn(4000, 1))
+
+
+def test_of_new_states_of_the_same_kind_one_in_a_hundred_exceeds_1():
+    assert (FITTED(drawn(20000, 2)) <= 1).float().mean() == pytest.approx(COMMON, abs=0.005)
+
+
+def test_it_grows_along_every_line_away_from_the_mean_and_is_0_there():
+    away = torch.randn(50, WIDTH, generator=torch.Generator().manual_seed(3))
+    scores = torch.stack([FITTED(FITTED.mean + reach * away) for reach in (0.0, 1.0, 2.0, 8.0)])
+    torch.testing.assert_close(scores[0], torch.zeros(50))
+    assert (scores.diff(dim=0) > 0).all()
+    torch.testing.assert_close(scores[3], 4 * scores[2])
+
+
+def test_a_step_counts_by_how_far_states_differ_in_its_direction():
+    _, axes = torch.linalg.eigh(torch.cov(drawn(4000, 0).T))
+    steps = torch.cat([2 * axes[:, -1:].T, 2 * axes[:, 1:2].T])
+    along, across = FITTED(FITTED.mean + steps)
+    assert along < 0.5 * across
+
+
+def test_the_units_of_the_states_do_not_matter():
+    rescaled = StateDistribution.fitted(10 * drawn(4000, 0) - 7, 10 * drawn(4000, 1) - 7)
+    torch.testing.assert_close(rescaled(10 * drawn(9, 5) - 7), FITTED(drawn(9, 5)), rtol=1e-3, atol=1e-3)
+
+
+def test_too_few_states_are_refused():
+    with pytest.raises(DataError, match=f"{LEAST - 1} states: give several episodes"):
+        StateDistribution.fitted(drawn(4000, 0), drawn(LEAST - 1, 1))
+
+
+def test_who_knows_no_distribution_tells_nan():
+    assert ood_score(None, drawn(3, 0)).isnan().all()
+    judged = Progress(
+        value=np.zeros(2, np.float32),
+        valid=np.ones(2, bool),
+        stage=np.zeros(2, np.int64),
+        success=np.zeros(2, np.float32),
+        spread=np.zeros(2, np.float32),
+    )
+    assert np.isnan(judged.ood).all() and judged.ood.shape == (2,)
+
+
+def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before():
+    torch.manual_seed(0)
+    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder("stride_tower_tiny", (32, 32)))).eval()
+    pixels = np.random.default_rng(0).integers(0, 256, (2 * LEAST, 32, 32, 3), np.uint8)
+    film = Episode(name="noise", views={"front": pixels}, instruction="lift it", fps=10.0)
+    states = net.states_of(film)
+    after = net.calibrated(1.5, StateDistribution.fitted(states[::2], states[1::2]))
+    assert net.heads.distribution is None and after.config.known and after.interval_scale == 1.5
+    views = Views(names=("front",), frames=pixels[:3, None], present=np.array([[True], [True], [False]]))
+    told = [one.advance(one.begin(views, ["lift it"] * 3), views)[0] for one in (net, after)]
+    for name in ("value", "valid", "stage", "success", "spread"):
+        np.testing.assert_array_equal(getattr(told[0], name), getattr(told[1], name))
+    assert np.isnan(told[0].ood).all() and np.isnan(told[1].ood[2])
+    np.testing.assert_allclose(told[1].ood[:2], ood_score(after.heads.distribution, states[:2]), rtol=1e-5)
