@@ -130,8 +130,8 @@ def success_row(task: str, metrics: Mapping[str, Any]) -> SuccessRow:
     return SuccessRow(task=task, rates={"cloned": rate("cloned"), "refined": rate("refined")})
 
 
-def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve, Curve]:
-    """Success and return over the iterations of a refinement, from the rows of its `progress.jsonl`."""
+def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve, ...]:
+    """Success, return and doubt over the iterations of a refinement, from the rows of its `progress.jsonl`."""
 
     def column(name: str) -> list[float | None]:
         return [row[name] for row in rows]
@@ -140,4 +140,10 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve
     return (
         Curve(title=f"{task}: success of training episodes", x_label="iteration", lines=success, top=1.0),
         Curve(title=f"{task}: shaped return", x_label="iteration", lines={"mean": column("shaped_return")}),
+        Curve(
+            title=f"{task}: frames that the model scored",
+            x_label="iteration",
+            lines={"mean spread": column("spread"), "out of distribution": column("ood_rate")},
+            top=0.2,
+        ),
     )

@@ -95,24 +95,27 @@ def leak(split: Split, tasks: set[str], text: Mapping[str, str]) -> str | None:
 
 
 def refuse_trained(facts: Mapping[str, Any], episodes: Iterable[EpisodeMeta]) -> None:
-    """Raises `DataError` naming the first episode that the model of these facts was trained on: of the same split and
-    seed. Of recordings without a split nothing is known."""
+    """Raises `DataError` naming the first episode that the model of these facts is not to be judged by, see
+    `trained_on`. Of recordings without a split nothing is known."""
     for episode in episodes:
-        split, seed = episode.text.get("split", NONE), episode.text.get("seed")
-        if split != NONE and f"{split} {seed}" in facts.get("recorded", ()):
-            raise DataError(
-                f"{episode.name}: the model was trained on split={split} (seed {seed}); its scores there would say "
-                "nothing about unseen episodes: record others with embodied-rm collect seed=..."
-            )
+        if known := trained_on(facts, episode.text.get("split", NONE), episode.text.get("seed")):
+            raise DataError(f"{episode.name}: {known}: record others with embodied-rm collect seed=...")
 
 
 def refuse_known(facts: Mapping[str, Any], split: Split, seed: int) -> None:
-    """Raises `UserError` when the model of these facts was trained on the episodes it is to be judged by, or on
-    anything of an unseen split."""
+    """The same of the episodes that a split with this seed would record, a `UserError`."""
+    if known := trained_on(facts, split.name, str(seed)):
+        raise UserError(known)
+
+
+def trained_on(facts: Mapping[str, Any], split: str, seed: str | None) -> str | None:
+    """Why the model of these facts is not to be judged by episodes of that split and seed: it was trained on them, or
+    on anything of an unseen split; None: it may be."""
     for known in facts.get("recorded", ()):
         name, _, known_seed = known.rpartition(" ")
-        if name == split.name and (name in unseen_splits() or int(known_seed) == seed):
-            raise UserError(
+        if name == split != NONE and (known_seed == seed or name in unseen_splits()):
+            return (
                 f"the model was trained on split={name} (seed {known_seed}); its scores there would say nothing about "
                 "unseen episodes"
             )
+    return None

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.audit import Outcome, Rules, audit
-from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import dataset_in, reward_model_in, spoken_model
+from embodied_rm.cli.places import spoken_model
 from embodied_rm.cli.reports import check, film_panel
-from embodied_rm.cli.splits import refuse_trained
-from embodied_rm.data.catalog import open_data
+from embodied_rm.cli.trial import on_trial
 from embodied_rm.errors import UnmetError
-from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.report import Figure, Report, write_report
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
@@ -38,9 +35,7 @@ class AuditConfig:
 
 def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
-    checkpoint = reward_model_in(config.checkpoint)
-    net, source = load_progress_net(checkpoint), open_data(dataset_in(config.data), config.instruction)
-    refuse_trained(read_manifest(checkpoint)["facts"], source.meta)
+    net, _, source = on_trial(config.checkpoint, config.data, config.instruction)
     model = spoken_model(config.checkpoint)
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})
     reading = read_for(net.config, source, stride=config.stride)

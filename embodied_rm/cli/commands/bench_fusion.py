@@ -6,17 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.goals import goals_of_others
-from embodied_rm.cli.places import dataset_in, reward_model_in
-from embodied_rm.cli.splits import refuse_trained
-from embodied_rm.data.catalog import open_data
+from embodied_rm.cli.trial import on_trial
 from embodied_rm.evaluate import Judged, Truth, blind_tables, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
-from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
@@ -43,9 +39,7 @@ class BenchFusionConfig:
 
 def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
-    checkpoint = reward_model_in(config.checkpoint)
-    net, source = load_progress_net(checkpoint), open_data(dataset_in(config.data))
-    refuse_trained(read_manifest(checkpoint)["facts"], source.meta)
+    net, _, source = on_trial(config.checkpoint, config.data)
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = truths(episodes)
     goals = goals_of_others(episodes, f"{config.data}")

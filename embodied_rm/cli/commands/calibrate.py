@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
-from embodied_rm.cli.splits import refuse_trained
-from embodied_rm.data.catalog import open_data
+from embodied_rm.cli.places import REWARD_MODEL
+from embodied_rm.cli.trial import on_trial
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate import doubt_table, doubts, truths
 from embodied_rm.metrics import conformal_scale
-from embodied_rm.models.checkpoint import load_progress_net, save_progress_net
+from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.ood import StateDistribution
@@ -42,14 +40,11 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     Raises `DataError` for episodes that the model was trained on and where there are too few frames, `UserError` for an
     exported model.
     """
-    folder = checkpoint_in(config.checkpoint, REWARD_MODEL)
-    net, facts = load_progress_net(folder), read_manifest(folder)["facts"]
+    net, facts, source = on_trial(config.checkpoint, config.data)
     if isinstance(net, OnnxNet):
         raise UserError(
             "an exported model cannot be changed: calibrate the checkpoint it was made from, then export it"
         )
-    source = open_data(dataset_in(config.data))
-    refuse_trained(facts, source.meta)
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = [truth.label for truth in truths(episodes)]
     curves = fold(net, episodes)
