@@ -100,8 +100,8 @@ def hide_views(present: Tensor, config: AugmentConfig, generator: torch.Generato
 
 
 def impostors(pictures: Tensor, shown: Tensor, at: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Pictures [B, M, V, ...], the last moment the goal, with photographs of it before some cameras: as often from the
-    first frame on as from some frame before the last.
+    """Pictures [B, M, V, ...], the last moment the goal, with photographs of it before some cameras, in place: as often
+    from the first frame on as from some frame before the last.
 
     `at` int64 [B, M - 1]: the frames of the other moments. Only where two or more views are `shown` (bool [B, M, V]) at
     every moment: with one alone nothing gives it away.
@@ -115,4 +115,6 @@ def impostors(pictures: Tensor, shown: Tensor, at: Tensor, config: AugmentConfig
     begins = (2 * torch.rand(B, generator=generator) - 1).clamp(min=0) * at.amax(dim=1)
     covered = torch.zeros_like(shown)
     covered[rows, :-1, view] = (at >= begins[:, None])[rows]
-    return torch.where(covered[(...,) + (None,) * (pictures.ndim - 3)], pictures[:, -1:], pictures)
+    row, moment, column = covered.nonzero(as_tuple=True)
+    pictures[row, moment, column] = pictures[row, -1, column]
+    return pictures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
@@ -32,13 +32,16 @@ def tokenize(instructions: Sequence[str], context: int, vocabulary: int) -> Tens
     With fewer than 49,408 words the ids are hashed (Knuth, TAOCP 3, 6.4), start and end keeping the two largest ids, by
     which a text tower finds the end. The same text gives the same ids in every process.
     """
-    tokenizer = simple_tokenizer()
-    ids = torch.full((len(instructions), context), PAD)
-    for row, text in zip(ids, instructions, strict=True):
-        words = [_hashed(word, vocabulary) for word in tokenizer.encode(text)][: context - 2]
-        start, end = vocabulary - 2, vocabulary - 1
-        row[: len(words) + 2] = torch.tensor([start, *words, end])
-    return ids
+    rows = [_row(text, context, vocabulary) for text in instructions]
+    return torch.tensor(rows, dtype=torch.int64).view(len(rows), context)
+
+
+@lru_cache(maxsize=2**15)
+def _row(text: str, context: int, vocabulary: int) -> tuple[int, ...]:
+    """One of them. Training reads the same sentences again and again."""
+    words = [_hashed(word, vocabulary) for word in simple_tokenizer().encode(text)][: context - 2]
+    told = (vocabulary - 2, *words, vocabulary - 1)
+    return (*told, *(PAD,) * (context - len(told)))
 
 
 def _hashed(word: int, vocabulary: int) -> int:
