@@ -78,10 +78,11 @@ def extended(start: ProgressNet, needed: ProgressNet) -> ProgressNet:
     """
     views = tuple(dict.fromkeys([*start.config.views, *needed.config.views]))
     max_steps = max(start.config.max_steps, needed.config.max_steps)
-    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps, interval_scale=None))
+    # What was calibrated holds of the old weights only.
+    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps, known=False, interval_scale=None))
     grown = net.state_dict()
     for name, tensor in start.state_dict().items():
-        if grown[name].shape == tensor.shape:
+        if name in grown and grown[name].shape == tensor.shape:
             grown[name] = tensor
     known = start.view_embedding.detach()
     unknown = known.mean(dim=0, keepdim=True).expand(len(views) - len(known), -1)

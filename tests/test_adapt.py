@@ -17,6 +17,7 @@ from embodied_rm.labels.hops import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.fold import fold
+from embodied_rm.models.ood import StateDistribution
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.train import CHECKPOINT, TrainConfig, fit, new_net
 from embodied_rm.types import Episode, Step
@@ -62,6 +63,14 @@ def test_a_model_is_extended_by_views_and_steps_and_not_changed_itself(tmp_path)
     assert net.config.encoder == start.config.encoder
     assert all(torch.equal(tensor, before[name]) for name, tensor in start.state_dict().items())
     assert fold(net, [other])[0].valid.all()
+
+
+def test_what_was_calibrated_does_not_outlive_the_weights():
+    start = start_model()
+    states = torch.randn(2, 200, start.config.width)
+    known = start.calibrated(StateDistribution.fitted(*states), 2.0)
+    net = extended(known, start)
+    assert net.interval_scale is None and not net.config.known and net.heads.distribution is None
 
 
 def test_an_extended_model_judges_what_it_knows_as_before():

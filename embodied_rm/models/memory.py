@@ -86,7 +86,7 @@ class FrameMemory:
         rows = {name: seen.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in new.items()}
         return replace(self, **{k: torch.where(rows[k], tensor, getattr(self, k)) for k, tensor in new.items()})
 
-    def progress(self, valid: Tensor, spread: Array, ood: Tensor) -> Progress:
+    def progress(self, valid: Tensor, spread: Array, ood: Array) -> Progress:
         """What this memory holds, as a judgement."""
         judged = valid.cpu().numpy()
         return Progress(
@@ -95,7 +95,7 @@ class FrameMemory:
             stage=self.stage.cpu().numpy(),
             success=self.success.cpu().numpy(),
             spread=np.where(judged, spread, np.float32(0)),
-            ood=np.where(judged, ood.cpu().numpy(), np.float32(np.nan)),
+            ood=np.where(judged, ood, np.float32(np.nan)),
         )
 
     def take(self, rows: Rows) -> FrameMemory:

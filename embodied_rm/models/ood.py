@@ -6,15 +6,19 @@ Mahalanobis distance in the features of a network. One Gaussian over all tasks: 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from embodied_rm.errors import DataError
+from embodied_rm.types import Array
 
 RIDGE = 0.01
 """Added to every variance, share of their mean: directions in which no state differs say nothing."""
 COMMON = 0.99
 """Share of the states of held-out episodes that have a score of at most 1."""
+USUAL = 0.6
+"""Score of a usual state: the median over held-out episodes, of the model in the box."""
 LEAST = 100
 """Fewest states on each side: of fewer, no hundredth can be told."""
 
@@ -56,3 +60,9 @@ class StateDistribution(nn.Module):
 def ood_score(distribution: StateDistribution | None, states: Tensor) -> Tensor:
     """What the distribution says of states [..., width], [...]; nan where none is known."""
     return torch.full_like(states[..., 0], torch.nan) if distribution is None else distribution(states)
+
+
+def widening(score: Array) -> Array:
+    """By how much, float32 [N] >= 1, the doubt about states of that score grows: 1 where they are usual or nothing is
+    known of them. What was learned about errors was learned where states are usual."""
+    return np.square(np.fmax(score / USUAL, 1)).astype(np.float32)

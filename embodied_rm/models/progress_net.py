@@ -17,7 +17,7 @@ from embodied_rm.models.base import Memory, Reference
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
-from embodied_rm.models.ood import StateDistribution
+from embodied_rm.models.ood import StateDistribution, widening
 from embodied_rm.models.pictures import Pictures
 from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
@@ -125,8 +125,8 @@ class ProgressNet(nn.Module):
         frames = np.stack([episode.views[name] for name in names], axis=1)
         return self.begin(Views(names=names, frames=frames), [episode.instruction] * len(frames)).previous
 
-    def calibrated(self, interval_scale: float, distribution: StateDistribution) -> ProgressNet:
-        """This very net, its weights shared, with that interval and that distribution of states."""
+    def calibrated(self, distribution: StateDistribution, interval_scale: float | None = None) -> ProgressNet:
+        """This very net, its weights shared, with that distribution of states and that interval."""
         other = copy.copy(self)
         other._modules = {**self._modules, "heads": copy.copy(self.heads)}
         other.heads._modules = {**self.heads._modules, "distribution": distribution}
@@ -233,7 +233,9 @@ class ProgressNet(nn.Module):
                 stage=said.step.argmax(dim=-1),
                 **({} if located is None else {"belief": located.belief, "passed": located.passed}),
             )
-        return after.progress(seen, fusion.spread(after.doubt.cpu().numpy(), perspectives), said.ood), after
+        ood = said.ood.cpu().numpy()
+        spread = fusion.spread(after.doubt.cpu().numpy(), perspectives) * widening(ood)
+        return after.progress(seen, spread, ood), after
 
     def _located(self, memory: FrameMemory, state: Tensor) -> Located | None:
         """Where on its reference's way each row is; None without references."""

@@ -8,7 +8,7 @@ import torch
 
 from embodied_rm.errors import DataError
 from embodied_rm.models.encoders import small_encoder
-from embodied_rm.models.ood import COMMON, LEAST, StateDistribution, ood_score
+from embodied_rm.models.ood import COMMON, LEAST, USUAL, StateDistribution, ood_score, widening
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.types import Episode, Progress, Views
 
@@ -68,17 +68,25 @@ def test_who_knows_no_distribution_tells_nan():
     assert np.isnan(judged.ood).all() and judged.ood.shape == (2,)
 
 
+def test_doubt_grows_only_where_states_are_unusual_and_never_shrinks():
+    scores = np.float32([0.0, 0.3, USUAL, 0.9, 1.2, 2.4, np.nan])
+    grown = widening(scores)
+    np.testing.assert_allclose(grown[[0, 1, 2, 6]], 1)
+    assert (np.diff(grown[2:6]) > 0).all() and grown[5] == pytest.approx(4 * grown[4])
+
+
 def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before():
     torch.manual_seed(0)
     net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder("stride_tower_tiny", (32, 32)))).eval()
     pixels = np.random.default_rng(0).integers(0, 256, (2 * LEAST, 32, 32, 3), np.uint8)
     film = Episode(name="noise", views={"front": pixels}, instruction="lift it", fps=10.0)
     states = net.states_of(film)
-    after = net.calibrated(1.5, StateDistribution.fitted(states[::2], states[1::2]))
+    after = net.calibrated(StateDistribution.fitted(states[::2], states[1::2]), 1.5)
     assert net.heads.distribution is None and after.config.known and after.interval_scale == 1.5
     views = Views(names=("front",), frames=pixels[:3, None], present=np.array([[True], [True], [False]]))
     told = [one.advance(one.begin(views, ["lift it"] * 3), views)[0] for one in (net, after)]
-    for name in ("value", "valid", "stage", "success", "spread"):
+    for name in ("value", "valid", "stage", "success"):
         np.testing.assert_array_equal(getattr(told[0], name), getattr(told[1], name))
     assert np.isnan(told[0].ood).all() and np.isnan(told[1].ood[2])
+    np.testing.assert_allclose(told[1].spread, told[0].spread * widening(told[1].ood), rtol=1e-6)
     np.testing.assert_allclose(told[1].ood[:2], ood_score(after.heads.distribution, states[:2]), rtol=1e-5)

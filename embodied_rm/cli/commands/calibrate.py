@@ -47,14 +47,15 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
         )
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = [truth.label for truth in truths(episodes)]
+    usual = distribution(net, episodes)
+    net = net.calibrated(usual)  # it doubts more where states are unusual: the interval is that of this doubt
     curves = fold(net, episodes)
     halves = doubt_table(curves, known)
     if np.isnan(halves["interval_coverage"]):
         raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
     scale = conformal_scale(*doubts(curves, known))
     told = {"interval_scale": scale, "covered_by_a_half": halves["interval_coverage"], "episodes": len(episodes)}
-    net = net.calibrated(scale, distribution(net, episodes))
-    save_progress_net(run.path / REWARD_MODEL, net, facts)
+    save_progress_net(run.path / REWARD_MODEL, net.calibrated(usual, scale), facts)
     reporter.table("calibrated", told)
     run.write_json("metrics.json", {"calibrate": told})
 
