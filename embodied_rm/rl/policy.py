@@ -83,7 +83,12 @@ class GaussianPolicy(nn.Module):
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
-        return self.mlp(self.normaliser(observation)), self.log_std.clamp(*LOG_STD_RANGE)
+        return self.mlp(self.normaliser(observation)), self.noise
+
+    @property
+    def noise(self) -> Tensor:
+        """Log standard deviation [A] of the action."""
+        return self.log_std.clamp(*LOG_STD_RANGE)
 
     @one_thread()
     @torch.no_grad()
@@ -122,7 +127,11 @@ class Critic(nn.Module):
         return self.normaliser.mean.device
 
     def forward(self, observation: Tensor, potential: Tensor) -> Tensor:
-        return self.mlp(torch.cat([self.normaliser(observation), potential[:, None]], dim=1)).squeeze(-1)
+        return self.mlp(self.inputs(observation, potential)).squeeze(-1)
+
+    def inputs(self, observation: Tensor, potential: Tensor) -> Tensor:
+        """What the network is given, [B, D + 1]."""
+        return torch.cat([self.normaliser(observation), potential[:, None]], dim=1)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) -> nn.Sequential:

@@ -10,17 +10,27 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import mse_loss
 
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
 from embodied_rm.rl.buffer import Batch
+from embodied_rm.rl.gradients import (
+    Acted,
+    backward,
+    clipped_gain_slope,
+    divergence_slope,
+    entropy_slope,
+    forward,
+    summed,
+    through_clamp,
+)
 from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl, log_prob
+from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl
 from embodied_rm.rl.threads import one_thread
 
 Step = tuple[float, float]
@@ -75,22 +85,33 @@ class UpdateStats:
     """Epochs in which the actor moved."""
 
 
-@dataclass(frozen=True)
-class Gaussians:
+class Gaussians(NamedTuple):
     """What a policy would do in every state of a batch, fixed at one moment."""
 
     mean: Tensor
     log_std: Tensor
 
     @classmethod
-    @torch.no_grad()
     def of(cls, policy: GaussianPolicy, observation: Tensor) -> Gaussians:
         mean, log_std = policy(observation)
         return cls(mean, log_std.clone())
 
+    def rows(self, index: Tensor) -> Gaussians:
+        """Those of some of the states."""
+        return Gaussians(self.mean[index], self.log_std)
+
     def divergence(self, other: Gaussians) -> float:
         """Mean KL divergence from `other`, in nats."""
         return float(gaussian_kl(self.mean, self.log_std, other.mean, other.log_std).mean())
+
+
+class Held(NamedTuple):
+    """What the actor is held to, and how strongly."""
+
+    reference: Gaussians
+    """The imitated policy, in the states of a minibatch."""
+    reference_coef: float
+    imitation_coef: float
 
 
 class PPO:
@@ -115,6 +136,7 @@ class PPO:
         self.critic_optimiser = torch.optim.Adam(critic.parameters(), lr=config.critic_lr, eps=1e-5, fused=True)
 
     @one_thread()
+    @torch.no_grad()
     def update(
         self, batch: Batch, *, train_actor: bool = True, reference_coef: float = 0.0, imitation_coef: float = 0.0
     ) -> UpdateStats:
@@ -126,13 +148,18 @@ class PPO:
         reference = Gaussians.of(self.reference, batch.observation)
         before = Gaussians.of(self.policy, batch.observation)
         explained = explained_variance(self.critic, batch)
+        seen = self.policy.normaliser(batch.observation)
+        acted = Acted(batch.action, batch.log_prob, batch.advantage)
+        judged = self.critic.inputs(batch.critic_observation, batch.potential)
         steps: dict[str, list[Step]] = {"actor": [], "critic": []}
         actor_epochs, moving, after = 0, train_actor, before
         for _ in range(self.config.epochs):
             for rows in self._minibatches(len(batch)):
-                steps["critic"].append(self._step_critic(batch, rows))
+                mine = self.group.shard(rows)
+                steps["critic"].append(self._step_critic(judged[mine], batch.target[mine], len(rows)))
                 if moving:
-                    steps["actor"].append(self._step_actor(batch, rows, reference, reference_coef, imitation_coef))
+                    held = Held(reference.rows(mine), reference_coef, imitation_coef)
+                    steps["actor"].append(self._step_actor(seen[mine], acted.rows(mine), len(rows), held))
             actor_epochs += moving
             after = Gaussians.of(self.policy, batch.observation) if moving else after
             moving = moving and self._agreed(after.divergence(before)) < self.config.target_kl
@@ -140,7 +167,7 @@ class PPO:
             kl=after.divergence(before),
             reference_kl=after.divergence(reference),
             critic_loss=fmean(loss for loss, _ in steps["critic"]),
-            entropy=float(entropy(after.log_std)),
+            entropy=float(after.log_std.sum()),
             explained_variance=explained,
             actor_gradient=fmean(norm for _, norm in steps["actor"]) if steps["actor"] else 0.0,
             critic_gradient=fmean(norm for _, norm in steps["critic"]),
@@ -177,38 +204,40 @@ class PPO:
         self.group.all_reduce([shares])
         return float(shares)
 
-    def _step_critic(self, batch: Batch, rows: Tensor) -> Step:
-        mine = self.group.shard(rows)
-        loss = mse_loss(self.critic(batch.critic_observation[mine], batch.potential[mine]), batch.target[mine])
-        return self._step(loss * (len(mine) / len(rows)), self.critic, self.critic_optimiser, "critic")
+    def _step_critic(self, inputs: Tensor, target: Tensor, count: int) -> Step:
+        """`inputs` [b, D + 1] and `target` [b]: this process's part of a minibatch of `count`."""
+        kept = forward(self.critic.mlp, inputs)
+        missed = kept[-1] - target[:, None]
+        backward(self.critic.mlp, kept, 2 / count * missed)
+        return self._step(missed.square().sum() / count, self.critic, self.critic_optimiser, "critic")
 
-    def _step_actor(
-        self, batch: Batch, rows: Tensor, reference: Gaussians, reference_coef: float, imitation_coef: float
-    ) -> Step:
-        mine = self.group.shard(rows)
-        mean, log_std = self.policy(batch.observation[mine])
-        ratio = torch.exp(log_prob(batch.action[mine], mean, log_std) - batch.log_prob[mine])
-        leaving = gaussian_kl(mean, log_std, reference.mean[mine], reference.log_std).mean()
-        gain = clipped_gain(ratio, batch.advantage[mine], self.config.clip)
-        loss = -gain + reference_coef * leaving - self.config.entropy_coef * entropy(log_std)
-        if imitation_coef:
-            loss = loss + imitation_coef * self._unlike(len(rows))
-        return self._step(loss * (len(mine) / len(rows)), self.policy, self.actor_optimiser, "actor")
+    def _step_actor(self, seen: Tensor, acted: Acted, count: int, held: Held) -> Step:
+        """`seen` [b, D], `acted` and `held` are of this process's part of a minibatch of `count`."""
+        shown, imitated = self._demonstrated(count) if held.imitation_coef else (seen[:0], acted.action[:0])
+        kept = forward(self.policy.mlp, torch.cat([seen, shown]))
+        (mean, imitating), log_std = kept[-1].split([len(seen), len(shown)]), self.policy.noise
+        terms = [(-1.0, clipped_gain_slope(acted, mean, log_std, self.config.clip))]
+        if held.reference_coef:
+            terms.append((held.reference_coef, divergence_slope(mean, log_std, *held.reference)))
+        if self.config.entropy_coef:
+            terms.append((-self.config.entropy_coef, entropy_slope(mean, log_std)))
+        total = summed(*terms)
+        # From whoever does what was demonstrated with the noise of now: it is not drawn towards them, who have none.
+        unlike = divergence_slope(imitating, log_std, imitated, log_std)
+        backward(self.policy.mlp, kept, torch.cat([total.mean, held.imitation_coef * unlike.mean]) / count)
+        self.policy.log_std.grad = through_clamp(self.policy.log_std, total.log_std / count)
+        loss = (total.value + held.imitation_coef * unlike.value) / count
+        return self._step(loss, self.policy, self.actor_optimiser, "actor")
 
-    def _unlike(self, count: int) -> Tensor:
-        """Mean KL divergence, in nats, from whoever does what was demonstrated with the exploration noise of now: the
-        noise is not drawn towards the demonstrations, which have none."""
+    def _demonstrated(self, count: int) -> tuple[Tensor, Tensor]:
+        """This process's part of `count` moments of the demonstrations: what the policy is given, what was done."""
         assert self.demonstrations is not None
         drawn = self.demonstrations.draw(count, self.generator)
         observation, action = (self.group.shard(column).to(self.policy.device) for column in drawn)
-        mean, log_std = self.policy(observation)
-        return gaussian_kl(mean, log_std.detach(), action, log_std.detach()).mean()
+        return self.policy.normaliser(observation), action
 
     def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> Step:
-        """`loss`: this process's part of a sum."""
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        loss = loss.detach()
+        """`loss` and the gradients: this process's part of a sum."""
         self.group.all_reduce([loss, *(p.grad for p in module.parameters() if p.grad is not None)])
         norm = nn.utils.clip_grad_norm_(module.parameters(), self.config.max_grad_norm)
         number = loss.item()
@@ -224,22 +253,12 @@ class PPO:
         return self.config.actor_lr if name == "actor" else self.config.critic_lr
 
 
-def clipped_gain(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """The clipped surrogate objective, a scalar to maximise (arXiv 1707.06347, eq. 7)."""
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
-
-
 @torch.no_grad()
 def explained_variance(critic: Critic, batch: Batch) -> float:
     """1 - Var(target - value) / Var(target); at most 1, and 0 where all targets are alike."""
     missed = batch.target - critic(batch.critic_observation, batch.potential)
     spread = float(batch.target.var(correction=0))
     return 1 - float(missed.var(correction=0)) / spread if spread else 0.0
-
-
-def entropy(log_std: Tensor) -> Tensor:
-    """Differential entropy of a diagonal Gaussian, in nats, up to its constant per dimension."""
-    return log_std.sum()
 
 
 def _moments(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

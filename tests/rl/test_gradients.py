@@ -1,0 +1,99 @@
+"""The gradients that are written out are those that autograd finds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from embodied_rm.rl.gradients import (
+    Acted,
+    backward,
+    clipped_gain_slope,
+    divergence_slope,
+    entropy_slope,
+    forward,
+    summed,
+    through_clamp,
+)
+from embodied_rm.rl.policy import LOG_STD_RANGE, gaussian_kl, log_prob, mlp
+
+ROWS, ACTIONS = 40, 3
+
+
+@pytest.fixture(autouse=True)
+def exactly() -> None:
+    torch.manual_seed(0)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("hidden", [(), (8,), (16, 12), (8, 8, 8)])
+def test_a_network_is_what_it_was_and_so_is_its_gradient(hidden: tuple[int, ...]) -> None:
+    network = mlp(5, hidden, 2, output_gain=1.0).double()
+    inputs, slope = drawn(ROWS, 5), drawn(ROWS, 2)
+    before = inputs.clone()
+    expected = network(inputs)
+    expected.backward(slope)
+    wanted = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
+    with torch.no_grad():
+        kept = forward(network, inputs)
+        torch.testing.assert_close(kept[-1], expected)
+        backward(network, kept, slope)
+    assert torch.equal(inputs, before)
+    for parameter, gradient in zip(network.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.3, 10.0])
+def test_the_clipped_gain_rises_as_its_slope_says(clip: float) -> None:
+    mean, log_std = nn.Parameter(drawn(ROWS, ACTIONS)), nn.Parameter(0.3 * drawn(ACTIONS))
+    action, advantage = mean.detach() + drawn(ROWS, ACTIONS), drawn(ROWS)
+    acted = log_prob(action, mean, log_std).detach() + 0.4 * drawn(ROWS)
+    ratio = torch.exp(log_prob(action, mean, log_std) - acted)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+    gain.backward()
+    found = clipped_gain_slope(Acted(action, acted, advantage), mean.detach(), log_std.detach(), clip)
+    torch.testing.assert_close(found.value / ROWS, gain.detach())
+    torch.testing.assert_close(found.mean / ROWS, mean.grad)
+    torch.testing.assert_close(found.log_std / ROWS, log_std.grad)
+
+
+def test_where_the_policy_still_is_the_one_that_acted_every_action_counts() -> None:
+    mean, log_std, advantage = drawn(ROWS, ACTIONS), 0.3 * drawn(ACTIONS), drawn(ROWS)
+    action = mean + drawn(ROWS, ACTIONS)
+    slope = clipped_gain_slope(Acted(action, log_prob(action, mean, log_std), advantage), mean, log_std, 0.2)
+    assert slope.value == pytest.approx(advantage.sum())
+    assert (slope.mean != 0).all()
+
+
+def test_the_divergence_rises_as_its_slope_says_and_is_flat_at_0() -> None:
+    mean, log_std = nn.Parameter(drawn(ROWS, ACTIONS)), nn.Parameter(0.3 * drawn(ACTIONS))
+    other, other_log_std = drawn(ROWS, ACTIONS), 0.3 * drawn(ACTIONS)
+    total = gaussian_kl(mean, log_std, other, other_log_std).sum()
+    total.backward()
+    found = divergence_slope(mean.detach(), log_std.detach(), other, other_log_std)
+    torch.testing.assert_close(found.value, total.detach())
+    torch.testing.assert_close(found.mean, mean.grad)
+    torch.testing.assert_close(found.log_std, log_std.grad)
+    none = divergence_slope(other, other_log_std, other, other_log_std)
+    assert none.value == 0 and not none.mean.any() and not none.log_std.any()
+
+
+def test_a_sum_rises_as_its_terms_do_by_their_weights() -> None:
+    mean, log_std, other = drawn(ROWS, ACTIONS), 0.3 * drawn(ACTIONS), drawn(ROWS, ACTIONS)
+    leaving, unsure = divergence_slope(mean, log_std, other, log_std), entropy_slope(mean, log_std)
+    assert unsure.value == pytest.approx(ROWS * log_std.sum()) and (unsure.log_std == ROWS).all()
+    assert not unsure.mean.any()
+    for found, one, two in zip(summed((2.0, leaving), (-3.0, unsure)), leaving, unsure, strict=True):
+        torch.testing.assert_close(found, 2 * one - 3 * two)
+
+
+def test_noise_at_its_limit_learns_no_more_beyond_it() -> None:
+    low, high = LOG_STD_RANGE
+    log_std = nn.Parameter(torch.tensor([low - 1, low, 0.0, high, high + 1]))
+    slope = torch.arange(1.0, 6.0)
+    (log_std.clamp(low, high) * slope).sum().backward()
+    assert torch.equal(through_clamp(log_std.detach(), slope), log_std.grad)  # type: ignore[arg-type]
