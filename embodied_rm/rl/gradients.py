@@ -49,13 +49,15 @@ def forward(network: nn.Sequential, inputs: Tensor) -> list[Tensor]:
 
 
 def backward(network: nn.Sequential, kept: list[Tensor], slope: Tensor) -> None:
-    """Write the gradients of the weights, given that of the output; `kept`: what `forward` gave."""
+    """Write the gradients of the weights where they lie, given that of the output; `kept`: what `forward` gave."""
     linears = _linears(network)
     for i in reversed(range(len(linears))):
-        linears[i].weight.grad = slope.T @ kept[i]
-        linears[i].bias.grad = slope.sum(dim=0)
+        weight, bias = linears[i].weight, linears[i].bias
+        assert weight.grad is not None and bias.grad is not None
+        torch.mm(slope.T, kept[i], out=weight.grad)
+        torch.sum(slope, dim=0, out=bias.grad)
         if i:
-            slope = slope @ linears[i].weight
+            slope = slope @ weight
             slope.addcmul_(slope, kept[i].square(), value=-1)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from statistics import fmean
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
@@ -30,12 +31,12 @@ from embodied_rm.rl.gradients import (
 )
 from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
+from embodied_rm.rl.optimiser import VectorAdam
 from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl
 from embodied_rm.rl.threads import one_thread
 
 Step = tuple[float, float]
 """Loss, and norm of its gradient."""
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +133,8 @@ class PPO:
         self.demonstrations, self.group = demonstrations, group
         self.reference = copy.deepcopy(policy).requires_grad_(False)
         actor_lr = config.actor_lr * float(policy.log_std.detach().exp().mean())
-        self.actor_optimiser = torch.optim.Adam(policy.parameters(), lr=actor_lr, eps=1e-5, fused=True)
-        self.critic_optimiser = torch.optim.Adam(critic.parameters(), lr=config.critic_lr, eps=1e-5, fused=True)
+        self.actor_optimiser = VectorAdam(policy, actor_lr, config.max_grad_norm)
+        self.critic_optimiser = VectorAdam(critic, config.critic_lr, config.max_grad_norm)
 
     @one_thread()
     @torch.no_grad()
@@ -180,8 +181,8 @@ class PPO:
             **with_prefix("policy", self.policy.state_dict()),
             **with_prefix("critic", self.critic.state_dict()),
             **with_prefix("reference", self.reference.state_dict()),
-            **with_prefix("actor_moments", _moments(self.policy, self.actor_optimiser)),
-            **with_prefix("critic_moments", _moments(self.critic, self.critic_optimiser)),
+            **with_prefix("actor_moments", self.actor_optimiser.state()),
+            **with_prefix("critic_moments", self.critic_optimiser.state()),
             "generator": self.generator.get_state(),
         }
 
@@ -189,8 +190,8 @@ class PPO:
         """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
         for name, module in (("policy", self.policy), ("critic", self.critic), ("reference", self.reference)):
             load_into(module, under_prefix(name, tensors), str(source))
-        _restore_moments(self.policy, self.actor_optimiser, under_prefix("actor_moments", tensors))
-        _restore_moments(self.critic, self.critic_optimiser, under_prefix("critic_moments", tensors))
+        self.actor_optimiser.restore(under_prefix("actor_moments", tensors))
+        self.critic_optimiser.restore(under_prefix("critic_moments", tensors))
         self.generator.set_state(tensors["generator"])
 
     def _minibatches(self, size: int) -> Iterator[Tensor]:
@@ -209,7 +210,7 @@ class PPO:
         kept = forward(self.critic.mlp, inputs)
         missed = kept[-1] - target[:, None]
         backward(self.critic.mlp, kept, 2 / count * missed)
-        return self._step(missed.square().sum() / count, self.critic, self.critic_optimiser, "critic")
+        return self._step(missed.square().sum() / count, self.critic_optimiser, "critic")
 
     def _step_actor(self, seen: Tensor, acted: Acted, count: int, held: Held) -> Step:
         """`seen` [b, D], `acted` and `held` are of this process's part of a minibatch of `count`."""
@@ -225,9 +226,10 @@ class PPO:
         # From whoever does what was demonstrated with the noise of now: it is not drawn towards them, who have none.
         unlike = divergence_slope(imitating, log_std, imitated, log_std)
         backward(self.policy.mlp, kept, torch.cat([total.mean, held.imitation_coef * unlike.mean]) / count)
-        self.policy.log_std.grad = through_clamp(self.policy.log_std, total.log_std / count)
+        assert self.policy.log_std.grad is not None
+        self.policy.log_std.grad.copy_(through_clamp(self.policy.log_std, total.log_std / count))
         loss = (total.value + held.imitation_coef * unlike.value) / count
-        return self._step(loss, self.policy, self.actor_optimiser, "actor")
+        return self._step(loss, self.actor_optimiser, "actor")
 
     def _demonstrated(self, count: int) -> tuple[Tensor, Tensor]:
         """This process's part of `count` moments of the demonstrations: what the policy is given, what was done."""
@@ -236,18 +238,17 @@ class PPO:
         observation, action = (self.group.shard(column).to(self.policy.device) for column in drawn)
         return self.policy.normaliser(observation), action
 
-    def _step(self, loss: Tensor, module: nn.Module, optimiser: torch.optim.Optimizer, name: str) -> Step:
-        """`loss` and the gradients: this process's part of a sum."""
-        self.group.all_reduce([loss, *(p.grad for p in module.parameters() if p.grad is not None)])
-        norm = nn.utils.clip_grad_norm_(module.parameters(), self.config.max_grad_norm)
-        number = loss.item()
-        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+    def _step(self, loss: Tensor, optimiser: VectorAdam, name: str) -> Step:
+        """`loss` and the gradient: this process's part of a sum."""
+        self.group.all_reduce([loss, optimiser.gradient])
+        number, norm = loss.item(), optimiser.gradient.norm().item()
+        if not (isfinite(number) and isfinite(norm)):
             raise UserError(
-                f"the {name} loss became {number} (gradient norm {norm.item()}); the step was not taken. "
+                f"the {name} loss became {number} (gradient norm {norm}); the step was not taken. "
                 f"Check rewards and observations for non-finite numbers, or lower {name}_lr={self._lr(name)}"
             )
-        optimiser.step()
-        return number, norm.item()
+        optimiser.step(norm)
+        return number, norm
 
     def _lr(self, name: str) -> float:
         return self.config.actor_lr if name == "actor" else self.config.critic_lr
@@ -259,19 +260,3 @@ def explained_variance(critic: Critic, batch: Batch) -> float:
     missed = batch.target - critic(batch.critic_observation, batch.potential)
     spread = float(batch.target.var(correction=0))
     return 1 - float(missed.var(correction=0)) / spread if spread else 0.0
-
-
-def _moments(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}.{moment}": optimiser.state[parameter][moment]
-        for name, parameter in module.named_parameters()
-        if parameter in optimiser.state
-        for moment in MOMENTS
-    }
-
-
-def _restore_moments(module: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    for name, parameter in module.named_parameters():
-        if f"{name}.step" in tensors:
-            stored = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
-            optimiser.state[parameter] = {k: tensor.to(parameter.device, copy=True) for k, tensor in stored.items()}

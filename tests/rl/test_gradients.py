@@ -39,6 +39,8 @@ def test_a_network_is_what_it_was_and_so_is_its_gradient(hidden: tuple[int, ...]
     expected.backward(slope)
     wanted = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
     with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.grad = torch.full_like(parameter, torch.nan)
         kept = forward(network, inputs)
         torch.testing.assert_close(kept[-1], expected)
         backward(network, kept, slope)
