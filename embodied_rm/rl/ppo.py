@@ -222,14 +222,16 @@ class PPO:
             terms.append((held.reference_coef, divergence_slope(mean, log_std, *held.reference)))
         if self.config.entropy_coef:
             terms.append((-self.config.entropy_coef, entropy_slope(mean, log_std)))
-        total = summed(*terms)
-        # From whoever does what was demonstrated with the noise of now: it is not drawn towards them, who have none.
-        unlike = divergence_slope(imitating, log_std, imitated, log_std)
-        backward(self.policy.mlp, kept, torch.cat([total.mean, held.imitation_coef * unlike.mean]) / count)
+        loss, slope, noise_slope = summed(*terms)
+        if held.imitation_coef:
+            # From whoever does what was demonstrated with the noise of now: it is not drawn towards them, who have none.
+            unlike = divergence_slope(imitating, log_std, imitated, log_std)
+            loss = loss + held.imitation_coef * unlike.value
+            slope = torch.cat([slope, held.imitation_coef * unlike.mean])
+        backward(self.policy.mlp, kept, slope / count)
         assert self.policy.log_std.grad is not None
-        self.policy.log_std.grad.copy_(through_clamp(self.policy.log_std, total.log_std / count))
-        loss = (total.value + held.imitation_coef * unlike.value) / count
-        return self._step(loss, self.actor_optimiser, "actor")
+        self.policy.log_std.grad.copy_(through_clamp(self.policy.log_std, noise_slope / count))
+        return self._step(loss / count, self.actor_optimiser, "actor")
 
     def _demonstrated(self, count: int) -> tuple[Tensor, Tensor]:
         """This process's part of `count` moments of the demonstrations: what the policy is given, what was done."""
