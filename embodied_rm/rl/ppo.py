@@ -224,7 +224,7 @@ class PPO:
             terms.append((-self.config.entropy_coef, entropy_slope(mean, log_std)))
         loss, slope, noise_slope = summed(*terms)
         if held.imitation_coef:
-            # From whoever does what was demonstrated with the noise of now: it is not drawn towards them, who have none.
+            # From whoever does what was demonstrated with the noise of now: demonstrations have none to be drawn to.
             unlike = divergence_slope(imitating, log_std, imitated, log_std)
             loss = loss + held.imitation_coef * unlike.value
             slope = torch.cat([slope, held.imitation_coef * unlike.mean])
