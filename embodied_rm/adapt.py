@@ -79,7 +79,7 @@ def extended(start: ProgressNet, needed: ProgressNet) -> ProgressNet:
     views = tuple(dict.fromkeys([*start.config.views, *needed.config.views]))
     max_steps = max(start.config.max_steps, needed.config.max_steps)
     # What was calibrated holds of the old weights only.
-    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps, known=False, interval_scale=None))
+    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps, usual_ood=None, interval_scale=None))
     grown = net.state_dict()
     for name, tensor in start.state_dict().items():
         if name in grown and grown[name].shape == tensor.shape:

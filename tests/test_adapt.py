@@ -68,9 +68,9 @@ def test_a_model_is_extended_by_views_and_steps_and_not_changed_itself(tmp_path)
 def test_what_was_calibrated_does_not_outlive_the_weights():
     start = start_model()
     states = torch.randn(2, 200, start.config.width)
-    known = start.calibrated(StateDistribution.fitted(*states), 2.0)
+    known = start.calibrated(StateDistribution.fitted(*states), 0.8, 2.0)
     net = extended(known, start)
-    assert net.interval_scale is None and not net.config.known and net.heads.distribution is None
+    assert net.interval_scale is None and net.config.usual_ood is None and net.heads.distribution is None
 
 
 def test_an_extended_model_judges_what_it_knows_as_before():

@@ -12,6 +12,7 @@ from embodied_rm.metrics import (
     conformal_scale,
     coverage,
     expected_calibration_error,
+    halves,
     mcc,
     roc_auc,
     segment_matches,
@@ -63,15 +64,16 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], s
     """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
 
     spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
-    the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of every other
-    episode's in intervals calibrated on those between, nan where there are too few to calibrate on. Both are nan of a
+    the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of one half of the
+    episodes' in intervals calibrated on the other, nan where there are too few to calibrate on. Both are nan of a
     model that never doubts.
     """
     if not any(curve.spread.any() for curve in curves):
         return {"spread_correlation": np.nan, "interval_coverage": np.nan}
     everything = fresh = doubts(curves, labels)
     if scale is None:
-        scale, fresh = conformal_scale(*doubts(curves[::2], labels[::2])), doubts(curves[1::2], labels[1::2])
+        fitted, tried = (([curves[i] for i in half], [labels[i] for i in half]) for half in halves(len(curves)))
+        scale, fresh = conformal_scale(*doubts(*fitted)), doubts(*tried)
     return {
         "spread_correlation": spearman(*everything),
         "interval_coverage": coverage(*fresh, scale) if np.isfinite(scale) else np.nan,

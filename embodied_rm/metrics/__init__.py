@@ -4,7 +4,7 @@ Every function is pure. What does not exist (the order of a constant, the AUC of
 Definitions, ranges and sources of all of them side by side: `docs/metrics.md`.
 """
 
-from embodied_rm.metrics.calibration import conformal_scale, coverage, expected_calibration_error, interval
+from embodied_rm.metrics.calibration import conformal_scale, coverage, expected_calibration_error, halves, interval
 from embodied_rm.metrics.error import mae
 from embodied_rm.metrics.learning import mean_band, reached
 from embodied_rm.metrics.order import kendall_tau_a, spearman, voc, voc_f1
@@ -23,6 +23,7 @@ __all__ = [
     "epic_distance",
     "epic_of_state_rewards",
     "expected_calibration_error",
+    "halves",
     "interval",
     "kendall_tau_a",
     "mae",

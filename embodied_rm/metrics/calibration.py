@@ -30,6 +30,12 @@ def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, 
     return float(np.abs(np.bincount(bin_of, weights=said - came, minlength=bins)).sum() / said.size)
 
 
+def halves(count: int) -> tuple[list[int], list[int]]:
+    """Two halves of so many episodes, drawn by chance, always the same: recordings of one kind often alternate."""
+    order = np.random.default_rng(0).permutation(count).tolist()
+    return sorted(order[::2]), sorted(order[1::2])
+
+
 def conformal_scale(error: npt.ArrayLike, spread: npt.ArrayLike, share: float = SHARE) -> float:
     """How many spreads the interval around a prediction must reach, for `share` of the truths to lie inside.
 

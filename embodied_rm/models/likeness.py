@@ -5,17 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.types import Progress, Views
+from embodied_rm.types import Array, Progress, Views
 
 SENTENCES = ("lift the red cube", "open the drawer", "put the cup away")
-JUDGED = ("value", "success", "spread")
+JUDGED = ("value", "success", "spread", "ood")
 
 
 def differences(one: ProgressNet, other: ProgressNet, num_envs: int = 8, moments: int = 6) -> dict[str, float]:
-    """Largest difference of progress, success and spread, with goals and views that come and go."""
+    """Largest difference of progress, success, spread and out-of-distribution score (as a share of it; left out where
+    it is not told), with goals and views that come and go."""
     curves = [judged(net, num_envs, moments) for net in (one, other)]
     pairs = list(zip(*curves, strict=True))
-    return {name: max(float(np.abs(getattr(a, name) - getattr(b, name)).max()) for a, b in pairs) for name in JUDGED}
+    return {name: max(apart(getattr(a, name), getattr(b, name)) for a, b in pairs) for name in JUDGED}
+
+
+def apart(one: Array, other: Array) -> float:
+    """Largest difference; of numbers above 1 as a share of them. Where neither is a number they are alike."""
+    assert (np.isnan(one) == np.isnan(other)).all()
+    return float(np.nan_to_num(np.abs(one - other) / np.maximum(np.abs(one), 1)).max())
 
 
 def judged(net: ProgressNet, num_envs: int, moments: int) -> list[Progress]:

@@ -10,17 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.errors import DataError
 from embodied_rm.types import Array
 
 RIDGE = 0.01
 """Added to every variance, share of their mean: directions in which no state differs say nothing."""
 COMMON = 0.99
 """Share of the states of held-out episodes that have a score of at most 1."""
-USUAL = 0.6
-"""Score of a usual state: the median over held-out episodes, of the model in the box."""
 LEAST = 100
-"""Fewest states on each side: of fewer, no hundredth can be told."""
+"""Fewest states to fit it on, and to take the limit from: of fewer, no hundredth can be told."""
+WIDEST = 16.0
+"""Most that doubt grows by: four times as unusual as usual, nothing is known any more."""
 
 
 class StateDistribution(nn.Module):
@@ -42,11 +41,8 @@ class StateDistribution(nn.Module):
     @classmethod
     def fitted(cls, states: Tensor, held_out: Tensor) -> StateDistribution:
         """Mean and covariance of `states` [S, width], the limit from `held_out` [H, width], which are of other
-        episodes. Raises `DataError` where there are too few."""
-        if min(len(states), len(held_out)) < LEAST:
-            raise DataError(
-                f"got {len(states)} and {len(held_out)} states: give several episodes with {2 * LEAST} frames in all"
-            )
+        episodes; at least `LEAST` of each."""
+        assert min(len(states), len(held_out)) >= LEAST
         itself = cls(states.shape[1])
         exact = states.double()
         covariance = torch.cov(exact.T, correction=0)
@@ -62,7 +58,11 @@ def ood_score(distribution: StateDistribution | None, states: Tensor) -> Tensor:
     return torch.full_like(states[..., 0], torch.nan) if distribution is None else distribution(states)
 
 
-def widening(score: Array) -> Array:
-    """By how much, float32 [N] >= 1, the doubt about states of that score grows: 1 where they are usual or nothing is
-    known of them. What was learned about errors was learned where states are usual."""
-    return np.square(np.fmax(score / USUAL, 1)).astype(np.float32)
+def widened(spread: Array, score: Array, usual: float | None) -> Array:
+    """Doubt [N] about states of that score [N], at most 1: larger by the square of how many times the `usual` score
+    theirs is, as it was where nothing is known of them. What was learned about errors was learned where states are
+    usual."""
+    if usual is None:
+        return spread
+    grown = spread * np.clip(np.nan_to_num(score) / usual, 1, np.sqrt(WIDEST)) ** 2
+    return np.minimum(grown, 1).astype(np.float32)

@@ -93,7 +93,7 @@ class Plans:
             stage=np.where(after.wishes == 1, judged.stage, after.done),
             success=np.where(last, judged.success, np.float32(0)),
             spread=np.where(on, np.float32(0), spread / after.wishes.astype(np.float32)),
-            ood=judged.ood,
+            ood=np.where(back, before.ood, judged.ood),
         )
         return whole, after
 

@@ -17,7 +17,7 @@ from embodied_rm.models.base import Memory, Reference
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
-from embodied_rm.models.ood import StateDistribution, widening
+from embodied_rm.models.ood import StateDistribution, widened
 from embodied_rm.models.pictures import Pictures
 from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
@@ -25,6 +25,8 @@ from embodied_rm.models.witness import MAJORITY, agreed, there
 from embodied_rm.types import Array, Episode, Progress, Views
 
 BLANK = "; a picture of one colour shows nothing"
+BLOCK = 64
+"""Frames of an episode that are looked at together: memory stays bounded."""
 CHUNK = 384
 """Pictures that go through the image tower at once: more no longer fit the caches, and memory stays bounded."""
 
@@ -48,8 +50,9 @@ class NetConfig:
     """Most steps that a task may have."""
     fusion: fusion.Fusion = "mean"
     """How the perspectives become one potential."""
-    known: bool = False
-    """Whether it knows the distribution of its states (`calibrate`), and tells out-of-distribution scores."""
+    usual_ood: float | None = None
+    """Median out-of-distribution score of the held-out episodes that the distribution of its states was fitted on
+    (`calibrate`). None: it knows none, and tells no scores."""
     interval_scale: float | None = None
     """Calibrated on held-out episodes: in nine of ten frames the true progress lay within so many spreads of the value
     (`metrics.interval`). None: not calibrated."""
@@ -74,7 +77,7 @@ class ProgressNet(nn.Module):
         self.view_embedding = nn.Parameter(0.02 * torch.randn(len(config.views), width))
         self.view_token = ViewToken(self.encoder.map_shape(), width, channels=config.channels, grid=config.grid)
         self.fusion = StateFusion(width, config.layers)
-        self.heads = Heads(width, config.max_steps, config.known)
+        self.heads = Heads(width, config.max_steps, known=config.usual_ood is not None)
 
     @property
     def interval_scale(self) -> float | None:
@@ -120,17 +123,22 @@ class ProgressNet(nn.Module):
         return other
 
     def states_of(self, episode: Episode) -> Tensor:
-        """States [T, width] of an episode's frames in the light of its instruction: they do not depend on the past."""
+        """States [up to T, width] of the frames of an episode that show anything, in the light of its instruction:
+        they do not depend on the past."""
         names = tuple(episode.views)
         frames = np.stack([episode.views[name] for name in names], axis=1)
-        return self.begin(Views(names=names, frames=frames), [episode.instruction] * len(frames)).previous
+        blocks = (frames[start : start + BLOCK] for start in range(0, len(frames), BLOCK))
+        begun = [self.begin(Views(names=names, frames=some), [episode.instruction] * len(some)) for some in blocks]
+        return torch.cat([memory.previous[memory.opened] for memory in begun])
 
-    def calibrated(self, distribution: StateDistribution, interval_scale: float | None = None) -> ProgressNet:
-        """This very net, its weights shared, with that distribution of states and that interval."""
+    def calibrated(
+        self, distribution: StateDistribution, usual_ood: float, interval_scale: float | None = None
+    ) -> ProgressNet:
+        """This very net, its weights shared, with that distribution of states, their median score, and that interval."""
         other = copy.copy(self)
         other._modules = {**self._modules, "heads": copy.copy(self.heads)}
         other.heads._modules = {**self.heads._modules, "distribution": distribution}
-        other.config = replace(self.config, known=True, interval_scale=interval_scale)
+        other.config = replace(self.config, usual_ood=usual_ood, interval_scale=interval_scale)
         return other
 
     # The contract
@@ -234,8 +242,8 @@ class ProgressNet(nn.Module):
                 **({} if located is None else {"belief": located.belief, "passed": located.passed}),
             )
         ood = said.ood.cpu().numpy()
-        spread = fusion.spread(after.doubt.cpu().numpy(), perspectives) * widening(ood)
-        return after.progress(seen, spread, ood), after
+        spread = fusion.spread(after.doubt.cpu().numpy(), perspectives)
+        return after.progress(seen, widened(spread, ood, self.config.usual_ood), ood), after
 
     def _located(self, memory: FrameMemory, state: Tensor) -> Located | None:
         """Where on its reference's way each row is; None without references."""

@@ -42,7 +42,7 @@ def make_net(tower: str = "patch_tower_tiny") -> ProgressNet:
         for parameter in net.heads.parameters():
             parameter.mul_(3.0)
     states = torch.randn(2, 400, net.config.width)
-    return net.eval().calibrated(StateDistribution.fitted(*states), 2.0)
+    return net.eval().calibrated(StateDistribution.fitted(*states), 0.8, 2.0)
 
 
 NET = make_net()

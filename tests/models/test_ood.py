@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from embodied_rm.errors import DataError
 from embodied_rm.models.encoders import small_encoder
-from embodied_rm.models.ood import COMMON, LEAST, USUAL, StateDistribution, ood_score, widening
+from embodied_rm.models.ood import COMMON, LEAST, WIDEST, StateDistribution, ood_score, widened
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.types import Episode, Progress, Views
 
@@ -51,11 +50,6 @@ def test_the_units_of_the_states_do_not_matter():
     torch.testing.assert_close(rescaled(10 * drawn(9, 5) - 7), FITTED(drawn(9, 5)), rtol=1e-3, atol=1e-3)
 
 
-def test_too_few_states_are_refused():
-    with pytest.raises(DataError, match=f"{LEAST - 1} states: give several episodes"):
-        StateDistribution.fitted(drawn(4000, 0), drawn(LEAST - 1, 1))
-
-
 def test_who_knows_no_distribution_tells_nan():
     assert ood_score(None, drawn(3, 0)).isnan().all()
     judged = Progress(
@@ -68,11 +62,13 @@ def test_who_knows_no_distribution_tells_nan():
     assert np.isnan(judged.ood).all() and judged.ood.shape == (2,)
 
 
-def test_doubt_grows_only_where_states_are_unusual_and_never_shrinks():
-    scores = np.float32([0.0, 0.3, USUAL, 0.9, 1.2, 2.4, np.nan])
-    grown = widening(scores)
-    np.testing.assert_allclose(grown[[0, 1, 2, 6]], 1)
-    assert (np.diff(grown[2:6]) > 0).all() and grown[5] == pytest.approx(4 * grown[4])
+def test_doubt_grows_only_where_states_are_unusual_never_shrinks_and_is_never_more_than_everything():
+    scores = np.float32([0.0, 0.3, 0.6, 0.9, 1.2, 2.4, 60.0, np.nan])
+    spread = np.full(8, 0.01, np.float32)
+    grown = widened(spread, scores, usual=0.6)
+    np.testing.assert_allclose(grown, 0.01 * np.float32([1, 1, 1, 2.25, 4, WIDEST, WIDEST, 1]), rtol=1e-5)
+    assert (widened(100 * spread, scores, usual=0.6) == 1).all()
+    np.testing.assert_array_equal(widened(spread, scores, usual=None), spread)
 
 
 def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before():
@@ -81,12 +77,12 @@ def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before(
     pixels = np.random.default_rng(0).integers(0, 256, (2 * LEAST, 32, 32, 3), np.uint8)
     film = Episode(name="noise", views={"front": pixels}, instruction="lift it", fps=10.0)
     states = net.states_of(film)
-    after = net.calibrated(StateDistribution.fitted(states[::2], states[1::2]), 1.5)
-    assert net.heads.distribution is None and after.config.known and after.interval_scale == 1.5
+    after = net.calibrated(StateDistribution.fitted(states[::2], states[1::2]), 0.8, 1.5)
+    assert net.heads.distribution is None and after.config.usual_ood == 0.8 and after.interval_scale == 1.5
     views = Views(names=("front",), frames=pixels[:3, None], present=np.array([[True], [True], [False]]))
     told = [one.advance(one.begin(views, ["lift it"] * 3), views)[0] for one in (net, after)]
     for name in ("value", "valid", "stage", "success"):
         np.testing.assert_array_equal(getattr(told[0], name), getattr(told[1], name))
     assert np.isnan(told[0].ood).all() and np.isnan(told[1].ood[2])
-    np.testing.assert_allclose(told[1].spread, told[0].spread * widening(told[1].ood), rtol=1e-6)
+    np.testing.assert_allclose(told[1].spread, widened(told[0].spread, told[1].ood, 0.8), rtol=1e-6)
     np.testing.assert_allclose(told[1].ood[:2], ood_score(after.heads.distribution, states[:2]), rtol=1e-5)

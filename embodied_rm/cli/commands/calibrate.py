@@ -14,11 +14,11 @@ from embodied_rm.cli.places import REWARD_MODEL
 from embodied_rm.cli.trial import on_trial
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate import doubt_table, doubts, truths
-from embodied_rm.metrics import conformal_scale
+from embodied_rm.metrics import conformal_scale, halves
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.models.onnx_net import OnnxNet
-from embodied_rm.models.ood import StateDistribution
+from embodied_rm.models.ood import LEAST, StateDistribution
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
@@ -47,28 +47,39 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
         )
     episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
     known = [truth.label for truth in truths(episodes)]
-    usual = distribution(net, episodes)
-    net = net.calibrated(usual)  # it doubts more where states are unusual: the interval is that of this doubt
+    usual, median = distribution(net, episodes, config.data)
+    net = net.calibrated(usual, median)  # it doubts more where states are unusual: the interval is that of this doubt
     curves = fold(net, episodes)
-    halves = doubt_table(curves, known)
-    if np.isnan(halves["interval_coverage"]):
+    told = doubt_table(curves, known)
+    if np.isnan(told["interval_coverage"]):
         raise DataError(f"{config.data}: too few frames to fit an interval on; give it several episodes")
     scale = conformal_scale(*doubts(curves, known))
-    told = {"interval_scale": scale, "covered_by_a_half": halves["interval_coverage"], "episodes": len(episodes)}
-    save_progress_net(run.path / REWARD_MODEL, net.calibrated(usual, scale), facts)
-    reporter.table("calibrated", told)
-    run.write_json("metrics.json", {"calibrate": told})
+    save_progress_net(run.path / REWARD_MODEL, net.calibrated(usual, median, scale), facts)
+    numbers = {
+        "interval_scale": scale,
+        "covered_by_a_half": told["interval_coverage"],
+        "usual_ood": median,
+        "episodes": len(episodes),
+    }
+    reporter.table("calibrated", numbers)
+    run.write_json("metrics.json", {"calibrate": numbers})
 
 
-def distribution(net: ProgressNet, episodes: Sequence[Episode]) -> StateDistribution:
-    """Of the states in every other episode, with the limit from those between.
+def distribution(net: ProgressNet, episodes: Sequence[Episode], data: Path) -> tuple[StateDistribution, float]:
+    """Of the states in one half of the episodes, with the limit from those of the other, and the median of their score.
 
     Raises `DataError` where there are too few; of several wishes, none tells which one is under way.
     """
     of_one = [episode for episode in episodes if len(wishes_of(episode.instruction)) == 1]
     nothing = torch.zeros(0, net.config.width)
-    halves = (torch.cat([nothing, *map(net.states_of, of_one[half::2])]) for half in (0, 1))
-    return StateDistribution.fitted(*halves)
+    fitted, held_out = (torch.cat([nothing, *(net.states_of(of_one[i]) for i in half)]) for half in halves(len(of_one)))
+    if min(len(fitted), len(held_out)) < LEAST:
+        raise DataError(
+            f"{data}: got {len(fitted)} and {len(held_out)} frames in two halves of {len(of_one)} episodes of one wish "
+            f"each, and what is usual needs {LEAST} in each: record more episodes"
+        )
+    found = StateDistribution.fitted(fitted, held_out)
+    return found, float(found(held_out).median())
 
 
 COMMAND = Command(schema=CalibrateConfig, start=start)
