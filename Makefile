@@ -52,6 +52,7 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/embodied-rm bench experts page=docs/benchmarks.md out=$(RUN)/experts
 	$(BIN)/embodied-rm bench pictures page=docs/benchmarks.md out=$(RUN)/pictures
 	$(BIN)/python benchmarks/ppo_speed.py
+	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py
 
 install: .venv/installed  ## only what demo does first: .venv and the pinned set

@@ -14,8 +14,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorWrapper
 
 from embodied_rm.cli.main import main as embodied_rm
 from embodied_rm.cli.places import POLICY, reward_model_in
@@ -28,7 +30,7 @@ from embodied_rm.rl.refine import RefineConfig, refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import RunFolder, Silent
-from embodied_rm.types import Array, Progress, Views
+from embodied_rm.types import Array, Frames, IntArray, Progress, Views
 from sim.vec_env import TabletopVecEnv
 
 TASK, SEEDS = "lift_cube", 5
@@ -105,22 +107,34 @@ class PleasedByPatch:
         return frames[:, top : top + SIDE, left : left + SIDE].astype(np.float32)
 
 
-def go_blind(worlds: TabletopVecEnv, after: int) -> None:
-    """Let the front camera show nothing after so many steps."""
-    step, draw, steps = worlds.step, worlds.render_views, 0
+class Blinding(VectorWrapper):
+    """Worlds whose front camera shows nothing after so many steps."""
 
-    def counted(actions):  # type: ignore[no-untyped-def]
-        nonlocal steps
-        steps += 1
-        return step(actions)
+    def __init__(self, env: TabletopVecEnv, after: int) -> None:
+        super().__init__(env)
+        self.worlds, self.left = env, after
 
-    def drawn(rows):  # type: ignore[no-untyped-def]
-        frames = draw(rows)
-        if steps >= after:
-            frames[:, worlds.view_names.index("front")] = 0
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        return self.worlds.view_names
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        return self.worlds.instructions
+
+    @property
+    def max_episode_steps(self) -> int:
+        return self.worlds.max_episode_steps
+
+    def step(self, actions: Any) -> Any:
+        self.left -= 1
+        return self.worlds.step(actions)
+
+    def render_views(self, rows: IntArray) -> Frames:
+        frames = self.worlds.render_views(rows)
+        if self.left < 0:
+            frames[:, self.view_names.index("front")] = 0
         return frames
-
-    worlds.step, worlds.render_views = counted, drawn  # type: ignore[method-assign]
 
 
 def cloned(root: Path, seed: int) -> Path:
@@ -145,9 +159,9 @@ def refined(root: Path, hack: str, seed: int) -> tuple[str, list[int], int]:
         run = RunFolder.open(folder, resume=folder.exists())
         net, world = load_progress_net(reward_model_in(None)), WorldConfig()
         judge, watch = (make_judge(TASK, world, episodes=n, seed=seed, sees="state", model=net) for n in (200, 64))
-        worlds = make_worlds(TASK, world, ends_on_success=False)
+        worlds: Any = make_worlds(TASK, world, ends_on_success=False)
         if hack == "blind":
-            go_blind(worlds, dies * CONFIG.rollout_steps)
+            worlds = Blinding(worlds, (dies - iterations_done(folder)) * CONFIG.rollout_steps)
         model: RewardModel = PleasedByPatch(net, corner) if hack == "patch" else net
         policy, config = load_policy(cloned(root, seed)), replace(CONFIG, seed=seed)
         run.write_json("metrics.json", refine(worlds, policy, model, config, run, Silent(), judge, watch).metrics())
@@ -155,6 +169,12 @@ def refined(root: Path, hack: str, seed: int) -> tuple[str, list[int], int]:
     rang = json.loads((folder / "metrics.json").read_text())["alarms"]
     logging.info("%s, seed %d: %s; rang at %s", hack, seed, told, rang[:3] or "no iteration")
     return told, rang, dies if hack == "blind" else 0
+
+
+def iterations_done(folder: Path) -> int:
+    """Of a refinement that was interrupted."""
+    path = folder / PROGRESS
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def honest_alarms(folders: Sequence[Path]) -> list[bool]:

@@ -147,6 +147,8 @@ def rsl_rl(env: VectorEnv, settings: Settings, iterations: int, seed: int) -> Ac
 
 LEARNERS = {"ours": ours, "Stable-Baselines3": stable_baselines3, "rsl-rl": rsl_rl}
 EQUAL = (
-    "What is not equal: ours has an optimiser and a gradient norm for each network, the others one of the sum of both "
-    "losses; Stable-Baselines3 normalises advantages in each minibatch, the others once a rollout."
+    "What is not equal: Stable-Baselines3 has one optimiser and one gradient norm for both networks, the others one "
+    "for each, and normalises advantages in each minibatch, the others once a rollout; rsl-rl has Adam's eps at 1e-8, "
+    "the others at 1e-5, weights drawn as torch does, the others orthogonal ones, learns the noise and not its "
+    "logarithm, and follows a time limit by the value before the last step, the others by that after it."
 )

@@ -43,7 +43,7 @@ def reward_model_in(folder: Path | None) -> Path:
     if not (IN_THE_BOX / MANIFEST).is_file():
         raise UserError(
             f"the model in the box is missing, there is no {IN_THE_BOX / MANIFEST}: `make checkpoint` makes it in an "
-            "hour; or name another with checkpoint=..."
+            "hour and a half; or name another with checkpoint=..."
         )
     return IN_THE_BOX
 

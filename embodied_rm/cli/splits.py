@@ -99,7 +99,7 @@ def refuse_trained(facts: Mapping[str, Any], episodes: Iterable[EpisodeMeta]) ->
     `trained_on`. Of recordings without a split nothing is known."""
     for episode in episodes:
         if known := trained_on(facts, episode.text.get("split", NONE), episode.text.get("seed")):
-            raise DataError(f"{episode.name}: {known}: record others with embodied-rm collect seed=...")
+            raise DataError(f"{episode.name}: {known}")
 
 
 def refuse_known(facts: Mapping[str, Any], split: Split, seed: int) -> None:
@@ -116,6 +116,6 @@ def trained_on(facts: Mapping[str, Any], split: str, seed: str | None) -> str | 
         if name == split != NONE and (known_seed == seed or name in unseen_splits()):
             return (
                 f"the model was trained on split={name} (seed {known_seed}); its scores there would say nothing about "
-                "unseen episodes"
+                "unseen episodes: judge it by others"
             )
     return None

@@ -64,9 +64,9 @@ def doubt_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], s
     """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
 
     spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
-    the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of one half of the
-    episodes' in intervals calibrated on the other, nan where there are too few to calibrate on. Both are nan of a
-    model that never doubts.
+    the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of one half
+    of the episodes' in intervals calibrated on the other, nan where there are too few to calibrate on. Both are nan of
+    a model that never doubts.
     """
     if not any(curve.spread.any() for curve in curves):
         return {"spread_correlation": np.nan, "interval_coverage": np.nan}

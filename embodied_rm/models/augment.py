@@ -12,8 +12,8 @@ from torch.nn import functional
 from embodied_rm.errors import UserError
 
 WAVES = 4.0
-"""Standard deviation of the frequency of the waves of `recolour`, rad over the range of values: colours a third of it
-apart change almost independently, and no wave folds the colours over."""
+"""Standard deviation of the frequency of the waves of `recolour`, rad over the range of values: colours half of it
+apart change almost independently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class AugmentConfig:
 
 
 def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Pictures uint8 [B, M, V, H, W, 3] -> float [B, M, V, 3, H, W] in [0, 255], moved and recoloured; all moments of
-    a view alike."""
+    """Pictures uint8 [B, M, V, H, W, 3] -> float [B, M, V, 3, H, W], moved and recoloured, of about that range; all
+    moments of a view alike."""
     B, M, V, H, W, C = frames.shape
     angle, scale = config.rotation * _between(generator, B, V), 1 + config.zoom * _between(generator, B, V)
     matrix = torch.zeros(B, V, 2, 3)

@@ -24,8 +24,13 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.state import StateFusion
 from embodied_rm.models.towers import Tower
 
-GRAPHS = ("read", "state", "heads", "completion")
-"""What `onnx_graphs` gives, by name."""
+GRAPHS: Mapping[str, tuple[str, ...]] = {
+    "read": ("vector",),
+    "state": ("state",),
+    "heads": Said._fields,
+    "completion": ("logit",),
+}
+"""What `onnx_graphs` gives, by name -> what each tells."""
 
 
 class Read(nn.Module):
@@ -173,12 +178,13 @@ def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     state, anchors = torch.zeros(2, width), torch.zeros(2, 2, width)
     hidden = torch.eye(views + 1, dtype=torch.bool)[:, 1:]
     looked = {"pictures": pictures, "view": view, "owner": owner, "instruction": state, "hidden": hidden}
-    return {
-        "read": written(Read(net), {"ids": net.encoder.tokenize(["one", "two"])}, ["vector"]),
-        "state": written(State(net), looked, ["state"]),
-        "heads": written(Judgement(net.heads), {"anchors": anchors, "state": state}, Said._fields),
-        "completion": written(Completion(net.heads), {"first": state, "now": state + 1}, ["logit"]),
+    parts: dict[str, tuple[nn.Module, dict[str, Tensor]]] = {
+        "read": (Read(net), {"ids": net.encoder.tokenize(["one", "two"])}),
+        "state": (State(net), looked),
+        "heads": (Judgement(net.heads), {"anchors": anchors, "state": state}),
+        "completion": (Completion(net.heads), {"first": state, "now": state + 1}),
     }
+    return {name: written(*parts[name], outputs) for name, outputs in GRAPHS.items()}
 
 
 def written(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import token_ids
 from embodied_rm.models.heads import Said
+from embodied_rm.models.onnx_graphs import GRAPHS
 from embodied_rm.models.pictures import Pictures
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
@@ -35,7 +36,7 @@ class OnnxNet(ProgressNet):
         graph that it does not take."""
         nn.Module.__init__(self)
         self.config = config
-        self._graphs = {name: opened(content, name) for name, content in graphs.items()}
+        self._graphs = {name: opened(content, name, GRAPHS[name]) for name, content in graphs.items()}
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
         self.heads = OnnxHeads(self._graphs["heads"], self._graphs["completion"], self._apart)  # type: ignore[assignment]
         self.eval()
@@ -91,8 +92,8 @@ class OnnxHeads:
         return logit.view(now.shape[:-1])
 
 
-def opened(content: bytes, name: str) -> Graph:
-    """The graph as a function of tensors on the CPU, on the calling thread."""
+def opened(content: bytes, name: str, outputs: Sequence[str]) -> Graph:
+    """The graph as a function of tensors on the CPU, on the calling thread; `outputs`: what it must tell."""
     try:
         import onnxruntime as ort  # optional
     except ModuleNotFoundError as fault:
@@ -104,7 +105,9 @@ def opened(content: bytes, name: str) -> Graph:
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except ort.capi.onnxruntime_pybind11_state.OnnxRuntimeException as fault:
         raise CheckpointError(f"{name}.onnx: not a graph that ONNX Runtime takes ({fault})") from None
-    names = [entry.name for entry in session.get_inputs()]
+    names, told = ([entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs()))
+    if told != list(outputs):
+        raise CheckpointError(f"{name}.onnx: tells {', '.join(told)}, not {', '.join(outputs)}: export it again")
 
     def run(*inputs: Tensor) -> Tensors:
         fed = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in zip(names, inputs, strict=True)}

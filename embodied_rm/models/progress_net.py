@@ -134,7 +134,7 @@ class ProgressNet(nn.Module):
     def calibrated(
         self, distribution: StateDistribution, usual_ood: float, interval_scale: float | None = None
     ) -> ProgressNet:
-        """This very net, its weights shared, with that distribution of states, their median score, and that interval."""
+        """This very net, its weights shared, with that distribution of states, its median score and that interval."""
         other = copy.copy(self)
         other._modules = {**self._modules, "heads": copy.copy(self.heads)}
         other.heads._modules = {**self.heads._modules, "distribution": distribution}

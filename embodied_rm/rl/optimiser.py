@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from embodied_rm.errors import CheckpointError
+
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -28,10 +30,11 @@ class VectorAdam:
             parameter.data = values.view_as(parameter)
             parameter.grad = slopes.view_as(parameter)
         self._adam = torch.optim.Adam([self._vector], lr=lr, eps=1e-5, fused=True)
-        self._max_grad_norm = max_grad_norm
+        self._max_grad_norm, self._first = max_grad_norm, parameters[0]
 
     def step(self, norm: float) -> None:
         """Down the gradient, which has that norm."""
+        assert self._first.data_ptr() == self._vector.data_ptr(), "the module was moved: nobody reads what is learned"
         if norm > self._max_grad_norm:
             self.gradient.mul_(self._max_grad_norm / norm)
         self._adam.step()
@@ -41,8 +44,13 @@ class VectorAdam:
         known = self._adam.state.get(self._vector, {})
         return {name: known[name] for name in MOMENTS if name in known}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+    def restore(self, state: Mapping[str, Tensor], source: object) -> None:
+        """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
+        if state and {name: tensor.numel() for name, tensor in state.items()} != self._sizes():
+            raise CheckpointError(f"{source}: what it holds of the optimiser does not fit these networks")
         if state:
             device = self._vector.device
             self._adam.state[self._vector] = {name: state[name].to(device, copy=True) for name in MOMENTS}
+
+    def _sizes(self) -> dict[str, int]:
+        return {name: 1 if name == "step" else self._vector.numel() for name in MOMENTS}

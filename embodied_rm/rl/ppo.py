@@ -190,8 +190,8 @@ class PPO:
         """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
         for name, module in (("policy", self.policy), ("critic", self.critic), ("reference", self.reference)):
             load_into(module, under_prefix(name, tensors), str(source))
-        self.actor_optimiser.restore(under_prefix("actor_moments", tensors))
-        self.critic_optimiser.restore(under_prefix("critic_moments", tensors))
+        self.actor_optimiser.restore(under_prefix("actor_moments", tensors), source)
+        self.critic_optimiser.restore(under_prefix("critic_moments", tensors), source)
         self.generator.set_state(tensors["generator"])
 
     def _minibatches(self, size: int) -> Iterator[Tensor]:

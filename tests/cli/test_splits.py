@@ -282,7 +282,9 @@ def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
     table = pq.read_table(tmp_path / "scored" / "progress.parquet").to_pydict()
     low, value, high = (np.array(table[name]) for name in ("low", "progress_dense", "high"))
     assert ((low <= value) & (value <= high)).all() and (low < high).any()
-    assert np.mean(np.array(table["ood"]) > 1) == pytest.approx(numbers["ood_rate"], abs=0.01)
+    told = np.array(table["ood"])
+    assert np.isfinite(told).sum() == len(told) - 16, "nobody judges the first frames of 16 episodes"
+    assert np.mean(told[np.isfinite(told)] > 1) == pytest.approx(numbers["ood_rate"], abs=2e-3)
 
 
 def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() -> None:

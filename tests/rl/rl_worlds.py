@@ -153,6 +153,8 @@ class KnownMemory:
 class LookupModel:
     """Reads progress, success and validity from tables [row, episode, step] by the numbers painted in the picture.
 
+    Spread and out-of-distribution score grow with the step, by 0.01 and 0.4.
+
     It refuses, by assertion, whatever a reward model must never be shown: a first frame to `advance`, a later frame
     to `begin`, a frame of another row or episode than its memory, an instruction of another episode, a frame twice.
     """
@@ -177,7 +179,9 @@ class LookupModel:
         # Garbage where invalid: nobody may read it.
         value = np.where(self.valid[at], self.progress[at], np.nan).astype(np.float32)
         success = np.where(self.valid[at], self.success[at], np.nan).astype(np.float32)
-        return judged(value, self.valid[at], success), replace(memory, seen=seen)
+        told = judged(value, self.valid[at], success)
+        told.spread[:], told.ood[:] = 0.01 * seen[:, 2], np.where(self.valid[at], 0.4 * seen[:, 2], np.nan)
+        return told, replace(memory, seen=seen)
 
 
 class PictureModel:

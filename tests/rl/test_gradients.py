@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
+from embodied_rm.errors import CheckpointError
 from embodied_rm.rl.gradients import (
     Acted,
     backward,
@@ -16,7 +19,10 @@ from embodied_rm.rl.gradients import (
     summed,
     through_clamp,
 )
-from embodied_rm.rl.policy import LOG_STD_RANGE, gaussian_kl, log_prob, mlp
+from embodied_rm.rl.imitation import Pairs
+from embodied_rm.rl.optimiser import VectorAdam
+from embodied_rm.rl.policy import LOG_STD_RANGE, Critic, GaussianPolicy, PolicySpec, gaussian_kl, log_prob, mlp
+from embodied_rm.rl.ppo import PPO, Gaussians, Held, PPOConfig
 
 ROWS, ACTIONS = 40, 3
 
@@ -99,3 +105,68 @@ def test_noise_at_its_limit_learns_no_more_beyond_it() -> None:
     slope = torch.arange(1.0, 6.0)
     (log_std.clamp(low, high) * slope).sum().backward()
     assert torch.equal(through_clamp(log_std.detach(), slope), log_std.grad)  # type: ignore[arg-type]
+
+
+def test_a_step_of_the_actor_goes_down_all_that_it_is_held_to() -> None:
+    """What PPO assembles is what autograd finds of the whole objective, as one reads it in a paper."""
+    policy = GaussianPolicy(PolicySpec(obs_dim=5, action_dim=ACTIONS, hidden=(8,), log_std_init=-0.4))
+    shown = Pairs(observation=torch.randn(30, 5), action=torch.randn(30, ACTIONS), weight=torch.ones(30))
+    config = PPOConfig(clip=0.2, entropy_coef=0.03, max_grad_norm=1e9)
+    ppo = PPO(policy, Critic(5, (8,)), config, torch.Generator().manual_seed(3), shown)
+    before = copy.deepcopy(policy)
+    with torch.no_grad():
+        policy.mlp[-1].weight.add_(torch.randn_like(policy.mlp[-1].weight))
+    seen, action, advantage = torch.randn(ROWS, 5), torch.randn(ROWS, ACTIONS), torch.randn(ROWS)
+    acted = log_prob(action, *before(seen)).detach()
+    reference = Gaussians.of(before, seen)
+
+    free = copy.deepcopy(policy)
+    mean, log_std = free(seen)
+    ratio = torch.exp(log_prob(action, mean, log_std) - acted)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+    observation, imitated = shown.draw(ROWS, torch.Generator().manual_seed(3))
+    noise = log_std.detach()
+    unlike = gaussian_kl(free(observation)[0], noise, imitated, noise).mean()
+    leaving = gaussian_kl(mean, log_std, reference.mean.detach(), reference.log_std.detach()).mean()
+    loss = -gain + 0.5 * leaving + 0.7 * unlike - 0.03 * log_std.sum()
+    loss.backward()
+
+    with torch.no_grad():
+        told, norm = ppo._step_actor(seen, Acted(action, acted, advantage), ROWS, Held(reference, 0.5, 0.7))
+    expected = torch.cat([parameter.grad.flatten() for parameter in free.parameters()])  # type: ignore[union-attr]
+    assert told == pytest.approx(loss.item(), rel=1e-5) and norm == pytest.approx(expected.norm().item(), rel=1e-4)
+    torch.testing.assert_close(ppo.actor_optimiser.gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("limit", [1e9, 0.1])
+def test_one_vector_steps_as_adam_does_with_clipped_gradients(limit: float) -> None:
+    network, other = mlp(5, (8,), 2, output_gain=1.0), mlp(5, (8,), 2, output_gain=1.0)
+    other.load_state_dict(network.state_dict())
+    ours, theirs = VectorAdam(network, 1e-2, limit), torch.optim.Adam(other.parameters(), lr=1e-2, eps=1e-5)
+    for _ in range(3):
+        inputs, slope = torch.randn(ROWS, 5), torch.randn(ROWS, 2)
+        with torch.no_grad():
+            backward(network, forward(network, inputs), slope)
+            ours.step(float(ours.gradient.norm()))
+        theirs.zero_grad()
+        other(inputs).backward(slope)
+        torch.nn.utils.clip_grad_norm_(other.parameters(), limit)
+        theirs.step()
+    for one, two in zip(network.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
+def test_what_an_optimiser_remembers_fits_only_its_own_networks() -> None:
+    network = mlp(5, (8,), 2, output_gain=1.0)
+    optimiser = VectorAdam(network, 1e-2, 1.0)
+    optimiser.restore(optimiser.state(), "here")
+    optimiser.step(0.0)
+    stored = optimiser.state()
+    optimiser.restore(stored, "here")
+    with pytest.raises(CheckpointError, match="here: what it holds of the optimiser does not fit"):
+        VectorAdam(mlp(5, (9,), 2, output_gain=1.0), 1e-2, 1.0).restore(stored, "here")
+    with pytest.raises(CheckpointError, match="does not fit"):
+        optimiser.restore({"mlp.0.weight.step": stored["step"]}, "here")
+    network.to(torch.float64)
+    with pytest.raises(AssertionError, match="nobody reads what is learned"):
+        optimiser.step(0.0)

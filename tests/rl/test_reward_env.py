@@ -181,6 +181,9 @@ def test_the_statistics_say_what_happened() -> None:
     assert stats.scored == len(model.scored)
     assert stats.invalid == sum(not model.valid[frame] for frame in model.scored)
     assert stats.verdicts == stats.learned_successes
+    steps = [frame[2] for frame in model.scored if model.valid[frame]]
+    assert stats.spread == pytest.approx(0.01 * sum(steps)) and stats.known == len(steps)
+    assert 0 < stats.unusual == sum(step > 2 for step in steps)
     assert stats.simulator_successes == 0
     assert env.stats.steps == 0
 

@@ -12,10 +12,11 @@ from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import collect
 from embodied_rm.cli.goals import goal_pictured, goals_of_others
 from embodied_rm.cli.one_shot import OneShot, OneShotConfig
-from embodied_rm.cli.places import DATASET, dataset_in, reward_model_in, spoken_model
+from embodied_rm.cli.places import DATASET, reward_model_in, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
-from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, refuse_trained, shipped, unseen_splits
+from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
+from embodied_rm.cli.trial import on_trial
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.source import EpisodeSource
@@ -83,15 +84,13 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     on what."""
     if (config.data is None) == (config.split.name == NONE):
         raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
-    checkpoint = reward_model_in(config.checkpoint)
-    net = load_progress_net(checkpoint)
-    net = net if config.fusion is None else net.fused_by(FUSION[config.fusion])
-    facts = read_manifest(checkpoint)["facts"]
     if config.data is not None:
-        source = open_data(dataset_in(config.data), config.instruction)
-        refuse_trained(facts, source.meta)
+        known, _, source = on_trial(config.checkpoint, config.data, config.instruction)
+        net = fused(known, config)
         run.write_json("metrics.json", measure(net, source, config, f"{config.data}", run, reporter))
         return
+    checkpoint = reward_model_in(config.checkpoint)
+    net, facts = fused(load_progress_net(checkpoint), config), read_manifest(checkpoint)["facts"]
     splits = [shipped(name) for name in unseen_splits()] if config.split.name == ALL else [config.split]
     for split in splits:
         check_split(split)
@@ -99,6 +98,11 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     found = {split.name: measure_split(net, split, config, run, reporter) for split in splits}
     reporter.table("splits", table({name: numbers[config.name] for name, numbers in found.items()}))
     run.write_json("metrics.json", {"splits": found})
+
+
+def fused(net: ProgressNet, config: EvaluateConfig) -> ProgressNet:
+    """The net as it is, or with the fusion that is asked for."""
+    return net if config.fusion is None else net.fused_by(FUSION[config.fusion])
 
 
 def measure_split(
