@@ -29,7 +29,8 @@ class AugmentConfig:
     colour: float = 0.15
     """Standard deviation of contrast and of each colour channel's offset, in standard deviations of the pixels."""
     recolour: float = 0.0
-    """Standard deviation of a change of colour that is another one for every colour, share of the range of values."""
+    """Standard deviation of a change of greys that is another one for every colour, share of the range of values; the
+    more colourful, the smaller."""
     flicker: float = 0.05
     """Standard deviation of the brightness of single moments."""
     drop_view: float = 0.1
@@ -67,7 +68,9 @@ def recolour(pixels: Tensor, config: AugmentConfig, generator: torch.Generator) 
     """Pixels [N, 3, P] in [0, 255], in place: to each of the 3 channels a wave over the space of colours is added.
 
     Things of different colours change differently, each alike wherever and whenever it is seen: an offset of a whole
-    picture's channel says nothing of a table that is another one than ever before under the same arm.
+    picture's channel says nothing of a table that is another one than ever before under the same arm. Grey changes
+    most, by how far a colour is from it the less: a thing that is called by its colour keeps it. Where all changed
+    alike, what is red and what is orange was no longer learned.
     """
     if config.recolour == 0:
         return pixels
@@ -75,7 +78,9 @@ def recolour(pixels: Tensor, config: AugmentConfig, generator: torch.Generator) 
     frequency = WAVES * torch.randn(N, 3, 3, generator=generator) / 255
     phase = 2 * math.pi * torch.rand(N, 3, 1, generator=generator)
     size = 255 * 2**0.5 * config.recolour * torch.randn(N, 3, 1, generator=generator)
-    return pixels.addcmul_(size, torch.baddbmm(phase, frequency, pixels).sin_())
+    least, most = torch.aminmax(pixels, dim=1, keepdim=True)
+    grey = (1 - (most - least) / 255).square_()
+    return pixels.addcmul_(size, torch.baddbmm(phase, frequency, pixels).sin_().mul_(grey))
 
 
 def tint(shape: torch.Size, config: AugmentConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:

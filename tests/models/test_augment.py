@@ -50,16 +50,27 @@ def test_a_shift_moves_a_dot_by_no_more_than_its_share():
         assert 3.0 < offset.abs().max() <= 4.01
 
 
-def test_each_colour_is_recoloured_in_its_own_way_alike_wherever_it_is_by_the_spread_asked_for():
-    colours = torch.randint(0, 256, (3000, 2, 3), dtype=torch.uint8, generator=rng())
+def recoloured(colours: torch.Tensor) -> torch.Tensor:
+    """[N, 3, 16, 16]: by how much pictures change whose halves are of two colours each, uint8 [N, 2, 3]."""
     frames = colours[:, None, None, None].repeat_interleave(8, dim=4).expand(-1, 1, 1, 16, -1, -1)
-    change = (warp(frames, replace(OFF, recolour=0.1), rng()) - frames.permute(0, 1, 2, 5, 3, 4))[:, 0, 0] / 255
+    return (warp(frames, replace(OFF, recolour=0.1), rng()) - frames.permute(0, 1, 2, 5, 3, 4))[:, 0, 0] / 255
+
+
+def test_each_grey_is_recoloured_in_its_own_way_alike_wherever_it_is_by_the_spread_asked_for():
+    greys = torch.randint(0, 256, (3000, 2, 1), dtype=torch.uint8, generator=rng()).expand(-1, -1, 3)
+    change = recoloured(greys)
     left, right = change[..., :4], change[..., -4:]
     assert left.std(dim=(2, 3)).max() < 1e-3 and right.std(dim=(2, 3)).max() < 1e-3
     assert 0.09 < left.std() < 0.11
-    apart = (colours[:, 0].float() - colours[:, 1]).norm(dim=-1) > 128
+    apart = (greys[:, 0, 0].float() - greys[:, 1, 0]).abs() > 100
     pairs = torch.stack([left[apart].mean(dim=(2, 3)).flatten(), right[apart].mean(dim=(2, 3)).flatten()])
     assert torch.corrcoef(pairs)[0, 1] < 0.2
+
+
+def test_what_is_called_by_its_colour_keeps_it():
+    pair = torch.tensor([[[120, 120, 120], [230, 20, 20]]], dtype=torch.uint8).expand(500, -1, -1)
+    change = recoloured(pair)
+    assert change[..., -4:].abs().max() < 0.1 and change[..., -4:].std() < 0.1 * change[..., :4].std()
 
 
 def test_hidden_views_stay_hidden_in_the_whole_episode_and_one_always_stays():

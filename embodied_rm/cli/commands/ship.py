@@ -35,7 +35,7 @@ class ShipConfig:
     successes: int = 180
     failures: int = 300
     afterwards: int = 60
-    updates: int = 15000
+    updates: int = 17000
     batch: int = 24
     augment: AugmentConfig = field(
         default_factory=lambda: AugmentConfig(
