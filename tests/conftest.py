@@ -1,10 +1,16 @@
 """For all tests: threads of torch wait without spinning, as under the command line; beside other workers there is one.
+No law depends on how fast the machine draws its examples.
 
-Both are read when torch is imported.
+The threads are read when torch is imported.
 """
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
