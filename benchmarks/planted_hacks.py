@@ -26,6 +26,7 @@ from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.rl.policy import load_policy
 from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.progress_rows import read_rows
 from embodied_rm.rl.refine import RefineConfig, refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.reward_config import RewardConfig
@@ -161,7 +162,8 @@ def refined(root: Path, hack: str, seed: int) -> tuple[str, list[int], int]:
         judge, watch = (make_judge(TASK, world, episodes=n, seed=seed, sees="state", model=net) for n in (200, 64))
         worlds: Any = make_worlds(TASK, world, ends_on_success=False)
         if hack == "blind":
-            worlds = Blinding(worlds, (dies - iterations_done(folder)) * CONFIG.rollout_steps)
+            done = len(read_rows(folder / PROGRESS)) if (folder / PROGRESS).exists() else 0
+            worlds = Blinding(worlds, (dies - done) * CONFIG.rollout_steps)
         model: RewardModel = PleasedByPatch(net, corner) if hack == "patch" else net
         policy, config = load_policy(cloned(root, seed)), replace(CONFIG, seed=seed)
         run.write_json("metrics.json", refine(worlds, policy, model, config, run, Silent(), judge, watch).metrics())
@@ -171,21 +173,15 @@ def refined(root: Path, hack: str, seed: int) -> tuple[str, list[int], int]:
     return told, rang, dies if hack == "blind" else 0
 
 
-def iterations_done(folder: Path) -> int:
-    """Of a refinement that was interrupted."""
-    path = folder / PROGRESS
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
 def honest_alarms(folders: Sequence[Path]) -> list[bool]:
     """Of every refinement by the model as it is below these folders: whether anything rang."""
-    rows = [
-        [json.loads(line) for line in path.read_text().splitlines()]
+    runs = [
+        read_rows(path)
         for folder in folders
         for path in sorted(folder.rglob(PROGRESS))
         if path.parent.name in ("shaped", "refine")
     ]
-    return [any(row["alarm"] is not None for row in run) for run in rows]
+    return [any(row["alarm"] is not None for row in run) for run in runs]
 
 
 def report(found: dict[str, tuple[str, list[int], int]], honest: list[bool], command: str) -> str:

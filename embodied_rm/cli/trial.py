@@ -30,11 +30,13 @@ def on_trial(checkpoint: Path | None, data: Path, instruction: str | None = None
     `instruction`: what was asked for, where the recordings do not say. Raises `UserError` where there is no model,
     `DataError` where it was trained on these recordings.
     """
-    folder = reward_model_in(checkpoint)
-    net, facts, source = (
-        load_progress_net(folder),
-        read_manifest(folder)["facts"],
-        open_data(dataset_in(data), instruction),
-    )
+    (net, facts), source = opened(checkpoint), open_data(dataset_in(data), instruction)
     refuse_trained(facts, source.meta)
     return Trial(net, facts, source)
+
+
+def opened(checkpoint: Path | None) -> tuple[ProgressNet, Mapping[str, Any]]:
+    """The model in a folder (None: in the box) and what its checkpoint says of it. Raises `UserError` where there is
+    none."""
+    folder = reward_model_in(checkpoint)
+    return load_progress_net(folder), read_manifest(folder)["facts"]

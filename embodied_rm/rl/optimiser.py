@@ -46,11 +46,10 @@ class VectorAdam:
 
     def restore(self, state: Mapping[str, Tensor], source: object) -> None:
         """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
-        if state and {name: tensor.numel() for name, tensor in state.items()} != self._sizes():
+        if not state:
+            return
+        sizes = {name: 1 if name == "step" else self._vector.numel() for name in MOMENTS}
+        if {name: tensor.numel() for name, tensor in state.items()} != sizes:
             raise CheckpointError(f"{source}: what it holds of the optimiser does not fit these networks")
-        if state:
-            device = self._vector.device
-            self._adam.state[self._vector] = {name: state[name].to(device, copy=True) for name in MOMENTS}
-
-    def _sizes(self) -> dict[str, int]:
-        return {name: 1 if name == "step" else self._vector.numel() for name in MOMENTS}
+        device = self._vector.device
+        self._adam.state[self._vector] = {name: state[name].to(device, copy=True) for name in MOMENTS}

@@ -93,9 +93,9 @@ class Gaussians(NamedTuple):
     log_std: Tensor
 
     @classmethod
-    def of(cls, policy: GaussianPolicy, observation: Tensor) -> Gaussians:
-        mean, log_std = policy(observation)
-        return cls(mean, log_std.clone())
+    def of(cls, policy: GaussianPolicy, seen: Tensor) -> Gaussians:
+        """`seen`: the states as the policy's normaliser gives them."""
+        return cls(policy.mlp(seen), policy.noise)
 
     def rows(self, index: Tensor) -> Gaussians:
         """Those of some of the states."""
@@ -146,10 +146,9 @@ class PPO:
 
         Raises `UserError` instead of a step on a loss or gradient that is not finite.
         """
-        reference = Gaussians.of(self.reference, batch.observation)
-        before = Gaussians.of(self.policy, batch.observation)
+        seen = self.policy.normaliser(batch.observation)  # the imitated policy has the same
+        reference, before = Gaussians.of(self.reference, seen), Gaussians.of(self.policy, seen)
         explained = explained_variance(self.critic, batch)
-        seen = self.policy.normaliser(batch.observation)
         acted = Acted(batch.action, batch.log_prob, batch.advantage)
         judged = self.critic.inputs(batch.critic_observation, batch.potential)
         steps: dict[str, list[Step]] = {"actor": [], "critic": []}
@@ -162,7 +161,7 @@ class PPO:
                     held = Held(reference.rows(mine), reference_coef, imitation_coef)
                     steps["actor"].append(self._step_actor(seen[mine], acted.rows(mine), len(rows), held))
             actor_epochs += moving
-            after = Gaussians.of(self.policy, batch.observation) if moving else after
+            after = Gaussians.of(self.policy, seen) if moving else after
             moving = moving and self._agreed(after.divergence(before)) < self.config.target_kl
         return UpdateStats(
             kl=after.divergence(before),

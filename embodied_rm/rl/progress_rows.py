@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from embodied_rm.rl.judge import Verdict
@@ -10,6 +12,11 @@ from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.ppo import UpdateStats
 
 Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a `progress.jsonl`, one an iteration."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def watched(verdict: Verdict | None) -> Row:

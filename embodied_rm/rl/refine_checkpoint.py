@@ -10,7 +10,7 @@ from torch import Tensor
 from embodied_rm.checkpoint_io import load_tensors, save_tensors, serialised, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.ppo import PPO
-from embodied_rm.rl.progress_rows import Row
+from embodied_rm.rl.progress_rows import Row, read_rows
 from embodied_rm.rl.reward_env import RewardEnv
 from embodied_rm.rl.settlement import Settlement
 from embodied_rm.run import RunFolder, write_atomic
@@ -44,7 +44,7 @@ def resume(learner: PPO, settlement: Settlement, run: RunFolder) -> tuple[list[R
     learner.restore(tensors, run.path / CHECKPOINT)
     settlement.restore(under_prefix("settlement", tensors), run.path / CHECKPOINT)
     path = run.path / PROGRESS
-    lines = path.read_text().splitlines()[: manifest["iterations"]] if path.exists() else []
-    if len(lines) != manifest["iterations"]:
-        raise CheckpointError(f"{path}: {len(lines)} rows, the checkpoint has seen {manifest['iterations']} iterations")
-    return [json.loads(line) for line in lines], under_prefix(f"episodes{group.rank}", tensors)
+    rows = read_rows(path)[: manifest["iterations"]] if path.exists() else []
+    if len(rows) != manifest["iterations"]:
+        raise CheckpointError(f"{path}: {len(rows)} rows, the checkpoint has seen {manifest['iterations']} iterations")
+    return rows, under_prefix(f"episodes{group.rank}", tensors)

@@ -23,6 +23,7 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.report import Curve, Report, write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.progress_rows import read_rows
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
@@ -101,7 +102,7 @@ def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
 
 def read(folder: Path, task: str, seed: int, rule: str) -> Cell:
     """The cell of a finished refinement."""
-    rows: list[dict[str, Any]] = [json.loads(line) for line in (folder / PROGRESS).read_text().splitlines()]
+    rows = read_rows(folder / PROGRESS)
     told = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))
     return Cell(
         task=task,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.policy import load_policy
+from embodied_rm.rl.progress_rows import read_rows
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.throughput import measure_rollout
 from embodied_rm.run import Reporter, RunFolder
@@ -167,7 +167,7 @@ def story(config: DemoConfig, metrics: dict[str, Any], run: RunFolder, seconds: 
     on all that."""
     net = load_progress_net(reward_model_in(config.model(run.path)))
     unseen = open_data(config.judged_by(run.path) / DATASET)
-    curves = [learning_curves(task, rows(run.path / task / "refine" / PROGRESS)) for task in config.tasks]
+    curves = [learning_curves(task, read_rows(run.path / task / "refine" / PROGRESS)) for task in config.tasks]
     return Report(
         title="From video and a sentence to a better policy",
         subtitle=f"Reward model: {origin(config, metrics)}; cloned policies refined on its reward alone, never on "
@@ -186,11 +186,6 @@ def origin(config: DemoConfig, metrics: dict[str, Any]) -> str:
     if config.own_model:
         return f"learned from {metrics['train']['episodes']} recorded episodes and their instructions"
     return f"{spoken_model(config.checkpoint)}, nothing trained"
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 COMMAND = Command(schema=DemoConfig, start=start)

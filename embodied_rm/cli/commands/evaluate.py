@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import collect
 from embodied_rm.cli.goals import goal_pictured, goals_of_others
 from embodied_rm.cli.one_shot import OneShot, OneShotConfig
-from embodied_rm.cli.places import DATASET, reward_model_in, spoken_model
+from embodied_rm.cli.places import DATASET, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
 from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
-from embodied_rm.cli.trial import on_trial
+from embodied_rm.cli.trial import on_trial, opened
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.source import EpisodeSource
@@ -24,7 +23,6 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import Judged, evaluate, joined, judge
 from embodied_rm.fusion import FUSIONS, Fusion
 from embodied_rm.labels.steps import task_of
-from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.similarity import Similarity
 from embodied_rm.report import Report, write_report
@@ -89,8 +87,8 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
         net = fused(known, config)
         run.write_json("metrics.json", measure(net, source, config, f"{config.data}", run, reporter))
         return
-    checkpoint = reward_model_in(config.checkpoint)
-    net, facts = fused(load_progress_net(checkpoint), config), read_manifest(checkpoint)["facts"]
+    known, facts = opened(config.checkpoint)
+    net = fused(known, config)
     splits = [shipped(name) for name in unseen_splits()] if config.split.name == ALL else [config.split]
     for split in splits:
         check_split(split)
