@@ -28,6 +28,11 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
+def beside(page: Path, name: str, suffix: str) -> Path:
+    """A file that belongs to a page, and to the comparison `name` where the page has several."""
+    return page.with_name("_".join(filter(None, (page.stem, name))) + suffix)
+
+
 def put_section(page: Path, command: str, text: str, title: str = "Benchmarks") -> None:
     """Write `text` (Markdown, from its heading on) as the section of `command`; the other sections stay.
 

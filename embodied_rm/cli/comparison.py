@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,12 @@ class Cell:
     episodes: tuple[int, ...]
     """Training episodes up to the end of every iteration."""
     seconds: float
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Cell:
+        """The cell that `dataclasses.asdict` and JSON took apart."""
+        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
+        return cls(**fields)
 
     def rollouts_to(self, level: float) -> int | None:
         """Training episodes until success first reached `level`; None: never."""

@@ -58,10 +58,16 @@ def test_cells_are_trained_once_and_the_page_has_a_row_for_each_scheme(data, tmp
 
     written = {path: path.stat().st_mtime_ns for path in (*cells["hops"], cells["ordinal"][0])}
     cells["ordinal"][1].unlink()
+    page.with_suffix(".jsonl").unlink()
     (run / "metrics.json").unlink()
     assert main([*words, "resume=true"]) == 0
     assert {path: path.stat().st_mtime_ns for path in written} == written and cells["ordinal"][1].exists()
     assert json.loads((run / "metrics.json").read_text())["bench"] == told
+
+    elsewhere = tmp_path / "elsewhere"
+    assert main([word.replace(str(run), str(elsewhere)) for word in words]) == 0, "all is read from beside the page"
+    assert json.loads((elsewhere / "metrics.json").read_text())["bench"] == told
+    assert not (elsewhere / "hops").exists()
 
 
 def test_a_row_is_mean_and_spread_and_a_dash_for_what_was_not_measured():

@@ -1,6 +1,7 @@
 """`embodied-rm compare`: paired cells, each done once, alone or in company."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,16 @@ def test_what_is_finished_is_not_done_again(both):
     before = (folder / "press_button/0/sparse/metrics.json").stat().st_mtime_ns
     again = compare(folder, "rules=[shaped,sparse]", f"page={folder.parent / 'page.md'}", "resume=true")
     assert again == told and (folder / "press_button/0/sparse/metrics.json").stat().st_mtime_ns == before
+
+
+def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tmp_path):
+    folder, told = both
+    shutil.copy(folder.parent / "page_rules.jsonl", tmp_path / "page_rules.jsonl")
+    page = f"page={tmp_path / 'page.md'}"
+    assert compare(tmp_path / "elsewhere", "rules=[shaped,sparse]", page) == told
+    assert not (tmp_path / "elsewhere" / "press_button").exists(), "nothing is recorded, cloned or refined again"
+    more = compare(tmp_path / "other", "rules=[sparse]", "seeds=1", "refine.watched=5", page)
+    assert more["cells"][0]["curve"] != told["cells"][1]["curve"], "other settings are another cell"
 
 
 @pytest.mark.parametrize(

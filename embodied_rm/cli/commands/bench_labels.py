@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embodied_rm.cli.benchmarks import machine, put_section
+from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import collect
+from embodied_rm.cli.ledger import Ledger, ledger_of
 from embodied_rm.cli.places import dataset_in
 from embodied_rm.cli.runs import open_run
 from embodied_rm.cli.stages import Stages
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import evaluate
-from embodied_rm.labels.frames import label
+from embodied_rm.labels.frames import fingerprint, label
 from embodied_rm.labels.schemes import SCHEMES, chosen
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run import Reporter, RunFolder
@@ -73,27 +75,50 @@ class BenchLabelsConfig:
 
 def start(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train and evaluate every cell that is not finished; leave the numbers and perhaps a section of a page."""
-    known, unseen = (read(folder, config, reporter) for folder in folders(config, run, reporter))
-    label(known, config.labels)  # what the data lack for a scheme is said before hours are spent on the others
     cells = list(product(config.labels, range(config.seeds)))
-    done = list(reporter.track(trained(cells, config, known, unseen, run, reporter), "cells", total=len(cells)))
+    work = trained(cells, Material(config, run, reporter), ledger_of(config.page))
+    done = list(reporter.track(work, "cells", total=len(cells)))
     rows = {name: [taught(name, cell) for (own, _), cell in done if own == name] for name in config.labels}
     for name, seeds in rows.items():
         reporter.table(name, {COLUMNS[metric]: text for metric, text in cells_of(seeds).items()})
     told = {name: {"fusion": settings(name, 0, config).fusion, "seeds": seeds} for name, seeds in rows.items()}
-    baselines = done[0][1]["baselines"]
-    run.write_json("metrics.json", {"bench": {"machine": machine(), "labels": told, "baselines": baselines}})
+    first = done[0][1]
+    run.write_json("metrics.json", {"bench": {"machine": machine(), "labels": told, "baselines": first["baselines"]}})
     if config.page is not None:
-        put_section(
-            config.page, "bench labels", section(config, rows, baselines, len(known), len(unseen)), "Labelling schemes"
-        )
+        text = section(config, config.page, rows, first["baselines"], first["trained_on"], first["judged_on"])
+        put_section(config.page, "bench labels", text, "Labelling schemes")
 
 
-def folders(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> tuple[Path, Path]:
+@dataclass(frozen=True)
+class Material:
+    """What all cells share: the episodes, recorded or read when the first one needs them."""
+
+    config: BenchLabelsConfig
+    run: RunFolder
+    reporter: Reporter
+
+    @cached_property
+    def episodes(self) -> tuple[list[Episode], list[Episode]]:
+        """Those to train on and those to judge on. What they lack for a scheme is said here, before hours are spent
+        on the others."""
+        known, unseen = (read(folder, self.config, self.reporter) for folder in folders(self))
+        label(known, self.config.labels)
+        return known, unseen
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """All that decides them: how they are recorded, or what they show."""
+        if self.config.data is None:
+            return {name: asdict(recording) for name, recording in RECORDED.items()}
+        return dict(zip(RECORDED, (sorted(map(fingerprint, each)) for each in self.episodes), strict=True))
+
+
+def folders(material: Material) -> tuple[Path, Path]:
     """What to train on and what to judge on: what is named, or else is recorded into the run folder."""
+    config, run = material.config, material.run
     if config.data is not None and config.unseen is not None:
         return config.data, config.unseen
-    stages = Stages(run, reporter)
+    stages = Stages(run, material.reporter)
     for name, recording in RECORDED.items():
         stages.command(f"collect {name}", name, collect.COMMAND, recording)
     return run.path / "data", run.path / "unseen"
@@ -118,22 +143,29 @@ def settings(name: str, seed: int, config: BenchLabelsConfig) -> TrainConfig:
 
 
 def trained(
-    cells: Sequence[tuple[str, int]],
-    config: BenchLabelsConfig,
-    known: Sequence[Episode],
-    unseen: Sequence[Episode],
-    run: RunFolder,
-    reporter: Reporter,
+    cells: Sequence[tuple[str, int]], material: Material, ledger: Ledger
 ) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-    """Cell by cell what `evaluate` says of it, each in its own folder; one that is finished is only read."""
+    """Cell by cell what `evaluate` says of it; one that is finished, here or in the ledger, is only read."""
     for name, seed in cells:
-        training = settings(name, seed, config)
-        cell = open_run("bench labels", training, run.path / name / str(seed), resume=True)
-        if not cell.finished:
-            saved = cell.path / CHECKPOINT
-            net = load_progress_net(saved) if saved.exists() else train(known, training, cell, reporter, unseen)
-            cell.write_json("metrics.json", evaluate(net, unseen, reporter))
-        yield (name, seed), cell.read_json("metrics.json")
+        training = settings(name, seed, material.config)
+        decided = {"training": asdict(training), "stride": material.config.stride, **material.told}
+        result = ledger.read(f"{name}/{seed}", decided)
+        if result is None:
+            result = measured(training, f"{name}/{seed}", material)
+            ledger.write(f"{name}/{seed}", decided, result)
+        yield (name, seed), result
+
+
+def measured(training: TrainConfig, cell: str, material: Material) -> dict[str, Any]:
+    """What `evaluate` says of a cell, trained in its own folder."""
+    known, unseen = material.episodes
+    run = open_run("bench labels", training, material.run.path / cell, resume=True)
+    if not run.finished:
+        saved = run.path / CHECKPOINT
+        net = load_progress_net(saved) if saved.exists() else train(known, training, run, material.reporter, unseen)
+        said = evaluate(net, unseen, material.reporter)
+        run.write_json("metrics.json", {**said, "trained_on": len(known), "judged_on": len(unseen)})
+    return run.read_json("metrics.json")
 
 
 def taught(name: str, cell: Mapping[str, Any]) -> Table:
@@ -154,7 +186,11 @@ def _told(values: Sequence[float]) -> str:
 
 
 def section(
-    config: BenchLabelsConfig, rows: Mapping[str, Sequence[Table]], baselines: Mapping[str, Table], *episodes: int
+    config: BenchLabelsConfig,
+    page: Path,
+    rows: Mapping[str, Sequence[Table]],
+    baselines: Mapping[str, Table],
+    *episodes: int,
 ) -> str:
     """The results as Markdown."""
     lines = [
@@ -163,7 +199,7 @@ def section(
         f"`embodied-rm bench labels`: the default model, {config.updates} updates on {episodes[0]} episodes, judged on "
         f"{episodes[1]} that it has not seen; mean ± standard deviation over {config.seeds} seeds. Schemes marked * "
         "teach no hops from the previous frame and are judged from the first frame alone. The last rows are curves "
-        "that look at no picture.",
+        f"that look at no picture. Every cell as data: `{beside(page, '', '.jsonl').name}`.",
         "",
         f"| labels | {' | '.join(COLUMNS.values())} |",
         "|---" * (len(COLUMNS) + 1) + "|",

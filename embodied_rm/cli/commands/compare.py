@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from embodied_rm.cli.benchmarks import machine, put_section
+from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import clone, collect, refine
 from embodied_rm.cli.comparison import Cell, band_of, by_task, of_rule, ratio, summary
+from embodied_rm.cli.ledger import Ledger, ledger_of
 from embodied_rm.cli.places import reward_model_in
 from embodied_rm.cli.sizes import TaskSizes, imitation, refinement
 from embodied_rm.cli.stages import Stages
 from embodied_rm.errors import UserError, lookup
+from embodied_rm.models.checkpoint import digest_of
 from embodied_rm.report import Curve, Report, write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
@@ -63,35 +65,73 @@ class CompareConfig:
 
 def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     """Refine every cell that is not finished; leave the numbers, the page and the report."""
-    reward_model_in(config.checkpoint)  # a missing one is told before anything is recorded
-    stages = Stages(run, reporter)
-    wanted = list(product(range(config.seeds), config.tasks, config.rules))
-    cells = list(reporter.track(refined(wanted, config, stages), "cells", total=len(wanted)))
+    model = digest_of(reward_model_in(config.checkpoint))  # a missing one is told before anything is recorded
+    stages, ledger = Stages(run, reporter), ledger_of(config.page, config.name)
+    wanted = [recipe(config, *each) for each in product(range(config.seeds), config.tasks, config.rules)]
+    cells = list(reporter.track(refined(wanted, model, stages, ledger), "cells", total=len(wanted)))
     for task, some in by_task(cells).items():
         for rule in config.rules:
             reporter.table(f"{task}, {rule}", summary(of_rule(some, rule), config.level))
     run.write_json("metrics.json", numbers(config, cells))
     write_report(run.file("report.html"), story(config, cells))
     if config.page is not None:
-        picture = config.page.with_name(f"{config.page.stem}_{config.name}.png")
-        plot_learning(picture, bands(config, cells), config.level)
-        text = section(config, cells, picture.name)
+        plot_learning(beside(config.page, config.name, ".png"), bands(config, cells), config.level)
+        text = section(config, cells, config.page)
         put_section(config.page, f"compare {config.name}", text, title="Reward rules")
 
 
-def refined(wanted: Sequence[tuple[int, str, str]], config: CompareConfig, stages: Stages) -> Iterator[Cell]:
-    """Cell by cell; what is finished is only read. No cell knows of another but for the policy that it starts from."""
-    for seed, task, rule in wanted:
-        folder, sizes = f"{task}/{seed}", config.sizes[task]
-        shown = replace(config.collect, tasks=(task,))
-        stages.command("collect", f"{task}/demonstrations", collect.COMMAND, shown)
-        imitate = replace(imitation(config.clone, task, stages.run.path / task / config.clone.data, sizes), seed=seed)
-        stages.command("clone", f"{folder}/clone", clone.COMMAND, imitate)
-        policy = stages.run.path / folder / config.refine.policy
-        improve = refinement(config.refine, task, policy, config.checkpoint, sizes)
-        improve = replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward))
-        stages.command(rule, f"{folder}/{rule}", refine.COMMAND, improve)
-        yield read(stages.run.path / folder / rule, task, seed, rule)
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that decides a cell but for the model. Its paths are inside the folders of its task and of its seed."""
+
+    collect: collect.CollectConfig
+    clone: clone.CloneCommand
+    refine: refine.RefineCommand
+
+    @property
+    def seed_folder(self) -> str:
+        """Where its policy is cloned."""
+        return f"{self.refine.task}/{self.refine.seed}"
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls the cell, and its folder."""
+        return f"{self.seed_folder}/{self.refine.reward.rule}"
+
+
+def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
+    """How the cell of a task, a seed and a rule comes about."""
+    sizes = config.sizes[task]
+    improve = refinement(config.refine, task, config.refine.policy, config.checkpoint, sizes)
+    return Recipe(
+        collect=replace(config.collect, tasks=(task,)),
+        clone=replace(imitation(config.clone, task, config.clone.data, sizes), seed=seed),
+        refine=replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward)),
+    )
+
+
+def refined(wanted: Sequence[Recipe], model: str, stages: Stages, ledger: Ledger) -> Iterator[Cell]:
+    """Cell by cell; what is finished, here or in the ledger, is only read. No cell knows of another but for the policy
+    that it starts from. `model`: digest of the one that pays."""
+    for each in wanted:
+        decided = {**asdict(each), "model": model}
+        decided["refine"]["checkpoint"] = None  # wherever it lies
+        known = ledger.read(each.name, decided)
+        cell = measured(each, stages) if known is None else Cell.from_json(known)
+        if known is None:
+            ledger.write(each.name, decided, asdict(cell))
+        yield cell
+
+
+def measured(each: Recipe, stages: Stages) -> Cell:
+    """Record, clone and refine whatever of that is not finished."""
+    home, task = stages.run.path, each.refine.task
+    stages.command("collect", f"{task}/demonstrations", collect.COMMAND, each.collect)
+    imitate = replace(each.clone, data=home / task / each.clone.data)
+    stages.command("clone", f"{each.seed_folder}/clone", clone.COMMAND, imitate)
+    improve = replace(each.refine, policy=home / each.seed_folder / each.refine.policy)
+    stages.command(each.refine.reward.rule, each.name, refine.COMMAND, improve)
+    return read(home / each.name, task, each.refine.seed, each.refine.reward.rule)
 
 
 def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
@@ -168,7 +208,7 @@ def story(config: CompareConfig, cells: Sequence[Cell]) -> Report:
     )
 
 
-def section(config: CompareConfig, cells: Sequence[Cell], picture: str) -> str:
+def section(config: CompareConfig, cells: Sequence[Cell], page: Path) -> str:
     """The results as Markdown."""
     reward = config.refine.reward
     lines = [
@@ -178,9 +218,10 @@ def section(config: CompareConfig, cells: Sequence[Cell], picture: str) -> str:
         f"{reward.score_every} steps, {config.refine.world.num_envs} environments. Rollouts: training episodes until "
         f"{config.level:g} of {config.refine.watched} watched episodes succeeded, median over all seeds; "
         f"refined: {config.refine.episodes} episodes of each seed; agreement: Kendall's tau_a of the policies of all "
-        "iterations, ranked by the model's verdicts and by the simulator's.",
+        "iterations, ranked by the model's verdicts and by the simulator's. "
+        f"Every cell as data: `{beside(page, config.name, '.jsonl').name}`.",
         "",
-        f"![learning curves]({picture})",
+        f"![learning curves]({beside(page, config.name, '.png').name})",
         "",
         f"| task | rule | cloned | refined | worst seed | reached {config.level:g} | rollouts | agreement | "
         "seconds a seed |",
