@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import CHECKPOINT, TrainConfig, fit, new_net
 from embodied_rm.types import Episode
@@ -45,12 +47,14 @@ def adapt(
     rehearsed: Sequence[Episode] = (),
     others: Sequence[Episode] = (),
     foreign: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
 ) -> ProgressNet:
     """Learn the demonstration's task; save the model under `<run>/checkpoint` and return it in eval mode.
 
     `rehearsed`: episodes of what `start` knows, half of every batch, so that it does not forget how failures look and
     which words tell tasks apart. `others`: further demonstrations, and such as are the same under other sentences;
-    `foreign`: sentences that ask for what none of them shows.
+    `foreign`: sentences that ask for what none of them shows; `facts`: what `start` was trained on, as its checkpoint
+    says.
 
     `start` is the model to adapt (it is not changed): its tower, picture size and fusion stay, views and steps that it
     does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
@@ -66,8 +70,10 @@ def adapt(
         net.encoder.clip.visual.requires_grad_(False)
         net.view_token.requires_grad_(False)
     fit(net, [demonstration, *others], config, run, reporter, rehearsed, foreign)
-    shown = {fingerprint(replace(episode, instruction="")) for episode in (demonstration, *others)}
-    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": fingerprint(demonstration), "episodes": len(shown)})
+    shown = {fingerprint(episode) for episode in (demonstration, *others)}
+    known = together(facts or {}, provenance([demonstration, *others, *rehearsed]))
+    told = {"data_sha256": fingerprint(demonstration), "episodes": len(shown), **known}
+    save_progress_net(run.path / CHECKPOINT, net, told)
     return net
 
 

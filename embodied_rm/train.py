@@ -27,6 +27,7 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
 from embodied_rm.models.training_pass import training_pass
 from embodied_rm.objective import WEIGHTS, objective
+from embodied_rm.provenance import provenance
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
 
@@ -98,7 +99,7 @@ def train(
     net = new_net(known, config)
     fit(net, known, config, run, reporter)
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
-    facts = {"data_sha256": data, "episodes": len(known), "recorded": recordings(known)}
+    facts = {"data_sha256": data, "episodes": len(known), **provenance(known)}
     save_progress_net(run.path / CHECKPOINT, net, facts)
     return net
 
@@ -112,11 +113,6 @@ def identities(episodes: Iterable[Episode]) -> tuple[dict[str, str], dict[str, s
         if "scene" in episode.meta:
             scenes[episode.meta["scene"]] = episode.name
     return names, scenes
-
-
-def recordings(episodes: Iterable[Episode]) -> list[str]:
-    """With which splits and seeds the episodes were recorded, e.g. ["seen 0"], as far as they say so."""
-    return sorted({f"{e.meta['split']} {e.meta['seed']}" for e in episodes if {"split", "seed"} <= e.meta.keys()})
 
 
 def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:

@@ -67,7 +67,14 @@ def test_a_perspective_alone_is_itself_and_every_fusion_lies_among_them(
         assert 0 <= fuse(kind, previous, seen) <= 1
     assert all(fuse(name, previous, seen) == np.clip(value, 0, 1) for name, value in seen.items())
     assert min(seen.values()) - 1e-6 <= fuse("mean", previous, seen) <= max(seen.values()) + 1e-6
-    assert fuse("consistent", previous, seen) == pytest.approx(np.clip(fuse_consistent(previous, seen), 0, 1))
+
+
+def test_known_answers_of_a_perspective_and_of_each_fusion():
+    """From 0.5: half of what is left is 0.75, from the start 0.25, from the goal a tenth lost is 0.9."""
+    previous = np.float32(0.5)
+    seen = perspectives(previous, 0.5, 0.25, -0.1)
+    known = {"incremental": 0.75, "forward": 0.25, "backward": 0.9, "least": 0.25, "mean": 1.9 / 3}
+    assert {name: float(fuse(name, previous, seen)) for name in known} == pytest.approx(known, abs=1e-6)
 
 
 def test_spread_adds_the_squares_of_expected_error_and_standard_deviation_row_by_row():

@@ -11,6 +11,7 @@ from embodied_rm.audit.material import Rules, Trial
 from embodied_rm.audit.payment import discounted, payments, verdict
 from embodied_rm.audit.playback import straight
 from embodied_rm.metrics import mae, voc
+from embodied_rm.rewards.steps import Floats
 from embodied_rm.types import Progress
 
 Measure = Callable[[Trial, Sequence[Progress], Rules], float]
@@ -70,8 +71,16 @@ def raw_pays_less(trial: Trial, curves: Sequence[Progress], rules: Rules) -> flo
 
 
 def future_change(trial: Trial, curves: Sequence[Progress], rules: Rules) -> float:
-    """Largest change of any judgement between films that start alike, where they do."""
+    """Largest change of any judgement between films that start alike, where they do; 1 where one is told of one film
+    and not of another."""
     length = min(map(len, curves))
     names = vars(curves[0])
     columns = [np.stack([np.float64(getattr(curve, name)[:length]) for curve in curves]) for name in names]
-    return float(max(np.ptp(column, axis=0).max() for column in columns))
+    return max(map(_change, columns))
+
+
+def _change(column: Floats) -> float:
+    """Largest difference between rows [films, frames] of numbers, of which those that are not told are nan."""
+    told = np.isfinite(column)
+    change = np.where(told, column, -np.inf).max(axis=0) - np.where(told, column, np.inf).min(axis=0)
+    return float(np.where(told.all(axis=0), change, told.any(axis=0)).max())

@@ -57,7 +57,7 @@ def _frozen(material: Material, episode: Episode, at: int) -> Trial:
 def hovering(material: Material) -> list[Trial]:
     """A success that stays just short of being done, swaying, for twice its length; beside it, one that finishes."""
     stops = [(episode, reached(episode, NEAR)) for episode in material.successes]
-    return [(_swaying(episode, at), _finished(episode)) for episode, at in stops if at]
+    return [(_swaying(episode, at), _finished(episode, 2 * len(episode))) for episode, at in stops if at]
 
 
 def _swaying(episode: Episode, at: int) -> Film:
@@ -65,8 +65,8 @@ def _swaying(episode: Episode, at: int) -> Film:
     return Film(episode=play(episode, np.append(np.arange(at), to_and_fro(at, max(at - SWAY, 0), limit - at))))
 
 
-def _finished(episode: Episode, limit: int | None = None) -> Film:
-    return Film(episode=held(episode, (limit or 2 * len(episode)) - len(episode)))
+def _finished(episode: Episode, limit: int) -> Film:
+    return Film(episode=held(episode, limit - len(episode)))
 
 
 def looping(material: Material) -> list[Trial]:
@@ -76,10 +76,11 @@ def looping(material: Material) -> list[Trial]:
         low, high = (reached(episode, level) for level in LOOP)
         if low is None or high is None or low == high:
             continue
-        loops = to_and_fro(high, low, 2 * LOOPS * (high - low) + 1)
-        frames = np.concatenate([np.arange(high), loops])
-        film = Film(episode=play(episode, frames), alike=(high, len(frames) - 1))
-        trials.append((film, _finished(episode, max(len(frames), 2 * len(episode)))))
+        around = 2 * LOOPS * (high - low)
+        limit = max(high + around + 1, 2 * len(episode))
+        frames = np.concatenate([np.arange(high), to_and_fro(high, low, limit - high)])
+        film = Film(episode=play(episode, frames), alike=(high, high + around))
+        trials.append((film, _finished(episode, limit)))
     return trials
 
 
@@ -110,11 +111,13 @@ def with_future(material: Material) -> list[Trial]:
     """The start of every episode, the same with its end to follow, and once more without.
 
     All of one length, so that each time the same frames are scored side by side: no difference is that of rounding.
+    The last frame of a film is always scored: starts end with one that is scored anyway.
     """
-    episodes = material.successes + material.failures
-    start = (min(len(episode) for episode in episodes) + 1) // 2
+    episodes, every = material.successes + material.failures, material.rules.reward.score_every
+    half = (min(len(episode) for episode in episodes) - 1) // 2
+    start = 1 + every * max(half // every, 1)
     trials: list[Trial] = []
-    for episode in episodes:
+    for episode in (one for one in episodes if len(one) > start):
         end = np.arange(len(episode) - start, len(episode))
         short = Film(episode=play(episode, np.arange(start)))
         trials.append((short, Film(episode=play(episode, np.append(np.arange(start), end))), short))

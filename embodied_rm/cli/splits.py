@@ -11,12 +11,20 @@ from embodied_rm.cli.configs import group_choices
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError, UserError, lookup
+from embodied_rm.provenance import short
 from sim.holdout import Holdout
 from sim.randomize import Randomization
 from sim.registry import make_task, task_names
 
 NONE, ALL = "none", "all"
 """Splits that are none: nothing held out; and every unseen one."""
+UNSEEN_TASKS = "unseen_task"
+"""The split whose tasks are unseen as such."""
+SEEN = (
+    "the model was trained on it; its scores there would say nothing about unseen episodes: judge it by others, "
+    "recorded with another seed (embodied-rm collect seed=...)"
+)
+"""What is said of an episode that is known again."""
 RECORDED = ("split", "task", "objects", "side", "phrasing")
 """What an episode must say of itself for a leak to be found."""
 
@@ -96,16 +104,25 @@ def leak(split: Split, tasks: set[str], text: Mapping[str, str]) -> str | None:
 
 def refuse_trained(facts: Mapping[str, Any], episodes: Iterable[EpisodeMeta]) -> None:
     """Raises `DataError` naming the first episode that the model of these facts is not to be judged by, see
-    `trained_on`. Of recordings without a split nothing is known."""
+    `trained_on`, or that began in a scene which the model was trained on."""
+    scenes = set(facts.get("scenes", ()))
     for episode in episodes:
         if known := trained_on(facts, episode.text.get("split", NONE), episode.text.get("seed")):
             raise DataError(f"{episode.name}: {known}")
+        if short(episode.text.get("scene", "")) in scenes:
+            raise DataError(f"{episode.name}: {SEEN}")
 
 
 def refuse_known(facts: Mapping[str, Any], split: Split, seed: int) -> None:
-    """The same of the episodes that a split with this seed would record, a `UserError`."""
+    """The same of the episodes that a split with this seed would record, a `UserError`, and of a split of unseen tasks
+    for a model that was trained on one of them."""
     if known := trained_on(facts, split.name, str(seed)):
         raise UserError(known)
+    if split.name == UNSEEN_TASKS and (seen := sorted({*facts.get("tasks", ())} & {*split.tasks})):
+        raise UserError(
+            f"the model was trained on {', '.join(seen)}, which split={split.name} holds for unseen: train it with "
+            "split=seen, or judge it by a split of your own, split.name=..."
+        )
 
 
 def trained_on(facts: Mapping[str, Any], split: str, seed: str | None) -> str | None:
@@ -116,6 +133,6 @@ def trained_on(facts: Mapping[str, Any], split: str, seed: str | None) -> str | 
         if name == split != NONE and (known_seed == seed or name in unseen_splits()):
             return (
                 f"the model was trained on split={name} (seed {known_seed}); its scores there would say nothing about "
-                "unseen episodes: judge it by others"
+                "unseen episodes: judge it by others, recorded with another seed"
             )
     return None

@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.places import dataset_in, reward_model_in
-from embodied_rm.cli.splits import refuse_trained
+from embodied_rm.cli.splits import SEEN, refuse_trained
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import DataError
+from embodied_rm.labels.frames import fingerprint
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.provenance import DIGITS
+from embodied_rm.run import Reporter
+from embodied_rm.score import read_for
+from embodied_rm.types import Episode
 
 
 class Trial(NamedTuple):
@@ -22,6 +28,18 @@ class Trial(NamedTuple):
     facts: Mapping[str, Any]
     """What its checkpoint says of the net."""
     source: EpisodeSource
+
+    def read(self, reporter: Reporter, stride: int = 1) -> list[Episode]:
+        """The recordings as the net sees them. Raises `DataError` naming one whose pictures it was trained on."""
+        films = set(self.facts.get("films", ()))
+        episodes = []
+        for episode in reporter.track(
+            read_for(self.net.config, self.source, stride=stride), "read episodes", total=len(self.source)
+        ):
+            if films and fingerprint(episode)[:DIGITS] in films:
+                raise DataError(f"{episode.name}: {SEEN}")
+            episodes.append(episode)
+        return episodes
 
 
 def on_trial(checkpoint: Path | None, data: Path, instruction: str | None = None) -> Trial:

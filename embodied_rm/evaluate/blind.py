@@ -10,31 +10,32 @@ from embodied_rm.evaluate.curve_table import finish
 from embodied_rm.evaluate.judged import Judged
 from embodied_rm.labels.frames import LabelledEpisode
 from embodied_rm.models.baselines import Baseline
-from embodied_rm.types import Array, Progress
+from embodied_rm.types import Array, BoolArray, Progress
 
 
 def blind(baseline: Baseline, labels: Sequence[LabelledEpisode]) -> Judged:
-    """The baseline's judgement of these episodes, and of the successes among them backwards. Its progress is its
-    verdict; it names no step, doubts nothing and takes no time."""
+    """The baseline's judgement of these episodes, and of the successes among them backwards. It names no step, doubts
+    nothing and takes no time."""
 
-    def said(truth: Array) -> Progress:
-        curve = baseline(truth)
+    def said(truth: Array, done: BoolArray) -> Progress:
+        curve, verdict = baseline(truth, done)
         return Progress(
             value=curve,
             valid=np.ones(len(curve), bool),
             stage=np.full(len(curve), -1),
-            success=curve,
+            success=verdict,
             spread=np.zeros(len(curve), np.float32),
         )
 
+    def backwards(episode: LabelledEpisode) -> Progress | None:
+        if not episode.done[-1]:
+            return None
+        frames = np.append(0, np.arange(finish(episode) - 1, -1, -1))  # as `judged.backward` shows them
+        return said(episode.progress[frames], episode.done[frames])
+
     return Judged(
-        curves=tuple(said(episode.progress) for episode in labels),
-        backwards=tuple(said(_reversed(episode)) if episode.done[-1] else None for episode in labels),
+        curves=tuple(said(episode.progress, episode.done) for episode in labels),
+        backwards=tuple(map(backwards, labels)),
         seconds=0.0,
         frames=0,
     )
-
-
-def _reversed(episode: LabelledEpisode) -> Array:
-    """True progress of `judged.backward` of the episode."""
-    return np.concatenate([episode.progress[:1], episode.progress[: finish(episode)][::-1]])

@@ -89,8 +89,8 @@ def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> li
 
 
 def fingerprint(episode: Episode) -> str:
-    """SHA-256 of what the episode shows and asks, the same whatever the episode is called."""
-    return hashed(episode.views, episode.instruction)
+    """SHA-256 of what the episode shows, the same whatever it is called and whatever is asked for."""
+    return hashed(episode.views)
 
 
 def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str], what: str = "episode") -> None:
@@ -282,9 +282,9 @@ def shares(episodes: Sequence[LabelledEpisode]) -> npt.NDArray[np.float64]:
     return np.array([np.sqrt(len(goals[episode.task])) for episode in episodes])
 
 
-def hashed(views: Mapping[str, Frames], words: str = "") -> str:
-    """SHA-256 of pictures, the names of their views, and words."""
-    digest = hashlib.sha256(words.encode())
+def hashed(views: Mapping[str, Frames]) -> str:
+    """SHA-256 of pictures and the names of their views."""
+    digest = hashlib.sha256()
     for name in sorted(views):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(views[name]).data)

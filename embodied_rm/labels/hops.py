@@ -27,12 +27,13 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 def progress_from_steps(steps: Sequence[Step], length: int) -> Array:
     """float32 [length] in [0, 1]: (k + tau) / K inside step k of K, tau its elapsed share; held between steps.
 
-    0 before the first step, 1 after the last.
+    0 before the first step, 1 after the last, or at the last frame where the last step ends with the recording.
     """
     assert steps and steps[-1].end <= length
     corners = [(frame, share) for k, s in enumerate(steps) for frame, share in ((s.start, k), (s.end, k + 1))]
     frames, shares = zip(*corners, strict=True)
-    return (np.interp(np.arange(length), frames, shares) / len(steps)).astype(np.float32)
+    shown = np.append(np.arange(length - 1), max(length - 1, steps[-1].end))
+    return (np.interp(shown, frames, shares) / len(steps)).astype(np.float32)
 
 
 def true_progress(episode: Episode) -> Array:

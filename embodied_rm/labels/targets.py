@@ -56,10 +56,10 @@ def settled(done: BoolArray, frames: int) -> BoolArray:
 def watched(episode: Episode, progress: Array, step: IntArray | None = None, known: BoolArray | None = None) -> Targets:
     """Targets of a scheme that sees when the task is done: where `progress` [T] is 1.
 
-    The last frame of a success is done even where the last annotated step ends with the recording.
+    At the last frame the recorded outcome decides: what has only just come true when a film ends may not count yet.
     """
     done = progress >= 1
-    done[-1] |= episode.success is True
+    done[-1] = done[-1] if episode.success is None else episode.success
     done_known = settled(done, round(SETTLING * episode.fps))
     return _targets(progress, step, known, done, done_known)
 

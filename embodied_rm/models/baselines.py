@@ -6,25 +6,28 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from embodied_rm.types import Array
+from embodied_rm.types import Array, BoolArray
 
-Baseline = Callable[[Array], Array]
-"""True progress [T] -> the curve that the baseline gives for that episode, float32 [T]."""
+Baseline = Callable[[Array, BoolArray], tuple[Array, Array]]
+"""True progress [T], and where the task is done, bool [T] -> progress and probability of "done" that the baseline gives
+for that episode, float32 [T] each."""
 
 
-def constant(truth: Array) -> Array:
+def constant(truth: Array, done: BoolArray) -> tuple[Array, Array]:
     """Always one half."""
-    return np.full_like(truth, 0.5)
+    half = np.full_like(truth, 0.5)
+    return half, half
 
 
-def clock(truth: Array) -> Array:
+def clock(truth: Array, done: BoolArray) -> tuple[Array, Array]:
     """t / T: perfect order on every success, blind to failure. It knows the length beforehand, which is not causal."""
-    return np.linspace(0, 1, len(truth), dtype=np.float32)
+    time = np.linspace(0, 1, len(truth), dtype=np.float32)
+    return time, time
 
 
-def oracle(truth: Array) -> Array:
+def oracle(truth: Array, done: BoolArray) -> tuple[Array, Array]:
     """The truth itself: what the metrics give at best."""
-    return truth
+    return truth, done.astype(np.float32)
 
 
 BASELINES: Mapping[str, Baseline] = {"constant": constant, "clock": clock, "oracle": oracle}

@@ -8,6 +8,7 @@ eps 0.5) are left out: standardised vectors of D dimensions are about sqrt(2 D) 
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from embodied_rm.rewards.steps import Floats, Steps, Terms
 
@@ -30,7 +31,7 @@ def nearest(points: Floats, others: Floats) -> Floats:
     deviation over all of them."""
     everything = np.concatenate([points, others])
     unit = np.maximum(everything.std(axis=0), 1e-6)
-    return np.linalg.norm((points[:, None] - others) / unit, axis=-1).min(axis=1)
+    return cdist(points / unit, others / unit).min(axis=1)
 
 
 def spread(values: Floats) -> Floats:

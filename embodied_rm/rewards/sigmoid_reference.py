@@ -17,6 +17,8 @@ STEEPNESS = 10.0
 def pay(steps: Steps, terms: Terms) -> Floats:
     """scale mean_m sigmoid(k (Phi' - ref_m)) at the end, else 0; `terms.references` are the ref_m."""
     assert terms.references, "no episode of the imitated policy was seen"
-    end = np.where(steps.achieved, 1.0, steps.next_potential)
-    better = 1 / (1 + np.exp(-STEEPNESS * (end[..., None] - np.array(terms.references))))
-    return np.where(steps.ended, terms.scale * better.mean(axis=-1), 0.0)
+    reward = np.zeros(steps.ended.shape)
+    end = np.where(steps.achieved, 1.0, steps.next_potential)[steps.ended]
+    better = 1 / (1 + np.exp(-STEEPNESS * (end[:, None] - np.array(terms.references))))
+    reward[steps.ended] = terms.scale * better.mean(axis=1)
+    return reward

@@ -57,6 +57,13 @@ class Attribution:
         with torch.no_grad():
             return self.contributor(now["features"].flatten(0, 1)).view(now["outcome"].shape).numpy()
 
+    def cut(self) -> None:
+        """The episodes under way end here without anybody seeing how: what is left of them is nobody's whole episode,
+        and what follows begins new ones."""
+        if self._kept:
+            self._kept["valid"][-1] &= self._kept["ended"][-1]
+            self._kept["ended"][-1] = True
+
     def state(self) -> dict[str, Tensor]:
         """Everything that the next rollout's contributions depend on."""
         return {**with_prefix("contributor", self.contributor.state_dict()), **with_prefix("kept", self._kept)}

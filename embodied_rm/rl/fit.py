@@ -20,6 +20,11 @@ def wrapped(env: gym.vector.VectorEnv) -> list[gym.vector.VectorEnv]:
     return layers
 
 
+def stores_episodes(env: gym.vector.VectorEnv) -> bool:
+    """Whether the environment, and all that it is wrapped around, can put its episodes away and take them up again."""
+    return all(hasattr(layer, name) for layer in wrapped(env) for name in ("snapshot", "restore"))
+
+
 def refuse_unfit(env: gym.vector.VectorEnv, needed: Sequence[str]) -> None:
     """Raise `UserError` unless scores can be put on this environment, which must have the attributes `needed`."""
     mode = env.metadata.get("autoreset_mode")

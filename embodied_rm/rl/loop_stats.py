@@ -31,7 +31,7 @@ class LoopStats:
     faults: int = 0
     """Episodes dropped because the simulation diverged."""
     shaped_return: float = 0.0
-    """Sum of the undiscounted returns of the ended episodes."""
+    """Sum of the undiscounted returns of the ended episodes; of the whole rollout, where that is paid at its end."""
     scored: int = 0
     invalid: int = 0
     """Scores that the model could not give."""

@@ -7,11 +7,12 @@ policy and the demonstrations, and separate optimisers, so that the actor can re
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,10 +34,14 @@ from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.optimiser import VectorAdam
 from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl
-from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.threads import one_thread, side_by_side
 
+T = TypeVar("T")
+U = TypeVar("U")
 Step = tuple[float, float]
 """Loss, and norm of its gradient."""
+MEASURED = 1024
+"""States, or all of fewer, in which it is measured after every epoch how far the policy moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,7 @@ class PPOConfig:
     clip: float = 0.3
     entropy_coef: float = 0.0
     target_kl: float = 0.2
-    """The actor rests for the remaining epochs once the policy moved further than this (nats, mean over the batch)."""
+    """The actor rests for the remaining epochs once the policy moved further than this (nats, mean over states)."""
     max_grad_norm: float = 0.5
 
     def __post_init__(self) -> None:
@@ -110,9 +115,13 @@ class Held(NamedTuple):
     """What the actor is held to, and how strongly."""
 
     reference: Gaussians
-    """The imitated policy, in the states of a minibatch."""
+    """The imitated policy, in some states."""
     reference_coef: float
     imitation_coef: float
+
+    def rows(self, index: Tensor) -> Held:
+        """In some of the states."""
+        return self._replace(reference=self.reference.rows(index))
 
 
 class PPO:
@@ -141,8 +150,8 @@ class PPO:
     def update(
         self, batch: Batch, *, train_actor: bool = True, reference_coef: float = 0.0, imitation_coef: float = 0.0
     ) -> UpdateStats:
-        """Fit actor and critic to one batch. `reference_coef` weighs the KL divergence from the imitated policy,
-        `imitation_coef` that from the demonstrations, which there must be then.
+        """Fit actor and critic to one batch, one beside the other. `reference_coef` weighs the KL divergence from the
+        imitated policy, `imitation_coef` that from the demonstrations, which there must be then.
 
         Raises `UserError` instead of a step on a loss or gradient that is not finite.
         """
@@ -150,28 +159,24 @@ class PPO:
         reference, before = Gaussians.of(self.reference, seen), Gaussians.of(self.policy, seen)
         explained = explained_variance(self.critic, batch)
         acted = Acted(batch.action, batch.log_prob, batch.advantage)
-        judged = self.critic.inputs(batch.critic_observation, batch.potential)
-        steps: dict[str, list[Step]] = {"actor": [], "critic": []}
-        actor_epochs, moving, after = 0, train_actor, before
-        for _ in range(self.config.epochs):
-            for rows in self._minibatches(len(batch)):
-                mine = self.group.shard(rows)
-                steps["critic"].append(self._step_critic(judged[mine], batch.target[mine], len(rows)))
-                if moving:
-                    held = Held(reference.rows(mine), reference_coef, imitation_coef)
-                    steps["actor"].append(self._step_actor(seen[mine], acted.rows(mine), len(rows), held))
-            actor_epochs += moving
-            after = Gaussians.of(self.policy, seen) if moving else after
-            moving = moving and self._agreed(after.divergence(before)) < self.config.target_kl
+        held = Held(reference, reference_coef, imitation_coef)
+        epochs = [self._minibatches(len(batch)) for _ in range(self.config.epochs)]
+        critic, actor = self._side_by_side(
+            lambda: self._fit_critic(
+                epochs, self.critic.inputs(batch.critic_observation, batch.potential), batch.target
+            ),
+            lambda: self._fit_actor(epochs if train_actor else [], seen, acted, held, before),
+        )
+        after = Gaussians.of(self.policy, seen)
         return UpdateStats(
             kl=after.divergence(before),
             reference_kl=after.divergence(reference),
-            critic_loss=fmean(loss for loss, _ in steps["critic"]),
+            critic_loss=fmean(loss for loss, _ in critic),
             entropy=float(after.log_std.sum()),
             explained_variance=explained,
-            actor_gradient=fmean(norm for _, norm in steps["actor"]) if steps["actor"] else 0.0,
-            critic_gradient=fmean(norm for _, norm in steps["critic"]),
-            actor_epochs=actor_epochs,
+            actor_gradient=fmean(norm for epoch in actor for _, norm in epoch) if actor else 0.0,
+            critic_gradient=fmean(norm for _, norm in critic),
+            actor_epochs=len(actor),
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -193,10 +198,40 @@ class PPO:
         self.critic_optimiser.restore(under_prefix("critic_moments", tensors), source)
         self.generator.set_state(tensors["generator"])
 
-    def _minibatches(self, size: int) -> Iterator[Tensor]:
+    def _minibatches(self, size: int) -> tuple[Tensor, ...]:
         order = torch.randperm(size, generator=self.generator).to(self.policy.device)
         # Equal parts: a small remainder would make a step as large as the others from a few transitions.
-        return iter(order.tensor_split(self.group.minibatches(self.config.minibatches, size)))
+        return order.tensor_split(self.group.minibatches(self.config.minibatches, size))
+
+    def _side_by_side(self, critic: Callable[[], T], actor: Callable[[], U]) -> tuple[T, U]:
+        """What both give. They share nothing that either changes, so each has a thread; but a group must be asked for
+        its sums in the same order by everybody."""
+        if self.group.size > 1:
+            return critic(), actor()
+        return side_by_side(critic, actor)
+
+    def _fit_critic(self, epochs: Sequence[tuple[Tensor, ...]], inputs: Tensor, target: Tensor) -> list[Step]:
+        """`inputs` [B, D + 1] and `target` [B]; `epochs`: the rows of every minibatch of each."""
+        return [
+            self._step_critic(inputs[mine], target[mine], len(rows))
+            for rows in itertools.chain(*epochs)
+            for mine in [self.group.shard(rows)]
+        ]
+
+    def _fit_actor(
+        self, epochs: Sequence[tuple[Tensor, ...]], seen: Tensor, acted: Acted, held: Held, before: Gaussians
+    ) -> list[list[Step]]:
+        """The steps of each epoch, until the policy has moved away from `before`; `seen` [B, D], and all others of the
+        same states."""
+        taken: list[list[Step]] = []
+        for epoch in epochs:
+            shards = [(self.group.shard(rows), len(rows)) for rows in epoch]
+            taken.append([self._step_actor(seen[rows], acted.rows(rows), n, held.rows(rows)) for rows, n in shards])
+            some = torch.cat(epoch)[:MEASURED]
+            moved = Gaussians.of(self.policy, seen[some]).divergence(before.rows(some))
+            if self._agreed(moved) >= self.config.target_kl:
+                break
+        return taken
 
     def _agreed(self, number: float) -> float:
         """The mean of what everybody found: processors that round otherwise must not part ways."""

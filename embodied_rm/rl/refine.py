@@ -26,7 +26,7 @@ from embodied_rm.rl.ppo import PPO, PPOConfig
 from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
 from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.reward_env import RewardEnv
+from embodied_rm.rl.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.settlement import Settlement
 from embodied_rm.run import Reporter, RunFolder
 
@@ -141,9 +141,9 @@ def refine(
     assert cloned is not None, "the first process must judge"
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
     if rows:
-        observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
-    if worlds:
-        observation = wrapped.restore(worlds)
+        observation = wrapped.restore(worlds, group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
+        if not has_episodes(worlds):
+            settlement.cut()
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
@@ -217,6 +217,7 @@ def iterate(
             learner.critic.normaliser.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
         if not env.rule.at_once:
             buffer.reward[:] = settlement.pay(buffer, learner.policy, group)
+            stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
         update = learner.update(
             batch,

@@ -22,7 +22,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
 from embodied_rm.rl.curriculum import Curriculum
-from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, wrapped
+from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, stores_episodes, wrapped
 from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import held_potential
@@ -30,6 +30,11 @@ from embodied_rm.types import Array, BoolArray, IntArray, Progress
 
 CARRIED = ("phi", "since", "streak", "judged", "change", "return", "state")
 """What is carried from step to step for each row, [N, ...]."""
+
+
+def has_episodes(state: Mapping[str, Tensor]) -> bool:
+    """Whether what `RewardEnv.state` gave holds the episodes under way."""
+    return bool(under_prefix("worlds", state))
 
 
 class RewardEnv(gym.vector.VectorWrapper, ABC):
@@ -134,22 +139,25 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         they begin anew after a restart.
         """
         starts = {} if self.curriculum is None else with_prefix("starts", self.curriculum.state())
-        if not (hasattr(self.env, "snapshot") and self._storable):
+        if not (stores_episodes(self.env) and self._storable):
             return starts
-        worlds = {name: torch.from_numpy(np.array(array)) for name, array in self.env.snapshot().items()}
+        snapshot = self.env.snapshot()  # type: ignore[attr-defined]
+        worlds = {name: torch.from_numpy(np.array(array)) for name, array in snapshot.items()}
         mine = {name: torch.from_numpy(np.array(getattr(self, f"_{name}"))) for name in CARRIED}
         return {**with_prefix("worlds", worlds), **mine, **with_prefix("memory", self._memory_state()), **starts}
 
-    def restore(self, state: dict[str, Tensor]) -> Array:
-        """Go on from what `state` of such an environment gave; the observation then. It must have been reset before."""
+    def restore(self, state: dict[str, Tensor], seed: int | list[int]) -> Array:
+        """Go on from what `state` of such an environment gave, with new episodes from `seed` where it has none; the
+        observation then. It must have been reset before."""
         if self.curriculum is not None:
             self.curriculum.restore(under_prefix("starts", state))
+        if not has_episodes(state):
+            return np.array(self.reset(seed=seed)[0], np.float32)
         worlds = {name: tensor.numpy() for name, tensor in under_prefix("worlds", state).items()}
-        if worlds:
-            self._observation = np.array(self.env.restore(worlds), np.float32)  # type: ignore[attr-defined]
-            for name in CARRIED:
-                setattr(self, f"_{name}", state[name].numpy().copy())
-            self._restore_memory(under_prefix("memory", state))
+        self._observation = np.array(self.env.restore(worlds), np.float32)  # type: ignore[attr-defined]
+        for name in CARRIED:
+            setattr(self, f"_{name}", state[name].numpy().copy())
+        self._restore_memory(under_prefix("memory", state))
         return self._observation
 
     @property

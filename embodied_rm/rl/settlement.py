@@ -44,6 +44,11 @@ class Settlement:
             self.terms = replace(self.terms, blend=blend)
         return paid
 
+    def cut(self) -> None:
+        """The episodes under way end here without anybody seeing how."""
+        if self._attribution is not None:
+            self._attribution.cut()
+
     def state(self) -> dict[str, Tensor]:
         """Everything that later rewards depend on."""
         known = {"references": number(self.terms.references), "blend": number(self.terms.blend)}

@@ -14,21 +14,24 @@ from embodied_rm.types import IntArray, Progress
 
 
 class StateRewardEnv(RewardEnv):
-    """Scores are the simulator's own, for comparison: the environment's infos must also hold `progress` and `stage`
-    [N]."""
+    """Scores are the simulator's own, for comparison. Where the rule asks how far the task is, the environment's infos
+    must also hold `progress` and `stage` [N]; else nobody is told, the critic neither."""
 
     def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
-        return infos["progress"][rows]
+        return self._true("progress", rows, infos)
 
     def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
         success = infos["success"][rows].astype(np.float32)
         return Progress(
-            value=infos["progress"][rows],
+            value=self._true("progress", rows, infos),
             valid=np.ones(len(rows), bool),
-            stage=infos["stage"][rows],
+            stage=self._true("stage", rows, infos).astype(np.int64),
             success=success,
             spread=np.zeros(len(rows), np.float32),
         )
+
+    def _true(self, what: str, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
+        return infos[what][rows] if self.rule.by == "simulator" else np.zeros(len(rows))
 
     def _embedding(self) -> Floats:
         raise UserError(f"reward.rule={self.config.rule} needs a reward model: the simulator embeds no states")

@@ -1,11 +1,16 @@
-"""How many threads the networks of the learner run on: one."""
+"""How many threads a network of the learner runs on: one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @contextmanager
@@ -21,3 +26,11 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def side_by_side(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
+    """What both return, the second run in a thread of its own, as `one_thread` and without gradients, as the caller
+    must run the first. Raises what the first raises, or else what the second does, once both have ended."""
+    with ThreadPoolExecutor(1) as other:
+        promised = other.submit(one_thread()(torch.no_grad()(second)))
+        return first(), promised.result()

@@ -299,6 +299,19 @@ class Shaky(Reader):
         return super().value(memory, seen) - 1e-6 * self.calls
 
 
+class Forewarned(Reader):
+    """Tells how unusual a state is only of films longer than any before: what is told depends on the future."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    def advance(self, memory, views):
+        progress, after = super().advance(memory, views)
+        told = after.frames >= self.longest
+        self.longest = max(self.longest, float(after.frames.max()))
+        return replace(progress, ood=np.where(told, 0.5, np.nan).astype(np.float32)), after
+
+
 class Hindsight(Reader):
     """Divides by the length of the longest film that it has been shown: offline numbers."""
 

@@ -15,7 +15,7 @@ from embodied_rm.audit import CASES, Material, Outcome, Rules, audit
 from embodied_rm.audit.material import Film
 from embodied_rm.audit.payment import due
 from embodied_rm.audit.pictures import goal_inset
-from embodied_rm.audit.playback import backwards, hovering, to_and_fro
+from embodied_rm.audit.playback import backwards, hovering, looping, to_and_fro
 from embodied_rm.audit.run import judge
 from embodied_rm.audit.wording import another_goal, another_task, paraphrased
 from embodied_rm.errors import DataError
@@ -32,8 +32,9 @@ LATE = {"finished", "paraphrase_success", "clock"}
 STILL = {"frozen_start_moves", "frozen_half_moves", "looping_moves"}
 
 
-def tried(model, episodes: list[Episode] | None = None) -> dict[str, Outcome]:
-    outcomes = audit(model, trials() if episodes is None else episodes, Rules(), Silent())
+def tried(model, episodes: list[Episode] | None = None, every: int = 1) -> dict[str, Outcome]:
+    rules = Rules(reward=RewardConfig(score_every=every))
+    outcomes = audit(model, trials() if episodes is None else episodes, rules, Silent())
     return {outcome.case.name: outcome for outcome in outcomes}
 
 
@@ -83,9 +84,21 @@ def test_each_fault_fails_the_cases_that_are_made_for_it(kind: str, fooled_by: s
     assert {name for name, outcome in outcomes.items() if outcome.passed is False} == fooled_by
 
 
-def test_a_model_that_scores_with_hindsight_is_not_causal() -> None:
-    outcome = tried(readers.Hindsight())["future"]
-    assert outcome.passed is False and outcome.measured is not None and outcome.measured > 0.01
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_model_that_scores_with_hindsight_is_not_causal_and_an_honest_one_is(every: int) -> None:
+    """However seldom films are scored."""
+    assert tried(Reader(), every=every)["future"].measured == 0
+    for model, least in ((readers.Hindsight(), 0.01), (readers.Forewarned(), 0.9)):
+        outcome = tried(model, every=every)["future"]
+        assert outcome.passed is False and outcome.measured is not None and outcome.measured > least
+
+
+def test_a_loop_lasts_as_long_as_the_success_that_it_is_paid_less_than() -> None:
+    for case in (hovering, looping):
+        assert all(len(bad.episode) == len(good.episode) for bad, good in case(Material(trials())))
+    ((film, _), *_) = looping(Material(trials()))
+    first, last = (film.episode.progress[frame] for frame in film.alike)
+    assert first == last and film.alike[1] > film.alike[0]
 
 
 def test_a_wish_that_is_fulfilled_along_with_another_is_not_held_against_it() -> None:

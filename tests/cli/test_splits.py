@@ -252,6 +252,9 @@ def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
     refuse_known(facts, shipped("unseen_task"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=seen \(seed 0\)"):
         refuse_known(facts, SEEN, 0)
+    with pytest.raises(UserError, match="trained on cube_in_drawer, which split=unseen_task holds for unseen"):
+        refuse_known({"tasks": ["cube_in_drawer", "lift_cube"]}, shipped("unseen_task"), 0)
+    refuse_known({"tasks": ["cube_in_drawer", "lift_cube"]}, shipped("unseen_camera"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=unseen_camera \(seed 7\)"):
         refuse_known(facts, shipped("unseen_camera"), 1000)
 

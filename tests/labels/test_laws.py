@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from annotated import demonstrations, given_up
@@ -9,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embodied_rm.errors import DataError
-from embodied_rm.fusion import apply_hop
-from embodied_rm.labels.hops import hop
+from embodied_rm.labels.hops import hop, true_progress
 from embodied_rm.labels.schemes import SCHEMES
 
 shown = st.lists(demonstrations(), min_size=1, max_size=3)
@@ -18,25 +19,43 @@ shown = st.lists(demonstrations(), min_size=1, max_size=3)
 
 @pytest.mark.parametrize("name", SCHEMES)
 @given(episodes=shown)
-def test_what_is_said_of_a_success_never_falls_and_reaches_1(name, episodes):
-    """1 where a frame shows all steps behind it: where the last one ends with the recording, none does."""
+def test_what_is_said_of_a_success_never_falls_and_goes_from_0_to_1(name, episodes):
     for one, targets in zip(episodes, SCHEMES[name].label(episodes), strict=True):
         said = targets.progress[targets.known]
         assert (np.diff(said) >= -1e-6).all() and said.min() >= 0 and said.max() <= 1
-        assert said[-1] == pytest.approx(1) or one.steps[-1].end == len(one)
+        assert said[-1] == pytest.approx(1) and targets.known[-1]
+        assert said[0] == (pytest.approx(1 / len(one)) if name == "rewind" else 0)
+        assert hop(said[0], said[-1]) == pytest.approx(1), "from the first frame to the last all of the way is made"
         assert targets.done[-1] and targets.done_known[-1]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-@given(episodes=shown, data=st.data())
-def test_playing_backwards_inverts_every_hop(name, episodes, data):
-    """Forwards nothing is lost, backwards nothing is gained, and the way back leads to where it began."""
-    (targets, *_) = SCHEMES[name].label(episodes)
-    said = targets.progress[targets.known]
-    i, j = sorted(data.draw(st.tuples(*[st.integers(0, len(said) - 1)] * 2)))
-    there, back = hop(said[i], said[j]), hop(said[j], said[i])
-    assert there >= -1e-6 and back <= 1e-6 and (there > 1e-6) == (back < -1e-6)
-    assert apply_hop(apply_hop(said[i : i + 1], there), back)[0] == pytest.approx(said[i], abs=1e-5)
+@pytest.mark.parametrize("name", ["hops", "pairs", "preferences", "ordinal"])
+@given(one=demonstrations())
+def test_a_film_played_backwards_is_labelled_backwards(name, one):
+    """Of the schemes that are told the true progress; the others know only what leads forward."""
+    truth = true_progress(one)
+    views = {view: frames[::-1] for view, frames in one.views.items()}
+    back = replace(one, views=views, steps=(), progress=truth[::-1], success=False)
+    ((there,), (said,)) = (SCHEMES[name].label([film]) for film in (one, back))
+    assert np.array_equal(said.progress, there.progress[::-1])
+    assert said.done_known[-1] and not said.done[-1]
+
+
+@pytest.mark.parametrize("name", ["hops", "pairs", "preferences", "ordinal"])
+@given(one=demonstrations(), data=st.data())
+def test_a_film_that_is_cut_short_is_labelled_as_far_as_it_goes(name, one, data):
+    end = data.draw(st.integers(1, len(one) - 1))
+    views = {view: frames[:end] for view, frames in one.views.items()}
+    cut = replace(one, views=views, steps=(), progress=true_progress(one)[:end], success=False)
+    ((whole,), (said,)) = (SCHEMES[name].label([film]) for film in (one, cut))
+    assert np.array_equal(said.progress, whole.progress[:end])
+
+
+@given(one=demonstrations())
+def test_the_recorded_outcome_decides_at_the_last_frame(one):
+    """What has only just come true when a failure ends is no success."""
+    (failed,) = SCHEMES["hops"].label([replace(one, progress=true_progress(one), success=False)])
+    assert failed.progress[-1] == 1 and failed.done_known[-1] and not failed.done[-1]
 
 
 @pytest.mark.parametrize("name", SCHEMES)

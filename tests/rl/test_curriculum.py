@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from rl_worlds import PictureModel, PointReachEnv
 
 from embodied_rm.rl.curriculum import FIRST_SEED, LEAST, Curriculum
+from embodied_rm.rl.learned_env import LearnedRewardEnv
+from embodied_rm.rl.reward_config import RewardConfig
 
 
 def test_starts_are_drawn_by_how_often_they_fail():
@@ -26,6 +29,29 @@ def test_rows_keep_their_start_until_they_are_drawn_again():
     first = pool.draw(np.arange(3))
     second = pool.draw(np.array([1]))
     assert second[0] == first[0] and second[2] == first[2] and len(second) == 3
+
+
+def test_what_is_known_of_starts_outlives_episodes_that_could_not_be_stored():
+    def worlds() -> LearnedRewardEnv:
+        env = LearnedRewardEnv(Noting(4), PictureModel(), RewardConfig(), 0.9)
+        env.curriculum = Curriculum(20, 4, seed=0)
+        env.reset(seed=0)
+        return env
+
+    one, other = worlds(), worlds()
+    for _ in range(60):
+        one.step(np.zeros((4, 2)))
+    other.restore(one.state(), seed=7)
+    assert np.array_equal(other.curriculum._failing, one.curriculum._failing)
+    assert other.env.seeds == other.curriculum._seeds[other.curriculum._on].tolist(), "whom an outcome is put down to"
+
+
+class Noting(PointReachEnv):
+    """Remembers with which seeds it was last reset as a whole."""
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds = seed if options is None else self.seeds
+        return super().reset(seed=seed, options=options)
 
 
 def test_no_start_is_one_that_a_policy_is_judged_by():

@@ -19,6 +19,7 @@ from embodied_rm.rl.ppo import PPOConfig
 from embodied_rm.rl.refine import RefineConfig, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT
 from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.seeing import Seeing
 from embodied_rm.run import RunFolder, Silent
 from sim.randomize import Randomization
 from sim.vec_env import TabletopVecEnv
@@ -41,20 +42,23 @@ class Dies(TabletopVecEnv):
         return super().step(actions)
 
 
-def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9, **extra) -> dict[str, torch.Tensor]:
+def play(
+    folder: Path, task: str, reward: RewardConfig, left: int = 10**9, sees: bool = False, **extra
+) -> dict[str, torch.Tensor]:
     """Everything that is stored at the end of a refinement whose worlds have `left` steps to live."""
     worlds = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
                   randomize=Randomization(friction=0.2, mass=0.2, latency=1))  # fmt: skip
     worlds.left = left
     torch.manual_seed(0)
     model = ProgressNet(NetConfig(views=("front",))).eval()
-    policy = GaussianPolicy(PolicySpec(obs_dim=worlds.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
+    env = Seeing(worlds, model) if sees else worlds
+    policy = GaussianPolicy(PolicySpec(obs_dim=env.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
     config, run = replace(CONFIG, reward=reward, **extra), RunFolder.open(folder, resume=True)
     shown = Pairs(
         observation=torch.zeros(9, policy.spec.obs_dim), action=torch.zeros(9, 4), weight=torch.arange(1.0, 10)
     )
     try:
-        refine(worlds, policy, model, config, run, Silent(), lambda _: SHARES, demonstrations=shown)
+        refine(env, policy, model, config, run, Silent(), lambda _: SHARES, demonstrations=shown)
     finally:
         worlds.close()
     return load_tensors(folder / CHECKPOINT, ARCHITECTURE)[0]
@@ -67,15 +71,18 @@ def play(folder: Path, task: str, reward: RewardConfig, left: int = 10**9, **ext
         ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), {"imitation_coef": 0.1}),
         ("push_to_zone", RewardConfig(rule="redistributed"), {}),
         ("lift_cube", RewardConfig(rule="dense", success="simulator"), {"starts": 6}),
+        ("press_button", RewardConfig(rule="blended"), {"sees": True}),
+        ("press_button", RewardConfig(rule="sigmoid_reference"), {"rollout_steps": 45}),
     ],
 )
 def test_it_ends_with_the_same_bits_however_often_it_dies(
     task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path
 ) -> None:
     whole = play(tmp_path / "whole", task, reward, **extra)
-    for left in (13, 20, 9):
+    rollout = extra.get("rollout_steps", CONFIG.rollout_steps)
+    for iterations in (1.45, 2.25, 1):
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "parts", task, reward, left, **extra)
+            play(tmp_path / "parts", task, reward, int(iterations * rollout), **extra)
     parts = play(tmp_path / "parts", task, reward, **extra)
     assert any(name.startswith("episodes0.worlds.physics") for name in whole)
     assert whole.keys() == parts.keys()

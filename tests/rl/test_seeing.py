@@ -74,6 +74,19 @@ def test_it_goes_on_from_a_snapshot() -> None:
     one.close(), other.close()
 
 
+def test_of_worlds_that_cannot_be_put_away_nothing_is() -> None:
+    """Their episodes begin anew after a restart."""
+    forgetful = worlds()
+    forgetful.__class__ = type("Forgetful", (TabletopVecEnv,), {"snapshot": property()})
+    env = LearnedRewardEnv(Seeing(forgetful, NET), NET, RewardConfig(), 0.9)
+    first, _ = env.reset(seed=3)
+    first = first.copy()
+    env.step(np.full((3, 4), 0.5))
+    assert env.state() == {}
+    assert np.array_equal(env.restore({}, seed=3), first)
+    env.close()
+
+
 def test_the_critic_sees_the_whole_state_and_the_policy_does_not() -> None:
     env = LearnedRewardEnv(Seeing(worlds(), NET), NET, RewardConfig(score_every=2), 0.9)
     observation, _ = env.reset(seed=0)

@@ -197,6 +197,17 @@ def test_only_episodes_seen_from_first_to_last_step_without_a_fault_are_learned_
     assert seen_whole(ended, first, valid)[1].T.tolist() == [[False, False, True, True, False], [False] * 5]
 
 
+def test_an_episode_that_nobody_saw_end_is_not_learned_from() -> None:
+    """Episodes of 20 steps; a restart cuts the second one in half."""
+    attribution = Attribution(2, seed=0)
+    attribution.contributions(*rollout(30))
+    attribution.cut()
+    attribution.contributions(*rollout(20))
+    kept = attribution.state()
+    _, whole = seen_whole(*(kept[f"kept.{name}"].numpy() for name in ("ended", "first", "valid")))
+    assert whole.all(axis=1).tolist() == whole.any(axis=1).tolist() == [True] * 20 + [False] * 10 + [True] * 20
+
+
 def test_the_blend_follows_what_helps_the_task() -> None:
     policy = GaussianPolicy(SPEC)
     buffer, _ = rollout(40, policy)

@@ -48,6 +48,15 @@ def test_pictures_are_never_drawn_for_it():
     assert env.env.rendered == 0
 
 
+def test_sparse_asks_nobody_how_far_the_task_is_and_tells_the_critic_nothing_of_it():
+    for world in (CountingEnv(3), CountingWithProgress(3)):
+        env = StateRewardEnv(world, RewardConfig(rule="sparse", success="simulator"), gamma=0.9)
+        env.reset(seed=0)
+        for _ in range(5):
+            *_, infos = env.step(np.zeros((3, 1), np.float32))
+            assert not infos["potential"].any() and not infos["next_potential"].any()
+
+
 class CountingWithProgress(CountingEnv):
     """Its progress is the step count, as a share of the row's time limit."""
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
+from embodied_rm.cli.places import dataset_in
+from embodied_rm.cli.trial import opened
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
-from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run import Reporter, RunFolder
 
 
@@ -28,13 +28,13 @@ class AdaptCommand(AdaptConfig):
 def start(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     """Adapt, and leave checkpoint and metrics in the run folder."""
     started = time.monotonic()
-    begin = None if config.start is None else load_progress_net(checkpoint_in(config.start, REWARD_MODEL))
+    begin, facts = (None, None) if config.start is None else opened(config.start)
     source = open_data(dataset_in(config.data), config.instruction)
     if not 0 <= config.episode < len(source):
         raise UserError(f"there is no episode {config.episode}; {config.data} has episodes 0 to {len(source) - 1}")
     size = config.image_size if begin is None else begin.config.encoder.image_size
     demonstration = source.episode(config.episode, size=size)
-    net = adapt(demonstration, narrow(config, AdaptConfig), run, reporter, begin)
+    net = adapt(demonstration, narrow(config, AdaptConfig), run, reporter, begin, facts=facts)
     numbers = {
         "frames": len(demonstration),
         "steps": len(demonstration.steps),

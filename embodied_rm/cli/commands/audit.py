@@ -16,7 +16,6 @@ from embodied_rm.errors import UnmetError
 from embodied_rm.report import Figure, Report, write_report
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import read_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +34,11 @@ class AuditConfig:
 
 def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
-    net, _, source = on_trial(config.checkpoint, config.data, config.instruction)
+    trial = on_trial(config.checkpoint, config.data, config.instruction)
+    net, _, source = trial
     model = spoken_model(config.checkpoint)
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})
-    reading = read_for(net.config, source, stride=config.stride)
-    episodes = list(reporter.track(reading, "read episodes", total=len(source)))
+    episodes = trial.read(reporter, config.stride)
     outcomes = audit(net, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
     reporter.table("cases", {outcome.case.name: line(outcome) for outcome in outcomes})
     metrics = summary(outcomes)

@@ -15,7 +15,6 @@ from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 
 Row = Mapping[str, float]
@@ -39,8 +38,8 @@ class BenchFusionConfig:
 
 def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
-    net, _, source = on_trial(config.checkpoint, config.data)
-    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    trial = on_trial(config.checkpoint, config.data)
+    (net, _, source), episodes = trial, trial.read(reporter)
     known = truths(episodes)
     goals = goals_of_others(episodes, f"{config.data}")
     fused = dict(reporter.track(fusions(net, episodes, known, goals), "fusions", total=len(FREE + ANCHORED)))

@@ -22,7 +22,6 @@ from embodied_rm.models.ood import LEAST, StateDistribution
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 
 
@@ -40,12 +39,13 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     Raises `DataError` for episodes that the model was trained on and where there are too few frames, `UserError` for an
     exported model.
     """
-    net, facts, source = on_trial(config.checkpoint, config.data)
+    trial = on_trial(config.checkpoint, config.data)
+    net, facts, _ = trial
     if isinstance(net, OnnxNet):
         raise UserError(
             "an exported model cannot be changed: calibrate the checkpoint it was made from, then export it"
         )
-    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    episodes = trial.read(reporter)
     known = [truth.label for truth in truths(episodes)]
     usual, median = distribution(net, episodes, config.data)
     net = net.calibrated(usual, median)  # it doubts more where states are unusual: the interval is that of this doubt

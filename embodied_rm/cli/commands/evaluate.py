@@ -15,7 +15,7 @@ from embodied_rm.cli.places import DATASET, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
 from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
-from embodied_rm.cli.trial import on_trial, opened
+from embodied_rm.cli.trial import Trial, on_trial, opened
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.source import EpisodeSource
@@ -83,9 +83,9 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     if (config.data is None) == (config.split.name == NONE):
         raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
     if config.data is not None:
-        known, _, source = on_trial(config.checkpoint, config.data, config.instruction)
-        net = fused(known, config)
-        run.write_json("metrics.json", measure(net, source, config, f"{config.data}", run, reporter))
+        trial = on_trial(config.checkpoint, config.data, config.instruction)
+        trial = trial._replace(net=fused(trial.net, config))
+        run.write_json("metrics.json", measure(trial, config, f"{config.data}", run, reporter))
         return
     known, facts = opened(config.checkpoint)
     net = fused(known, config)
@@ -93,7 +93,7 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     for split in splits:
         check_split(split)
         refuse_known(facts, split, config.record.seed)
-    found = {split.name: measure_split(net, split, config, run, reporter) for split in splits}
+    found = {split.name: measure_split(net, facts, split, config, run, reporter) for split in splits}
     reporter.table("splits", table({name: numbers[config.name] for name, numbers in found.items()}))
     run.write_json("metrics.json", {"splits": found})
 
@@ -104,14 +104,20 @@ def fused(net: ProgressNet, config: EvaluateConfig) -> ProgressNet:
 
 
 def measure_split(
-    net: ProgressNet, split: Split, config: EvaluateConfig, run: RunFolder, reporter: Reporter
+    net: ProgressNet,
+    facts: Mapping[str, Any],
+    split: Split,
+    config: EvaluateConfig,
+    run: RunFolder,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     """The numbers of one split, over all its episodes and of each task; its episodes are recorded only once."""
     recording = collect.CollectConfig(split=split, **vars(config.record))
     Stages(run, reporter).command(f"record {split.name}", split.name, collect.COMMAND, recording)
     folder = RunFolder(run.path / split.name)
     source = open_data(folder.path / DATASET)
-    metrics = measure(net, source, config, f"the split {split.name}", folder, reporter, by_task=True)
+    trial = Trial(net, facts, source)
+    metrics = measure(trial, config, f"the split {split.name}", folder, reporter, by_task=True)
     if config.one_shot.by is not None:
         one_shot = OneShot(net=net, config=config.one_shot, recording=recording, run=folder, reporter=reporter)
         metrics["one_shot"] = measure_one_shot(one_shot, source, config)
@@ -141,8 +147,7 @@ def measure_one_shot(one_shot: OneShot, source: EpisodeSource, config: EvaluateC
 
 
 def measure(
-    net: ProgressNet,
-    source: EpisodeSource,
+    trial: Trial,
     config: EvaluateConfig,
     what: str,
     folder: RunFolder,
@@ -151,11 +156,12 @@ def measure(
     by_task: bool = False,
 ) -> dict[str, Any]:
     """What `evaluate` says of the model on these episodes; leaves the report in the folder."""
+    net, _, source = trial
     # Before the films are read: whoever misspelt the folder is told at once.
     similarity = None if config.similarity is None else Similarity(config.similarity)
     model = spoken_model(config.checkpoint)
     reporter.table("evaluate", {"on": what, "episodes": len(source), "views": source.views, "model": model})
-    episodes = list(reporter.track(read_for(net.config, source), "read episodes", total=len(source)))
+    episodes = trial.read(reporter)
     rows, goals = aims(config, net, episodes, what)
     judged = judge(net, [episodes[row] for row in rows], goals)
     others = {} if similarity is None else {"similarity": similar(similarity, source, rows, reporter)}
