@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ import torch
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
 from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
-from embodied_rm.labels.schemes import Scheme, chosen
+from embodied_rm.labels.schemes import Labeller, Scheme, chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
-from embodied_rm.models.encoders import resized
+from embodied_rm.models.encoders import sized
+from embodied_rm.models.labellers import by_features, by_judge
 from embodied_rm.models.learner import Learner
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
@@ -51,6 +52,10 @@ class TrainConfig:
     """Height and width of the pictures the tower sees."""
     labels: tuple[str, ...] = ("hops",)
     """Labelling schemes whose objectives are summed; see `embodied_rm.labels.schemes`."""
+    label_tower: str | None = None
+    """Frozen tower, named as in `tower`, in whose features `discovered` finds steps; None: in pixels, coarsely."""
+    label_judge: Path | None = None
+    """Checkpoint of a reward model whose preferences `preferences` teaches; None: those of the true progress."""
     fusion: Fusion = "mean"
     updates: int = 1200
     max_seconds: float | None = None
@@ -68,6 +73,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         chosen(self.labels)
+        for key, scheme in (("label_tower", "discovered"), ("label_judge", "preferences")):
+            if getattr(self, key) is not None and scheme not in self.labels:
+                raise UserError(f"{key} is for labels=[{scheme}], got labels=[{', '.join(self.labels)}]")
         for name in ("updates", "batch", "learning_rate", "checkpoint_seconds"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
@@ -140,7 +148,8 @@ def fit(
     """
     refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
-    known = label([sized(episode, net.config) for episode in (*episodes, *rehearsed)], config.labels)
+    views, size = net.config.views, net.config.encoder.image_size
+    known = label([sized(one, views, size) for one in (*episodes, *rehearsed)], config.labels, labellers(config))
     words = config.augment.words
     others = known_words() if words else ()
     batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
@@ -194,7 +203,7 @@ def weighted(scheme: Scheme) -> str:
 
 def settings(config: TrainConfig) -> dict[str, Any]:
     """The configuration as JSON gives it back."""
-    return json.loads(json.dumps(asdict(config)))
+    return json.loads(json.dumps(asdict(config), default=str))
 
 
 def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path) -> Iterator[int]:
@@ -227,8 +236,11 @@ def schedule(share: float) -> float:
     return min(1.0, (share + 1e-3) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
 
 
-def sized(episode: Episode, config: NetConfig) -> Episode:
-    """The episode with the views that the net knows, at the size it sees them; as it is where nothing changes."""
-    size = config.encoder.image_size
-    views = {name: resized(frames, size) for name, frames in episode.views.items() if name in config.views}
-    return replace(episode, views=views)
+def labellers(config: TrainConfig) -> dict[str, Labeller]:
+    """Scheme -> the model that labels in its place, where the configuration names one."""
+    found: dict[str, Labeller] = {}
+    if config.label_tower is not None:
+        found["discovered"] = by_features(config.label_tower, config.image_size)
+    if config.label_judge is not None:
+        found["preferences"] = by_judge(config.label_judge)
+    return found

@@ -20,6 +20,7 @@ ARROWS = {
     "run": {"errors"},
     "checkpoint_io": NOUNS | {"run"},
     "labels": NOUNS,
+    "provenance": NOUNS | {"labels"},
     "fusion": NOUNS,
     "shaping": NOUNS,
     "rewards": NOUNS | {"labels", "shaping"},
@@ -47,6 +48,7 @@ ARROWS = {
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
+BELOW_VERBS |= {"provenance"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from embodied_rm.errors import DataError
 from embodied_rm.labels.moments import sample_moments
-from embodied_rm.labels.schemes import chosen
+from embodied_rm.labels.schemes import Labeller, chosen
 from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences, sentences_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
@@ -70,10 +70,15 @@ class LabelledEpisode:
         return self._first.done
 
 
-def label(episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",)) -> list[LabelledEpisode]:
-    """The targets of every episode, by each scheme. Raises `UserError` for an unknown scheme, `DataError` naming an
-    episode and what it lacks for one."""
-    columns = {name: scheme.label(episodes) for name, scheme in chosen(schemes).items()}
+def label(
+    episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",), others: Mapping[str, Labeller] | None = None
+) -> list[LabelledEpisode]:
+    """The targets of every episode, by each scheme; `others`: scheme -> who labels in its place.
+
+    Raises `UserError` for an unknown scheme, `DataError` naming an episode and what it lacks for one.
+    """
+    own = {name: scheme.label for name, scheme in chosen(schemes).items()}
+    columns = {name: (others or {}).get(name, labeller)(episodes) for name, labeller in own.items()}
     return [
         LabelledEpisode(
             views=episode.views,

@@ -31,13 +31,19 @@ INCREMENTAL: frozenset[Term] = frozenset({"everywhere", "neighbours", "rewound"}
 """The terms that teach hops from one moment to the next."""
 
 
+Labeller = Callable[[Sequence[Episode]], list[Targets]]
+"""The targets of every episode, from all that are trained on. Raises `DataError` naming what the data lack."""
+Told = Literal["true progress", "steps", "outcome"]
+"""The most that a scheme is told of an episode."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
     """One labelling scheme."""
 
-    label: Callable[[Sequence[Episode]], list[Targets]]
-    """The targets of every episode, from all that are trained on. Raises `DataError` naming what the data lack."""
+    label: Labeller
     teaches: tuple[Term, ...]
+    told: Told
 
     @property
     def incremental(self) -> bool:
@@ -47,17 +53,27 @@ class Scheme:
 
 CURVE: tuple[Term, ...] = ("everywhere", "forward", "goal", "doubt", "completion")
 SCHEMES: Mapping[str, Scheme] = {
-    "hops": Scheme(label=hops.label, teaches=(*CURVE, "step", "contrast")),
-    "stages": Scheme(label=stages.label, teaches=(*CURVE, "step", "contrast")),
-    "visual_change": Scheme(label=visual_change.label, teaches=(*CURVE, "step", "contrast")),
-    "discovered": Scheme(label=discovered.label, teaches=(*CURVE, "contrast")),
-    "ordinal": Scheme(label=ordinal.label, teaches=("forward", "foreign", "doubt", "completion", "contrast")),
-    "rewind": Scheme(label=rewind.label, teaches=("rewound", "forward", "foreign", "doubt", "completion", "contrast")),
-    "pairs": Scheme(label=pairs.label, teaches=("neighbours", "order", "foreign", "doubt", "completion", "contrast")),
-    "preferences": Scheme(
-        label=preferences.label, teaches=("partial_return", "regret", "doubt", "completion", "contrast")
+    "hops": Scheme(label=hops.label, teaches=(*CURVE, "step", "contrast"), told="true progress"),
+    "stages": Scheme(label=stages.label, teaches=(*CURVE, "step", "contrast"), told="steps"),
+    "visual_change": Scheme(label=visual_change.label, teaches=(*CURVE, "step", "contrast"), told="steps"),
+    "discovered": Scheme(label=discovered.label, teaches=(*CURVE, "contrast"), told="outcome"),
+    "ordinal": Scheme(
+        label=ordinal.label, teaches=("forward", "foreign", "doubt", "completion", "contrast"), told="true progress"
     ),
-    "clock": Scheme(label=clock.label, teaches=(*CURVE, "contrast")),
+    "rewind": Scheme(
+        label=rewind.label, teaches=("rewound", "forward", "foreign", "doubt", "completion", "contrast"), told="outcome"
+    ),
+    "pairs": Scheme(
+        label=pairs.label,
+        teaches=("neighbours", "order", "foreign", "doubt", "completion", "contrast"),
+        told="true progress",
+    ),
+    "preferences": Scheme(
+        label=preferences.label,
+        teaches=("partial_return", "regret", "doubt", "completion", "contrast"),
+        told="true progress",
+    ),
+    "clock": Scheme(label=clock.label, teaches=(*CURVE, "contrast"), told="outcome"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import embodied_rm.models.towers  # noqa: F401  isort: skip
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import UserError, choices
 from embodied_rm.models.tokens import tokenize
-from embodied_rm.types import Frames
+from embodied_rm.types import Episode, Frames
 
 CONTEXT = 32
 """Longest instruction, tokens."""
@@ -79,6 +79,12 @@ def resized(frames: Frames, size: tuple[int, int]) -> Frames:
         return frames
     chunks = torch.from_numpy(frames).permute(0, 3, 1, 2).split(64)
     return torch.cat([resize(c.float(), size).round().byte() for c in chunks]).permute(0, 2, 3, 1).numpy()
+
+
+def sized(episode: Episode, views: Sequence[str], size: tuple[int, int]) -> Episode:
+    """The episode with those of its views, at the size an encoder sees them; as it is where nothing changes."""
+    shown = {name: resized(frames, size) for name, frames in episode.views.items() if name in views}
+    return replace(episode, views=shown)
 
 
 def token_ids(config: EncoderConfig, instructions: Sequence[str]) -> Tensor:

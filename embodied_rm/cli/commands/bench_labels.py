@@ -198,19 +198,24 @@ def section(
         "",
         f"`embodied-rm bench labels`: the default model, {config.updates} updates on {episodes[0]} episodes, judged on "
         f"{episodes[1]} that it has not seen; mean ± standard deviation over {config.seeds} seeds. Schemes marked * "
-        "teach no hops from the previous frame and are judged from the first frame alone. The last rows are curves "
+        "teach no hops from the previous frame and are judged from the first frame alone. Told: the most that a scheme "
+        "learns of an episode; who is told the true progress learns the very curve that all are measured by, the "
+        "others make up one of their own. The last rows are curves "
         f"that look at no picture. Every cell as data: `{beside(page, '', '.jsonl').name}`.",
         "",
-        f"| labels | {' | '.join(COLUMNS.values())} |",
-        "|---" * (len(COLUMNS) + 1) + "|",
+        f"| labels | told | {' | '.join(COLUMNS.values())} |",
+        "|---" * (len(COLUMNS) + 2) + "|",
     ]
-    lines += [_row(f"`{name}`" + "*" * (not SCHEMES[name].incremental), seeds) for name, seeds in rows.items()]
-    lines += [_row(f"_{name}_", [table]) for name, table in baselines.items()]
+    lines += [
+        _row(f"`{name}`" + "*" * (not SCHEMES[name].incremental), SCHEMES[name].told, seeds)
+        for name, seeds in rows.items()
+    ]
+    lines += [_row(f"_{name}_", "", [table]) for name, table in baselines.items()]
     return "\n".join(lines)
 
 
-def _row(name: str, seeds: Sequence[Table]) -> str:
-    return f"| {name} | {' | '.join(cells_of(seeds).values())} |"
+def _row(name: str, told: str, seeds: Sequence[Table]) -> str:
+    return f"| {name} | {told} | {' | '.join(cells_of(seeds).values())} |"
 
 
 COMMAND = Command(schema=BenchLabelsConfig, start=start)

@@ -1,0 +1,75 @@
+"""Labels that ask a model: of what they are told, the schemes make what they would make of it themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sprites import episodes
+
+from embodied_rm.errors import UserError
+from embodied_rm.labels import discovered
+from embodied_rm.labels.frames import label
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.fold import fold
+from embodied_rm.models.labellers import by_features, by_judge, features
+from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.run import RunFolder, Silent
+from embodied_rm.train import TrainConfig, train
+
+SHOWN = episodes(3)
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> tuple[Path, ProgressNet]:
+    """A reward model of random weights, for one of the two views."""
+    torch.manual_seed(0)
+    net = ProgressNet(NetConfig(views=("top",), encoder=small_encoder("stride_tower_tiny", (32, 32)))).eval()
+    save_progress_net(tmp_path / "judge", net, {})
+    return tmp_path / "judge", net
+
+
+def test_steps_are_found_in_what_a_frozen_tower_sees() -> None:
+    torch.manual_seed(0)
+    encoder = make_encoder("stride_tower_tiny", (32, 32), trained=False).eval()
+    seen = [features(encoder, episode) for episode in SHOWN]
+    assert all(one.shape == (len(episode), 2 * 64) for one, episode in zip(seen, SHOWN, strict=True))
+    expected = discovered.label(SHOWN, seen)
+    torch.manual_seed(0)
+    told = label(SHOWN, ["discovered"], {"discovered": by_features("stride_tower_tiny", (32, 32))})
+    pairs = list(zip(told, expected, strict=True))
+    assert all(np.array_equal(one.targets["discovered"].progress, other.progress) for one, other in pairs)
+
+
+def test_what_is_preferred_is_what_the_judge_sees_make_progress(judge: tuple[Path, ProgressNet]) -> None:
+    folder, net = judge
+    told = label(SHOWN, ["preferences", "hops"], {"preferences": by_judge(folder)})
+    only = [type(e)(**{**vars(e), "views": {"top": e.views["top"]}}) for e in SHOWN]
+    for one, curve, episode in zip(told, fold(net, only), SHOWN, strict=True):
+        assert np.allclose(one.targets["preferences"].progress, curve.value, atol=1e-6)
+        assert np.array_equal(one.targets["hops"].progress, episode.progress), "the other schemes are as they were"
+
+
+def test_training_takes_both_by_name_and_refuses_one_that_nobody_asks(
+    judge: tuple[Path, ProgressNet], tmp_path: Path
+) -> None:
+    config = TrainConfig(
+        labels=("discovered", "preferences"),
+        label_tower="stride_tower_tiny",
+        label_judge=judge[0],
+        image_size=(32, 32),
+        updates=2,
+        batch=2,
+        moments=4,
+    )
+    plain = TrainConfig(**{**vars(config), "label_tower": None, "label_judge": None})
+    nets = [train(SHOWN, one, RunFolder.open(tmp_path / str(k)), Silent()) for k, one in enumerate((config, plain))]
+    weights = [torch.cat([p.flatten() for p in net.parameters()]) for net in nets]
+    assert torch.isfinite(weights[0]).all() and not torch.equal(*weights)
+    for key, scheme in (("label_tower", "discovered"), ("label_judge", "preferences")):
+        with pytest.raises(UserError, match=rf"{key} is for labels=\[{scheme}\], got labels=\[hops\]"):
+            TrainConfig(**{key: "somewhere"})
