@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from embodied_rm.metrics import kendall_tau_a, mean_band, paired_permutation, reached
+from embodied_rm.metrics import kendall_tau_a, mean_band, paired_difference, paired_permutation, reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class Cell:
     task: str
     seed: int
     rule: str
+    success: str
+    """Who said in training that an episode succeeded: model or simulator."""
     cloned: float
     """Success of the policy that it starts from."""
     refined: float
@@ -26,9 +28,14 @@ class Cell:
     """Success after every iteration; the last one stands for those that an early stop left out."""
     learned: tuple[float | None, ...]
     """Share of the training episodes of every iteration that the model calls a success; None where none ended."""
+    hovers: tuple[float | None, ...]
+    """Share of these that end at the time limit, no success, with most of the way behind them by the model."""
+    alarms: tuple[int, ...]
+    """Iterations in which the monitor rang."""
     episodes: tuple[int, ...]
     """Training episodes up to the end of every iteration."""
-    seconds: float
+    seconds: dict[str, float]
+    """Stage of refinement -> time spent on it."""
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Cell:
@@ -41,12 +48,17 @@ class Cell:
         iteration = reached(self.curve, level)
         return None if iteration is None else self.episodes[iteration - 1]
 
-    @property
-    def agreement(self) -> float:
-        """Kendall's tau_a of the policies of its iterations, ranked by the model and by the simulator; nan for fewer
-        than two that the model ranks."""
-        ranked = [(said, true) for said, true in zip(self.learned, self.curve, strict=True) if said is not None]
-        return kendall_tau_a(*zip(*ranked, strict=True)) if ranked else float("nan")
+    def success_after(self, episodes: int) -> float:
+        """Success after the last iteration within that many training episodes; of what was cloned before the first."""
+        within = [rate for rate, spent in zip(self.curve, self.episodes, strict=True) if spent <= episodes]
+        return within[-1] if within else self.cloned
+
+
+def agreement(cells: Sequence[Cell]) -> float | None:
+    """Kendall's tau_a of the policies of all iterations of cells, ranked by the model and by the simulator; None for
+    fewer than two that the model ranks."""
+    ranked = [pair for cell in cells for pair in zip(cell.learned, cell.curve, strict=True) if pair[0] is not None]
+    return kendall_tau_a(*zip(*ranked, strict=True)) if len(ranked) > 1 else None
 
 
 def lengthened(cell_curve: Sequence[float], length: int) -> list[float]:
@@ -74,14 +86,23 @@ def summary(cells: Sequence[Cell], level: float) -> dict[str, float | int | None
         "worst": min(refined),
         "reached": sum(n is not None for n in needed),
         "rollouts": median if np.isfinite(median) else None,
-        "agreement": _mean([cell.agreement for cell in cells]),
-        "seconds": float(np.mean([cell.seconds for cell in cells])),
+        "after_150": float(np.mean([cell.success_after(150) for cell in cells])),
+        "agreement": agreement(cells),
+        "hovers": _mean([cell.hovers[-1] for cell in cells]),
+        "alarms": sum(bool(cell.alarms) for cell in cells),
+        "seconds": float(np.mean([sum(cell.seconds.values()) for cell in cells])),
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def stages(cells: Sequence[Cell]) -> dict[str, float]:
+    """Stage -> its share of the time of all cells."""
+    spent = {stage: sum(cell.seconds[stage] for cell in cells) for stage in cells[0].seconds}
+    return {stage: seconds / sum(spent.values()) for stage, seconds in spent.items()}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
     """Of those that exist; None of none."""
-    known = [value for value in values if not np.isnan(value)]
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
@@ -96,6 +117,12 @@ def ratio(cells: Sequence[Cell], other: Sequence[Cell], level: float) -> tuple[f
     mine = [_effort(one, level, _last(one, another)) for one, another in pairs]
     theirs = [_effort(another, level, _last(one, another)) for one, another in pairs]
     return float(np.exp(np.mean(mine) - np.mean(theirs))), paired_permutation(mine, theirs)
+
+
+def difference(cells: Sequence[Cell], other: Sequence[Cell]) -> tuple[float, float, float]:
+    """By how much the success at the end is higher over pairs than that of `other`, and its 95 % interval."""
+    pairs = _pairs(cells, other)
+    return paired_difference([one.refined for one, _ in pairs], [another.refined for _, another in pairs])
 
 
 def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> list[tuple[Cell, Cell]]:

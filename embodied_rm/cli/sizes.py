@@ -21,9 +21,18 @@ class TaskSizes:
     gae_lambda: float
 
 
-def imitation(clone: CloneCommand, task: str, data: Path, sizes: TaskSizes) -> CloneCommand:
-    """How a policy of this task is cloned."""
-    return replace(clone, task=task, data=data, demonstrations=sizes.demonstrations, log_std_init=sizes.log_std_init)
+def imitation(
+    clone: CloneCommand, task: str, data: Path, sizes: TaskSizes, checkpoint: Path | None = None
+) -> CloneCommand:
+    """How a policy of this task is cloned; `checkpoint`: the reward model, where cloning asks one."""
+    return replace(
+        clone,
+        task=task,
+        data=data,
+        checkpoint=checkpoint,
+        demonstrations=sizes.demonstrations,
+        log_std_init=sizes.log_std_init,
+    )
 
 
 def refinement(

@@ -8,7 +8,7 @@ from embodied_rm.metrics.calibration import conformal_scale, coverage, expected_
 from embodied_rm.metrics.error import mae
 from embodied_rm.metrics.learning import mean_band, reached
 from embodied_rm.metrics.order import kendall_tau_a, spearman, voc, voc_f1
-from embodied_rm.metrics.paired import paired_permutation
+from embodied_rm.metrics.paired import paired_difference, paired_permutation
 from embodied_rm.metrics.preference import preference_credit, preferred_pairs, terciles
 from embodied_rm.metrics.resolution import effective_resolution
 from embodied_rm.metrics.reward_distance import epic_distance, starc_distance
@@ -29,6 +29,7 @@ __all__ = [
     "mae",
     "mcc",
     "mean_band",
+    "paired_difference",
     "paired_permutation",
     "preference_credit",
     "preferred_pairs",

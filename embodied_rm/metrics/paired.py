@@ -10,6 +10,16 @@ RESAMPLES = 100_000
 """Sign flips that are tried; all of them up to 16 pairs."""
 
 
+def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float, float, float]:
+    """Mean of `first - second`, and the bounds of its 95 % interval (Student's t). [P] each; the bounds are `nan` for
+    fewer than two pairs."""
+    apart = np.asarray(first, float) - np.asarray(second, float)
+    if len(apart) < 2:
+        return float(apart.mean()), float("nan"), float("nan")
+    half = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / np.sqrt(len(apart))
+    return float(apart.mean()), float(apart.mean() - half), float(apart.mean() + half)
+
+
 def paired_permutation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Probability of a mean of `first - second` at least as low if the two of every pair were exchangeable.
 

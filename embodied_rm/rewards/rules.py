@@ -39,6 +39,9 @@ class Rule:
     """Who says how far a task is."""
     invariant: bool = False
     """Whether it has the optimal policy of the task, whatever the potential is."""
+    episodic: bool = False
+    """Whether it pays the end of an episode, whatever ended it, for all that there is: nothing follows a time limit. By
+    what might follow, an end just short of success would be worth more than success, again and again."""
     whole: bool = False
     """Whether a step is paid by what comes after it: rollouts only, arrays [T, N]."""
     needs: Need | None = None
@@ -58,12 +61,12 @@ RULES: Mapping[str, Rule] = {
     "hold": Rule(pay=hold.pay),
     "delta": Rule(pay=delta.pay),
     "negative_time": Rule(pay=negative_time.pay, needs="limit"),
-    "terminal_ordinal": Rule(pay=terminal_ordinal.pay),
-    "sigmoid_reference": Rule(pay=sigmoid_reference.pay, needs="references"),
+    "terminal_ordinal": Rule(pay=terminal_ordinal.pay, episodic=True),
+    "sigmoid_reference": Rule(pay=sigmoid_reference.pay, needs="references", episodic=True),
     "blended": Rule(pay=blended.pay, needs="blend"),
     "gated": Rule(pay=gated.pay, whole=True),
     "min_form": Rule(pay=min_form.pay, whole=True),
-    "self_reference": Rule(pay=self_reference.pay, whole=True, needs="embedding"),
+    "self_reference": Rule(pay=self_reference.pay, whole=True, needs="embedding", episodic=True),
     "redistributed": Rule(pay=redistributed.pay, whole=True, needs="contribution"),
 }
 

@@ -30,7 +30,7 @@ class Timing:
     """learned or state."""
     seconds: float
     stages: Mapping[str, float]
-    """Stage -> seconds; what is left is acting and storing."""
+    """Stage -> seconds."""
 
 
 def iterations(
@@ -81,7 +81,8 @@ def cost(timings: Sequence[Timing]) -> dict[str, float]:
     """Median seconds of an iteration with each reward, their ratio, and each stage's share of the learned one."""
     seconds = {name: median(t.seconds for t in timings if t.reward == name) for name in ("learned", "state")}
     learned = [t for t in timings if t.reward == "learned"]
-    shares = {stage: median(t.stages[stage] / t.seconds for t in learned) for stage in STAGES}
+    timed = [stage for stage in STAGES if stage != "act"]
+    shares = {stage: median(t.stages[stage] / t.seconds for t in learned) for stage in timed}
     return {
         "learned_s": seconds["learned"],
         "state_s": seconds["state"],

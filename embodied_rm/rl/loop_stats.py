@@ -11,7 +11,10 @@ from typing import Any
 
 from embodied_rm.rl.group import Group
 
-STAGES = ("physics", "render", "score", "learn")
+STAGES = ("physics", "render", "score", "act", "learn")
+"""Where the time of an iteration goes; acting is also storing and paying."""
+HOVER = 0.7
+"""Potential from which an episode that ends by the time limit, no success, hovers: it had most of the way behind it."""
 
 
 @dataclass
@@ -28,6 +31,8 @@ class LoopStats:
     """Episodes in whose last state the model's verdict is sustained."""
     simulator_successes: int = 0
     """Episodes in whose last state the simulator says success: to learn from only where that was asked for."""
+    hovers: int = 0
+    """Episodes that ended at the time limit, no success, with a potential of `HOVER` or more."""
     faults: int = 0
     """Episodes dropped because the simulation diverged."""
     shaped_return: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -137,6 +138,7 @@ def refine(
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
     rows, worlds = resume(learner, settlement, run) if begun else ([], {})
     reporter.table("refine", what_is_built(env, learner, model, config))
+    wrapped.refuse_what_cannot_be_paid(config.rollout_steps)
     cloned = judged(evaluate, learner.reference, group)
     assert cloned is not None, "the first process must judge"
     reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
@@ -148,7 +150,9 @@ def refine(
         if settled(rows, config):
             break
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
+        started = time.perf_counter()
         rows.append({**row, **watched(judged(watch, policy, group))})
+        rows[-1]["seconds"]["watch"] = time.perf_counter() - started
         rows[-1]["alarm"] = alarm(rows, unripe)
         save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(rows[-1]))
@@ -210,14 +214,18 @@ def iterate(
 ) -> tuple[npt.NDArray[np.floating], Row]:
     """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
     group = learner.group
+    started = time.perf_counter()
     buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator, group)
     stats = env.drain()
+    stats.seconds["act"] = time.perf_counter() - started - sum(stats.seconds.values())
     with stats.timed("learn"):
         if iteration == 0 and not sees_alike(learner.critic, learner.policy):
             learner.critic.normaliser.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
         if not env.rule.at_once:
             buffer.reward[:] = settlement.pay(buffer, learner.policy, group)
             stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
+        if env.rule.episodic:
+            buffer.terminated |= buffer.done & buffer.valid
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
         update = learner.update(
             batch,

@@ -23,7 +23,7 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, stores_episodes, wrapped
-from embodied_rm.rl.loop_stats import LoopStats
+from embodied_rm.rl.loop_stats import HOVER, LoopStats
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import held_potential
 from embodied_rm.types import Array, BoolArray, IntArray, Progress
@@ -92,6 +92,17 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self._state: Array = np.array(infos.get("state", self._observation), np.float32)
         self._phi = self._begin(np.arange(n), infos)
         return self._observation, infos
+
+    def refuse_what_cannot_be_paid(self, rollout_steps: int) -> None:
+        """Raises `UserError` where the rule needs what this model or such a rollout does not have; after a reset."""
+        if self.rule.needs == "embedding":
+            self._embedding()
+        limit = self.terms.limit
+        if self.rule.needs == "references" and limit is not None and rollout_steps < limit:
+            raise UserError(
+                f"rollout_steps={rollout_steps}: rule={self.config.rule} compares with how the first rollout's "
+                f"episodes end, and one may take {limit} steps: set rollout_steps={limit} or more"
+            )
 
     def step(self, actions: npt.NDArray[Any]) -> Any:
         with self.stats.timed("physics"):
@@ -248,3 +259,5 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.stats.successes += int((whole & infos["steps"].achieved).sum())
         self.stats.learned_successes += int((whole & infos["learned_success"]).sum())
         self.stats.simulator_successes += int((whole & infos["success"]).sum())
+        idle = whole & ~infos["steps"].terminated
+        self.stats.hovers += int((idle & (infos["next_potential"] >= HOVER)).sum())

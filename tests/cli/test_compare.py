@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from embodied_rm.cli.commands.compare import CompareConfig, recipe
+from embodied_rm.cli.compose import typed
 from embodied_rm.cli.main import main
+from sim.registry import task_names
 
 SMALL = [
     "tasks=[press_button]", "seeds=2", "level=0.05", "collect.successes=3", "sizes.press_button.demonstrations=2",
@@ -33,17 +36,38 @@ def test_cells_are_paired_and_told(both):
     for seed in range(2):
         assert cells[seed, "shaped"]["cloned"] == cells[seed, "sparse"]["cloned"]
         assert len(cells[seed, "shaped"]["curve"]) == 3
-    assert told["rollouts"].keys() == {"shaped / sparse"}
+    assert [(pair["tasks"], pair["rule"], pair["other"]) for pair in told["pairs"]] == [
+        ("press_button", "shaped", "sparse")
+    ]
+    assert set(told["stages"]["shaped"]) == {"physics", "render", "score", "act", "learn", "watch"}
+    assert sum(told["stages"]["shaped"].values()) == pytest.approx(1)
     page = (folder.parent / "page.md").read_text()
-    assert "| `press_button` | `sparse` |" in page and (folder.parent / "page_rules.png").stat().st_size > 5000
+    assert "| `press_button` | `sparse` | model |" in page and (folder.parent / "page_rules.png").stat().st_size > 5000
     assert (folder / "report.html").exists()
 
 
 def test_a_cell_does_not_know_of_the_others(both, tmp_path):
     alone = compare(tmp_path / "alone", "rules=[sparse,raw]", "seeds=1")
-    assert alone["rollouts"]["sparse / raw"]["p"] is None, "one pair says nothing"
+    assert alone["pairs"][0]["p"] is alone["pairs"][0]["low"] is None, "one pair says nothing"
     told = [cell for cell in both[1]["cells"] if (cell["seed"], cell["rule"]) == (0, "sparse")]
     assert [{**cell, "seconds": 0} for cell in alone["cells"][:1]] == [{**cell, "seconds": 0} for cell in told]
+
+
+def test_who_says_that_a_success_is_one_is_told_of_every_rule(tmp_path):
+    """The hand-written reward is paid from the simulator's state, and its success with it."""
+    told = compare(tmp_path / "run", "rules=[shaped,dense]", "seeds=1", f"page={tmp_path / 'page.md'}")
+    assert {cell["rule"]: cell["success"] for cell in told["cells"]} == {"shaped": "model", "dense": "simulator"}
+    assert "| `press_button` | `dense` | simulator |" in (tmp_path / "page.md").read_text()
+
+
+def test_every_task_can_be_compared_and_the_command_line_says_how():
+    for task in task_names():
+        config = typed("compare", [f"tasks=[{task}]", "sizes.other.demonstrations=7"], CompareConfig)
+        sizes = recipe(config, 0, task, "shaped")
+        assert sizes.clone.demonstrations == (7 if task not in config.sizes else config.sizes[task].demonstrations)
+        assert sizes.clone.checkpoint == sizes.refine.checkpoint is None
+    chosen = recipe(typed("compare", ["checkpoint=mine"], CompareConfig), 0, "lift_cube", "shaped")
+    assert chosen.clone.checkpoint == chosen.refine.checkpoint == Path("mine")
 
 
 def test_what_is_finished_is_not_done_again(both):
@@ -69,7 +93,7 @@ def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tm
     [
         (["rules=[shape]"], "Did you mean 'shaped'"),
         (["rules=[raw,raw]"], "each once"),
-        (["tasks=[lift]"], "lift_cube"),
+        (["tasks=[lift]"], "unknown task 'lift'"),
         (["refine.watched=0"], "refine.watched must be >= 1"),
     ],
 )

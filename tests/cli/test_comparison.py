@@ -1,16 +1,18 @@
 """What is said of refinements side by side."""
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from embodied_rm.cli.comparison import Cell, band_of, by_task, of_rule, ratio, summary
+from embodied_rm.cli.comparison import Cell, agreement, band_of, by_task, difference, of_rule, ratio, stages, summary
+from embodied_rm.cli.comparison_page import Comparison
 
 CELL = Cell(
-    task="lift", seed=0, rule="shaped", cloned=0.3, refined=0.9, curve=(0.5, 0.85, 0.7), learned=(None, 0.9, 0.6),
-    episodes=(60, 130, 200),
-    seconds=10.0,
+    task="lift", seed=0, rule="shaped", success="model", cloned=0.3, refined=0.9, curve=(0.5, 0.85, 0.7),
+    learned=(None, 0.9, 0.6), hovers=(None, 0.5, 0.25), alarms=(), episodes=(60, 130, 200),
+    seconds={"physics": 4.0, "learn": 6.0},
 )  # fmt: skip
 
 
@@ -47,12 +49,51 @@ def test_curves_begin_with_what_was_cloned_and_a_curve_that_stopped_stays_where_
     assert all(bottom <= middle <= top for bottom, middle, top in zip(low, mean, high, strict=True))
 
 
-def test_agreement_is_that_of_rankings_of_the_policies_that_the_model_ranks():
-    assert CELL.agreement == 1
-    assert replace(CELL, learned=(0.9, 0.5, 0.6)).agreement == pytest.approx(-1)
-    assert math.isnan(replace(CELL, learned=(None, None, 0.5)).agreement)
-    assert summary([CELL, replace(CELL, learned=(0.9, 0.5, 0.6))], 0.8)["agreement"] == pytest.approx(0)
+def test_agreement_is_that_of_rankings_of_all_policies_that_the_model_ranks():
+    assert agreement([CELL]) == 1
+    assert agreement([replace(CELL, learned=(0.9, 0.5, 0.6))]) == pytest.approx(-1)
+    assert agreement([replace(CELL, learned=(None, None, 0.5))]) is None
+    better = replace(CELL, curve=(0.1, 0.2, 0.3), learned=(0.1, 0.2, 0.3))
+    assert agreement([CELL, better]) == 1, "across refinements too"
+    assert agreement([CELL, replace(better, learned=(0.95, 0.96, 0.97))]) < 0
     assert summary([replace(CELL, learned=(None,) * 3)], 0.8)["agreement"] is None
+
+
+def test_what_a_budget_of_episodes_buys_is_the_last_iteration_within_it():
+    assert [CELL.success_after(n) for n in (59, 60, 150, 1000)] == [0.3, 0.5, 0.85, 0.7]
+
+
+def test_hovering_alarms_and_time_are_told():
+    told = summary(
+        [CELL, replace(CELL, hovers=(None,) * 3, alarms=(4, 5), seconds={"physics": 6.0, "learn": 14.0})], 0.8
+    )
+    assert (told["hovers"], told["alarms"], told["seconds"]) == (0.25, 1, 15)
+    assert stages([CELL, CELL]) == {"physics": pytest.approx(0.4), "learn": pytest.approx(0.6)}
+
+
+def test_the_difference_at_the_end_is_of_pairs_and_has_an_interval():
+    mine = [replace(CELL, seed=seed, refined=0.9 + 0.01 * seed) for seed in range(4)]
+    theirs = [replace(CELL, seed=seed, refined=0.8) for seed in range(4)]
+    apart, low, high = difference(mine, theirs)
+    assert apart == pytest.approx(0.115) and low < 0.115 < high and high - low < 0.1
+    assert difference(mine, mine) == (0, 0, 0)
+
+
+def test_a_cell_is_what_json_made_of_it():
+    assert Cell.from_json(json.loads(json.dumps(asdict(CELL)))) == CELL
+
+
+def test_every_task_has_its_rows_and_who_is_compared_with_whom_its_own():
+    some = [*cells("shaped", 1, 2), *(replace(c, success="simulator") for c in cells("dense", 3, 100))]
+    told = Comparison(
+        rules=("shaped", "dense"), level=0.8, seeds=2, cells=[*some, *(replace(c, task="open") for c in some)]
+    )
+    text = "\n".join(told.tables())
+    assert "| `lift` | `shaped` | model | 0.30 |" in text and "| `open` | `dense` | simulator | 0.30 |" in text
+    assert [(pair["tasks"], pair["other"]) for pair in told.numbers()["pairs"]] == [
+        ("lift", "dense"), ("open", "dense"), ("all", "dense"),
+    ]  # fmt: skip
+    assert "| all | `shaped` / `dense` |" in text and "| `dense` | 40% | 60% |" in text
 
 
 def test_cells_are_found_again():

@@ -139,7 +139,7 @@ def same_choice(name: str, seed: int, gamma: float = 0.9) -> bool:
     return bool(np.allclose(chosen, wanted[going].max(axis=1), atol=1e-6))
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.invariant])
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.invariant and name != "sparse"])
 @given(seed=st.integers(0, 10_000), gamma=st.floats(0.5, 0.99))
 @settings(max_examples=40, deadline=None)
 def test_rules_that_claim_it_leave_the_best_policy_alone(name: str, seed: int, gamma: float):
@@ -149,6 +149,33 @@ def test_rules_that_claim_it_leave_the_best_policy_alone(name: str, seed: int, g
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not (rule.invariant or rule.whole)])
 def test_every_other_rule_changes_it_somewhere(name: str):
     assert not all(same_choice(name, seed) for seed in range(30))
+
+
+LATER = {"gated": [0, 1, 1, 1, 1], "min_form": [0, 0.25, 0.5, 0.75, 1], "redistributed": [0, 1, 1, 1, 1]}
+"""Rule of whole episodes -> the progress of a success in four steps that it would rather see than one in three."""
+
+
+def test_every_rule_is_shown_to_be_what_it_claims():
+    changing = {name for name, rule in RULES.items() if not rule.invariant}
+    assert changing == LATER.keys() | {"self_reference"} | {name for name in changing if not RULES[name].whole}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_rules_of_whole_episodes_would_rather_see_a_later_success(name: str):
+    """By the task sooner is better: they are not invariant."""
+    films = [film(phi, success=[1.0] * (len(phi) - 1), achieved=True) for phi in ([0, 0, 0, 1], LATER[name])]
+    task, got = ([float(0.9 ** np.arange(len(f.task)) @ RULES[rule].pay(f, replace(TERMS, scale=1.0))[:, 0])
+                  for f in films] for rule in ("sparse", name))  # fmt: skip
+    assert task[0] > task[1] and got[0] < got[1]
+
+
+def test_self_reference_would_rather_see_a_quick_failure_than_a_slow_success():
+    near, slow = film([0, 0.9], timed_out=True), film(np.linspace(0, 1, 31), achieved=True)
+    rest = film(np.zeros(30))
+    quick = Steps(**{name: np.concatenate([getattr(near, name), getattr(rest, name)])[:30] for name in vars(near)})
+    both = Steps(**{name: np.hstack([getattr(quick, name), getattr(slow, name)]) for name in vars(slow)})
+    failed, done = (0.9 ** np.arange(30) @ RULES["self_reference"].pay(both, replace(TERMS, scale=1.0))).tolist()
+    assert failed > done > 0
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -183,6 +183,22 @@ class Scripted(PointReachEnv):
         return observation, reward, ended, np.zeros_like(ended), infos
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [("self_reference", "how it embeds a state"), ("sigmoid_reference", "rollout_steps=10.*may take 20 steps")],
+)
+def test_a_rule_that_cannot_be_paid_says_so_before_anything_runs(rule: str, said: str, tmp_path: Path) -> None:
+    config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule))
+
+    def judge(policy: GaussianPolicy) -> Verdict:
+        raise AssertionError("nothing is judged")
+
+    run = RunFolder.open(tmp_path)
+    with pytest.raises(UserError, match=said):
+        refine(PointReachEnv(4), GaussianPolicy(SPEC), PictureModel(), config, run, Silent(), judge)
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_row_plays_its_share_and_short_episodes_count_once() -> None:
     """10 episodes on 3 rows: 4, 3 and 3. Successes are episodes 0 and 2, but 2 diverged, so one a row."""
     verdict = evaluate_policy(Scripted(3), GaussianPolicy(SPEC), 10, seed=0)

@@ -16,10 +16,10 @@ from embodied_rm.rewards.rules import RULES, find_rule
 from embodied_rm.rewards.steps import Steps, Terms
 from embodied_rm.rl.attribution import Attribution, seen_whole
 from embodied_rm.rl.blend import MOST, moved
-from embodied_rm.rl.buffer import RolloutBuffer, collect
+from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
 from embodied_rm.rl.learned_env import LearnedRewardEnv, make_reward_env
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.ppo import PPO, PPOConfig
 from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.settlement import Settlement
@@ -206,6 +206,24 @@ def test_an_episode_that_nobody_saw_end_is_not_learned_from() -> None:
     kept = attribution.state()
     _, whole = seen_whole(*(kept[f"kept.{name}"].numpy() for name in ("ended", "first", "valid")))
     assert whole.all(axis=1).tolist() == whole.any(axis=1).tolist() == [True] * 20 + [False] * 10 + [True] * 20
+
+
+@pytest.mark.parametrize(
+    ("rule", "bootstraps"), [("terminal_ordinal", False), ("self_reference", False), ("raw", True)]
+)
+def test_nothing_follows_a_time_limit_for_who_is_paid_at_the_end(rule: str, bootstraps: bool) -> None:
+    """Else to end just short of success would be worth more than success, again and again."""
+    net = ProgressNet(NetConfig(views=("front",))).eval()
+    env = LearnedRewardEnv(PointReachEnv(8), net, RewardConfig(rule=rule, success_patience=1000), 0.9)
+    observation, _ = env.reset(seed=0)
+    config = RefineConfig(rollout_steps=20, ppo=PPOConfig(gamma=0.9, gae_lambda=1.0, epochs=1, minibatches=1))
+    learner = make_learner(GaussianPolicy(SPEC), config, env.critic_size)
+    last = learner.critic.mlp[-1]
+    torch.nn.init.zeros_(last.weight), torch.nn.init.constant_(last.bias, 100.0)
+    seen: list[Batch] = []
+    learner.update = lambda batch, **_: seen.append(batch) or PPO.update(learner, batch, train_actor=False)
+    iterate(env, learner, Settlement(env.rule, env.terms, env.critic_size, 0), observation, 0, config)
+    assert (float(seen[0].target.max()) > 50) == bootstraps
 
 
 def test_the_blend_follows_what_helps_the_task() -> None:

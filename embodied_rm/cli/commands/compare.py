@@ -6,29 +6,33 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from math import isnan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import clone, collect, refine
-from embodied_rm.cli.comparison import Cell, band_of, by_task, of_rule, ratio, summary
+from embodied_rm.cli.comparison import Cell, by_task, of_rule, summary
+from embodied_rm.cli.comparison_page import Comparison
 from embodied_rm.cli.ledger import Ledger, ledger_of
 from embodied_rm.cli.places import reward_model_in
 from embodied_rm.cli.sizes import TaskSizes, imitation, refinement
 from embodied_rm.cli.stages import Stages
-from embodied_rm.errors import UserError, lookup
+from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import digest_of
-from embodied_rm.report import Curve, Report, write_report
+from embodied_rm.report import write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rl.loop_stats import HOVER
 from embodied_rm.rl.progress_rows import read_rows
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
+from sim.registry import make_task
+
+OTHER = "other"
+"""Key of the sizes of tasks that have none of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         for task in self.tasks:
-            lookup(self.sizes, task, "task of the comparison (key of sizes)")
+            make_task(task)
         for rule in self.rules:
             find_rule(rule)
         for name, many in (("tasks", self.tasks), ("rules", self.rules)):
@@ -69,14 +73,15 @@ def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     stages, ledger = Stages(run, reporter), ledger_of(config.page, config.name)
     wanted = [recipe(config, *each) for each in product(range(config.seeds), config.tasks, config.rules)]
     cells = list(reporter.track(refined(wanted, model, stages, ledger), "cells", total=len(wanted)))
+    told = Comparison(rules=config.rules, level=config.level, seeds=config.seeds, cells=cells)
     for task, some in by_task(cells).items():
         for rule in config.rules:
             reporter.table(f"{task}, {rule}", summary(of_rule(some, rule), config.level))
-    run.write_json("metrics.json", numbers(config, cells))
-    write_report(run.file("report.html"), story(config, cells))
+    run.write_json("metrics.json", {"machine": machine(), **told.numbers()})
+    write_report(run.file("report.html"), told.story())
     if config.page is not None:
-        plot_learning(beside(config.page, config.name, ".png"), bands(config, cells), config.level)
-        text = section(config, cells, config.page)
+        plot_learning(beside(config.page, config.name, ".png"), told.bands(), config.level)
+        text = section(config, told, config.page, ledger.versions([each.name for each in wanted]))
         put_section(config.page, f"compare {config.name}", text, title="Reward rules")
 
 
@@ -101,11 +106,11 @@ class Recipe:
 
 def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
     """How the cell of a task, a seed and a rule comes about."""
-    sizes = config.sizes[task]
+    sizes = config.sizes.get(task, config.sizes[OTHER])
     improve = refinement(config.refine, task, config.refine.policy, config.checkpoint, sizes)
     return Recipe(
         collect=replace(config.collect, tasks=(task,)),
-        clone=replace(imitation(config.clone, task, config.clone.data, sizes), seed=seed),
+        clone=replace(imitation(config.clone, task, config.clone.data, sizes, config.checkpoint), seed=seed),
         refine=replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward)),
     )
 
@@ -115,7 +120,7 @@ def refined(wanted: Sequence[Recipe], model: str, stages: Stages, ledger: Ledger
     that it starts from. `model`: digest of the one that pays."""
     for each in wanted:
         decided = {**asdict(each), "model": model}
-        decided["refine"]["checkpoint"] = None  # wherever it lies
+        decided["refine"]["checkpoint"] = decided["clone"]["checkpoint"] = None  # wherever it lies
         known = ledger.read(each.name, decided)
         cell = measured(each, stages) if known is None else Cell.from_json(known)
         if known is None:
@@ -131,7 +136,7 @@ def measured(each: Recipe, stages: Stages) -> Cell:
     stages.command("clone", f"{each.seed_folder}/clone", clone.COMMAND, imitate)
     improve = replace(each.refine, policy=home / each.seed_folder / each.refine.policy)
     stages.command(each.refine.reward.rule, each.name, refine.COMMAND, improve)
-    return read(home / each.name, task, each.refine.seed, each.refine.reward.rule)
+    return read(home / each.name, each.refine)
 
 
 def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
@@ -140,105 +145,47 @@ def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
     return replace(reward, rule=rule, success=success)
 
 
-def read(folder: Path, task: str, seed: int, rule: str) -> Cell:
+def read(folder: Path, done: refine.RefineCommand) -> Cell:
     """The cell of a finished refinement."""
     rows = read_rows(folder / PROGRESS)
     told = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))
     return Cell(
-        task=task,
-        seed=seed,
-        rule=rule,
+        task=done.task,
+        seed=done.seed,
+        rule=done.reward.rule,
+        success=done.reward.success,
         cloned=told["cloned_success"],
         refined=told["refined_success"],
         curve=tuple(row["watched_success"] for row in rows),
         learned=tuple(row["learned_success"] for row in rows),
+        hovers=tuple(row["hover_rate"] for row in rows),
+        alarms=tuple(told["alarms"]),
         episodes=tuple(np.cumsum([row["episodes"] for row in rows]).tolist()),
-        seconds=sum(sum(row["seconds"].values()) for row in rows),
+        seconds=told["seconds"],
     )
 
 
-def numbers(config: CompareConfig, cells: Sequence[Cell]) -> dict[str, Any]:
-    """For metrics.json."""
-    tasks = {
-        task: {rule: summary(of_rule(some, rule), config.level) for rule in config.rules}
-        for task, some in by_task(cells).items()
-    }
-    return {
-        "machine": machine(),
-        "tasks": tasks,
-        "rollouts": {
-            f"{first} / {rule}": {"ratio": value, "p": None if isnan(p) else p}
-            for (first, rule), (value, p) in ratios(config, cells).items()
-        },
-        "cells": [asdict(cell) for cell in cells],
-    }
-
-
-def ratios(config: CompareConfig, cells: Sequence[Cell]) -> dict[tuple[str, str], tuple[float, float]]:
-    """(the first rule, another one) -> rollouts of the first by those of the other, and its p; over all tasks."""
-    first = config.rules[0]
-    return {
-        (first, rule): ratio(of_rule(cells, first), of_rule(cells, rule), config.level) for rule in config.rules[1:]
-    }
-
-
-def bands(
-    config: CompareConfig, cells: Sequence[Cell]
-) -> dict[str, dict[str, tuple[list[float], list[float], list[float]]]]:
-    """Task -> rule -> mean and bounds of success, from what was cloned on."""
-    return {
-        task: {rule: band_of(of_rule(some, rule)) for rule in config.rules} for task, some in by_task(cells).items()
-    }
-
-
-def story(config: CompareConfig, cells: Sequence[Cell]) -> Report:
-    """The page of the run folder."""
-
-    def lines(bands: dict[str, tuple[list[float], list[float], list[float]]]) -> dict[str, list[float | None]]:
-        return {rule: list(mean) for rule, (mean, _, _) in bands.items()}
-
-    return Report(
-        title="Reward rules side by side",
-        subtitle=f"{config.seeds} seeds each, from the same cloned policies; success is the simulator's.",
-        curves=tuple(
-            Curve(title=f"{task}: success", x_label="iteration", lines=lines(rules), top=1.0)
-            for task, rules in bands(config, cells).items()
-        ),
-        details=numbers(config, cells)["tasks"],
-    )
-
-
-def section(config: CompareConfig, cells: Sequence[Cell], page: Path) -> str:
+def section(config: CompareConfig, told: Comparison, page: Path, versions: int) -> str:
     """The results as Markdown."""
-    reward = config.refine.reward
     lines = [
         f"## {config.name}",
         "",
-        f"`embodied-rm compare`, {config.seeds} paired seeds; success by the {reward.success}, scored every "
-        f"{reward.score_every} steps, {config.refine.world.num_envs} environments. Rollouts: training episodes until "
-        f"{config.level:g} of {config.refine.watched} watched episodes succeeded, median over all seeds; "
-        f"refined: {config.refine.episodes} episodes of each seed; agreement: Kendall's tau_a of the policies of all "
-        "iterations, ranked by the model's verdicts and by the simulator's. "
-        f"Every cell as data: `{beside(page, config.name, '.jsonl').name}`.",
+        f"`embodied-rm compare`, {config.seeds} paired seeds, scored every {config.refine.reward.score_every} steps, "
+        f"{config.refine.world.num_envs} environments. Success by: who says in training that an episode succeeded, "
+        f"which ends it; all numbers here are the simulator's. Rollouts: training episodes until {config.level:g} of "
+        f"{config.refine.watched} watched episodes succeeded, median over the seeds, who never got there counting as "
+        f"last; refined: {config.refine.episodes} episodes of each seed; hovers: share of the last iteration's "
+        f"episodes that end at the time limit, no success, with a potential of {HOVER:g} or more; agreement: Kendall's "
+        "tau_a of "
+        "the policies of all iterations, ranked by the model's verdicts and by the simulator's. p: paired permutation, "
+        "one-sided; who never got there counts as if it had at the end. "
+        f"Every cell as data: `{beside(page, config.name, '.jsonl').name}`, measured by {versions} "
+        f"version{'s' * (versions > 1)} of the code.",
         "",
         f"![learning curves]({beside(page, config.name, '.png').name})",
         "",
-        f"| task | rule | cloned | refined | worst seed | reached {config.level:g} | rollouts | agreement | "
-        "seconds a seed |",
-        "|---|---|---|---|---|---|---|---|---|",
+        *told.tables(),
     ]
-    for task, some in by_task(cells).items():
-        for rule in config.rules:
-            row = summary(of_rule(some, rule), config.level)
-            rollouts = "-" if row["rollouts"] is None else f"{row['rollouts']:.0f}"
-            agreement = "-" if row["agreement"] is None else f"{row['agreement']:.2f}"
-            lines.append(
-                f"| `{task}` | `{rule}` | {row['cloned']:.2f} | {row['refined']:.3f} | {row['worst']:.3f} | "
-                f"{row['reached']} of {row['seeds']} | {rollouts} | {agreement} | {row['seconds']:.0f} |"
-            )
-    for (first, other), (value, p) in ratios(config, cells).items():
-        lines += ["", f"`{first}` needs {value:.2f} times the rollouts of `{other}`, p = {p:.4f} (paired permutation, "
-                  "one-sided, all tasks together; who never got there counts as if it had at the end)."]  # fmt: skip
     return "\n".join(lines)
 
 

@@ -143,7 +143,7 @@ def learn_reward(config: DemoConfig, stages: Stages) -> dict[str, Any]:
 def refine_policy(task: str, config: DemoConfig, stages: Stages) -> dict[str, Any]:
     """Clone and refine the policy of one task; the numbers of its refinement."""
     root, sizes = stages.run.path, config.sizes[task]
-    imitate = imitation(config.clone, task, root / config.clone.data, sizes)
+    imitate = imitation(config.clone, task, root / config.clone.data, sizes, config.model(root))
     stages.command("clone", f"{task}/clone", clone.COMMAND, imitate)
     improve = refinement(config.refine, task, root / task / config.refine.policy, config.model(root), sizes)
     return stages.command("refine", f"{task}/refine", refine.COMMAND, improve)["tasks"][task]

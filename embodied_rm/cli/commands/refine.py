@@ -9,7 +9,8 @@ from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, checkpoint_in, imitated_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
 from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds, shown
-from embodied_rm.errors import UserError
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.fusion import Fusion
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
@@ -20,6 +21,9 @@ from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
+WITHOUT_GOAL: dict[str, Fusion] = {"incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean"}
+"""Fusions that need neither a goal picture nor a reference: there is none in refinement."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RefineCommand(RefineConfig):
@@ -28,8 +32,14 @@ class RefineCommand(RefineConfig):
     task: str
     policy: Path
     checkpoint: Path | None = None
+    fusion: str | None = None
     episodes: int = 200
     world: WorldConfig = field(default_factory=WorldConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fusion is not None:
+            lookup(WITHOUT_GOAL, self.fusion, "fusion")
 
 
 def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -45,6 +55,8 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
     device = learner_device(config.world)
     policy, model = policy.to(device), load_progress_net(folder).to(device)
+    if config.fusion is not None:
+        model = model.fused_by(WITHOUT_GOAL[config.fusion])
     with joined(config.world.device) as group:
         done = refine_task(config, policy, model, demonstrations, run, reporter, group)
     if group.rank:

@@ -1,0 +1,131 @@
+"""What is told of reward rules side by side: as numbers, as a report, and as a section of a Markdown page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isnan
+from typing import Any
+
+from embodied_rm.cli.comparison import Cell, agreement, band_of, by_task, difference, of_rule, ratio, stages, summary
+from embodied_rm.report import Curve, Report
+
+Band = tuple[list[float], list[float], list[float]]
+"""Mean, lower and upper bound of success from iteration to iteration."""
+COLUMNS = {
+    "cloned": 2, "refined": 3, "worst": 3, "reached": 0, "rollouts": 0, "after_150": 2, "hovers": 2, "alarms": 0,
+    "agreement": 2, "seconds": 0,
+}  # fmt: skip
+"""Keys of `summary`, a column each -> digits behind the point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The cells of some rules on some tasks; the first rule is compared with each of the others."""
+
+    rules: tuple[str, ...]
+    level: float
+    seeds: int
+    cells: Sequence[Cell]
+
+    def numbers(self) -> dict[str, Any]:
+        """For metrics.json."""
+        return {
+            "tasks": {task: self._summaries(some) for task, some in by_task(self.cells).items()},
+            "agreement": {task: agreement(some) for task, some in by_task(self.cells).items()},
+            "pairs": [
+                {"tasks": task, "rule": self.rules[0], "other": rule, **_without_nan(found)}
+                for task, rule, found in self._pairs()
+            ],
+            "stages": {rule: stages(of_rule(self.cells, rule)) for rule in self.rules},
+            "cells": [asdict(cell) for cell in self.cells],
+        }
+
+    def bands(self) -> dict[str, dict[str, Band]]:
+        """Task -> rule -> mean and bounds of success, from what was cloned on."""
+        return {
+            task: {rule: band_of(of_rule(some, rule)) for rule in self.rules}
+            for task, some in by_task(self.cells).items()
+        }
+
+    def story(self) -> Report:
+        """The page of the run folder."""
+        return Report(
+            title="Reward rules side by side",
+            subtitle=f"{self.seeds} seeds each, from the same cloned policies; success is the simulator's.",
+            curves=tuple(
+                Curve(
+                    title=f"{task}: success",
+                    x_label="iteration",
+                    lines={rule: list(mean) for rule, (mean, _, _) in rules.items()},
+                    top=1.0,
+                )
+                for task, rules in self.bands().items()
+            ),
+            details=self.numbers()["tasks"],
+        )
+
+    def tables(self) -> list[str]:
+        """The results as lines of Markdown."""
+        head = (
+            "cloned",
+            "refined",
+            "worst seed",
+            f"reached {self.level:g}",
+            "rollouts",
+            "after 150 episodes",
+            "hovers",
+        )
+        lines = [
+            f"| task | rule | success by | {' | '.join(head)} | seeds with an alarm | agreement | seconds a seed |",
+            "|---" * 13 + "|",
+        ]
+        for task, some in by_task(self.cells).items():
+            for rule, row in self._summaries(some).items():
+                said = of_rule(some, rule)[0].success
+                told = " | ".join(_told(name, row[name]) for name in COLUMNS)
+                lines.append(f"| `{task}` | `{rule}` | {said} | {told} |")
+        if len(self.rules) > 1:
+            lines += [
+                "",
+                f"| task | rule / other | rollouts to {self.level:g}, times those of the other | p | success more than "
+                "the other's | 95 % |",
+                "|---" * 6 + "|",
+            ]
+        for task, rule, found in self._pairs():
+            lines.append(
+                f"| {task} | `{self.rules[0]}` / `{rule}` | {found['rollouts']:.2f} | {found['p']:.4f} | "
+                f"{found['success']:+.3f} | {found['low']:+.3f} to {found['high']:+.3f} |"
+            )
+        spent = {rule: stages(of_rule(self.cells, rule)) for rule in self.rules}
+        lines += [
+            "",
+            f"| time | {' | '.join(next(iter(spent.values())))} |",
+            "|---" * (1 + len(spent[self.rules[0]])) + "|",
+        ]
+        lines += [
+            f"| `{rule}` | {' | '.join(f'{part:.0%}' for part in parts.values())} |" for rule, parts in spent.items()
+        ]
+        return lines
+
+    def _summaries(self, cells: Sequence[Cell]) -> dict[str, dict[str, float | int | None]]:
+        return {rule: summary(of_rule(cells, rule), self.level) for rule in self.rules}
+
+    def _pairs(self) -> Iterator[tuple[str, str, dict[str, float]]]:
+        """(task, or all of them; a rule; how the first one does beside it)."""
+        tasks = by_task(self.cells)
+        every = {**tasks, "all": self.cells} if len(tasks) > 1 else tasks
+        for task, some in every.items():
+            for rule in self.rules[1:]:
+                mine, theirs = of_rule(some, self.rules[0]), of_rule(some, rule)
+                rollouts, p = ratio(mine, theirs, self.level)
+                success, low, high = difference(mine, theirs)
+                yield task, rule, {"rollouts": rollouts, "p": p, "success": success, "low": low, "high": high}
+
+
+def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if isnan(number) else number for name, number in numbers.items()}
+
+
+def _told(name: str, value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.{COLUMNS[name]}f}"
