@@ -80,8 +80,8 @@ def report(deaths: list[int], same: bool, lost: int) -> str:
             "# Killed and resumed",
             "",
             f"`embodied-rm refine task={TASK}`, {ITERATIONS} iterations, killed {len(deaths)} times (SIGKILL) at "
-            f"random moments and resumed each time, against an undisturbed run: everything that is stored at the end, "
-            f"weights, optimisers, random streams, worlds, is {'identical to the last bit' if same else '**different**'}; "
+            f"random moments and resumed each time, against an undisturbed run: everything that is stored at the end "
+            f"(weights, optimisers, streams, worlds) is {'the same to the last bit' if same else '**different**'}; "
             f"{lost} iterations missing at the end, none that was stored ever lost. "
             f"Iterations stored at each death: {', '.join(map(str, deaths))}.",
             "",

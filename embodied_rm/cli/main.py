@@ -23,7 +23,7 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder, Silent, processes
 
-RESUMABLE = ("adapt", "bench_labels", "compare", "demo", "evaluate", "refine", "ship", "train")
+RESUMABLE = ("adapt", "bench_cloning", "bench_labels", "compare", "demo", "evaluate", "refine", "ship", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
 from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy, save_policy
 from embodied_rm.rl.refine import RefineConfig, refuse_what_cannot_be
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT
 
 ITERATIONS = 2
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 SIZES = (
     *(f"iterations={ITERATIONS}", "warmup_iterations=1", "rollout_steps=62", "stop_patience=9", "ppo.minibatches=3"),
     *("episodes=4", "watched=4", "world.num_envs=4"),
@@ -49,13 +54,35 @@ def test_alone_nothing_is_exchanged() -> None:
     assert ALONE.all_gather(b"x") == [b"x"] and ALONE.say({"a": 1}) == [{"a": 1}] and ALONE.seeds(7, 3) == 7
 
 
-def refine(policy: Path, out: Path, processes: int, *words: str) -> subprocess.CompletedProcess[str]:
+def command(policy: Path, out: Path, processes: int, *words: str) -> list[str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    command = [sys.executable, *launcher, "-m", "embodied_rm", "refine", "task=lift_cube", f"policy={policy}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    start = [sys.executable, *launcher, "-m", "embodied_rm", "refine", "task=lift_cube", f"policy={policy}"]
+    return [*start, f"out={out}", *SIZES, *words]
+
+
+def refine(policy: Path, out: Path, processes: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, f"out={out}", *SIZES, *words], env=environment, capture_output=True, text=True, timeout=300
+        command(policy, out, processes, *words), env=ONE_THREAD, capture_output=True, text=True, timeout=300
     )
+
+
+def killed(policy: Path, out: Path, *words: str) -> None:
+    """Two processes that die, both at once, when their first iteration is stored."""
+    quiet = subprocess.DEVNULL
+    child = subprocess.Popen(command(policy, out, 2, *words), env=ONE_THREAD, stdout=quiet, stderr=quiet)
+    while not (out / CHECKPOINT / MANIFEST).exists():
+        assert child.poll() is None, "it ended before it stored anything"
+        time.sleep(0.01)
+    for pid in family(child.pid):
+        os.kill(pid, signal.SIGKILL)
+    child.wait()
+    assert not (out / "metrics.json").exists()
+
+
+def family(pid: int) -> list[int]:
+    """The process and all that it started, as Linux tells."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in family(int(child)))]
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -88,11 +115,13 @@ def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy
 
     again = refine(policy, tmp_path / "2", 2, "resume=true", *paid)
     assert again.returncode == 0 and "already come to its end" in again.stdout
-    (tmp_path / "2" / "metrics.json").unlink()
-    other = refine(policy, tmp_path / "2", 1, "resume=true", *paid)
+    killed(policy, tmp_path / "killed", *paid)
+    other = refine(policy, tmp_path / "killed", 1, "resume=true", *paid)
     assert other.returncode == 2 and "begun by 2 processes" in " ".join(other.stderr.split())
-    assert refine(policy, tmp_path / "2", 2, "resume=true", *paid).returncode == 0
-    assert rows(tmp_path / "2")[-1] == rows(tmp_path / "2")[ITERATIONS - 1]
+    assert refine(policy, tmp_path / "killed", 2, "resume=true", *paid).returncode == 0
+    ended = load_policy(tmp_path / "killed" / "policy").state_dict()
+    assert len(rows(tmp_path / "killed")) == ITERATIONS
+    assert all(torch.equal(ended[name], two[name]) for name in two), "as if nothing had happened"
 
 
 def test_a_rollout_is_paid_as_a_whole_by_all_processes(policy: Path, tmp_path: Path) -> None:

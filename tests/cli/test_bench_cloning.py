@@ -1,0 +1,41 @@
+"""`embodied-rm bench cloning`: the same demonstrations in three ways, every cell once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embodied_rm.cli.commands.bench_cloning import ALIGNED, PLAIN, SUCCESSES, BenchCloningConfig, recipe
+from embodied_rm.cli.main import main
+
+
+def test_every_way_gets_the_same_recordings_and_only_one_is_told_which_failed():
+    plain, aligned, told = (recipe(BenchCloningConfig(), 3, "lift_cube", way) for way in (PLAIN, ALIGNED, SUCCESSES))
+    assert plain.shown == aligned.shown == told.shown and plain.shown.seed == 3
+    assert plain.shown.successes == plain.shown.failures == 10
+    assert plain.imitate.failures and aligned.imitate.failures and not told.imitate.failures
+    assert aligned.imitate.aligned and not plain.imitate.aligned and not told.imitate.aligned
+    assert (plain.imitate.demonstrations, told.imitate.demonstrations) == (20, 10)
+
+
+def test_cells_are_done_once_and_told_as_a_section(tmp_path: Path) -> None:
+    small = ["tasks=[press_button]", "seeds=1", "demonstrations=2", "episodes=4", f"page={tmp_path / 'page.md'}"]
+    assert main(["bench", "cloning", *small, f"out={tmp_path / 'run'}"]) == 0
+    told = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["success"]["press_button"]
+    assert told.keys() == {PLAIN, ALIGNED, SUCCESSES} and all(len(rates) == 1 for rates in told.values())
+    text = (tmp_path / "page.md").read_text()
+    assert f"| `press_button` | {told[PLAIN][0]:.3f} ({told[PLAIN][0]:.3f}) |" in text
+    assert main(["bench", "cloning", *small, f"out={tmp_path / 'again'}"]) == 0
+    assert json.loads((tmp_path / "again" / "metrics.json").read_text())["bench"]["success"]["press_button"] == told
+    assert not (tmp_path / "again" / "press_button").exists(), "all is read from beside the page"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["demonstrations=5"], "must be even"), (["seeds=0"], "seeds must be >= 1"), (["tasks=[lift]"], "unknown task")],
+)
+def test_mistakes_are_told_before_anything_runs(words, said, tmp_path, capsys):
+    assert main(["bench", "cloning", *words, f"out={tmp_path / 'run'}"]) == 2
+    assert said in " ".join(capsys.readouterr().err.split()) and not (tmp_path / "run").exists()
