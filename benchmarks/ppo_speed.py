@@ -1,14 +1,17 @@
 """How fast three PPO learners are where the environment costs nothing: python benchmarks/ppo_speed.py
 
-Rollouts and updates at equal networks and settings, one thread, in turn; medians. Needs `pip install -e .[bench]`.
-Writes docs/results/ppo_speed.md.
+Rollouts and updates at equal networks and settings, in turn; medians. On one core, and on all there are: ours then
+trains actor and critic side by side, the others have as many threads of torch as suits them best. Needs
+`pip install -e .[bench]`. Writes docs/results/ppo_speed.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -59,43 +62,50 @@ class Noise(VectorEnv):
         return self._observation[self._time], reward, self._no, self._yes if over else self._no, infos
 
 
-def speeds(num_envs: int, rounds: int) -> dict[str, list[float]]:
-    """Environment steps per second of each learner, a number a round: of that many iterations more than one."""
-    found: dict[str, list[float]] = {name: [] for name in LEARNERS}
+def speeds(num_envs: int, cores: int, rounds: int) -> dict[str, list[float]]:
+    """Environment steps per second of each learner, a number a round, with the threads that suit it best."""
+    tried: dict[str, dict[int, list[float]]] = {name: {n: [] for n in {1, cores}} for name in LEARNERS}
     for _ in range(rounds):
-        for name, learn in LEARNERS.items():
-            seconds = []
-            for iterations in (1, 1 + ITERATIONS):
-                start = time.perf_counter()
-                learn(Noise(num_envs), SETTINGS, iterations, 0)
-                seconds.append(time.perf_counter() - start)
-            found[name].append(ITERATIONS * SETTINGS.rollout * num_envs / (seconds[1] - seconds[0]))
-            logging.info("%d environments, %s: %.0f steps/s", num_envs, name, found[name][-1])
-    return found
+        for name, by_threads in tried.items():
+            for threads, values in by_threads.items():
+                torch.set_num_threads(threads)
+                values.append(speed(LEARNERS[name], num_envs))
+                logging.info("%d envs, %d cores, %s, %d threads: %.0f/s", num_envs, cores, name, threads, values[-1])
+    return {name: max(by_threads.values(), key=median) for name, by_threads in tried.items()}
 
 
-def report(found: dict[int, dict[str, list[float]]]) -> str:
-    """The page for docs/results."""
-    rounds = len(found[16]["ours"])
+def speed(learn: Callable[..., object], num_envs: int) -> float:
+    """Environment steps per second: of that many iterations more than one."""
+    seconds = []
+    for iterations in (1, 1 + ITERATIONS):
+        start = time.perf_counter()
+        learn(Noise(num_envs), SETTINGS, iterations, 0)
+        seconds.append(time.perf_counter() - start)
+    return ITERATIONS * SETTINGS.rollout * num_envs / (seconds[1] - seconds[0])
+
+
+def report(found: dict[tuple[int, int], dict[str, list[float]]], rounds: int) -> str:
+    """The page for docs/results. `found`: (environments, cores) -> learner -> a number a round."""
     lines = [
         "# PPO speed",
         "",
         f"Environment steps per second, rollouts and updates together, of an environment that costs nothing; median of "
-        f"{rounds} rounds in turn. One thread; {machine()}.",
+        f"{rounds} rounds in turn. On more than one core ours trains actor and critic side by side, and each of the "
+        f"others has one thread of torch or as many as there are cores, whichever is faster. {machine()}.",
         "",
         f"    python benchmarks/ppo_speed.py --rounds {rounds}",
         "",
-        "| environments | learner | steps per second | ours is faster by | asked |",
-        "|---|---|---|---|---|",
+        "| environments | cores | learner | steps per second | ours is faster by | asked |",
+        "|---|---|---|---|---|---|",
     ]
-    for num_envs, learners in found.items():
+    for (num_envs, cores), learners in found.items():
         best = median(learners["ours"])
         for name, values in learners.items():
             pairs = zip(learners["ours"], values, strict=True)
             times = "" if name == "ours" else f"{median(mine / theirs for mine, theirs in pairs):.2f}"
             asked = "" if name == "ours" else f"{ASKED[num_envs]}"
             shown = best if name == "ours" else median(values)
-            lines.append(f"| {num_envs} | {name} | {shown:,.0f} | {times} | {asked} |")
+            lines.append(f"| {num_envs} | {cores} | {name} | {shown:,.0f} | {times} | {asked} |")
     return "\n".join([*lines, "", f"{SETTINGS}.", "", EQUAL, ""])
 
 
@@ -105,10 +115,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/ppo_speed.md"))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(1)
-    found = {num_envs: speeds(num_envs, args.rounds) for num_envs in ASKED}
+    everything = sorted(os.sched_getaffinity(0))
+    found = {}
+    for cores in sorted({1, len(everything)}):
+        os.sched_setaffinity(0, everything[:cores])
+        found |= {(num_envs, cores): speeds(num_envs, cores, args.rounds) for num_envs in ASKED}
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(report(found))
+    args.out.write_text(report(dict(sorted(found.items())), args.rounds))
 
 
 if __name__ == "__main__":

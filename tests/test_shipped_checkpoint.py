@@ -26,15 +26,15 @@ from embodied_rm.run import Silent
 from embodied_rm.score import read_for
 from embodied_rm.types import Episode
 
-TASKS = ("lift_cube", "open_drawer")
-"""The first of every split: their episodes are recorded from the same seeds whether the other tasks follow or not."""
-SPLITS = ("seen", "unseen_phrasing")
+BOTH = ("lift_cube", "open_drawer")
+SPLITS = {"seen": BOTH, "unseen_phrasing": BOTH, "unseen_camera": BOTH, "unseen_task": ("close_drawer",)}
+"""Split -> its first tasks: their episodes are recorded from the same seeds whether the other tasks follow or not."""
 TOLERANCE = {
-    **{"voc": 0.05, "voc_reversed": 0.05, "success_auc": 0.05, "mae": 0.03, "mae_failures": 0.03},
+    **{"voc": 0.03, "voc_reversed": 0.03, "success_auc": 0.05, "mae": 0.01, "mae_failures": 0.015},
     **{"step_accuracy": 0.05, "spread_correlation": 0.15, "interval_coverage": 0.1},
 }
 """How far a task's numbers may be from the card's: the episodes are the same, the drawing of another machine is not."""
-AUDITED = ("finished", "unfinished", "reversed", "frozen_start", "black")
+AUDITED = ("finished", "unfinished", "reversed", "frozen_start", "black", "another_task", "hovering", "goal_inset")
 """Cases that are shares of yes and no: their 95 % intervals must meet those of the card."""
 MOST_BYTES = 20_000_000
 
@@ -61,7 +61,13 @@ def recorded(net: ProgressNet, split: str, out: Path) -> list[Episode]:
     as_card = RecordConfig()
     counts = (f"successes={as_card.successes}", f"failures={as_card.failures}", f"seed={as_card.seed}")
     words = [
-        *(f"split={split}", f"tasks=[{','.join(TASKS)}]", *counts, f"out={out}", "world.views=[front,side,wrist]"),
+        *(
+            f"split={split}",
+            f"tasks=[{','.join(SPLITS[split])}]",
+            *counts,
+            f"out={out}",
+            "world.views=[front,side,wrist]",
+        ),
         *(f"every={as_card.every}", f"noise={as_card.noise}", f"pace={list(as_card.pace)}"),
     ]
     assert main(["collect", *words]) == 0
@@ -71,7 +77,7 @@ def recorded(net: ProgressNet, split: str, out: Path) -> list[Episode]:
 def measured(net: ProgressNet, episodes: Sequence[Episode]) -> dict[str, Numbers]:
     """Task -> its numbers."""
     judged, rows = judge(net, episodes), range(len(episodes))
-    of_task = {task: [row for row in rows if task_of(episodes[row]) == task] for task in TASKS}
+    of_task = {task: [row for row in rows if task_of(episodes[row]) == task] for task in map(task_of, episodes)}
     return {
         task: evaluate(net, episodes, Silent(), judged.take(at), rows=at)["reward_model"]
         for task, at in of_task.items()
@@ -83,8 +89,9 @@ def differing(found: Mapping[str, Numbers], card: Mapping, split: str) -> dict[s
     stated = card["splits"][split]["tasks"]
     return {
         f"{task} {metric}": (found[task][metric], stated[task][metric])
-        for task in TASKS
+        for task in found
         for metric, most in TOLERANCE.items()
+        if metric in stated[task]
         if abs(found[task][metric] - stated[task][metric]) > most
     }
 
@@ -97,7 +104,7 @@ def test_the_numbers_of_the_card_are_found_again(split: str, net: ProgressNet, c
 def test_a_model_of_other_weights_would_not_be_taken_for_it(net: ProgressNet, card: dict, sample: dict) -> None:
     torch.manual_seed(0)
     other = measured(ProgressNet(net.config).eval(), sample["seen"])
-    assert {f"{task} {metric}" for task in TASKS for metric in ("voc", "voc_reversed", "mae")} <= set(
+    assert {f"{task} {metric}" for task in BOTH for metric in ("voc", "voc_reversed", "mae")} <= set(
         differing(other, card, "seen")
     )
 

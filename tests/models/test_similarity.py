@@ -140,6 +140,11 @@ def test_evaluate_gives_it_a_row_among_the_baselines(folder, tmp_path):
     assert {"voc", "voc_reversed", "mae_successes", "epic", "seconds_per_frame"} <= set(row)
     assert "step_accuracy" not in row and "segmentation_f1" not in row, "it knows no steps"
     assert abs(row["voc"]) < 0.9, "noise has no order, and random weights would not see it"
+    words = ["bench", "fusion", f"data={tmp_path / 'data'}", f"checkpoint={tmp_path / 'net'}"]
+    assert main([*words, f"similarity=local-dir:{folder}", f"out={tmp_path / 'fusion'}"]) == 0
+    told = json.loads((tmp_path / "fusion" / "metrics.json").read_text())["bench"]
+    assert told["views"]["_similarity_"]["voc"] == pytest.approx(row["voc"])
+    assert "voc" in told["fusions"]["_similarity_"]
 
 
 def test_lengths_and_folders_that_do_not_fit_are_named(folder, tmp_path):

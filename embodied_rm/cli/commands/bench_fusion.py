@@ -8,12 +8,14 @@ from pathlib import Path
 
 from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
+from embodied_rm.cli.commands.evaluate import similar
 from embodied_rm.cli.goals import goals_of_others
 from embodied_rm.cli.trial import on_trial
 from embodied_rm.evaluate import Judged, Truth, blind_tables, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.similarity import Similarity
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
 
@@ -33,20 +35,24 @@ class BenchFusionConfig:
 
     data: Path
     checkpoint: Path | None = None
+    similarity: str | None = None
     page: Path | None = None
 
 
 def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
+    similarity = None if config.similarity is None else Similarity(config.similarity)
     trial = on_trial(config.checkpoint, config.data)
     (net, _, source), episodes = trial, trial.read(reporter)
     known = truths(episodes)
     goals = goals_of_others(episodes, f"{config.data}")
     fused = dict(reporter.track(fusions(net, episodes, known, goals), "fusions", total=len(FREE + ANCHORED)))
-    fused |= baselines([known[row] for row in goals], PROGRESS)
+    everything = list(range(len(episodes)))
+    seeing = {} if similarity is None else {"similarity": similar(similarity, source, everything, reporter)}
+    fused |= baselines(list(goals), known, seeing, PROGRESS)
     views = [view for view in net.config.views if view in source.views]
     seen = dict(reporter.track(views_chosen(net, episodes, known, views), "views", total=2 ** len(views) - 1))
-    seen |= baselines(known, (*PROGRESS, *VERDICT))
+    seen |= baselines(everything, known, seeing, (*PROGRESS, *VERDICT))
     for name, row in {**fused, **seen}.items():
         reporter.table(name, dict(row))
     counts = {"fusions": len(goals), "views": len(episodes)}
@@ -81,9 +87,13 @@ def table(judged: Judged, known: Sequence[Truth], columns: Sequence[str]) -> Row
     return only(columns, model_table(judged, known))
 
 
-def baselines(known: Sequence[Truth], columns: Sequence[str]) -> dict[str, Row]:
-    """The same of curves that look at no picture."""
-    return {f"_{name}_": only(columns, numbers) for name, numbers in blind_tables(known).items()}
+def baselines(
+    rows: Sequence[int], known: Sequence[Truth], seeing: Mapping[str, Judged], columns: Sequence[str]
+) -> dict[str, Row]:
+    """The same of curves that look at no picture, and of what other models said of all episodes; of some of them."""
+    some = [known[row] for row in rows]
+    tables = {**blind_tables(some), **{name: model_table(said.take(rows), some) for name, said in seeing.items()}}
+    return {f"_{name}_": only(columns, numbers) for name, numbers in tables.items()}
 
 
 def only(columns: Sequence[str], numbers: Row) -> Row:

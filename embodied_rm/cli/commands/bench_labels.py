@@ -14,16 +14,18 @@ import numpy as np
 from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import collect
+from embodied_rm.cli.commands.evaluate import similar
 from embodied_rm.cli.ledger import Ledger, ledger_of
 from embodied_rm.cli.places import dataset_in
 from embodied_rm.cli.runs import open_run
 from embodied_rm.cli.stages import Stages
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
-from embodied_rm.evaluate import evaluate
+from embodied_rm.evaluate import Judged, evaluate
 from embodied_rm.labels.frames import fingerprint, label
 from embodied_rm.labels.schemes import SCHEMES, chosen
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.similarity import Similarity
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import CHECKPOINT, TrainConfig, train
 from embodied_rm.types import Episode
@@ -62,6 +64,7 @@ class BenchLabelsConfig:
     updates: int = 600
     image_size: tuple[int, int] = (64, 64)
     stride: int = 1
+    similarity: str | None = None
     page: Path | None = None
 
     def __post_init__(self) -> None:
@@ -104,6 +107,16 @@ class Material:
         known, unseen = (read(folder, self.config, self.reporter) for folder in folders(self))
         label(known, self.config.labels)
         return known, unseen
+
+    @cached_property
+    def similarity(self) -> dict[str, Judged]:
+        """What frame-text similarity says of those to judge on, where a model for that is named."""
+        if self.config.similarity is None:
+            return {}
+        _, unseen = folders(self)
+        source = open_data(dataset_in(unseen))
+        rows = list(range(len(source)))
+        return {"similarity": similar(Similarity(self.config.similarity), source, rows, self.reporter)}
 
     @property
     def told(self) -> dict[str, Any]:
@@ -148,7 +161,13 @@ def trained(
     """Cell by cell what `evaluate` says of it; one that is finished, here or in the ledger, is only read."""
     for name, seed in cells:
         training = settings(name, seed, material.config)
-        decided = {"training": asdict(training), "stride": material.config.stride, **material.told}
+        config = material.config
+        decided = {
+            "training": asdict(training),
+            "stride": config.stride,
+            "similarity": config.similarity,
+            **material.told,
+        }
         result = ledger.read(f"{name}/{seed}", decided)
         if result is None:
             result = measured(training, f"{name}/{seed}", material)
@@ -163,7 +182,7 @@ def measured(training: TrainConfig, cell: str, material: Material) -> dict[str, 
     if not run.finished:
         saved = run.path / CHECKPOINT
         net = load_progress_net(saved) if saved.exists() else train(known, training, run, material.reporter, unseen)
-        said = evaluate(net, unseen, material.reporter)
+        said = evaluate(net, unseen, material.reporter, others=material.similarity)
         run.write_json("metrics.json", {**said, "trained_on": len(known), "judged_on": len(unseen)})
     return run.read_json("metrics.json")
 

@@ -45,6 +45,7 @@ class ShipConfig:
     test_successes: int = 10
     test_failures: int = 10
     seed: int = 0
+    similarity: str | None = None
     into: Path | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +82,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     model = run.path / "calibrated"
     judged = {
         name: stages.command(f"evaluate {name}", name, evaluate.COMMAND, evaluate.EvaluateConfig(
-            checkpoint=model, split=split, record=record
+            checkpoint=model, split=split, record=record, similarity=config.similarity
         ))["splits"]
         for name, split in ((SEEN, shipped(SEEN)), ("unseen", Split(name=ALL)))
     }  # fmt: skip
