@@ -14,9 +14,9 @@ from embodied_rm.provenance import DIGITS, provenance, short, together
 from embodied_rm.types import Episode
 
 
-def film(seed: int, **meta: str) -> Episode:
-    frames = np.random.default_rng(seed).integers(0, 256, (4, 8, 8, 3), np.uint8)
-    return Episode(name=f"film {seed}", views={"front": frames}, instruction="go", fps=10.0, meta=meta)
+def film(number: int, **meta: str) -> Episode:
+    frames = np.random.default_rng(number).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    return Episode(name=f"film {number}", views={"front": frames}, instruction="go", fps=10.0, meta=meta)
 
 
 def test_an_episode_is_noted_by_its_scene_or_else_by_its_pictures():

@@ -204,7 +204,7 @@ def test_foreign_sentences_that_no_episode_has_are_drawn_for_the_task():
 def test_done_is_the_end_of_a_success_even_where_the_last_step_ends_with_the_recording():
     annotated = replace(painted(0), progress=None)
     assert label([annotated])[0].done.tolist() == [False] * (LENGTH - 1) + [True]
-    assert label([annotated])[0].progress[-1] < 1
+    assert label([annotated])[0].progress[-1] == 1
     assert not label([painted(1, success=False)])[0].done.any()
 
 
