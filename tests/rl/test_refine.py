@@ -75,7 +75,7 @@ def test_the_run_folder_tells_the_story(refined: tuple[Path, Refined]) -> None:
     for row in rows:
         assert row["env_steps"] == 64 * CONFIG.rollout_steps
         assert row["invalid_rate"] == 0 and row["faults"] == 0
-        assert set(row["seconds"]) == {"physics", "render", "score", "learn"}
+        assert set(row["seconds"]) == {"physics", "render", "score", "act", "learn", "watch"}
     assert all(row["kl"] == 0 for row in rows[: CONFIG.warmup_iterations])
     assert all(row["kl"] > 0 for row in rows[CONFIG.warmup_iterations :])
     observation = np.random.default_rng(0).normal(size=(5, 2))

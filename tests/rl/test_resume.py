@@ -84,6 +84,6 @@ def test_it_ends_with_the_same_bits_however_often_it_dies(
         with pytest.raises(KeyboardInterrupt):
             play(tmp_path / "parts", task, reward, int(iterations * rollout), **extra)
     parts = play(tmp_path / "parts", task, reward, **extra)
-    assert any(name.startswith("episodes0.worlds.physics") for name in whole)
+    assert any("worlds.physics" in name for name in whole)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
