@@ -8,25 +8,28 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
-from embodied_rm.labels.frames import Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.schemes import Labeller, Scheme, chosen
+from embodied_rm.models.ahead import Ahead
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
-from embodied_rm.models.encoders import sized
+from embodied_rm.models.encoders import Encoder, sized
 from embodied_rm.models.labellers import by_features, by_judge
 from embodied_rm.models.learner import Learner
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
-from embodied_rm.models.training_pass import training_pass
+from embodied_rm.models.training_pass import Pictures, augmented, training_pass
 from embodied_rm.objective import WEIGHTS, objective
 from embodied_rm.provenance import provenance
 from embodied_rm.run import Reporter, RunFolder
@@ -153,7 +156,7 @@ def fit(
     words = config.augment.words
     others = known_words() if words else ()
     batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
-    learner = Learner(net, weight_decay=config.weight_decay, seed=config.seed)
+    learner = Learner(net, weight_decay=config.weight_decay)
     learner.resume(run.path / UNFINISHED, settings(config))
     reporter.table("reward model", description(net, len(episodes), config))
     net.train()
@@ -211,17 +214,27 @@ def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path)
     assert isinstance(learner.module, ProgressNet)
     schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
-    while (share := elapsed(learner, config)) < 1:
-        batch = batches.draw(config.batch, config.moments, learner.rng)
-        outputs = training_pass(learner.module, batch, config.augment, learner.generator)
-        loss = objective(outputs, batch, schemes, learner.rng)
-        learner.update(loss, config.learning_rate * schedule(share))
-        learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
-        if learner.seconds - saved > config.checkpoint_seconds:
-            learner.save(folder, settings(config))
-            saved = learner.seconds
-        for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
-            yield percent
+    with Ahead(partial(prepared, learner.module.encoder, batches, config)) as ahead:
+        while (share := elapsed(learner, config)) < 1:
+            batch, pictures = ahead.take(learner.updates)
+            outputs = training_pass(learner.module, batch, pictures)
+            loss = objective(outputs, batch, schemes, np.random.default_rng([config.seed, learner.updates, 1]))
+            learner.update(loss, config.learning_rate * schedule(share))
+            learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
+            if learner.seconds - saved > config.checkpoint_seconds:
+                learner.save(folder, settings(config))
+                saved = learner.seconds
+            for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
+                yield percent
+
+
+def prepared(encoder: Encoder, batches: Batches, config: TrainConfig, update: int) -> tuple[Batch, Pictures]:
+    """What an update learns from. Drawn from a stream of its own, so that it can be made ready beforehand, and a run
+    that goes on needs to know no more than how far it was."""
+    rng = np.random.default_rng([config.seed, update, 0])
+    batch = batches.draw(config.batch, config.moments, rng)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    return batch, augmented(encoder, batch, config.augment, generator)
 
 
 def elapsed(learner: Learner, config: TrainConfig) -> float:

@@ -1,4 +1,4 @@
-"""The state of a training run: model, optimiser, random numbers, clock. It can be put away and taken up again."""
+"""The state of a training run: model, optimiser, clock. It can be put away and taken up again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,7 +35,7 @@ class Learner:
     Muon: K. Jordan et al., 2024, with the step sizes of Liu et al., arXiv 2502.16982.
     """
 
-    def __init__(self, module: nn.Module, *, weight_decay: float, seed: int) -> None:
+    def __init__(self, module: nn.Module, *, weight_decay: float) -> None:
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         groups = []
         for slow in (False, True):
@@ -53,8 +52,6 @@ class Learner:
             "adamw": torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True),
             "muon": torch.optim.Muon(mixing, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
         }
-        self.rng = np.random.default_rng(seed)
-        self.generator = torch.Generator().manual_seed(seed)
         self.updates = 0
         self.seconds = 0.0
         """Time spent on these updates, in all sessions."""
@@ -82,12 +79,10 @@ class Learner:
             **{
                 key: value for name in self._optimisers for key, value in with_prefix(name, self._moments(name)).items()
             },
-            "generator": self.generator.get_state(),
         }
         manifest = {
             "architecture": ARCHITECTURE,
             "settings": dict(settings),
-            "rng": self.rng.bit_generator.state,
             "updates": self.updates,
             "seconds": self.seconds,
         }
@@ -107,8 +102,6 @@ class Learner:
         load_into(self.module, under_prefix("module", tensors), folder)
         for name in self._optimisers:
             self._resume_moments(name, under_prefix(name, tensors))
-        self.generator.set_state(tensors["generator"])
-        self.rng.bit_generator.state = manifest["rng"]
         self.updates, self.seconds = manifest["updates"], manifest["seconds"]
 
     def _moments(self, optimiser: str) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from embodied_rm.labels.frames import Batch
 from embodied_rm.models.augment import AugmentConfig, hide_views, impostors, tint, warp
+from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.progress_net import ProgressNet
 
 
@@ -33,17 +34,34 @@ class Outputs:
     """Logits of "done" at the last frame under these instructions, [K, B]."""
 
 
-def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Outputs:
-    """Judge an augmented batch. The goal is augmented on its own: it comes from another recording."""
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """Those of a batch, as a net is shown them: normalised and augmented."""
+
+    varied: Tensor
+    """float32 [B, M + 1, V, H, W, 3], the last moment the goal."""
+    shown: Tensor
+    """bool [B, M + 1, V]."""
+
+
+@torch.no_grad()
+def augmented(encoder: Encoder, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Pictures:
+    """The goal is augmented on its own: it comes from another recording."""
     pictures = torch.from_numpy(batch.frames)
     present = torch.from_numpy(batch.present)
     varied, shown = torch.empty(pictures.shape), torch.empty_like(present)
     for part in (slice(-1), slice(-1, None)):
-        varied[:, part] = _varied(net, pictures[:, part], config, generator).movedim(3, -1)
+        varied[:, part] = _varied(encoder, pictures[:, part], config, generator).movedim(3, -1)
         shown[:, part] = hide_views(present[:, part], config, generator)
     varied = impostors(varied, shown, torch.from_numpy(batch.at), config, generator)
+    return Pictures(varied=varied, shown=shown)
+
+
+def training_pass(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs:
+    """Judge a batch by its pictures."""
+    shown = pictures.shown
     # Pixels lie channels last, as the tower wants them.
-    maps = net.encoder.look(varied[shown].movedim(-1, 1))
+    maps = net.encoder.look(pictures.varied[shown].movedim(-1, 1))
     states = _states(net, maps, shown, batch.instructions)
     moments, goals = states[:, :-1], states[:, -1:]
     first = moments[:, :1]
@@ -65,11 +83,11 @@ def training_pass(net: ProgressNet, batch: Batch, config: AugmentConfig, generat
     )
 
 
-def _varied(net: ProgressNet, pictures: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+def _varied(encoder: Encoder, pictures: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
     """Normalised and augmented pictures float [B, M, V, 3, H, W]; one pass over the pixels does both."""
     moved = warp(pictures, config, generator)
     gain, offset = tint(moved.shape, config, generator)
-    return torch.addcmul(gain * net.encoder.offset + offset, moved, gain * net.encoder.gain)
+    return torch.addcmul(gain * encoder.offset + offset, moved, gain * encoder.gain)
 
 
 def _states(net: ProgressNet, maps: Tensor, shown: Tensor, instructions: tuple[str, ...]) -> Tensor:

@@ -25,7 +25,7 @@ from embodied_rm.models.onnx_graphs import onnx_graphs, takes_pixels
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.ood import StateDistribution
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.training_pass import training_pass
+from embodied_rm.models.training_pass import augmented, training_pass
 from embodied_rm.objective import objective
 from embodied_rm.types import Episode, Step, Views
 
@@ -131,11 +131,12 @@ def trained(net: ProgressNet) -> ProgressNet:
         )
         for i in range(4)
     ]
-    batches, learner = Batches(label(episodes), NAMES), Learner(net, weight_decay=0.05, seed=0)
+    batches, learner = Batches(label(episodes), NAMES), Learner(net, weight_decay=0.05)
+    rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     for _ in range(5):
-        batch = batches.draw(3, 4, learner.rng)
-        outputs = training_pass(net, batch, AugmentConfig(), learner.generator)
-        learner.update(objective(outputs, batch, chosen(("hops",)), learner.rng), 1e-2)
+        batch = batches.draw(3, 4, rng)
+        outputs = training_pass(net, batch, augmented(net.encoder, batch, AugmentConfig(), generator))
+        learner.update(objective(outputs, batch, chosen(("hops",)), rng), 1e-2)
     return net.eval()
 
 
