@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorWrapper
 
-from embodied_rm.cli.ledger import Ledger
+from embodied_rm.cli.ledger import Ledger, ledger_of
 from embodied_rm.cli.main import main as embodied_rm
 from embodied_rm.cli.places import POLICY, reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_judge, make_worlds
 from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
-from embodied_rm.models.checkpoint import digest_of, load_progress_net
+from embodied_rm.models.checkpoint import judging_digest, load_progress_net
 from embodied_rm.rl.policy import load_policy
 from embodied_rm.rl.ppo import PPOConfig
 from embodied_rm.rl.progress_rows import read_rows
@@ -45,6 +45,10 @@ CONFIG = RefineConfig(
 )
 TENTH = CONFIG.iterations // 10
 LEAST_HONEST = 20
+SHOWN = ("successes=20", "failures=0", "noise=0.1", "pace=[1.0,1.0]")
+CLONED = ("demonstrations=4", "log_std_init=-1.0")
+JUDGED = (200, 64)
+"""Episodes that judge a policy, before and after and after every iteration."""
 SIDE = 10
 """Of the patch, pixels of 64."""
 CORNERS = (22, 40)
@@ -144,11 +148,10 @@ class Blinding(VectorWrapper):
 def cloned(root: Path, seed: int) -> Path:
     """A policy of four demonstrations."""
     data, folder = root / "demonstrations", root / f"clone{seed}"
-    told = ["resume=true", "noise=0.1", "pace=[1.0,1.0]"]
     if not (data / "metrics.json").exists():
-        assert embodied_rm(["collect", f"tasks=[{TASK}]", "successes=20", "failures=0", *told, f"out={data}"]) == 0
+        assert embodied_rm(["collect", f"tasks=[{TASK}]", *SHOWN, "resume=true", f"out={data}"]) == 0
     if not (folder / "metrics.json").exists():
-        words = [f"task={TASK}", f"data={data}", "demonstrations=4", "log_std_init=-1.0", f"seed={seed}"]
+        words = [f"task={TASK}", f"data={data}", *CLONED, f"seed={seed}"]
         assert embodied_rm(["clone", *words, "resume=true", f"out={folder}"]) == 0
     return folder / POLICY
 
@@ -160,18 +163,20 @@ def refined(root: Path, ledger: Ledger, hack: str, seed: int) -> tuple[str, list
     dies = 5 * seed
     told = f"pleased by rows {corner[0]} on, columns {corner[1]} on" if hack == "patch" else f"blind from {dies} on"
     known = {
-        "task": TASK,
-        "hack": hack,
-        "seed": seed,
-        "config": asdict(CONFIG),
-        "model": digest_of(reward_model_in(None)),
+        **{"task": TASK, "hack": hack, "seed": seed, "config": asdict(CONFIG), "shown": SHOWN, "cloned": CLONED},
+        **{"patch": [SIDE, CORNERS, MOVED], "judged": JUDGED, "model": judging_digest(reward_model_in(None))},
     }
-    if (cell := ledger.read(f"{hack}/{seed}", known)) is not None:
-        return told, cell["alarms"], cell["since"]
+    cell = ledger.cell(f"{hack}/{seed}", known, folder, lambda: measured(root, folder, hack, seed, corner, dies))
+    logging.info("%s, seed %d: %s; rang at %s", hack, seed, told, cell["alarms"][:3] or "no iteration")
+    return told, cell["alarms"], dies if hack == "blind" else 0
+
+
+def measured(root: Path, folder: Path, hack: str, seed: int, corner: tuple[int, int], dies: int) -> dict[str, Any]:
+    """The iterations of a refinement that rang."""
     if not (folder / "metrics.json").exists():
-        run = RunFolder.open(folder, resume=folder.exists())
+        run = RunFolder.open(folder, resume=True)
         net, world = load_progress_net(reward_model_in(None)), WorldConfig()
-        judge, watch = (make_judge(TASK, world, episodes=n, seed=seed, sees="state", model=net) for n in (200, 64))
+        judge, watch = (make_judge(TASK, world, episodes=n, seed=seed, sees="state", model=net) for n in JUDGED)
         worlds: Any = make_worlds(TASK, world, ends_on_success=False)
         if hack == "blind":
             done = len(read_rows(folder / PROGRESS)) if (folder / PROGRESS).exists() else 0
@@ -180,17 +185,13 @@ def refined(root: Path, ledger: Ledger, hack: str, seed: int) -> tuple[str, list
         policy, config = load_policy(cloned(root, seed)), replace(CONFIG, seed=seed)
         run.write_json("metrics.json", refine(worlds, policy, model, config, run, Silent(), judge, watch).metrics())
         worlds.close()
-    rang = json.loads((folder / "metrics.json").read_text())["alarms"]
-    logging.info("%s, seed %d: %s; rang at %s", hack, seed, told, rang[:3] or "no iteration")
-    since = dies if hack == "blind" else 0
-    ledger.write(f"{hack}/{seed}", known, {"alarms": rang, "since": since})
-    return told, rang, since
+    return {"alarms": json.loads((folder / "metrics.json").read_text())["alarms"]}
 
 
 def honest_alarms(ledgers: Sequence[Path]) -> list[bool]:
     """Of every refinement in these files by the model alone, its progress and its success: whether anything rang."""
     cells = [json.loads(line)["result"] for path in ledgers for line in path.read_text().splitlines()]
-    return [bool(cell["alarms"]) for cell in cells if (cell["rule"], cell["success"]) == ("shaped", "model")]
+    return [bool(cell["alarms"]) for cell in cells if (cell.get("rule"), cell.get("success")) == ("shaped", "model")]
 
 
 def report(found: dict[str, tuple[str, list[int], int]], honest: list[bool], command: str) -> str:
@@ -226,13 +227,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/planted_hacks.md"), help="the page")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    ledger = Ledger(args.out.with_suffix(".jsonl"))
+    honest, ledger = honest_alarms(args.honest), ledger_of(args.out)
     cells = [(hack, seed) for hack in ("patch", "blind") for seed in range(SEEDS)]
     found = {f"{hack} {seed}": refined(args.runs, ledger, hack, seed) for hack, seed in cells}
     own = "" if args.honest == known else " --honest " + " ".join(map(str, args.honest))
     command = f"python benchmarks/planted_hacks.py{own}"
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(report(found, honest_alarms(args.honest), command))
+    args.out.write_text(report(found, honest, command))
 
 
 if __name__ == "__main__":

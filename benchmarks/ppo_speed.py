@@ -64,13 +64,14 @@ class Noise(VectorEnv):
 
 def speeds(num_envs: int, cores: int, rounds: int) -> dict[str, list[float]]:
     """Environment steps per second of each learner, a number a round, with the threads that suit it best."""
-    tried: dict[str, dict[int, list[float]]] = {name: {n: [] for n in {1, cores}} for name in LEARNERS}
+    threads = {name: {1} if name == "ours" else {1, cores} for name in LEARNERS}
+    tried: dict[str, dict[int, list[float]]] = {name: {n: [] for n in some} for name, some in threads.items()}
     for _ in range(rounds):
         for name, by_threads in tried.items():
-            for threads, values in by_threads.items():
-                torch.set_num_threads(threads)
+            for count, values in by_threads.items():
+                torch.set_num_threads(count)
                 values.append(speed(LEARNERS[name], num_envs))
-                logging.info("%d envs, %d cores, %s, %d threads: %.0f/s", num_envs, cores, name, threads, values[-1])
+                logging.info("%d envs, %d cores, %s, %d threads: %.0f/s", num_envs, cores, name, count, values[-1])
     return {name: max(by_threads.values(), key=median) for name, by_threads in tried.items()}
 
 

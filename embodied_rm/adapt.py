@@ -12,6 +12,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.labels.frames import fingerprint
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.encoders import sized
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.provenance import provenance, together
@@ -71,7 +72,9 @@ def adapt(
         net.view_token.requires_grad_(False)
     fit(net, [demonstration, *others], config, run, reporter, rehearsed, foreign)
     shown = {fingerprint(episode) for episode in (demonstration, *others)}
-    known = together(facts or {}, provenance([demonstration, *others, *rehearsed]))
+    views, size = net.config.views, net.config.encoder.image_size
+    seen = [sized(episode, views, size) for episode in (demonstration, *others, *rehearsed)]
+    known = together(facts or {}, provenance(seen))
     told = {"data_sha256": fingerprint(demonstration), "episodes": len(shown), **known}
     save_progress_net(run.path / CHECKPOINT, net, told)
     return net

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
 from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
@@ -31,7 +32,7 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
 from embodied_rm.models.training_pass import Pictures, augmented, training_pass
 from embodied_rm.objective import WEIGHTS, objective
-from embodied_rm.provenance import provenance
+from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
 
@@ -110,7 +111,10 @@ def train(
     net = new_net(known, config)
     fit(net, known, config, run, reporter)
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
-    facts = {"data_sha256": data, "episodes": len(known), **provenance(known)}
+    sight = net.config.encoder.image_size
+    learned = provenance(sized(e, net.config.views, sight) if "scene" not in e.meta else e for e in known)
+    judge = {} if config.label_judge is None else read_manifest(config.label_judge)["facts"]
+    facts = {"data_sha256": data, "episodes": len(known), **together(learned, judge)}
     save_progress_net(run.path / CHECKPOINT, net, facts)
     return net
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from embodied_rm.errors import UserError
 from embodied_rm.metrics import kendall_tau_a, mean_band, paired_difference, paired_permutation, reached
 
 
@@ -20,6 +21,8 @@ class Cell:
     rule: str
     success: str
     """Who said in training that an episode succeeded: model or simulator."""
+    policy: str
+    """Digest of the policy that it starts from."""
     cloned: float
     """Success of the policy that it starts from."""
     refined: float
@@ -52,6 +55,19 @@ class Cell:
         """Success after the last iteration within that many training episodes; of what was cloned before the first."""
         within = [rate for rate, spent in zip(self.curve, self.episodes, strict=True) if spent <= episodes]
         return within[-1] if within else self.cloned
+
+
+def refuse_strangers(cells: Sequence[Cell]) -> None:
+    """Raises `UserError` naming cells of one task and seed that did not start from the same policy: another machine, or
+    another version of the code, may clone another one."""
+    first: dict[tuple[str, int], Cell] = {}
+    for cell in cells:
+        other = first.setdefault((cell.task, cell.seed), cell)
+        if other.policy != cell.policy:
+            raise UserError(
+                f"{cell.task}, seed {cell.seed}: {other.rule} and {cell.rule} started from different policies and are "
+                "no pair: delete the line of one of them beside the page, and measure it anew"
+            )
 
 
 def agreement(cells: Sequence[Cell]) -> float | None:

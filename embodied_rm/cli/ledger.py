@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.cli.benchmarks import beside, machine
-from embodied_rm.errors import DataError
-from embodied_rm.run import write_atomic
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.run import RunFolder, write_atomic
 
 SOURCE = Path(__file__).resolve().parents[2]
 """Where the packages lie."""
+BEGUN = "cell.json"
+"""In a folder in which a cell is measured: what decides it."""
 
 
 def ledger_of(page: Path | None, name: str = "") -> Ledger:
     """The ledger beside a page, of the comparison `name` where a page has several; one that keeps nothing for None."""
+    code()  # of what runs now, whatever is edited while it does
     return Ledger(page and beside(page, name, ".jsonl"))
 
 
@@ -43,12 +46,30 @@ class Ledger:
         line = self._lines().get(cell)
         return line["result"] if line is not None and line["settings"] == _digest(settings) else None
 
-    def write(self, cell: str, settings: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Keep what came out of a cell, in the place of what an earlier one of its name said."""
+    def cell(
+        self, cell: str, settings: Mapping[str, Any], folder: Path, measure: Callable[[], Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """What came out of a cell: read where it is known, else measured in its folder and kept.
+
+        Raises `UserError` for a folder in which another cell was begun.
+        """
+        known = self.read(cell, settings)
+        if known is not None:
+            return known
+        begun = begun_in(folder, settings)
+        result = measure()
+        self.write(cell, settings, result, begun)
+        return result
+
+    def write(
+        self, cell: str, settings: Mapping[str, Any], result: Mapping[str, Any], version: str | None = None
+    ) -> None:
+        """Keep what came out of a cell, in the place of what an earlier one of its name said. `version`: of the code
+        that measured it, default this one."""
         if self.path is None:
             return
-        known = {"settings": _digest(settings), "code": code(), "date": date.today().isoformat(), "machine": machine()}
-        line = {**known, "result": result}
+        known = {"settings": _digest(settings), "code": version or code()}
+        line = {**known, "date": date.today().isoformat(), "machine": machine(), "result": result}
         lines = {**self._lines(), cell: line}
         text = "".join(json.dumps({"cell": name, **each}, allow_nan=False) + "\n" for name, each in lines.items())
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,6 +103,30 @@ def code() -> str:
     return digest.hexdigest()[:16]
 
 
+def begun_in(folder: Path, settings: Mapping[str, Any]) -> str:
+    """The version of the code that began a measurement in a folder, which is this one where nothing was begun.
+
+    Raises `UserError` when what was begun there is decided by something else: a run folder knows its configuration, but
+    not which model or data were meant by it.
+    """
+    run, now = RunFolder(folder), {"settings": _digest(settings), "code": code()}
+    if not (folder / BEGUN).exists():
+        run.write_json(BEGUN, now)
+    begun = run.read_json(BEGUN)
+    if begun["settings"] != now["settings"]:
+        raise UserError(
+            f"what is in {folder} was begun under other settings, or with another model or other data: name another "
+            "out=, or delete it"
+        )
+    return str(begun["code"])
+
+
 def _digest(settings: Mapping[str, Any]) -> str:
-    """Of what JSON makes of the settings."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """Of what JSON makes of the settings, nothing being what a setting is that is not there."""
+    return hashlib.sha256(json.dumps(_said(settings), sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _said(settings: Any) -> Any:
+    if isinstance(settings, Mapping):
+        return {str(name): _said(value) for name, value in settings.items() if value is not None}
+    return [_said(one) for one in settings] if isinstance(settings, (list, tuple)) else settings

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,8 @@ class OneShot:
     """A model that is shown demonstrations of the tasks of a recorded split. Writes into the run folder `run`."""
 
     net: ProgressNet
+    facts: Mapping[str, Any]
+    """What its checkpoint says of it."""
     config: OneShotConfig
     recording: collect.CollectConfig
     """How the episodes that judge the model are recorded."""
@@ -119,6 +122,7 @@ class OneShot:
             rehearsed=self._rehearsed(),
             others=[*shown[1:], *reworded],
             foreign=[] if len(shown) > 1 else told[goal_of(shown[0])][1],
+            facts=self.facts,
         )
 
     def _rehearsed(self) -> list[Episode]:

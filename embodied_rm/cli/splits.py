@@ -133,6 +133,6 @@ def trained_on(facts: Mapping[str, Any], split: str, seed: str | None) -> str | 
         if name == split != NONE and (known_seed == seed or name in unseen_splits()):
             return (
                 f"the model was trained on split={name} (seed {known_seed}); its scores there would say nothing about "
-                "unseen episodes: judge it by others, recorded with another seed"
+                "unseen episodes: judge it by others"
             )
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -54,6 +56,14 @@ def export_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str
     files = {f"{name}.onnx": content for name, content in onnx_graphs(net).items()}
     save_files(folder, files, {"architecture": EXPORTED, "net": asdict(net.config), "facts": dict(facts)})
     return _load_exported(folder)
+
+
+def judging_digest(folder: Path | str) -> str:
+    """SHA-256 of all that decides how a model judges: its weights, and how they are put together. Two models of one
+    training may share their weights and fuse their perspectives otherwise."""
+    manifest = read_manifest(folder)
+    told = {key: value for key, value in manifest.items() if key not in ("facts", "manifest_sha256")}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def digest_of(folder: Path | str) -> str:

@@ -146,6 +146,7 @@ def refine(
         observation = wrapped.restore(worlds, group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
         if not has_episodes(worlds):
             settlement.cut()
+    wrapped.drain()  # what the resets took is no iteration's
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break

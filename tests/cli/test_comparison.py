@@ -6,11 +6,23 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from embodied_rm.cli.comparison import Cell, agreement, band_of, by_task, difference, of_rule, ratio, stages, summary
+from embodied_rm.cli.comparison import (
+    Cell,
+    agreement,
+    band_of,
+    by_task,
+    difference,
+    of_rule,
+    ratio,
+    refuse_strangers,
+    stages,
+    summary,
+)
 from embodied_rm.cli.comparison_page import Comparison
+from embodied_rm.errors import UserError
 
 CELL = Cell(
-    task="lift", seed=0, rule="shaped", success="model", cloned=0.3, refined=0.9, curve=(0.5, 0.85, 0.7),
+    task="lift", seed=0, rule="shaped", success="model", policy="p", cloned=0.3, refined=0.9, curve=(0.5, 0.85, 0.7),
     learned=(None, 0.9, 0.6), hovers=(None, 0.5, 0.25), alarms=(), episodes=(60, 130, 200),
     seconds={"physics": 4.0, "learn": 6.0},
 )  # fmt: skip
@@ -77,6 +89,12 @@ def test_the_difference_at_the_end_is_of_pairs_and_has_an_interval():
     apart, low, high = difference(mine, theirs)
     assert apart == pytest.approx(0.115) and low < 0.115 < high and high - low < 0.1
     assert difference(mine, mine) == (0, 0, 0)
+
+
+def test_cells_of_a_seed_that_began_from_different_policies_are_no_pair():
+    refuse_strangers([CELL, replace(CELL, rule="sparse"), replace(CELL, seed=1, policy="other")])
+    with pytest.raises(UserError, match="lift, seed 0: shaped and sparse started from different policies"):
+        refuse_strangers([CELL, replace(CELL, rule="sparse", policy="other")])
 
 
 def test_a_cell_is_what_json_made_of_it():

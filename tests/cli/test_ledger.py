@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from embodied_rm.cli.ledger import Ledger, ledger_of
-from embodied_rm.errors import DataError
+from embodied_rm.cli.ledger import Ledger, begun_in, code, ledger_of
+from embodied_rm.errors import DataError, UserError
 
 SETTINGS = {"updates": 3, "labels": ("hops",)}
 
@@ -37,6 +37,39 @@ def test_other_settings_are_another_cell_which_takes_its_place(ledger):
 def test_what_json_cannot_tell_apart_is_the_same_setting(ledger):
     ledger.write("lift/0", SETTINGS, {"success": 0.5})
     assert ledger.read("lift/0", json.loads(json.dumps(SETTINGS))) == {"success": 0.5}
+
+
+def test_a_cell_is_measured_once_and_a_folder_of_another_is_refused(ledger, tmp_path):
+    folder, calls = tmp_path / "cell", []
+
+    def measure() -> dict[str, float]:
+        calls.append(1)
+        return {"success": 0.5}
+
+    for _ in range(2):
+        assert ledger.cell("lift/0", SETTINGS, folder, measure) == {"success": 0.5}
+    assert len(calls) == 1
+    other = {**SETTINGS, "model": "another"}
+    with pytest.raises(UserError, match="begun under other settings"):
+        ledger.cell("lift/0", other, folder, measure)
+    assert ledger.cell("lift/0", other, tmp_path / "fresh", measure) and len(calls) == 2
+
+
+def test_a_cell_is_filed_under_the_version_that_began_it(ledger, tmp_path, monkeypatch):
+    begun_in(tmp_path / "cell", SETTINGS)
+    first = code()
+    monkeypatch.setattr("embodied_rm.cli.ledger.code", lambda: "later")
+    ledger.cell("lift/0", SETTINGS, tmp_path / "cell", lambda: {"success": 0.5})
+    assert json.loads(ledger.path.read_text())["code"] == first
+    ledger.write("lift/1", SETTINGS, {"success": 0.5})
+    assert ledger.versions(["lift/0", "lift/1"]) == 2 and ledger.versions(["lift/0"]) == 1
+
+
+def test_a_setting_that_is_not_there_is_none(ledger):
+    """A new one, off by default, leaves what was measured before as it is."""
+    ledger.write("lift/0", SETTINGS, {"success": 0.5})
+    assert ledger.read("lift/0", {**SETTINGS, "tower": None, "more": {"deep": None}}) is None
+    assert ledger.read("lift/0", {**SETTINGS, "tower": None}) == {"success": 0.5}
 
 
 def test_without_a_page_nothing_is_kept(tmp_path):

@@ -259,6 +259,15 @@ def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
         refuse_known(facts, shipped("unseen_camera"), 1000)
 
 
+def test_a_scene_that_a_model_was_trained_on_is_known_again_in_a_split(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under the name of another split, which would be recorded in the very same scenes."""
+    twin = ["split=seen", "split.name=twin", "split.tasks=[press_button,stack_cubes]", "record.seed=0", "shown=1"]
+    assert main(["evaluate", f"checkpoint={model}", *twin, *TINY_RECORD, f"out={tmp_path / 'twin'}"]) == 2
+    assert "the model was trained on it" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
     seen: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

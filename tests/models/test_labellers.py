@@ -51,6 +51,8 @@ def test_what_is_preferred_is_what_the_judge_sees_make_progress(judge: tuple[Pat
     only = [type(e)(**{**vars(e), "views": {"top": e.views["top"]}}) for e in SHOWN]
     for one, curve, episode in zip(told, fold(net, only), SHOWN, strict=True):
         assert np.allclose(one.targets["preferences"].progress, curve.value, atol=1e-6)
+        known = one.targets["preferences"].done_known
+        assert known.tolist() == [False] * (len(known) - 1) + [True], "a judge does not say when it is done"
         assert np.array_equal(one.targets["hops"].progress, episode.progress), "the other schemes are as they were"
 
 
@@ -66,10 +68,10 @@ def test_training_takes_both_by_name_and_refuses_one_that_nobody_asks(
         batch=2,
         moments=4,
     )
-    plain = TrainConfig(**{**vars(config), "label_tower": None, "label_judge": None})
-    nets = [train(SHOWN, one, RunFolder.open(tmp_path / str(k)), Silent()) for k, one in enumerate((config, plain))]
-    weights = [torch.cat([p.flatten() for p in net.parameters()]) for net in nets]
-    assert torch.isfinite(weights[0]).all() and not torch.equal(*weights)
+    every = [config, *(TrainConfig(**{**vars(config), key: None}) for key in ("label_tower", "label_judge"))]
+    nets = [train(SHOWN, one, RunFolder.open(tmp_path / str(k)), Silent()) for k, one in enumerate(every)]
+    both, *without = (torch.cat([p.flatten() for p in net.parameters()]) for net in nets)
+    assert torch.isfinite(both).all() and not any(torch.equal(both, other) for other in without)
     for key, scheme in (("label_tower", "discovered"), ("label_judge", "preferences")):
         with pytest.raises(UserError, match=rf"{key} is for labels=\[{scheme}\], got labels=\[hops\]"):
             TrainConfig(**{key: "somewhere"})

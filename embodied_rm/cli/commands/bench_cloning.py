@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from embodied_rm.cli.places import reward_model_in
 from embodied_rm.cli.stages import Stages
 from embodied_rm.errors import UserError
 from embodied_rm.metrics import paired_difference
-from embodied_rm.models.checkpoint import digest_of
+from embodied_rm.models.checkpoint import judging_digest
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
@@ -66,7 +67,7 @@ class Recipe(NamedTuple):
 
 def start(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None:
     """Record, clone in every way, and leave the numbers and perhaps a section of a page."""
-    model = digest_of(reward_model_in(config.checkpoint))  # a missing one is told before anything is recorded
+    model = judging_digest(reward_model_in(config.checkpoint))  # a missing one is told before anything is recorded
     recipes = [recipe(config, *each) for each in product(range(config.seeds), config.tasks, WAYS)]
     work = cloned(recipes, model, Stages(run, reporter), ledger_of(config.page, "cloning"))
     done = list(zip(recipes, reporter.track(work, "cells", total=len(recipes)), strict=True))
@@ -100,20 +101,18 @@ def cloned(recipes: Sequence[Recipe], model: str, stages: Stages, ledger: Ledger
     """Success of each cell in turn; what is finished, here or in the ledger, is only read."""
     for one in recipes:
         imitate = replace(one.imitate, checkpoint=None)  # wherever it lies
-        decided = {"collect": asdict(one.shown), "clone": asdict(imitate), "model": model}
-        known = ledger.read(one.name, decided)
-        if known is None:
-            known = {"success": measured(one, stages)}
-            ledger.write(one.name, decided, known)
-        yield known["success"]
+        asked = model if one.way == ALIGNED else None
+        decided = {"collect": asdict(one.shown), "clone": asdict(imitate), "model": asked}
+        told = ledger.cell(one.name, decided, stages.run.path / one.name, partial(measured, one, stages))
+        yield told["success"]
 
 
-def measured(one: Recipe, stages: Stages) -> float:
+def measured(one: Recipe, stages: Stages) -> dict[str, float]:
     """Record and clone whatever of that is not finished."""
     home = stages.run.path / one.folder
     stages.command("collect", f"{one.folder}/demonstrations", collect.COMMAND, one.shown)
     imitate = replace(one.imitate, data=home / one.imitate.data)
-    return float(stages.command("clone", one.name, clone.COMMAND, imitate)["cloned_success"]["rate"])
+    return {"success": stages.command("clone", one.name, clone.COMMAND, imitate)["cloned_success"]["rate"]}
 
 
 def mean(rates: Sequence[float]) -> float:

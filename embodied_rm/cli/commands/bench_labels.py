@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from embodied_rm.cli.runs import open_run
 from embodied_rm.cli.stages import Stages
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
-from embodied_rm.evaluate import Judged, evaluate
+from embodied_rm.evaluate import evaluate, model_table, truths
 from embodied_rm.labels.frames import fingerprint, label
 from embodied_rm.labels.schemes import SCHEMES, chosen
 from embodied_rm.models.checkpoint import load_progress_net
@@ -78,17 +80,19 @@ class BenchLabelsConfig:
 
 def start(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train and evaluate every cell that is not finished; leave the numbers and perhaps a section of a page."""
-    cells = list(product(config.labels, range(config.seeds)))
-    work = trained(cells, Material(config, run, reporter), ledger_of(config.page))
+    similarity = None if config.similarity is None else Similarity(config.similarity)  # a misspelt one is told at once
+    cells, material = list(product(config.labels, range(config.seeds))), Material(config, run, reporter)
+    work = trained(cells, material, ledger_of(config.page))
     done = list(reporter.track(work, "cells", total=len(cells)))
     rows = {name: [taught(name, cell) for (own, _), cell in done if own == name] for name in config.labels}
     for name, seeds in rows.items():
         reporter.table(name, {COLUMNS[metric]: text for metric, text in cells_of(seeds).items()})
     told = {name: {"fusion": settings(name, 0, config).fusion, "seeds": seeds} for name, seeds in rows.items()}
     first = done[0][1]
-    run.write_json("metrics.json", {"bench": {"machine": machine(), "labels": told, "baselines": first["baselines"]}})
+    baselines = first["baselines"] | ({} if similarity is None else {"similarity": material.seen_by(similarity)})
+    run.write_json("metrics.json", {"bench": {"machine": machine(), "labels": told, "baselines": baselines}})
     if config.page is not None:
-        text = section(config, config.page, rows, first["baselines"], first["trained_on"], first["judged_on"])
+        text = section(config, config.page, rows, baselines, first["trained_on"], first["judged_on"])
         put_section(config.page, "bench labels", text, "Labelling schemes")
 
 
@@ -108,22 +112,26 @@ class Material:
         label(known, self.config.labels)
         return known, unseen
 
-    @cached_property
-    def similarity(self) -> dict[str, Judged]:
-        """What frame-text similarity says of those to judge on, where a model for that is named."""
-        if self.config.similarity is None:
-            return {}
-        _, unseen = folders(self)
-        source = open_data(dataset_in(unseen))
-        rows = list(range(len(source)))
-        return {"similarity": similar(Similarity(self.config.similarity), source, rows, self.reporter)}
+    def seen_by(self, similarity: Similarity) -> Table:
+        """The metrics of frame-text similarity on those to judge on."""
+        source = open_data(dataset_in(folders(self)[1]))
+        judged = similar(similarity, source, range(len(source)), self.reporter, self.config.stride)
+        return model_table(judged, truths(self.episodes[1]))
 
-    @property
+    @cached_property
     def told(self) -> dict[str, Any]:
-        """All that decides them: how they are recorded, or what they show."""
+        """All that decides them: how they are recorded, or what they show and say."""
         if self.config.data is None:
             return {name: asdict(recording) for name, recording in RECORDED.items()}
-        return dict(zip(RECORDED, (sorted(map(fingerprint, each)) for each in self.episodes), strict=True))
+        return dict(zip(RECORDED, (sorted(map(content, each)) for each in self.episodes), strict=True))
+
+
+def content(episode: Episode) -> str:
+    """SHA-256 of everything that labels are made of."""
+    said = {key: value for key, value in vars(episode).items() if key not in ("name", "views", "state")}
+    numbers = {key: np.asarray(value).tolist() for key, value in said.items() if key in ("progress", "action")}
+    text = json.dumps({**said, **numbers}, sort_keys=True, default=str)
+    return hashlib.sha256(f"{fingerprint(episode)} {text}".encode()).hexdigest()
 
 
 def folders(material: Material) -> tuple[Path, Path]:
@@ -160,19 +168,10 @@ def trained(
 ) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
     """Cell by cell what `evaluate` says of it; one that is finished, here or in the ledger, is only read."""
     for name, seed in cells:
-        training = settings(name, seed, material.config)
-        config = material.config
-        decided = {
-            "training": asdict(training),
-            "stride": config.stride,
-            "similarity": config.similarity,
-            **material.told,
-        }
-        result = ledger.read(f"{name}/{seed}", decided)
-        if result is None:
-            result = measured(training, f"{name}/{seed}", material)
-            ledger.write(f"{name}/{seed}", decided, result)
-        yield (name, seed), result
+        training, cell = settings(name, seed, material.config), f"{name}/{seed}"
+        decided = {"training": asdict(training), "stride": material.config.stride, **material.told}
+        measure = partial(measured, training, cell, material)
+        yield (name, seed), dict(ledger.cell(cell, decided, material.run.path / cell, measure))
 
 
 def measured(training: TrainConfig, cell: str, material: Material) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def measured(training: TrainConfig, cell: str, material: Material) -> dict[str, 
     if not run.finished:
         saved = run.path / CHECKPOINT
         net = load_progress_net(saved) if saved.exists() else train(known, training, run, material.reporter, unseen)
-        said = evaluate(net, unseen, material.reporter, others=material.similarity)
+        said = evaluate(net, unseen, material.reporter)
         run.write_json("metrics.json", {**said, "trained_on": len(known), "judged_on": len(unseen)})
     return run.read_json("metrics.json")
 
@@ -220,7 +219,8 @@ def section(
         "teach no hops from the previous frame and are judged from the first frame alone. Told: the most that a scheme "
         "learns of an episode; who is told the true progress learns the very curve that all are measured by, the "
         "others make up one of their own. The last rows are curves "
-        f"that look at no picture. Every cell as data: `{beside(page, '', '.jsonl').name}`.",
+        "that look at no picture, and `similarity`, where it was measured, frame-text similarity. "
+        f"Every cell as data: `{beside(page, '', '.jsonl').name}`.",
         "",
         f"| labels | told | {' | '.join(COLUMNS.values())} |",
         "|---" * (len(COLUMNS) + 2) + "|",

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import clone, collect, refine
-from embodied_rm.cli.comparison import Cell, by_task, of_rule, summary
+from embodied_rm.cli.comparison import Cell, by_task, of_rule, refuse_strangers, summary
 from embodied_rm.cli.comparison_page import Comparison
-from embodied_rm.cli.ledger import Ledger, ledger_of
-from embodied_rm.cli.places import reward_model_in
+from embodied_rm.cli.ledger import Ledger, begun_in, ledger_of
+from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
 from embodied_rm.cli.sizes import TaskSizes, imitation, refinement
 from embodied_rm.cli.stages import Stages
 from embodied_rm.errors import UserError
-from embodied_rm.models.checkpoint import digest_of
+from embodied_rm.models.checkpoint import digest_of, judging_digest
 from embodied_rm.report import write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
@@ -69,10 +71,11 @@ class CompareConfig:
 
 def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     """Refine every cell that is not finished; leave the numbers, the page and the report."""
-    model = digest_of(reward_model_in(config.checkpoint))  # a missing one is told before anything is recorded
+    model = judging_digest(reward_model_in(config.checkpoint))  # a missing one is told before anything is recorded
     stages, ledger = Stages(run, reporter), ledger_of(config.page, config.name)
     wanted = [recipe(config, *each) for each in product(range(config.seeds), config.tasks, config.rules)]
     cells = list(reporter.track(refined(wanted, model, stages, ledger), "cells", total=len(wanted)))
+    refuse_strangers(cells)
     told = Comparison(rules=config.rules, level=config.level, seeds=config.seeds, cells=cells)
     for task, some in by_task(cells).items():
         for rule in config.rules:
@@ -94,14 +97,36 @@ class Recipe:
     refine: refine.RefineCommand
 
     @property
+    def task(self) -> str:
+        """The name of the task, wherever its file lies."""
+        return make_task(self.refine.task).name
+
+    @property
     def seed_folder(self) -> str:
         """Where its policy is cloned."""
-        return f"{self.refine.task}/{self.refine.seed}"
+        return f"{self.task}/{self.refine.seed}"
 
     @property
     def name(self) -> str:
         """What the ledger calls the cell, and its folder."""
         return f"{self.seed_folder}/{self.refine.reward.rule}"
+
+    def decided(self, model: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All that decides the cloned policy, and all that decides the cell; `model`: digest of the reward model, which
+        counts where one is asked."""
+        source = Path(self.refine.task)
+        named = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
+        where = {"task": None, "checkpoint": None}  # wherever they lie
+        asked = self.clone.aligned or self.clone.sees != "state"
+        recorded = {**asdict(self.collect), "tasks": None}
+        policy = {
+            **named,
+            "collect": recorded,
+            "clone": {**asdict(self.clone), **where},
+            "model": model if asked else None,
+        }
+        paid = asked or not self.refine.reward.of_simulator
+        return policy, {**policy, "refine": {**asdict(self.refine), **where}, "model": model if paid else None}
 
 
 def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
@@ -118,25 +143,23 @@ def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
 def refined(wanted: Sequence[Recipe], model: str, stages: Stages, ledger: Ledger) -> Iterator[Cell]:
     """Cell by cell; what is finished, here or in the ledger, is only read. No cell knows of another but for the policy
     that it starts from. `model`: digest of the one that pays."""
+    home = stages.run.path
     for each in wanted:
-        decided = {**asdict(each), "model": model}
-        decided["refine"]["checkpoint"] = decided["clone"]["checkpoint"] = None  # wherever it lies
-        known = ledger.read(each.name, decided)
-        cell = measured(each, stages) if known is None else Cell.from_json(known)
-        if known is None:
-            ledger.write(each.name, decided, asdict(cell))
-        yield cell
+        policy, decided = each.decided(model)
+        told = ledger.cell(each.name, decided, home / each.name, partial(measured, each, policy, stages))
+        yield Cell.from_json(told)
 
 
-def measured(each: Recipe, stages: Stages) -> Cell:
-    """Record, clone and refine whatever of that is not finished."""
-    home, task = stages.run.path, each.refine.task
-    stages.command("collect", f"{task}/demonstrations", collect.COMMAND, each.collect)
-    imitate = replace(each.clone, data=home / task / each.clone.data)
+def measured(each: Recipe, policy: Mapping[str, Any], stages: Stages) -> dict[str, Any]:
+    """Record, clone and refine whatever of that is not finished; `policy`: what decides the cloned one."""
+    home = stages.run.path
+    begun_in(home / each.seed_folder, policy)
+    stages.command("collect", f"{each.task}/demonstrations", collect.COMMAND, each.collect)
+    imitate = replace(each.clone, data=home / each.task / each.clone.data)
     stages.command("clone", f"{each.seed_folder}/clone", clone.COMMAND, imitate)
     improve = replace(each.refine, policy=home / each.seed_folder / each.refine.policy)
     stages.command(each.refine.reward.rule, each.name, refine.COMMAND, improve)
-    return read(home / each.name, each.refine)
+    return asdict(read(home / each.name, improve))
 
 
 def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
@@ -146,19 +169,21 @@ def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
 
 
 def read(folder: Path, done: refine.RefineCommand) -> Cell:
-    """The cell of a finished refinement."""
-    rows = read_rows(folder / PROGRESS)
+    """The cell of a finished refinement. Where no model was asked, none has said anything."""
+    rows, asked = read_rows(folder / PROGRESS), not done.reward.of_simulator
     told = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))
+    hovers = asked or find_rule(done.reward.rule).by == "simulator"
     return Cell(
-        task=done.task,
+        task=make_task(done.task).name,
         seed=done.seed,
         rule=done.reward.rule,
         success=done.reward.success,
+        policy=digest_of(checkpoint_in(done.policy, POLICY)),
         cloned=told["cloned_success"],
         refined=told["refined_success"],
         curve=tuple(row["watched_success"] for row in rows),
-        learned=tuple(row["learned_success"] for row in rows),
-        hovers=tuple(row["hover_rate"] for row in rows),
+        learned=tuple(row["learned_success"] if asked else None for row in rows),
+        hovers=tuple(row["hover_rate"] if hovers else None for row in rows),
         alarms=tuple(told["alarms"]),
         episodes=tuple(np.cumsum([row["episodes"] for row in rows]).tolist()),
         seconds=told["seconds"],

@@ -13,7 +13,7 @@ from embodied_rm.cli.goals import goal_pictured, goals_of_others
 from embodied_rm.cli.one_shot import OneShot, OneShotConfig
 from embodied_rm.cli.places import DATASET, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
-from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, shipped, unseen_splits
+from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, refuse_trained, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
 from embodied_rm.cli.trial import Trial, on_trial, opened
 from embodied_rm.cli.worlds import WorldConfig
@@ -116,10 +116,13 @@ def measure_split(
     Stages(run, reporter).command(f"record {split.name}", split.name, collect.COMMAND, recording)
     folder = RunFolder(run.path / split.name)
     source = open_data(folder.path / DATASET)
+    refuse_trained(facts, source.meta)
     trial = Trial(net, facts, source)
     metrics = measure(trial, config, f"the split {split.name}", folder, reporter, by_task=True)
     if config.one_shot.by is not None:
-        one_shot = OneShot(net=net, config=config.one_shot, recording=recording, run=folder, reporter=reporter)
+        one_shot = OneShot(
+            net=net, facts=facts, config=config.one_shot, recording=recording, run=folder, reporter=reporter
+        )
         metrics["one_shot"] = measure_one_shot(one_shot, source, config)
     return metrics
 
@@ -202,10 +205,14 @@ def aims(
     return everything, [goal_pictured(config.goal, net.config.views, episodes, what)] * len(episodes)
 
 
-def similar(model: Similarity, source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Judged:
-    """What frame-text similarity says of the episodes, read one by one at its own picture size."""
+def similar(
+    model: Similarity, source: EpisodeSource, rows: Sequence[int], reporter: Reporter, stride: int = 1
+) -> Judged:
+    """What frame-text similarity says of every `stride`-th frame of the episodes, read one by one at its own picture
+    size."""
     tracked = reporter.track(rows, "similarity", total=len(rows))
-    return joined(judge(model, [source.episode(row, size=model.config.image_size)]) for row in tracked)
+    size = model.config.image_size
+    return joined(judge(model, [source.episode(row, size=size, stride=stride)]) for row in tracked)
 
 
 def table(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
