@@ -16,15 +16,17 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array
 
-Fusion = Literal["mean", "consistent", "least", "incremental", "forward", "backward", "reference"]
-"""Both fusions of the paper, the most careful one, and each perspective alone; backward needs a goal, reference a
-demonstration."""
+Fusion = Literal["mean", "precise", "consistent", "least", "incremental", "forward", "backward", "reference"]
+"""Both fusions of the paper, the one by expected errors, the most careful one, and each perspective alone; backward
+needs a goal, reference a demonstration."""
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 FIRST = 0.0
 GOAL = 1.0
 SHARPNESS = 2.0
 """How fast disagreement of the two anchors lowers their weight (alpha of the paper, which gives no value)."""
-
+STEP_ERROR = 0.02
+"""Error that a hop from the previous frame adds to what was carried. From 0.01 to 0.08 it made no difference of 0.0005
+in error on the calibration episodes of two models."""
 
 GUARD = 1e-2
 """Added to the mean by which disagreement is divided: near 0 a relative difference means nothing."""
@@ -39,13 +41,16 @@ def apply_hop(anchor: npt.ArrayLike, hop: npt.ArrayLike) -> Array:
     return anchor + np.where(hop >= 0, 1 - anchor, anchor) * hop
 
 
-def fuse(kind: Fusion, previous: npt.ArrayLike, perspectives: Mapping[str, Array]) -> Array:
+def fuse(kind: Fusion, previous: npt.ArrayLike, perspectives: Mapping[str, Array], share: npt.ArrayLike = 0.5) -> Array:
     """The potential in [0, 1] that this fusion makes of the perspectives there are.
 
-    `previous`: the carried potential. A single perspective must be among them.
+    `previous`: the carried potential; `share`: what a step counts beside the anchors, see `step_share`. A single
+    perspective must be among them.
     """
     if kind == "mean":
         fused = fuse_mean(perspectives)
+    elif kind == "precise":
+        fused = fuse_precise(perspectives, share)
     elif kind == "consistent":
         fused = fuse_consistent(previous, perspectives)
     elif kind == "least":
@@ -74,13 +79,34 @@ def fuse_consistent(previous: npt.ArrayLike, perspectives: Mapping[str, Array], 
     return previous + weight / 2 * ((centre - previous) + (perspectives["incremental"] - previous))
 
 
-def carry_doubt(doubt: Array, hop: Array, error: Array) -> Array:
+def fuse_precise(perspectives: Mapping[str, Array], share: npt.ArrayLike) -> Array:
+    """`share` [N] of the step from the previous frame, and the rest of the mean of what is seen from the anchors."""
+    anchored = np.mean([value for name, value in perspectives.items() if name != "incremental"], axis=0)
+    stepped = np.asarray(share, np.float32)
+    return np.asarray(stepped * perspectives["incremental"] + (1 - stepped) * anchored, np.float32)
+
+
+def step_share(doubt: Array, hop: Array, error: Array) -> Array:
+    """float32 in [0, 1]: what the step from the previous frame counts beside the anchors, each by the inverse of its
+    squared error, as in a Kalman filter: the carried one with that of the step, and `error`."""
+    stepped, anchored = carried_error(doubt, hop) + STEP_ERROR, np.asarray(error)
+    return (anchored**2 / (anchored**2 + stepped**2)).astype(np.float32)
+
+
+def carried_error(doubt: Array, hop: Array) -> Array:
+    """What is left of an error of the carried potential after a `hop`: through `apply_hop` it goes with slope
+    1 - |hop|."""
+    return (1 - np.abs(hop)) * doubt
+
+
+def carry_doubt(doubt: Array, hop: Array, error: Array, share: npt.ArrayLike = 0.5) -> Array:
     """The expected error of the potential after a `hop` from the previous frame, where it was `doubt`.
 
-    The mean over two perspectives, whatever the fusion: of the anchored one `error` is expected; through `apply_hop`
-    an error of the carried potential goes with slope 1 - |hop|.
+    That of two perspectives, whatever the fusion: of the anchored one `error` is expected; the other, of the carried
+    potential, counts `share`.
     """
-    return np.mean([(1 - np.abs(hop)) * doubt, error], axis=0, dtype=np.float32)
+    carried = np.asarray(share) * carried_error(doubt, hop)
+    return (carried + (1 - np.asarray(share)) * error).astype(np.float32)
 
 
 def spread(doubt: Array, perspectives: Mapping[str, Array]) -> Array:

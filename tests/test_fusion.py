@@ -10,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.fusion import FIRST, FUSIONS, GOAL, apply_hop, carry_doubt, fuse, fuse_consistent, fuse_mean, spread
+from embodied_rm.fusion import (
+    FIRST,
+    FUSIONS,
+    GOAL,
+    STEP_ERROR,
+    apply_hop,
+    carry_doubt,
+    fuse,
+    fuse_consistent,
+    fuse_mean,
+    fuse_precise,
+    spread,
+    step_share,
+)
 from embodied_rm.labels.hops import hop
 
 shares = st.floats(0, 1, width=32)
@@ -24,7 +37,9 @@ def perspectives(previous, incremental, forward, backward=None):
 
 
 @pytest.mark.parametrize("goal", [False, True])
-@pytest.mark.parametrize("fuse", [lambda _, seen: fuse_mean(seen), fuse_consistent])
+@pytest.mark.parametrize(
+    "fuse", [lambda _, seen: fuse_mean(seen), fuse_consistent, lambda _, seen: fuse_precise(seen, 0.3)]
+)
 @given(truth=curves)
 def test_perfect_hops_give_the_true_progress(fuse, goal, truth):
     truth[0] = 0
@@ -75,6 +90,28 @@ def test_known_answers_of_a_perspective_and_of_each_fusion():
     seen = perspectives(previous, 0.5, 0.25, -0.1)
     known = {"incremental": 0.75, "forward": 0.25, "backward": 0.9, "least": 0.25, "mean": 1.9 / 3}
     assert {name: float(fuse(name, previous, seen)) for name in known} == pytest.approx(known, abs=1e-6)
+    anchored = (0.25 + 0.9) / 2
+    assert float(fuse("precise", previous, seen, 0.2)) == pytest.approx(0.2 * 0.75 + 0.8 * anchored, abs=1e-6)
+
+
+errors = st.floats(0, 0.5, width=32)
+
+
+@given(errors, hops, errors)
+def test_who_errs_less_counts_more(doubt, hop, error):
+    share = step_share(np.float32(doubt), np.float32(hop), np.float32(error))
+    stepped = (1 - abs(hop)) * doubt + STEP_ERROR
+    assert (0 <= share <= 1 and (share > 0.5) == (error > stepped)) or abs(error - stepped) < 1e-6
+
+
+def test_two_unrelated_errors_are_smallest_where_they_are_fused_by_their_squares():
+    rng = np.random.default_rng(0)
+    carried, error = 0.05 - STEP_ERROR, 0.1
+    said = {"incremental": rng.normal(0.5, 0.05, 100_000), "forward": rng.normal(0.5, 0.1, 100_000)}
+    share = step_share(np.float32(carried), np.float32(0), np.float32(error))
+    assert share == pytest.approx(0.8, abs=1e-6), "twice the error counts a quarter"
+    spreads = {w: float(np.std(fuse_precise(said, w))) for w in (0.0, 0.5, float(share), 1.0)}
+    assert min(spreads, key=lambda w: spreads[w]) == float(share)
 
 
 def test_spread_adds_the_squares_of_expected_error_and_standard_deviation_row_by_row():

@@ -23,9 +23,9 @@ Row = Mapping[str, float]
 PROGRESS = ("voc", "voc_f1", "mae_successes", "mae_failures", "preference_accuracy", "epic", "starc")
 """What fusion can change: verdicts and steps are not fused."""
 VERDICT = ("success_auc", "completion_accuracy", "mcc")
-FREE: tuple[Fusion, ...] = ("incremental", "forward", "least", "mean")
+FREE: tuple[Fusion, ...] = ("incremental", "forward", "least", "mean", "precise")
 """Fusions that need no goal picture. Without one "consistent" is "mean" (`fusion.fuse_consistent`)."""
-ANCHORED: tuple[Fusion, ...] = ("backward", "least", "mean", "consistent")
+ANCHORED: tuple[Fusion, ...] = ("backward", "least", "mean", "precise", "consistent")
 """Fusions in which a goal picture has a part."""
 
 

@@ -21,7 +21,9 @@ from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
-WITHOUT_GOAL: dict[str, Fusion] = {"incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean"}
+WITHOUT_GOAL: dict[str, Fusion] = {
+    "incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean", "precise": "precise"
+}  # fmt: skip
 """Fusions that need neither a goal picture nor a reference: there is none in refinement."""
 
 
