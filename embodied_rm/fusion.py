@@ -99,13 +99,13 @@ def carried_error(doubt: Array, hop: Array) -> Array:
     return (1 - np.abs(hop)) * doubt
 
 
-def carry_doubt(doubt: Array, hop: Array, error: Array, share: npt.ArrayLike = 0.5) -> Array:
+def carry_doubt(doubt: Array, hop: Array, error: Array, share: npt.ArrayLike = 0.5, step_error: float = 0.0) -> Array:
     """The expected error of the potential after a `hop` from the previous frame, where it was `doubt`.
 
     That of two perspectives, whatever the fusion: of the anchored one `error` is expected; the other, of the carried
-    potential, counts `share`.
+    potential and of a step that adds `step_error`, counts `share`.
     """
-    carried = np.asarray(share) * carried_error(doubt, hop)
+    carried = np.asarray(share) * (carried_error(doubt, hop) + step_error)
     return (carried + (1 - np.asarray(share)) * error).astype(np.float32)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.labels.hops import true_progress
-from embodied_rm.labels.targets import Targets, need_outcome, outcome_only, watched
+from embodied_rm.labels.targets import Targets, outcome_only, watched
 from embodied_rm.types import Array, Episode, IntArray
 
 if TYPE_CHECKING:
@@ -30,11 +30,10 @@ RATIONALITY = 4.0
 
 def label(episodes: Sequence[Episode], judge: Callable[[Episode], Array] = true_progress) -> list[Targets]:
     """The targets of every episode, whose worth from frame to frame, float32 [T] in [0, 1], the `judge` says: a reward
-    model or a person in the place of the truth, who does not say when a task is done: then the outcome tells. Raises
-    `DataError` naming an episode whose true progress is unknown, where that is asked for, or without outcomes."""
+    model or a person in the place of the truth, who does not say when a task is done: then the outcome tells, where
+    it is recorded. Raises `DataError` naming an episode whose true progress is unknown, where that is asked for."""
     if judge is true_progress:
         return [watched(episode, judge(episode)) for episode in episodes]
-    need_outcome(episodes, "preferences")
     return [outcome_only(episode, judge(episode)) for episode in episodes]
 
 

@@ -228,12 +228,13 @@ class ProgressNet(nn.Module):
             if located is not None:
                 perspectives["reference"] = located.potential.cpu().numpy()
             carried, error = memory.doubt.cpu().numpy(), said.error.cpu().numpy()
-            share = fusion.step_share(carried, hops[0], error) if self.config.fusion == "precise" else np.float32(0.5)
+            precise = self.config.fusion == "precise"
+            share = fusion.step_share(carried, hops[0], error) if precise else np.float32(0.5)
             potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives, share)
             done = torch.sigmoid(said.completion)
             if looks is not None and located is None:
                 done = agreed(done, torch.sigmoid(self.heads.completion(memory.first_looks, looks)))
-            doubt = fusion.carry_doubt(carried, hops[0], error, share)
+            doubt = fusion.carry_doubt(carried, hops[0], error, share, fusion.STEP_ERROR if precise else 0.0)
             after = memory.updated(
                 seen,
                 previous=state,
