@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
 from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.schemes import Labeller, Scheme, chosen
-from embodied_rm.models.ahead import Ahead
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import Encoder, sized
@@ -218,23 +216,22 @@ def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path)
     assert isinstance(learner.module, ProgressNet)
     schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
-    with Ahead(partial(prepared, learner.module.encoder, batches, config)) as ahead:
-        while (share := elapsed(learner, config)) < 1:
-            batch, pictures = ahead.take(learner.updates)
-            outputs = training_pass(learner.module, batch, pictures)
-            loss = objective(outputs, batch, schemes, np.random.default_rng([config.seed, learner.updates, 1]))
-            learner.update(loss, config.learning_rate * schedule(share))
-            learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
-            if learner.seconds - saved > config.checkpoint_seconds:
-                learner.save(folder, settings(config))
-                saved = learner.seconds
-            for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
-                yield percent
+    while (share := elapsed(learner, config)) < 1:
+        batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
+        outputs = training_pass(learner.module, batch, pictures)
+        loss = objective(outputs, batch, schemes, np.random.default_rng([config.seed, learner.updates, 1]))
+        learner.update(loss, config.learning_rate * schedule(share))
+        learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
+        if learner.seconds - saved > config.checkpoint_seconds:
+            learner.save(folder, settings(config))
+            saved = learner.seconds
+        for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
+            yield percent
 
 
 def prepared(encoder: Encoder, batches: Batches, config: TrainConfig, update: int) -> tuple[Batch, Pictures]:
-    """What an update learns from. Drawn from a stream of its own, so that it can be made ready beforehand, and a run
-    that goes on needs to know no more than how far it was."""
+    """What an update learns from. Drawn from a stream of its own: a run that goes on needs to know no more than how far
+    it was. (To make it ready in a thread beside the update before gained nothing on two cores.)"""
     rng = np.random.default_rng([config.seed, update, 0])
     batch = batches.draw(config.batch, config.moments, rng)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
