@@ -69,7 +69,7 @@ def start(config: ShipConfig, run: RunFolder, reporter: Reporter) -> None:
     trained = stages.command("train", "reward_model", train.COMMAND, train.TrainCommand(
         data=run.path / "data", split=shipped(SEEN), reversals=True, updates=config.updates,
         batch=config.batch, seed=config.seed,
-        augment=config.augment,
+        augment=config.augment, fusion="precise",
     ))  # fmt: skip
     stages.command("collect for calibration", "calibration", collect.COMMAND, collect.CollectConfig(
         split=shipped(SEEN), successes=config.test_successes, failures=config.test_failures, every=2,
