@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from embodied_rm.cli.benchmarks import beside, machine, put_section
@@ -57,7 +58,7 @@ class Recipe(NamedTuple):
     @property
     def folder(self) -> str:
         """Of its task and seed, in the run folder."""
-        return f"{self.imitate.task}/{self.imitate.seed}"
+        return f"{make_task(self.imitate.task).name}/{self.imitate.seed}"
 
     @property
     def name(self) -> str:
@@ -76,7 +77,7 @@ def start(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> Non
         for task in config.tasks
     }
     for task, found in rates.items():
-        reporter.table(task, {way: f"{mean(each):.3f}" for way, each in found.items()})
+        reporter.table(task, {way: f"{fmean(each):.3f}" for way, each in found.items()})
     run.write_json("metrics.json", {"bench": {"machine": machine(), "success": rates}})
     if config.page is not None:
         put_section(config.page, "bench cloning", section(config, rates, config.page), title="Reward rules")
@@ -115,11 +116,6 @@ def measured(one: Recipe, stages: Stages) -> dict[str, float]:
     return {"success": stages.command("clone", one.name, clone.COMMAND, imitate)["cloned_success"]["rate"]}
 
 
-def mean(rates: Sequence[float]) -> float:
-    """Of one or more."""
-    return sum(rates) / len(rates)
-
-
 def section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str, Sequence[float]]], page: Path) -> str:
     """The results as Markdown."""
     lines = [
@@ -135,7 +131,7 @@ def section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str, Sequenc
     ]
     for task, found in rates.items():
         gain, low, high = paired_difference(found[ALIGNED], found[PLAIN])
-        told = " | ".join(f"{mean(each):.3f} ({min(each):.3f})" for each in found.values())
+        told = " | ".join(f"{fmean(each):.3f} ({min(each):.3f})" for each in found.values())
         lines.append(f"| `{task}` | {told} | {gain:+.3f} | {low:+.3f} to {high:+.3f} |")
     return "\n".join(lines)
 

@@ -201,9 +201,8 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int) 
         f"{config.refine.watched} watched episodes succeeded, median over the seeds, who never got there counting as "
         f"last; refined: {config.refine.episodes} episodes of each seed; hovers: share of the last iteration's "
         f"episodes that end at the time limit, no success, with a potential of {HOVER:g} or more; agreement: Kendall's "
-        "tau_a of "
-        "the policies of all iterations, ranked by the model's verdicts and by the simulator's. p: paired permutation, "
-        "one-sided; who never got there counts as if it had at the end. "
+        "tau_a of the policies of all iterations, ranked by the model's verdicts and by the simulator's. p: paired "
+        "permutation, one-sided; who never got there counts as if it had at the end. "
         f"Every cell as data: `{beside(page, config.name, '.jsonl').name}`, measured by {versions} "
         f"version{'s' * (versions > 1)} of the code.",
         "",
