@@ -12,8 +12,8 @@ from embodied_rm.cli.main import load
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
-    name: (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "CONTRIBUTING.md", "docs/audit.md", "docs/bring_your_own.md", "docs/zero_shot.md")
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")))
 }
 UNLISTED = {
     "__main__.py",
