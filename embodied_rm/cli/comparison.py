@@ -57,17 +57,14 @@ class Cell:
         return within[-1] if within else self.cloned
 
 
-def refuse_strangers(cells: Sequence[Cell]) -> None:
-    """Raises `UserError` naming cells of one task and seed that did not start from the same policy: another machine, or
-    another version of the code, may clone another one."""
-    first: dict[tuple[str, int], Cell] = {}
-    for cell in cells:
-        other = first.setdefault((cell.task, cell.seed), cell)
-        if other.policy != cell.policy:
-            raise UserError(
-                f"{cell.task}, seed {cell.seed}: {other.rule} and {cell.rule} started from different policies and are "
-                "no pair: delete the line of one of them beside the page, and measure it anew"
-            )
+def refuse_stranger(known: Cell, rule: str, policy: str) -> None:
+    """Raises `UserError` when the cell of a rule, of the task and seed of a known one, does not start from the same
+    policy (its digest): another machine, or another version of the code, may clone another one."""
+    if known.policy != policy:
+        raise UserError(
+            f"{known.task}, seed {known.seed}: {known.rule} and {rule} started from different policies and are no "
+            "pair: delete the line of one of them beside the page, and measure it anew"
+        )
 
 
 def agreement(cells: Sequence[Cell]) -> float | None:
@@ -141,6 +138,11 @@ def difference(cells: Sequence[Cell], other: Sequence[Cell]) -> tuple[float, flo
     return paired_difference([one.refined for one, _ in pairs], [another.refined for _, another in pairs])
 
 
+def gain(cells: Sequence[Cell]) -> tuple[float, float, float]:
+    """By how much the success at the end is higher than that of what was cloned, and its 95 % interval."""
+    return paired_difference([cell.refined for cell in cells], [cell.cloned for cell in cells])
+
+
 def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     """Those of both that have the same task and seed."""
     theirs = {(cell.task, cell.seed): cell for cell in other}
@@ -163,6 +165,12 @@ def of_rule(cells: Sequence[Cell], rule: str) -> list[Cell]:
     return [cell for cell in cells if cell.rule == rule]
 
 
-def by_task(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
+def by_task(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """Task -> its cells, in the order in which tasks come."""
     return {task: [cell for cell in cells if cell.task == task] for task in dict.fromkeys(cell.task for cell in cells)}
+
+
+def by_task_and_all(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The same, and "all" where there are several."""
+    tasks = by_task(cells)
+    return {**tasks, "all": list(cells)} if len(tasks) > 1 else tasks

@@ -7,7 +7,19 @@ from dataclasses import asdict, dataclass
 from math import isnan
 from typing import Any
 
-from embodied_rm.cli.comparison import Cell, agreement, band_of, by_task, difference, of_rule, ratio, stages, summary
+from embodied_rm.cli.comparison import (
+    Cell,
+    agreement,
+    band_of,
+    by_task,
+    by_task_and_all,
+    difference,
+    gain,
+    of_rule,
+    ratio,
+    stages,
+    summary,
+)
 from embodied_rm.report import Curve, Report
 
 Band = tuple[list[float], list[float], list[float]]
@@ -31,7 +43,8 @@ class Comparison:
     def numbers(self) -> dict[str, Any]:
         """For metrics.json."""
         return {
-            "tasks": {task: self._summaries(some) for task, some in by_task(self.cells).items()},
+            "tasks": {task: self._summaries(some) for task, some in by_task_and_all(self.cells).items()},
+            "gains": [{"tasks": task, "rule": rule, **_without_nan(found)} for task, rule, found in self._gains()],
             "agreement": {task: agreement(some) for task, some in by_task(self.cells).items()},
             "pairs": [
                 {"tasks": task, "rule": self.rules[0], "other": rule, **_without_nan(found)}
@@ -80,11 +93,16 @@ class Comparison:
             f"| task | rule | success by | {' | '.join(head)} | seeds with an alarm | agreement | seconds a seed |",
             "|---" * 13 + "|",
         ]
-        for task, some in by_task(self.cells).items():
+        for task, some in by_task_and_all(self.cells).items():
             for rule, row in self._summaries(some).items():
                 said = of_rule(some, rule)[0].success
                 told = " | ".join(_told(name, row[name]) for name in COLUMNS)
-                lines.append(f"| `{task}` | `{rule}` | {said} | {told} |")
+                lines.append(f"| {task} | `{rule}` | {said} | {told} |")
+        lines += ["", "| task | rule | refined more than cloned | 95 % |", "|---" * 4 + "|"]
+        for task, rule, found in self._gains():
+            lines.append(
+                f"| {task} | `{rule}` | {found['success']:+.3f} | {found['low']:+.3f} to {found['high']:+.3f} |"
+            )
         if len(self.rules) > 1:
             lines += [
                 "",
@@ -111,11 +129,16 @@ class Comparison:
     def _summaries(self, cells: Sequence[Cell]) -> dict[str, dict[str, float | int | None]]:
         return {rule: summary(of_rule(cells, rule), self.level) for rule in self.rules}
 
+    def _gains(self) -> Iterator[tuple[str, str, dict[str, float]]]:
+        """(task, or all of them; a rule; by how much it raised success)."""
+        for task, some in by_task_and_all(self.cells).items():
+            for rule in self.rules:
+                success, low, high = gain(of_rule(some, rule))
+                yield task, rule, {"success": success, "low": low, "high": high}
+
     def _pairs(self) -> Iterator[tuple[str, str, dict[str, float]]]:
         """(task, or all of them; a rule; how the first one does beside it)."""
-        tasks = by_task(self.cells)
-        every = {**tasks, "all": self.cells} if len(tasks) > 1 else tasks
-        for task, some in every.items():
+        for task, some in by_task_and_all(self.cells).items():
             for rule in self.rules[1:]:
                 mine, theirs = of_rule(some, self.rules[0]), of_rule(some, rule)
                 rollouts, p = ratio(mine, theirs, self.level)

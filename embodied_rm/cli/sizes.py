@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from embodied_rm.cli.commands.clone import CloneCommand
@@ -48,3 +49,14 @@ def refinement(
         iterations=sizes.iterations,
         ppo=replace(refine.ppo, gamma=sizes.gamma, gae_lambda=sizes.gae_lambda),
     )
+
+
+def sized(sizes: Mapping[str, TaskSizes]) -> list[str]:
+    """The sizes of tasks as lines of Markdown."""
+    rows = {task: asdict(each) for task, each in sizes.items()}
+    names = list(next(iter(rows.values())))
+    return [
+        f"| task | {' | '.join(name.replace('_', ' ') for name in names)} |",
+        "|---" * (1 + len(names)) + "|",
+        *(f"| {task} | {' | '.join(f'{row[name]:g}' for name in names)} |" for task, row in rows.items()),
+    ]

@@ -51,6 +51,11 @@ class Rule:
         """Whether a step can be paid when it is made."""
         return not self.whole and self.needs in (None, "limit")
 
+    @property
+    def shapes(self) -> bool:
+        """Whether it is the task's reward, shaped by a potential."""
+        return self.pay is shaped.pay
+
 
 RULES: Mapping[str, Rule] = {
     "sparse": Rule(pay=sparse.pay, by="nobody", invariant=True),

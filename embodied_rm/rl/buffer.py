@@ -14,6 +14,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.rewards.steps import Steps
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.group import ALONE, Group
+from embodied_rm.rl.optimism import Optimism
 from embodied_rm.rl.policy import Critic, GaussianPolicy
 from embodied_rm.rl.threads import one_thread
 
@@ -36,6 +37,8 @@ class Batch:
     """[B], under the policy that acted."""
     advantage: Tensor
     """[B], zero mean and unit variance."""
+    advantage_spread: float
+    """Standard deviation of the advantages before they had unit variance: where nothing was to be learned, of noise."""
     target: Tensor
     """[B]: lambda return, what the critic is fitted to."""
 
@@ -84,21 +87,30 @@ class RolloutBuffer:
 
     @one_thread()
     @torch.no_grad()
-    def batch(self, critic: Critic, gamma: float, lam: float) -> Batch:
-        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic.
+    def batch(self, critic: Critic, gamma: float, lam: float, optimism: Optimism | None = None) -> Batch:
+        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic. With
+        `optimism` they are told by its values, while the critic's targets are not.
 
         Raises `UserError` if no transition is valid.
         """
         assert self.t == self.steps, "the rollout is not complete"
         value = _values(critic, self.critic_observation, self.potential)
         next_value = _values(critic, self.next_critic_observation, self.next_potential)
-        advantage = gae(self.reward, value, next_value, self.terminated, self.done, self.valid, gamma, lam)
+        ends = (self.terminated, self.done, self.valid)
+        advantage = gae(self.reward, value, next_value, *ends, gamma, lam)
+        lambda_return = advantage + value
+        if optimism is not None:
+            hoped, hoped_next = (
+                optimism.value(v, phi) for v, phi in ((value, self.potential), (next_value, self.next_potential))
+            )
+            advantage = gae(self.reward, hoped, hoped_next, *ends, gamma, lam)
         if not self.valid.any():
             raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
         keep = torch.from_numpy(self.valid.reshape(-1))
         flat = torch.from_numpy(advantage.reshape(-1))[keep]
+        spread = float(flat.std(correction=0))
         columns = (
-            self.observation, self.critic_observation, self.potential, self.action, self.log_prob, advantage + value,
+            self.observation, self.critic_observation, self.potential, self.action, self.log_prob, lambda_return,
         )  # fmt: skip
         observation, critic_observation, potential, action, log_prob, target = (
             torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep].to(critic.device) for c in columns
@@ -109,7 +121,8 @@ class RolloutBuffer:
             potential=potential,
             action=action,
             log_prob=log_prob,
-            advantage=((flat - flat.mean()) / (flat.std(correction=0) + 1e-8)).to(critic.device),
+            advantage=((flat - flat.mean()) / (spread + 1e-8)).to(critic.device),
+            advantage_spread=spread,
             target=target,
         )
 

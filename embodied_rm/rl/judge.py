@@ -12,6 +12,9 @@ from embodied_rm.errors import UserError
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.rl.policy import GaussianPolicy
 
+JUDGED = 1
+"""Sets the streams of judging episodes apart from any others of the same seed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -49,7 +52,8 @@ def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes:
     """Run the policy's mean action for `episodes` episodes of an environment with disabled autoreset.
 
     An episode is a success when `infos["success"]` holds in its last state; the environment decides when it ends.
-    Every row plays a share fixed beforehand, so that short episodes are not counted more often than long ones.
+    Every row plays a share fixed beforehand, so that short episodes are not counted more often than long ones; seeds
+    that follow each other have no start in common, though a row's stream is that of a seed plus its number.
     """
     mode = env.metadata.get("autoreset_mode")
     if mode != AutoresetMode.DISABLED:
@@ -60,7 +64,7 @@ def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes:
     assert isinstance(space, gym.spaces.Box)
     left = np.full(env.num_envs, episodes // env.num_envs) + (np.arange(env.num_envs) < episodes % env.num_envs)
     successes = faults = steps = 0
-    observation, _ = env.reset(seed=seed)
+    observation, _ = env.reset(seed=int(np.random.SeedSequence([seed, JUDGED]).generate_state(1)[0] >> 1))
     while left.any():
         action = np.clip(policy.act(observation), space.low, space.high)
         observation, _, terminated, truncated, infos = env.step(action)

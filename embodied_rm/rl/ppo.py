@@ -84,6 +84,8 @@ class UpdateStats:
     entropy: float
     explained_variance: float
     """Share of the variance of the returns that the critic foresaw, before the update; 0 if there was none."""
+    advantage_spread: float
+    """See `Batch`."""
     actor_gradient: float
     """Norm of the gradient before clipping, as in the next; 0 while the actor rests."""
     critic_gradient: float
@@ -174,6 +176,7 @@ class PPO:
             critic_loss=fmean(loss for loss, _ in critic),
             entropy=float(after.log_std.sum()),
             explained_variance=explained,
+            advantage_spread=batch.advantage_spread,
             actor_gradient=fmean(norm for epoch in actor for _, norm in epoch) if actor else 0.0,
             critic_gradient=fmean(norm for _, norm in critic),
             actor_epochs=len(actor),

@@ -15,6 +15,7 @@ import torch
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
+from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.group import ALONE, Group
@@ -22,6 +23,7 @@ from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
 from embodied_rm.rl.monitor import alarm
+from embodied_rm.rl.optimism import Optimism
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig
 from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
@@ -47,6 +49,9 @@ class RefineConfig:
     """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
+    optimism: float = 0.0
+    """How far advantages believe the potential where the policy does not succeed, in [0, 1]; falls linearly to 0 over
+    the iterations. Rules that do not shape by a potential have none to believe."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
@@ -75,6 +80,8 @@ class RefineConfig:
         for name in ("watched", "starts"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
+        if not 0 <= self.optimism <= 1:
+            raise UserError(f"optimism must be in [0, 1], got {self.optimism}")
         for name in ("reference_coef", "imitation_coef"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
@@ -227,7 +234,8 @@ def iterate(
             stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
-        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda)
+        optimism = believed(env.config.rule, config, iteration)
+        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, optimism)
         update = learner.update(
             batch,
             train_actor=iteration >= config.warmup_iterations,
@@ -235,6 +243,14 @@ def iterate(
             imitation_coef=config.imitation_coef,
         )
     return observation, summarise(iteration, stats.shared(group), update)
+
+
+def believed(rule: str, config: RefineConfig, iteration: int) -> Optimism | None:
+    """How far advantages believe the potential in an iteration; None where nothing is, or the rule shapes by none."""
+    weight = config.optimism * (1 - iteration / config.iterations)
+    if not weight or not find_rule(rule).shapes:
+        return None
+    return Optimism(weight=weight, scale=config.reward.scale, success_reward=config.reward.success_reward)
 
 
 def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:

@@ -34,6 +34,8 @@ def test_cells_are_paired_and_told(both):
     cells = {(cell["seed"], cell["rule"]): cell for cell in told["cells"]}
     assert cells.keys() == {(seed, rule) for seed in range(2) for rule in ("shaped", "sparse")}
     for seed in range(2):
+        recorded = json.loads((folder / f"press_button/{seed}/demonstrations/config.json").read_text())
+        assert recorded["config"]["seed"] == seed, "seeds share no demonstrations"
         assert cells[seed, "shaped"]["cloned"] == cells[seed, "sparse"]["cloned"]
         assert len(cells[seed, "shaped"]["curve"]) == 3
     assert [(pair["tasks"], pair["rule"], pair["other"]) for pair in told["pairs"]] == [
@@ -42,7 +44,8 @@ def test_cells_are_paired_and_told(both):
     assert set(told["stages"]["shaped"]) == {"physics", "render", "score", "act", "learn", "watch"}
     assert sum(told["stages"]["shaped"].values()) == pytest.approx(1)
     page = (folder.parent / "page.md").read_text()
-    assert "| `press_button` | `sparse` | model |" in page and (folder.parent / "page_rules.png").stat().st_size > 5000
+    assert "| press_button | `sparse` | model |" in page and "| press_button | 2 | 6 | 3 |" in page
+    assert (folder.parent / "page_rules.png").stat().st_size > 5000
     assert (folder / "report.html").exists()
 
 
@@ -57,7 +60,7 @@ def test_who_says_that_a_success_is_one_is_told_of_every_rule(tmp_path):
     """The hand-written reward is paid from the simulator's state, and its success with it."""
     told = compare(tmp_path / "run", "rules=[shaped,dense]", "seeds=1", f"page={tmp_path / 'page.md'}")
     assert {cell["rule"]: cell["success"] for cell in told["cells"]} == {"shaped": "model", "dense": "simulator"}
-    assert "| `press_button` | `dense` | simulator |" in (tmp_path / "page.md").read_text()
+    assert "| press_button | `dense` | simulator |" in (tmp_path / "page.md").read_text()
 
 
 def test_every_task_can_be_compared_and_the_command_line_says_how():

@@ -14,7 +14,7 @@ from embodied_rm.cli.comparison import (
     difference,
     of_rule,
     ratio,
-    refuse_strangers,
+    refuse_stranger,
     stages,
     summary,
 )
@@ -92,9 +92,9 @@ def test_the_difference_at_the_end_is_of_pairs_and_has_an_interval():
 
 
 def test_cells_of_a_seed_that_began_from_different_policies_are_no_pair():
-    refuse_strangers([CELL, replace(CELL, rule="sparse"), replace(CELL, seed=1, policy="other")])
+    refuse_stranger(CELL, "sparse", CELL.policy)
     with pytest.raises(UserError, match="lift, seed 0: shaped and sparse started from different policies"):
-        refuse_strangers([CELL, replace(CELL, rule="sparse", policy="other")])
+        refuse_stranger(CELL, "sparse", "other")
 
 
 def test_a_cell_is_what_json_made_of_it():
@@ -107,7 +107,10 @@ def test_every_task_has_its_rows_and_who_is_compared_with_whom_its_own():
         rules=("shaped", "dense"), level=0.8, seeds=2, cells=[*some, *(replace(c, task="open") for c in some)]
     )
     text = "\n".join(told.tables())
-    assert "| `lift` | `shaped` | model | 0.30 |" in text and "| `open` | `dense` | simulator | 0.30 |" in text
+    assert "| lift | `shaped` | model | 0.30 |" in text and "| open | `dense` | simulator | 0.30 |" in text
+    assert "| all | `shaped` | model | 0.30 |" in text, "the mean over tasks and seeds"
+    assert "| lift | `shaped` | +0.600 |" in text, "refined less cloned"
+    assert [found["success"] for found in told.numbers()["gains"]] == [pytest.approx(0.6)] * 6
     assert [(pair["tasks"], pair["other"]) for pair in told.numbers()["pairs"]] == [
         ("lift", "dense"), ("open", "dense"), ("all", "dense"),
     ]  # fmt: skip

@@ -212,6 +212,19 @@ def test_evaluation_uses_the_mean_action_and_is_repeatable() -> None:
     assert judge(weak_policy(), 70) == judge(weak_policy(), 70)
 
 
+def test_seeds_that_follow_each_other_are_judged_by_episodes_of_their_own() -> None:
+    begun = []
+
+    class Noting(PointReachEnv):
+        def reset(self, *, seed=None, options=None):
+            begun.extend([] if seed is None else [seed])
+            return super().reset(seed=seed, options=options)
+
+    for seed in range(20):
+        evaluate_policy(Noting(4), GaussianPolicy(SPEC), 4, seed)
+    assert np.diff(np.sort(begun)).min() >= 4, "row i of a vector environment draws from seed + i"
+
+
 def test_evaluation_refuses_what_it_cannot_judge() -> None:
     env = PointReachEnv(2)
     with pytest.raises(UserError, match="episodes must be >= 1, got 0"):
@@ -229,6 +242,7 @@ def test_evaluation_refuses_what_it_cannot_judge() -> None:
         ("stop_success", 0.0),
         ("reference_coef", -1.0),
         ("imitation_coef", -1.0),
+        ("optimism", 1.1),
     ],
 )
 def test_settings_out_of_range_are_named(setting: str, value: float) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import clone, collect, refine
-from embodied_rm.cli.comparison import Cell, by_task, of_rule, refuse_strangers, summary
+from embodied_rm.cli.comparison import Cell, by_task, of_rule, refuse_stranger, summary
 from embodied_rm.cli.comparison_page import Comparison
 from embodied_rm.cli.ledger import Ledger, begun_in, ledger_of
 from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
-from embodied_rm.cli.sizes import TaskSizes, imitation, refinement
+from embodied_rm.cli.sizes import TaskSizes, imitation, refinement, sized
 from embodied_rm.cli.stages import Stages
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import digest_of, judging_digest
@@ -75,7 +75,6 @@ def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     stages, ledger = Stages(run, reporter), ledger_of(config.page, config.name)
     wanted = [recipe(config, *each) for each in product(range(config.seeds), config.tasks, config.rules)]
     cells = list(reporter.track(refined(wanted, model, stages, ledger), "cells", total=len(wanted)))
-    refuse_strangers(cells)
     told = Comparison(rules=config.rules, level=config.level, seeds=config.seeds, cells=cells)
     for task, some in by_task(cells).items():
         for rule in config.rules:
@@ -103,7 +102,7 @@ class Recipe:
 
     @property
     def seed_folder(self) -> str:
-        """Where its policy is cloned."""
+        """Where its demonstrations are recorded and its policy is cloned."""
         return f"{self.task}/{self.refine.seed}"
 
     @property
@@ -134,7 +133,7 @@ def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
     sizes = config.sizes.get(task, config.sizes[OTHER])
     improve = refinement(config.refine, task, config.refine.policy, config.checkpoint, sizes)
     return Recipe(
-        collect=replace(config.collect, tasks=(task,)),
+        collect=replace(config.collect, tasks=(task,), seed=config.collect.seed + seed),
         clone=replace(imitation(config.clone, task, config.clone.data, sizes, config.checkpoint), seed=seed),
         refine=replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward)),
     )
@@ -142,30 +141,37 @@ def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
 
 def refined(wanted: Sequence[Recipe], model: str, stages: Stages, ledger: Ledger) -> Iterator[Cell]:
     """Cell by cell; what is finished, here or in the ledger, is only read. No cell knows of another but for the policy
-    that it starts from. `model`: digest of the one that pays."""
-    home = stages.run.path
+    that it starts from, which is that of all cells of a task and a seed. `model`: digest of the one that pays."""
+    home, first = stages.run.path, dict[str, Cell]()
     for each in wanted:
         policy, decided = each.decided(model)
-        told = ledger.cell(each.name, decided, home / each.name, partial(measured, each, policy, stages))
-        yield Cell.from_json(told)
+        measure = partial(measured, each, policy, stages, first.get(each.seed_folder))
+        cell = Cell.from_json(ledger.cell(each.name, decided, home / each.name, measure))
+        refuse_stranger(first.setdefault(each.seed_folder, cell), cell.rule, cell.policy)
+        yield cell
 
 
-def measured(each: Recipe, policy: Mapping[str, Any], stages: Stages) -> dict[str, Any]:
-    """Record, clone and refine whatever of that is not finished; `policy`: what decides the cloned one."""
+def measured(each: Recipe, policy: Mapping[str, Any], stages: Stages, known: Cell | None) -> dict[str, Any]:
+    """Record, clone and refine whatever of that is not finished; `policy`: what decides the cloned one, `known`: a cell
+    that must have begun with it."""
     home = stages.run.path
     begun_in(home / each.seed_folder, policy)
-    stages.command("collect", f"{each.task}/demonstrations", collect.COMMAND, each.collect)
-    imitate = replace(each.clone, data=home / each.task / each.clone.data)
+    stages.command("collect", f"{each.seed_folder}/demonstrations", collect.COMMAND, each.collect)
+    imitate = replace(each.clone, data=home / each.seed_folder / each.clone.data)
     stages.command("clone", f"{each.seed_folder}/clone", clone.COMMAND, imitate)
     improve = replace(each.refine, policy=home / each.seed_folder / each.refine.policy)
+    if known is not None:  # before an hour is spent on it
+        refuse_stranger(known, each.refine.reward.rule, digest_of(checkpoint_in(improve.policy, POLICY)))
     stages.command(each.refine.reward.rule, each.name, refine.COMMAND, improve)
     return asdict(read(home / each.name, improve))
 
 
 def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
-    """The reward by a rule; what is paid from the simulator's state is also told its success."""
-    success = "simulator" if find_rule(rule).by == "simulator" else reward.success
-    return replace(reward, rule=rule, success=success)
+    """The reward by a rule; what is paid from the simulator's state is also told its success, and the state of every
+    step."""
+    if find_rule(rule).by != "simulator":
+        return replace(reward, rule=rule)
+    return replace(reward, rule=rule, success="simulator", score_every=1)
 
 
 def read(folder: Path, done: refine.RefineCommand) -> Cell:
@@ -190,6 +196,12 @@ def read(folder: Path, done: refine.RefineCommand) -> Cell:
     )
 
 
+def told_model(checkpoint: Path | None) -> str:
+    """Which reward model paid, in words."""
+    itself = "the model in the box" if checkpoint is None else f"`{checkpoint}`"
+    return f"{itself}, {judging_digest(reward_model_in(checkpoint))[:12]}"
+
+
 def section(config: CompareConfig, told: Comparison, page: Path, versions: int) -> str:
     """The results as Markdown."""
     lines = [
@@ -209,6 +221,12 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int) 
         f"![learning curves]({beside(page, config.name, '.png').name})",
         "",
         *told.tables(),
+        "",
+        *sized({task: config.sizes.get(task, config.sizes[OTHER]) for task in config.tasks}),
+        "",
+        f"Held to the imitated policy by {config.refine.reference_coef:g}, falling to 0, and to its demonstrations by "
+        f"{config.refine.imitation_coef:g}; the potential believed by {config.refine.optimism:g}, falling to 0. The "
+        f"policies see {config.clone.sees}; the reward model: {told_model(config.checkpoint)}.",
     ]
     return "\n".join(lines)
 
