@@ -52,8 +52,10 @@ class CloneFit:
 
 
 @one_thread()
-def clone(pairs: Pairs, config: CloneConfig, encoder_sha256: str = "") -> tuple[GaussianPolicy, CloneFit]:
-    """Fit a policy to what was done in what was seen; `encoder_sha256`: see `PolicySpec`."""
+def clone(
+    pairs: Pairs, config: CloneConfig, encoder_sha256: str = "", lengths: int = 0
+) -> tuple[GaussianPolicy, CloneFit]:
+    """Fit a policy to what was done in what was seen; `encoder_sha256` and `lengths`: see `PolicySpec`."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(
@@ -64,6 +66,7 @@ def clone(pairs: Pairs, config: CloneConfig, encoder_sha256: str = "") -> tuple[
                 log_std_init=config.log_std_init,
                 sees=config.sees,
                 encoder_sha256=encoder_sha256,
+                lengths=lengths,
             )
         )
         policy.normaliser.fit(pairs.observation)

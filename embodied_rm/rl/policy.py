@@ -22,6 +22,9 @@ ARCHITECTURE = "gaussian_policy"
 SMALLEST_SPREAD = 1e-2
 """Observation features that hardly moved in the demonstrations (1 cm, 0.01 rad) must not explode when they do."""
 LARGEST_OBSERVATION = 10.0
+NEAR = 0.03
+"""Lengths up to about this, m, are seen once more in detail: of a task that spans half a metre, a millimetre is nothing
+to who sees numbers of unit spread."""
 LOG_STD_RANGE = (-5.0, 1.0)
 
 
@@ -38,22 +41,28 @@ class PolicySpec:
     """What its observations are, see `embodied_rm.rl.seeing.Sees`."""
     encoder_sha256: str = ""
     """Of the weights of the reward model whose embeddings it sees."""
+    lengths: int = 0
+    """First columns of its observations that are lengths in m (or angles in rad), which it sees near 0 in detail."""
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:
             raise UserError(f"policy sizes must be >= 1, got {self}")
+        if not 0 <= self.lengths <= self.obs_dim:
+            raise UserError(f"lengths must be in [0, {self.obs_dim}], got {self.lengths}")
         if not LOG_STD_RANGE[0] <= self.log_std_init <= LOG_STD_RANGE[1]:
             raise UserError(f"log_std_init must be in {list(LOG_STD_RANGE)}, got {self.log_std_init}")
 
 
 class Normaliser(nn.Module):
-    """(x - mean) / std, clamped. Fitted once on demonstrations and then frozen: it travels in the checkpoint."""
+    """(x - mean) / std, clamped; and of the first columns, lengths, tanh(x / NEAR) beside it, so that what is 2 mm off
+    looks other than what is there. Fitted once on demonstrations and then frozen: it travels in the checkpoint."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, lengths: int = 0) -> None:
         super().__init__()
+        self.lengths = lengths
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
 
@@ -63,7 +72,11 @@ class Normaliser(nn.Module):
         self.std.copy_(observations.std(0, correction=0).clamp_min(SMALLEST_SPREAD))
 
     def forward(self, observation: Tensor) -> Tensor:
-        return ((observation - self.mean) / self.std).clamp(-LARGEST_OBSERVATION, LARGEST_OBSERVATION)
+        """[..., size + lengths]."""
+        coarse = ((observation - self.mean) / self.std).clamp(-LARGEST_OBSERVATION, LARGEST_OBSERVATION)
+        if not self.lengths:
+            return coarse
+        return torch.cat([coarse, torch.tanh(observation[..., : self.lengths] / NEAR)], dim=-1)
 
 
 class GaussianPolicy(nn.Module):
@@ -72,8 +85,8 @@ class GaussianPolicy(nn.Module):
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
         self.spec = spec
-        self.normaliser = Normaliser(spec.obs_dim)
-        self.mlp = mlp(spec.obs_dim, spec.hidden, spec.action_dim, output_gain=0.01)
+        self.normaliser = Normaliser(spec.obs_dim, spec.lengths)
+        self.mlp = mlp(spec.obs_dim + spec.lengths, spec.hidden, spec.action_dim, output_gain=0.01)
         self.log_std = nn.Parameter(torch.full((spec.action_dim,), float(spec.log_std_init)))
 
     @property
@@ -116,10 +129,10 @@ class Critic(nn.Module):
     model put into it, which would otherwise pass for the merit of actions.
     """
 
-    def __init__(self, obs_dim: int, hidden: tuple[int, ...]) -> None:
+    def __init__(self, obs_dim: int, hidden: tuple[int, ...], lengths: int = 0) -> None:
         super().__init__()
-        self.normaliser = Normaliser(obs_dim)
-        self.mlp = mlp(obs_dim + 1, hidden, 1, output_gain=1.0)
+        self.normaliser = Normaliser(obs_dim, lengths)
+        self.mlp = mlp(obs_dim + lengths + 1, hidden, 1, output_gain=1.0)
 
     @property
     def device(self) -> torch.device:
@@ -130,7 +143,7 @@ class Critic(nn.Module):
         return self.mlp(self.inputs(observation, potential)).squeeze(-1)
 
     def inputs(self, observation: Tensor, potential: Tensor) -> Tensor:
-        """What the network is given, [B, D + 1]."""
+        """What the network is given, [B, D + lengths + 1]."""
         return torch.cat([self.normaliser(observation), potential[:, None]], dim=1)
 
 

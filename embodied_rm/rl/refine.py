@@ -197,10 +197,10 @@ def make_learner(
     group: Group = ALONE,
 ) -> PPO:
     """PPO around the policy, on its device, with a new critic. It sees `critic_size` numbers: what the policy
-    does, or its own, whose spread it takes from the first rollout."""
+    does, or its own, whose spread it takes from the first rollout; lengths, if the policy is told any."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        critic = Critic(critic_size, policy.spec.hidden)
+        critic = Critic(critic_size, policy.spec.hidden, critic_size if policy.spec.lengths else 0)
     if sees_alike(critic, policy):
         critic.normaliser.load_state_dict(policy.normaliser.state_dict())
     critic.to(policy.device)

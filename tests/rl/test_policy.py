@@ -50,6 +50,31 @@ def test_a_policy_comes_back_equal(tmp_path: Path) -> None:
     assert np.array_equal(loaded.act(observation), policy.act(observation))
 
 
+def towards_zero(rng: np.random.Generator) -> Episode:
+    """Somebody who holds a thing at 0, over half a metre, with a force that grows over 2 cm."""
+    far, near = rng.uniform(-0.5, 0.5, 1000), rng.uniform(-0.02, 0.02, 200)
+    state = np.concatenate([far, near]).astype(np.float32)[:, None]
+    frames = {"front": np.zeros((len(state), 1, 1, 3), np.uint8)}
+    action = -np.tanh(state / 0.02)
+    return Episode(name="held", views=frames, instruction="", fps=20, state=state, action=action)
+
+
+def test_millimetres_count_near_zero_of_columns_that_are_lengths(tmp_path: Path) -> None:
+    """The same demonstrations and training, told or not told that the observation is a length."""
+    shown, config = pairs_of([towards_zero(np.random.default_rng(0))]), CloneConfig(demonstrations=1, steps=500)
+    blunt, fine = (clone(shown, config, lengths=lengths)[0] for lengths in (0, 1))
+    off = np.linspace(-0.008, 0.008, 33, dtype=np.float32)[:, None]
+    wrong = [float(np.abs(policy.act(off) + np.tanh(off / 0.02)).mean()) for policy in (blunt, fine)]
+    assert wrong[1] < 0.5 * wrong[0], wrong
+    save_policy(tmp_path / "fine", fine)
+    assert np.array_equal(load_policy(tmp_path / "fine").act(off), fine.act(off))
+
+
+def test_more_lengths_than_columns_are_refused() -> None:
+    with pytest.raises(UserError, match=r"lengths must be in \[0, 4\], got 5"):
+        replace(SPEC, lengths=5)
+
+
 def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "policy"
     save_policy(folder, GaussianPolicy(SPEC))

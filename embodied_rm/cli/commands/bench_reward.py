@@ -85,7 +85,9 @@ def starting_policy(config: BenchRewardConfig, worlds: TabletopVecEnv) -> Gaussi
         return load_policy(checkpoint_in(config.policy, POLICY))
     torch.manual_seed(0)
     observation, action = worlds.single_observation_space, worlds.single_action_space
-    return GaussianPolicy(PolicySpec(obs_dim=flatdim(observation), action_dim=flatdim(action)))
+    return GaussianPolicy(
+        PolicySpec(obs_dim=flatdim(observation), action_dim=flatdim(action), lengths=flatdim(observation))
+    )
 
 
 def section(config: BenchRewardConfig, told: dict[str, float]) -> str:
