@@ -123,7 +123,7 @@ def test_of_a_thousand_faults_all_are_found_at_once_and_none_is_learned_from() -
         assert np.isfinite(getattr(buffer, name)[buffer.valid]).all(), name
     batch = buffer.batch(Critic(buffer.obs_dim, hidden=(16,)), gamma=0.99, lam=0.95)
     assert len(batch) == buffer.valid.sum()
-    assert all(torch.isfinite(getattr(batch, column.name)).all() for column in fields(batch))
+    assert all(torch.isfinite(torch.as_tensor(getattr(batch, column.name))).all() for column in fields(batch))
 
 
 def test_the_other_worlds_cannot_tell() -> None:
