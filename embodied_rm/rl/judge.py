@@ -11,9 +11,11 @@ from gymnasium.vector import AutoresetMode
 from embodied_rm.errors import UserError
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.seeds import stream_seed
 
-JUDGED = 1
-"""Sets the streams of judging episodes apart from any others of the same seed."""
+JUDGED = 2**31
+"""Sets the streams of judging episodes apart from all others of the same seed: those of iterations and of
+recordings count up from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,7 @@ def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes:
     assert isinstance(space, gym.spaces.Box)
     left = np.full(env.num_envs, episodes // env.num_envs) + (np.arange(env.num_envs) < episodes % env.num_envs)
     successes = faults = steps = 0
-    observation, _ = env.reset(seed=int(np.random.SeedSequence([seed, JUDGED]).generate_state(1)[0] >> 1))
+    observation, _ = env.reset(seed=stream_seed(seed, JUDGED))
     while left.any():
         action = np.clip(policy.act(observation), space.low, space.high)
         observation, _, terminated, truncated, infos = env.step(action)

@@ -30,6 +30,7 @@ from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.reward_env import RewardEnv, has_episodes
+from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.settlement import Settlement
 from embodied_rm.run import Reporter, RunFolder
 
@@ -292,4 +293,4 @@ def settled(rows: list[Row], config: RefineConfig) -> bool:
 
 def episode_seed(seed: int, iteration: int) -> int:
     """The seed of the episodes that start at an iteration: the first ones of a run and those after a resume."""
-    return int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0] >> 1)
+    return stream_seed(seed, iteration)

@@ -16,12 +16,13 @@ from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.bc import CloneConfig, clone
 from embodied_rm.rl.imitation import pairs_of
-from embodied_rm.rl.judge import Verdict, evaluate_policy
+from embodied_rm.rl.judge import JUDGED, Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.ppo import PPOConfig
 from embodied_rm.rl.refine import RefineConfig, Refined, refine, settled
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Episode
 
@@ -223,6 +224,15 @@ def test_seeds_that_follow_each_other_are_judged_by_episodes_of_their_own() -> N
     for seed in range(20):
         evaluate_policy(Noting(4), GaussianPolicy(SPEC), 4, seed)
     assert np.diff(np.sort(begun)).min() >= 4, "row i of a vector environment draws from seed + i"
+
+
+def test_no_policy_is_judged_by_episodes_that_it_was_shown_or_trained_on() -> None:
+    """Recordings (task and kind of actor by number) and iterations of the same seed begin from other streams."""
+    for seed in range(5):
+        judged = stream_seed(seed, JUDGED)
+        shown = [stream_seed(seed, task, kind) for task in range(14) for kind in range(3)]
+        trained = [stream_seed(seed, iteration) for iteration in range(1000)]
+        assert min(abs(judged - other) for other in (*shown, *trained)) > 64, "of 64 worlds"
 
 
 def test_evaluation_refuses_what_it_cannot_judge() -> None:

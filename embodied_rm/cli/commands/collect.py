@@ -18,6 +18,7 @@ from embodied_rm.cli.worlds import WorldConfig, make_worlds
 from embodied_rm.data.lerobot_write import DatasetWriter
 from embodied_rm.data.record import Recorder
 from embodied_rm.errors import UserError
+from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
 from sim.actors import AFTERWARDS, SUCCESS, WRONG_OBJECT, ScriptedActor, outcomes
@@ -113,7 +114,7 @@ def record(task: str, config: CollectConfig, number: int = 0) -> Iterator[Episod
             continue
         env = make_worlds(task, config.world, ends_on_success=part == 0, holdout=config.split.holdout)
         kinds = kinds_of(part, env)
-        seed = int(np.random.SeedSequence([config.seed, number, part]).generate_state(1)[0] >> 1)
+        seed = stream_seed(config.seed, number, part)
         try:
             yield from play(env, kinds, count, config, seed) if kinds else ()
         finally:

@@ -83,7 +83,7 @@ def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     write_report(run.file("report.html"), told.story())
     if config.page is not None:
         plot_learning(beside(config.page, config.name, ".png"), told.bands(), config.level)
-        text = section(config, told, config.page, ledger.versions([each.name for each in wanted]))
+        text = section(config, told, config.page, ledger.versions([each.name for each in wanted]), model)
         put_section(config.page, f"compare {config.name}", text, title="Reward rules")
 
 
@@ -196,14 +196,9 @@ def read(folder: Path, done: refine.RefineCommand) -> Cell:
     )
 
 
-def told_model(checkpoint: Path | None) -> str:
-    """Which reward model paid, in words."""
-    itself = "the model in the box" if checkpoint is None else f"`{checkpoint}`"
-    return f"{itself}, {judging_digest(reward_model_in(checkpoint))[:12]}"
-
-
-def section(config: CompareConfig, told: Comparison, page: Path, versions: int) -> str:
-    """The results as Markdown."""
+def section(config: CompareConfig, told: Comparison, page: Path, versions: int, model: str) -> str:
+    """The results as Markdown; `model`: digest of the one that pays."""
+    paid = "the model in the box" if config.checkpoint is None else f"`{config.checkpoint}`"
     lines = [
         f"## {config.name}",
         "",
@@ -226,7 +221,7 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int) 
         "",
         f"Held to the imitated policy by {config.refine.reference_coef:g}, falling to 0, and to its demonstrations by "
         f"{config.refine.imitation_coef:g}; the potential believed by {config.refine.optimism:g}, falling to 0. The "
-        f"policies see {config.clone.sees}; the reward model: {told_model(config.checkpoint)}.",
+        f"policies see {config.clone.sees}; the reward model: {paid}, {model[:12]}.",
     ]
     return "\n".join(lines)
 
