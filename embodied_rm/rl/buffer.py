@@ -14,9 +14,9 @@ from embodied_rm.errors import UserError
 from embodied_rm.rewards.steps import Steps
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.optimism import Optimism
 from embodied_rm.rl.policy import Critic, GaussianPolicy
 from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.timeouts import TimeoutCredit
 
 Floats = npt.NDArray[np.floating]
 
@@ -87,30 +87,26 @@ class RolloutBuffer:
 
     @one_thread()
     @torch.no_grad()
-    def batch(self, critic: Critic, gamma: float, lam: float, optimism: Optimism | None = None) -> Batch:
-        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic. With
-        `optimism` they are told by its values, while the critic's targets are not.
+    def batch(self, critic: Critic, gamma: float, lam: float, credit: TimeoutCredit | None = None) -> Batch:
+        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic. What
+        an episode was worth in which the time limit cut it off, the critic says, or the `credit`.
 
         Raises `UserError` if no transition is valid.
         """
         assert self.t == self.steps, "the rollout is not complete"
         value = _values(critic, self.critic_observation, self.potential)
         next_value = _values(critic, self.next_critic_observation, self.next_potential)
-        ends = (self.terminated, self.done, self.valid)
-        advantage = gae(self.reward, value, next_value, *ends, gamma, lam)
-        lambda_return = advantage + value
-        if optimism is not None:
-            hoped, hoped_next = (
-                optimism.value(v, phi) for v, phi in ((value, self.potential), (next_value, self.next_potential))
-            )
-            advantage = gae(self.reward, hoped, hoped_next, *ends, gamma, lam)
+        if credit is not None:
+            timed_out = self.done & ~self.terminated
+            next_value = np.where(timed_out, credit.value(next_value, self.next_potential), next_value)
+        advantage = gae(self.reward, value, next_value, self.terminated, self.done, self.valid, gamma, lam)
         if not self.valid.any():
             raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
         keep = torch.from_numpy(self.valid.reshape(-1))
         flat = torch.from_numpy(advantage.reshape(-1))[keep]
         spread = float(flat.std(correction=0))
         columns = (
-            self.observation, self.critic_observation, self.potential, self.action, self.log_prob, lambda_return,
+            self.observation, self.critic_observation, self.potential, self.action, self.log_prob, advantage + value,
         )  # fmt: skip
         observation, critic_observation, potential, action, log_prob, target = (
             torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep].to(critic.device) for c in columns

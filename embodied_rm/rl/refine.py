@@ -23,7 +23,6 @@ from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
 from embodied_rm.rl.monitor import alarm
-from embodied_rm.rl.optimism import Optimism
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO, PPOConfig
 from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
@@ -32,6 +31,7 @@ from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.settlement import Settlement
+from embodied_rm.rl.timeouts import TimeoutCredit
 from embodied_rm.run import Reporter, RunFolder
 
 POLICY = "policy"
@@ -50,9 +50,9 @@ class RefineConfig:
     """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
-    optimism: float = 0.0
-    """How far advantages believe the potential where the policy does not succeed, in [0, 1]; falls linearly to 0 over
-    the iterations. Rules that do not shape by a potential have none to believe."""
+    timeout_credit: float = 0.0
+    """Share of success that a potential of 1 is worth at the time limit, in [0, 1); falls linearly to 0 over the
+    iterations. Rules that do not shape by a potential have none to give credit for."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
@@ -81,8 +81,8 @@ class RefineConfig:
         for name in ("watched", "starts"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if not 0 <= self.optimism <= 1:
-            raise UserError(f"optimism must be in [0, 1], got {self.optimism}")
+        if not 0 <= self.timeout_credit < 1:
+            raise UserError(f"timeout_credit must be in [0, 1), got {self.timeout_credit}")
         for name in ("reference_coef", "imitation_coef"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
@@ -235,8 +235,8 @@ def iterate(
             stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
-        optimism = believed(env.config.rule, config, iteration)
-        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, optimism)
+        credit = timeout_credit(env.config.rule, config, iteration)
+        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, credit)
         update = learner.update(
             batch,
             train_actor=iteration >= config.warmup_iterations,
@@ -246,12 +246,12 @@ def iterate(
     return observation, summarise(iteration, stats.shared(group), update)
 
 
-def believed(rule: str, config: RefineConfig, iteration: int) -> Optimism | None:
-    """How far advantages believe the potential in an iteration; None where nothing is, or the rule shapes by none."""
-    weight = config.optimism * (1 - iteration / config.iterations)
-    if not weight or not find_rule(rule).shapes:
+def timeout_credit(rule: str, config: RefineConfig, iteration: int) -> TimeoutCredit | None:
+    """What the time limit leaves in an iteration; None where it leaves nothing, or the rule shapes by no potential."""
+    share = config.timeout_credit * (1 - iteration / config.iterations)
+    if not share or not find_rule(rule).shapes:
         return None
-    return Optimism(weight=weight, scale=config.reward.scale, success_reward=config.reward.success_reward)
+    return TimeoutCredit(share=share, scale=config.reward.scale, success_reward=config.reward.success_reward)
 
 
 def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:
