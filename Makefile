@@ -32,7 +32,7 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n logical --dist loadfile
 
-checkpoint: install  ## the model in the box and its card, from nothing (an hour and a half)
+checkpoint: install  ## the model in the box and its card, from nothing (two hours)
 	$(BIN)/embodied-rm ship into=assets/checkpoints/tabletop out=$(RUN)
 
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)

@@ -42,8 +42,8 @@ def reward_model_in(folder: Path | None) -> Path:
         return checkpoint_in(folder, REWARD_MODEL)
     if not (IN_THE_BOX / MANIFEST).is_file():
         raise UserError(
-            f"the model in the box is missing, there is no {IN_THE_BOX / MANIFEST}: `make checkpoint` makes it in an "
-            "hour and a half; or name another with checkpoint=..."
+            f"the model in the box is missing, there is no {IN_THE_BOX / MANIFEST}: `make checkpoint` makes it in "
+            "two hours; or name another with checkpoint=..."
         )
     return IN_THE_BOX
 

@@ -121,7 +121,6 @@ class InsertPeg(Task):
         "take the {colour} {thing} and insert it into the board",
         "stick the {colour} {thing} into the hole of the board",
         "put the {colour} {thing}, not the {other_colour} one, into the hole",
-        "fit the {colour} {thing} into the board and leave the {other_colour} one alone",
     )
     opposites = (
         "pull the {colour} {thing} out of the hole",

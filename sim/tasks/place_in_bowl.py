@@ -63,7 +63,6 @@ class PlaceInBowl(Task):
         "grasp the {colour} {thing} and put it in the bowl",
         "set the {colour} {thing} down inside the bowl",
         "get the {colour} {thing} into the bowl",
-        "move the {colour} {thing}, not the {other_colour} {other_thing}, into the bowl",
     )
     opposites = (
         "take the {colour} {thing} out of the bowl",

@@ -71,8 +71,6 @@ class PressButton(Task):
         "go to the {colour} {thing} and press it",
         "hit the {colour} {thing}",
         "depress the {colour} {thing}",
-        "activate the {colour} {thing} and leave the {other_colour} one alone",
-        "hit the {colour} {thing}, not the {other_colour} {other_thing}",
     )
 
     @property

@@ -56,7 +56,6 @@ class PushToZone(Task):
         "drive the {colour} {thing} along the table to the {side} zone",
         "nudge the {colour} {thing} into the {side} area",
         "transfer the {colour} {thing} to the {side} area",
-        "push the {colour} {thing} to the {side} area and leave the {other_colour} {other_thing} alone",
     )
 
     def layout(self, rng: np.random.Generator, start_poses: int) -> Layout:

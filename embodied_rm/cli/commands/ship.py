@@ -35,11 +35,11 @@ class ShipConfig:
     successes: int = 180
     failures: int = 300
     afterwards: int = 60
-    updates: int = 17000
+    updates: int = 18000
     batch: int = 24
     augment: AugmentConfig = field(
         default_factory=lambda: AugmentConfig(
-            shift=0.1, zoom=0.05, rotation=0.06, colour=0.3, recolour=0.04, drop_view=0.25, impostor=0.1, words=0.15
+            shift=0.1, zoom=0.05, rotation=0.06, colour=0.3, drop_view=0.25, impostor=0.1, words=0.15
         )
     )
     test_successes: int = 10
