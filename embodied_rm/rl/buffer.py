@@ -40,7 +40,7 @@ class Batch:
     advantage_spread: float
     """Standard deviation of the advantages before they had unit variance: where nothing was to be learned, of noise."""
     target: Tensor
-    """[B]: lambda return, what the critic is fitted to."""
+    """[B]: lambda return of the task, without what its shaping adds: what the critic is fitted to."""
 
     def __len__(self) -> int:
         return len(self.observation)
@@ -87,9 +87,15 @@ class RolloutBuffer:
 
     @one_thread()
     @torch.no_grad()
-    def batch(self, critic: Critic, gamma: float, lam: float, credit: TimeoutCredit | None = None) -> Batch:
-        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic. What
-        an episode was worth in which the time limit cut it off, the critic says, or the `credit`.
+    def batch(
+        self, critic: Critic, gamma: float, lam: float, shaped: float = 0.0, credit: TimeoutCredit | None = None
+    ) -> Batch:
+        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic.
+
+        `shaped` is the scale of the potential that the rewards were shaped by, 0 if they were not. What that adds to
+        the value of a state is known, -shaped * potential (Ng, Harada and Russell, ICML 1999, corollary 2), so the
+        critic values the task alone: had it to learn the rest, its errors would pass for the merit of actions.
+        What an episode was worth in which the time limit cut it off, the critic says, or the `credit`.
 
         Raises `UserError` if no transition is valid.
         """
@@ -99,7 +105,9 @@ class RolloutBuffer:
         if credit is not None:
             timed_out = self.done & ~self.terminated
             next_value = np.where(timed_out, credit.value(next_value, self.next_potential), next_value)
-        advantage = gae(self.reward, value, next_value, self.terminated, self.done, self.valid, gamma, lam)
+        known, next_known = shaped * self.potential, shaped * self.next_potential
+        ends = (self.terminated, self.done, self.valid)
+        advantage = gae(self.reward, value - known, next_value - next_known, *ends, gamma, lam)
         if not self.valid.any():
             raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
         keep = torch.from_numpy(self.valid.reshape(-1))

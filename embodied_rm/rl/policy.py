@@ -123,10 +123,9 @@ class GaussianPolicy(nn.Module):
 
 
 class Critic(nn.Module):
-    """The value [B] of observations [B, D] with their held potentials [B].
+    """The value [B] of observations [B, D] with their held potentials [B], of the task without its shaping.
 
-    The potential is part of the state that is rewarded: given it, the critic can cancel whatever noise the reward
-    model put into it, which would otherwise pass for the merit of actions.
+    The potential is part of the state that is rewarded, and tells how near success is.
     """
 
     def __init__(self, obs_dim: int, hidden: tuple[int, ...], lengths: int = 0) -> None:

@@ -235,8 +235,9 @@ def iterate(
             stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
+        shaped = config.reward.scale if find_rule(env.config.rule).shapes else 0.0
         credit = timeout_credit(env.config.rule, config, iteration)
-        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, credit)
+        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, credit)
         update = learner.update(
             batch,
             train_actor=iteration >= config.warmup_iterations,
@@ -251,7 +252,7 @@ def timeout_credit(rule: str, config: RefineConfig, iteration: int) -> TimeoutCr
     share = config.timeout_credit * (1 - iteration / config.iterations)
     if not share or not find_rule(rule).shapes:
         return None
-    return TimeoutCredit(share=share, scale=config.reward.scale, success_reward=config.reward.success_reward)
+    return TimeoutCredit(share=share, success_reward=config.reward.success_reward)
 
 
 def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:

@@ -1,12 +1,11 @@
 """What a state is worth in which the time limit cut an episode off (pure).
 
-A critic of shaped returns that has learned what a failing policy is worth has unlearned the potential (shaping only
-starts the values from it: Wiewiora, JAIR 2003), and then progress is no advantage: a policy that never succeeds learns
-nothing, however good the potential. But a time limit is not the end of the task. What the state is worth there depends
-on who goes on from it; the critic speaks for the policy at hand, and the potential for an able one (as the heuristic of
-Cheng et al., arXiv 2106.02757, does). So such a state is worth at least a share of what success pays, as far as the
-task is done. The share is below 1, that finishing pays more than waiting for the time limit, and falls to 0 over a
-refinement, that in the end nothing but success counts.
+To a critic that knows what a failing policy is worth, progress is no advantage (shaping only starts the values from the
+potential: Wiewiora, JAIR 2003): a policy that never succeeds learns nothing, however good the potential. But a time
+limit is not the end of the task. What the state is worth there depends on who goes on from it; the critic speaks for
+the policy at hand, and the potential for an able one (as the heuristic of Cheng et al., arXiv 2106.02757, does). So such
+a state is worth at least a share of what success pays, as far as the task is done. The share is below 1, that finishing
+pays more than waiting for the time limit, and falls to 0 over a refinement, that in the end nothing but success counts.
 """
 
 from __future__ import annotations
@@ -25,15 +24,11 @@ class TimeoutCredit:
 
     share: float
     """Of the success that a potential of 1 is worth, in [0, 1); 0: the critic alone is believed."""
-    scale: float
-    """What the rewards were shaped with: a value of shaped returns is that of the task less `scale` times the
-    potential."""
     success_reward: float
     """What success pays."""
 
     def value(self, value: Floats, potential: Floats) -> Floats:
-        """Values of shaped returns, any shape, of states at the time limit: those of the critic, or what the potential
-        says if it is more.
+        """Values of the task, any shape, of states at the time limit: those of the critic, or what the potential says
+        if it is more.
         """
-        least = self.share * self.success_reward * potential
-        return np.maximum(value + self.scale * potential, least) - self.scale * potential
+        return np.maximum(value, self.share * self.success_reward * potential)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embodied_rm.rl.buffer import Batch, RolloutBuffer
-from embodied_rm.rl.gae import gae
 from embodied_rm.rl.policy import Critic
 from embodied_rm.rl.refine import RefineConfig, timeout_credit
 from embodied_rm.rl.reward_config import RewardConfig
@@ -20,27 +19,22 @@ GAMMA, LAM = 0.9, 0.8
 unit = st.floats(0, 1)
 
 
-def worth(task: float, phi: float, share: float, scale: float = 1.0, pays: float = 1.0) -> float:
-    """The value of the task at the time limit, where the critic says `task`."""
-    credit = TimeoutCredit(share=share, scale=scale, success_reward=pays)
-    return float(credit.value(np.array(task - scale * phi), np.array(phi))) + scale * phi
-
-
-@given(task=unit, phi=unit, share=unit, scale=st.floats(0, 5), pays=st.floats(1, 3))
+@given(task=unit, phi=unit, share=unit, pays=st.floats(1, 3))
 def test_it_is_the_more_of_what_the_critic_and_the_potential_say(
-    task: float, phi: float, share: float, scale: float, pays: float
+    task: float, phi: float, share: float, pays: float
 ) -> None:
-    assert worth(task, phi, share, scale, pays) == pytest.approx(max(task, share * phi * pays))
+    credit = TimeoutCredit(share=share, success_reward=pays)
+    assert float(credit.value(np.array(task), np.array(phi))) == pytest.approx(max(task, share * phi * pays))
 
 
 class KnowsFailure(Critic):
-    """What a policy that never succeeds is worth, of shaped returns: the potential, less."""
+    """What a policy that never succeeds is worth."""
 
     def __init__(self) -> None:
         super().__init__(1, (4,))
 
     def forward(self, observation: torch.Tensor, potential: torch.Tensor) -> torch.Tensor:
-        return -potential
+        return torch.zeros_like(potential)
 
 
 def cut_off(share: float) -> tuple[Batch, np.ndarray]:
@@ -55,16 +49,14 @@ def cut_off(share: float) -> tuple[Batch, np.ndarray]:
             action=one, log_prob=np.zeros(1), reward=shaped_reward(0.0, now, then, no, GAMMA),
             terminated=no, done=np.array([t == 6]), valid=~no,
         )  # fmt: skip
-    credit = TimeoutCredit(share=share, scale=1.0, success_reward=1.0) if share else None
-    return buffer.batch(KnowsFailure(), GAMMA, LAM, credit), phi
+    credit = TimeoutCredit(share=share, success_reward=1.0) if share else None
+    return buffer.batch(KnowsFailure(), GAMMA, LAM, 1.0, credit), phi
 
 
 def test_who_knows_that_it_will_fail_sees_no_advantage_in_progress() -> None:
-    """The reason for it: a critic of shaped returns has unlearned the potential."""
-    phi = cut_off(share=0)[1][:, None].astype(float)
-    no = np.zeros((7, 1), bool)
-    paid = shaped_reward(0.0, phi[:-1], phi[1:], no, GAMMA)
-    assert np.allclose(gae(paid, -phi[:-1], -phi[1:], no, no, ~no, GAMMA, LAM), 0)
+    """The reason for it."""
+    batch, _ = cut_off(share=0)
+    assert batch.advantage_spread == pytest.approx(0, abs=1e-6)
 
 
 def test_with_credit_there_is_one_in_what_was_reached_by_the_limit() -> None:
@@ -72,7 +64,7 @@ def test_with_credit_there_is_one_in_what_was_reached_by_the_limit() -> None:
     batch, phi = cut_off(share=0.5)
     ahead = 0.5 * phi[-1] * GAMMA * (GAMMA * LAM) ** np.arange(6, -1, -1)
     assert np.allclose(batch.advantage, (ahead - ahead.mean()) / ahead.std(), atol=1e-4)
-    assert np.allclose(batch.target, ahead - phi[:-1], atol=1e-6)
+    assert np.allclose(batch.target, ahead, atol=1e-6)
 
 
 def test_a_success_is_paid_as_ever() -> None:
@@ -83,15 +75,15 @@ def test_a_success_is_paid_as_ever() -> None:
         observation=one, critic_observation=one, next_critic_observation=one, potential=half, next_potential=half,
         action=one, log_prob=np.zeros(1), reward=np.full(1, 0.5), terminated=yes, done=yes, valid=yes,
     )  # fmt: skip
-    credit = TimeoutCredit(share=0.9, scale=1.0, success_reward=1.0)
-    assert buffer.batch(KnowsFailure(), GAMMA, LAM, credit).target == 0.5
+    credit = TimeoutCredit(share=0.9, success_reward=1.0)
+    assert buffer.batch(KnowsFailure(), GAMMA, LAM, 0.0, credit).target == 0.5
 
 
 def test_the_share_falls_to_nothing_over_a_refinement() -> None:
-    config = RefineConfig(iterations=10, timeout_credit=0.8, reward=RewardConfig(scale=2.0, success_reward=3.0))
+    config = RefineConfig(iterations=10, timeout_credit=0.8, reward=RewardConfig(success_reward=3.0))
     shares = [timeout_credit("shaped", config, iteration).share for iteration in range(10)]
     assert shares == pytest.approx([0.8 * (1 - i / 10) for i in range(10)])
-    assert timeout_credit("shaped", config, 3) == TimeoutCredit(share=0.8 * 0.7, scale=2.0, success_reward=3.0)
+    assert timeout_credit("shaped", config, 3) == TimeoutCredit(share=0.8 * 0.7, success_reward=3.0)
 
 
 @pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])
