@@ -14,9 +14,9 @@ from embodied_rm.errors import UserError
 from embodied_rm.rewards.steps import Steps
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.group import ALONE, Group
+from embodied_rm.rl.guidance import Guidance
 from embodied_rm.rl.policy import Critic, GaussianPolicy
 from embodied_rm.rl.threads import one_thread
-from embodied_rm.rl.timeouts import TimeoutCredit
 
 Floats = npt.NDArray[np.floating]
 
@@ -88,23 +88,22 @@ class RolloutBuffer:
     @one_thread()
     @torch.no_grad()
     def batch(
-        self, critic: Critic, gamma: float, lam: float, shaped: float = 0.0, credit: TimeoutCredit | None = None
+        self, critic: Critic, gamma: float, lam: float, shaped: float = 0.0, guidance: Guidance | None = None
     ) -> Batch:
         """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic.
 
         `shaped` is the scale of the potential that the rewards were shaped by, 0 if they were not. What that adds to
         the value of a state is known, -shaped * potential (Ng, Harada and Russell, ICML 1999, corollary 2), so the
         critic values the task alone: had it to learn the rest, its errors would pass for the merit of actions.
-        What an episode was worth in which the time limit cut it off, the critic says, or the `credit`.
+        With `guidance` it values the task with a future that the potential tells in part.
 
         Raises `UserError` if no transition is valid.
         """
         assert self.t == self.steps, "the rollout is not complete"
         value = _values(critic, self.critic_observation, self.potential)
         next_value = _values(critic, self.next_critic_observation, self.next_potential)
-        if credit is not None:
-            timed_out = self.done & ~self.terminated
-            next_value = np.where(timed_out, credit.value(next_value, self.next_potential), next_value)
+        if guidance is not None:
+            next_value, lam = guidance.value(next_value, self.next_potential), guidance.trace(lam)
         known, next_known = shaped * self.potential, shaped * self.next_potential
         ends = (self.terminated, self.done, self.valid)
         advantage = gae(self.reward, value - known, next_value - next_known, *ends, gamma, lam)

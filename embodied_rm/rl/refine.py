@@ -19,6 +19,7 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.group import ALONE, Group
+from embodied_rm.rl.guidance import Guidance
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
@@ -31,7 +32,6 @@ from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.settlement import Settlement
-from embodied_rm.rl.timeouts import TimeoutCredit
 from embodied_rm.run import Reporter, RunFolder
 
 POLICY = "policy"
@@ -50,9 +50,9 @@ class RefineConfig:
     """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
-    timeout_credit: float = 0.0
-    """Share of success that a potential of 1 is worth at the time limit, in [0, 1); falls linearly to 0 over the
-    iterations. Rules that do not shape by a potential have none to give credit for."""
+    guidance: float = 0.0
+    """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls linearly to 0 over
+    the iterations. Rules that do not shape by a potential have none to be guided by."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
@@ -81,8 +81,8 @@ class RefineConfig:
         for name in ("watched", "starts"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if not 0 <= self.timeout_credit < 1:
-            raise UserError(f"timeout_credit must be in [0, 1), got {self.timeout_credit}")
+        if not 0 <= self.guidance < 1:
+            raise UserError(f"guidance must be in [0, 1), got {self.guidance}")
         for name in ("reference_coef", "imitation_coef"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
@@ -236,8 +236,9 @@ def iterate(
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
         shaped = config.reward.scale if find_rule(env.config.rule).shapes else 0.0
-        credit = timeout_credit(env.config.rule, config, iteration)
-        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, credit)
+        batch = buffer.batch(
+            learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, guided(env.config.rule, config, iteration)
+        )
         update = learner.update(
             batch,
             train_actor=iteration >= config.warmup_iterations,
@@ -247,12 +248,12 @@ def iterate(
     return observation, summarise(iteration, stats.shared(group), update)
 
 
-def timeout_credit(rule: str, config: RefineConfig, iteration: int) -> TimeoutCredit | None:
-    """What the time limit leaves in an iteration; None where it leaves nothing, or the rule shapes by no potential."""
-    share = config.timeout_credit * (1 - iteration / config.iterations)
-    if not share or not find_rule(rule).shapes:
+def guided(rule: str, config: RefineConfig, iteration: int) -> Guidance | None:
+    """How far the potential guides in an iteration; None where it does not, or the rule shapes by none."""
+    weight = config.guidance * (1 - iteration / config.iterations)
+    if not weight or not find_rule(rule).shapes:
         return None
-    return TimeoutCredit(share=share, success_reward=config.reward.success_reward)
+    return Guidance(weight=weight, success_reward=config.reward.success_reward)
 
 
 def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:
@@ -274,6 +275,7 @@ def what_is_built(
         "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
+        "guided by the potential": f"{config.guidance} falling to 0",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }

@@ -252,7 +252,7 @@ def test_evaluation_refuses_what_it_cannot_judge() -> None:
         ("stop_success", 0.0),
         ("reference_coef", -1.0),
         ("imitation_coef", -1.0),
-        ("timeout_credit", 1.0),
+        ("guidance", 1.0),
     ],
 )
 def test_settings_out_of_range_are_named(setting: str, value: float) -> None:

@@ -1,0 +1,100 @@
+"""A potential that guides: the MDP that this is, what it is for, and why finishing stays the best."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embodied_rm.rl.buffer import Batch, RolloutBuffer
+from embodied_rm.rl.gae import gae
+from embodied_rm.rl.guidance import Guidance
+from embodied_rm.rl.policy import Critic
+from embodied_rm.rl.refine import RefineConfig, guided
+from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.shaping import shaped_reward
+
+GAMMA, LAM = 0.9, 0.8
+unit = st.floats(0, 1)
+
+
+@given(seed=st.integers(0, 1000), weight=st.floats(0, 0.99), pays=st.floats(0.1, 3))
+def test_it_is_the_mdp_of_hurl(seed: int, weight: float, pays: float) -> None:
+    """Reward r + w gamma h(s') and discount (1 - w) gamma (Cheng et al., eq. 4), at every kind of end."""
+    rng = np.random.default_rng(seed)
+    reward, value, next_value, potential = rng.normal(size=(4, 10, 2))
+    terminated, limit, valid = rng.uniform(size=(3, 10, 2)) < np.array([0.2, 0.2, 0.8])[:, None, None]
+    ends = (terminated, terminated | limit, valid)
+    guidance = Guidance(weight=weight, success_reward=pays)
+    ours = gae(reward, value, guidance.value(next_value, potential), *ends, GAMMA, guidance.trace(LAM))
+    promised = reward + np.where(terminated, 0, weight * GAMMA * pays * potential)
+    theirs = gae(promised, value, next_value, *ends, (1 - weight) * GAMMA, LAM)
+    assert np.allclose(ours, theirs)
+
+
+@given(phi=unit, weight=st.floats(0, 0.99), gamma=st.floats(0, 0.999), pays=st.floats(0.1, 3))
+def test_success_at_once_is_worth_more_than_progress_held_for_ever(
+    phi: float, weight: float, gamma: float, pays: float
+) -> None:
+    guidance = Guidance(weight=weight, success_reward=pays)
+    held = np.array(0.0)
+    for _ in range(3000):
+        held = gamma * guidance.value(held, np.array(phi))
+    assert held < pays
+
+
+class KnowsFailure(Critic):
+    """What a policy that never succeeds is worth."""
+
+    def __init__(self) -> None:
+        super().__init__(1, (4,))
+
+    def forward(self, observation: torch.Tensor, potential: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(potential)
+
+
+def failing(weight: float) -> tuple[Batch, np.ndarray]:
+    """A shaped rollout of a failure, judged by who knows that it fails; and its potentials [T + 1]."""
+    phi = np.random.default_rng(0).uniform(size=8).astype(np.float32)
+    buffer = RolloutBuffer(7, 1, 1, 1, 1)
+    no, one = np.zeros(1, bool), np.zeros((1, 1))
+    for t in range(7):
+        now, then = phi[t : t + 1], phi[t + 1 : t + 2]
+        buffer.add(
+            observation=one, critic_observation=one, next_critic_observation=one, potential=now, next_potential=then,
+            action=one, log_prob=np.zeros(1), reward=shaped_reward(0.0, now, then, no, GAMMA),
+            terminated=no, done=np.array([t == 6]), valid=~no,
+        )  # fmt: skip
+    guidance = Guidance(weight=weight, success_reward=1.0) if weight else None
+    return buffer.batch(KnowsFailure(), GAMMA, LAM, 1.0, guidance), phi
+
+
+def test_who_knows_that_it_will_fail_sees_no_advantage_in_progress() -> None:
+    """The reason for it."""
+    assert failing(weight=0)[0].advantage_spread == pytest.approx(0, abs=1e-6)
+
+
+def test_who_is_guided_does() -> None:
+    """And the critic is told of it."""
+    batch, phi = failing(weight=0.5)
+    ahead, carry = [], 0.0
+    for t in reversed(range(7)):
+        carry = GAMMA * 0.5 * phi[t + 1] + GAMMA * LAM * 0.5 * carry
+        ahead.insert(0, carry)
+    expected = np.array(ahead)
+    assert np.allclose(batch.advantage, (expected - expected.mean()) / expected.std(), atol=1e-4)
+    assert np.allclose(batch.target, expected, atol=1e-6)
+
+
+def test_it_guides_less_and_less_and_in_the_end_not_at_all() -> None:
+    config = RefineConfig(iterations=10, guidance=0.2, reward=RewardConfig(success_reward=3.0))
+    weights = [found.weight if (found := guided("shaped", config, i)) else 0.0 for i in range(11)]
+    assert weights == pytest.approx([0.2 * (1 - i / 10) for i in range(11)])
+    assert guided("shaped", config, 5) == Guidance(weight=0.1, success_reward=3.0)
+
+
+@pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])
+def test_rules_that_shape_by_no_potential_are_not_guided(rule: str) -> None:
+    assert guided(rule, RefineConfig(guidance=0.5), 0) is None
