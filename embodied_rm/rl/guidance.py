@@ -4,8 +4,8 @@ Shaping by a potential leaves every advantage of a critic that knows its policy 
 policy that never succeeds learns nothing, however good the potential. Cheng, Kolobov and Swaminathan (arXiv 2106.02757,
 "HuRL") let it guide: at every step the future is that of the policy with weight 1 - w, and what the potential promises
 with weight w. Progress then pays, over some 1 / w steps and with little noise. Success at once is worth more than any
-progress, held for however long, since gamma is below 1; and w falls to 0 over a refinement, so that in the end nothing
-but success counts.
+progress, held for however long, since gamma is below 1; and w falls to 0 over the first half of a refinement, so that
+in the end nothing but success counts.
 """
 
 from __future__ import annotations

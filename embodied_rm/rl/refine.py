@@ -52,7 +52,7 @@ class RefineConfig:
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
     guidance: float = 0.0
     """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls linearly to 0 over
-    the iterations. Rules that do not shape by a potential have none to be guided by."""
+    the first half of the iterations. Rules that do not shape by a potential have none to be guided by."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
@@ -250,7 +250,7 @@ def iterate(
 
 def guided(rule: str, config: RefineConfig, iteration: int) -> Guidance | None:
     """How far the potential guides in an iteration; None where it does not, or the rule shapes by none."""
-    weight = config.guidance * (1 - iteration / config.iterations)
+    weight = config.guidance * max(0.0, 1 - 2 * iteration / config.iterations)
     if not weight or not find_rule(rule).shapes:
         return None
     return Guidance(weight=weight, success_reward=config.reward.success_reward)
@@ -275,7 +275,7 @@ def what_is_built(
         "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
-        "guided by the potential": f"{config.guidance} falling to 0",
+        "guided by the potential": f"{config.guidance} falling to 0 by half-way",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }

@@ -88,11 +88,11 @@ def test_who_is_guided_does() -> None:
     assert np.allclose(batch.target, expected, atol=1e-6)
 
 
-def test_it_guides_less_and_less_and_in_the_end_not_at_all() -> None:
+def test_it_guides_less_and_less_and_from_half_way_on_not_at_all() -> None:
     config = RefineConfig(iterations=10, guidance=0.2, reward=RewardConfig(success_reward=3.0))
     weights = [found.weight if (found := guided("shaped", config, i)) else 0.0 for i in range(11)]
-    assert weights == pytest.approx([0.2 * (1 - i / 10) for i in range(11)])
-    assert guided("shaped", config, 5) == Guidance(weight=0.1, success_reward=3.0)
+    assert weights == pytest.approx([0.2, 0.16, 0.12, 0.08, 0.04, *[0.0] * 6])
+    assert guided("shaped", config, 0) == Guidance(weight=0.2, success_reward=3.0)
 
 
 @pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])
