@@ -220,8 +220,8 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
         *sized({task: config.sizes.get(task, config.sizes[OTHER]) for task in config.tasks}),
         "",
         f"Held to the imitated policy by {config.refine.reference_coef:g}, falling to 0, and to its demonstrations by "
-        f"{config.refine.imitation_coef:g}; guided by the potential by {config.refine.guidance:g}, falling to 0 by half-way. "
-        f"The policies see {config.clone.sees}; the reward model: {paid}, {model[:12]}.",
+        f"{config.refine.imitation_coef:g}; guided by the potential by {config.refine.guidance:g}, falling to 0 by "
+        f"half-way. The policies see {config.clone.sees}; the reward model: {paid}, {model[:12]}.",
     ]
     return "\n".join(lines)
 
