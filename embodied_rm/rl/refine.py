@@ -15,7 +15,7 @@ import torch
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
-from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rewards.rules import Rule
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.group import ALONE, Group
@@ -235,10 +235,9 @@ def iterate(
             stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
-        shaped = config.reward.scale if find_rule(env.config.rule).shapes else 0.0
-        batch = buffer.batch(
-            learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, guided(env.config.rule, config, iteration)
-        )
+        shaped = config.reward.scale if env.rule.shapes else 0.0
+        guidance = guided(env.rule, config, iteration)
+        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, guidance)
         update = learner.update(
             batch,
             train_actor=iteration >= config.warmup_iterations,
@@ -248,10 +247,10 @@ def iterate(
     return observation, summarise(iteration, stats.shared(group), update)
 
 
-def guided(rule: str, config: RefineConfig, iteration: int) -> Guidance | None:
+def guided(rule: Rule, config: RefineConfig, iteration: int) -> Guidance | None:
     """How far the potential guides in an iteration; None where it does not, or the rule shapes by none."""
     weight = config.guidance * max(0.0, 1 - 2 * iteration / config.iterations)
-    if not weight or not find_rule(rule).shapes:
+    if not weight or not rule.shapes:
         return None
     return Guidance(weight=weight, success_reward=config.reward.success_reward)
 

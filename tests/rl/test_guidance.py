@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.buffer import Batch, RolloutBuffer
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.guidance import Guidance
@@ -90,11 +91,11 @@ def test_who_is_guided_does() -> None:
 
 def test_it_guides_less_and_less_and_from_half_way_on_not_at_all() -> None:
     config = RefineConfig(iterations=10, guidance=0.2, reward=RewardConfig(success_reward=3.0))
-    weights = [found.weight if (found := guided("shaped", config, i)) else 0.0 for i in range(11)]
+    weights = [found.weight if (found := guided(find_rule("shaped"), config, i)) else 0.0 for i in range(11)]
     assert weights == pytest.approx([0.2, 0.16, 0.12, 0.08, 0.04, *[0.0] * 6])
-    assert guided("shaped", config, 0) == Guidance(weight=0.2, success_reward=3.0)
+    assert guided(find_rule("shaped"), config, 0) == Guidance(weight=0.2, success_reward=3.0)
 
 
 @pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])
 def test_rules_that_shape_by_no_potential_are_not_guided(rule: str) -> None:
-    assert guided(rule, RefineConfig(guidance=0.5), 0) is None
+    assert guided(find_rule(rule), RefineConfig(guidance=0.5), 0) is None
