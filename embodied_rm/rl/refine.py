@@ -50,7 +50,7 @@ class RefineConfig:
     """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
     reference_coef: float = 0.005
     """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
-    guidance: float = 0.0
+    guidance: float = 0.06
     """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls linearly to 0 over
     the first half of the iterations. Rules that do not shape by a potential have none to be guided by."""
     imitation_coef: float = 0.0
