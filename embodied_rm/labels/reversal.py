@@ -77,6 +77,7 @@ def undoing(share: Array, change: Array) -> Array:
     way = np.maximum(change[1 : begun + 1] - STILL, 0)
     there = np.ones(len(share))
     if len(way) > AT_ONCE and way.any():
-        there[: begun + 1] = np.append(0, np.cumsum(way) / way.sum())
+        gone = np.cumsum(way, dtype=np.float64)
+        there[: begun + 1] = np.append(0, gone / gone[-1])
     undone = np.clip(1 - share / share[0], 0, 1)
     return (0.5 * there + 0.5 * undone).astype(np.float32)

@@ -145,6 +145,26 @@ def test_a_rate_that_is_no_whole_number(tmp_path):
     assert info.fps == pytest.approx(20 / 3)
 
 
+WRITE = """
+import sys
+import numpy as np
+from embodied_rm.data.video import write_video
+rng = np.random.default_rng(0)
+squares = np.kron(rng.integers(40, 216, (10, 10)), np.ones((16, 16)))
+moving = np.cumsum(rng.integers(-6, 7, (40, 160, 160, 3)), axis=0) // 2
+write_video(sys.argv[1], np.clip(squares[None, :, :, None] + moving, 0, 255).astype(np.uint8), 20)
+"""
+
+
+def test_what_is_written_does_not_depend_on_what_memory_held_before(tmp_path):
+    """By glibc's filling of whatever is allocated; x264's macroblock tree read some of that."""
+    heap = {"MALLOC_MMAP_THRESHOLD_": "1000000000", "MALLOC_TOP_PAD_": "100000000"}
+    for fill in ("0", "1", "2"):
+        words = [sys.executable, "-c", WRITE, str(tmp_path / f"{fill}.mp4")]
+        subprocess.run(words, check=True, env={**os.environ, **heap, "MALLOC_PERTURB_": fill})
+    assert len({(tmp_path / f"{fill}.mp4").read_bytes() for fill in "012"}) == 1
+
+
 @pytest.mark.parametrize(("height", "width"), [(47, 64), (48, 63), (1, 1)])
 def test_odd_sizes_are_refused(tmp_path, height, width):
     with pytest.raises(DataError, match=rf"a\.mp4.*even height and width.*{width}x{height}"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sprites import episode
@@ -66,6 +66,7 @@ def test_there_is_nothing_to_undo_where_nothing_was_achieved(changed):
     arrays(np.float32, st.integers(2, 30), elements=st.floats(0, 1, width=32)),
     st.lists(st.floats(0.5, 1.5), min_size=30, max_size=30),
 )
+@example(np.ones(17, np.float32), [1.0] * 8 + [1.5] * 6 + [1.0] * 16)
 def test_what_is_less_undone_has_come_less_far(share, change):
     share[0], share[-1] = 1, 0
     progress = undoing(share, np.array(change, np.float32)[: len(share)])
