@@ -16,7 +16,7 @@ HEIGHT = 192
 """Pixels; smaller pictures are enlarged, so that H.264's half-resolution colour does not blur them."""
 GAP = 4
 """Pixels of background between two views."""
-CRF = 24
+QUANTIZER = 26
 
 
 def encode_clip(episode: Episode) -> bytes:
@@ -25,7 +25,7 @@ def encode_clip(episode: Episode) -> bytes:
     pictures = side_by_side(views)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
-        writer = VideoWriter(path, episode.fps, (pictures.shape[1], pictures.shape[2]), crf=CRF)
+        writer = VideoWriter(path, episode.fps, (pictures.shape[1], pictures.shape[2]), quantizer=QUANTIZER)
         writer.add(pictures)
         writer.close()
         return path.read_bytes()

@@ -165,6 +165,16 @@ def test_what_is_written_does_not_depend_on_what_memory_held_before(tmp_path):
     assert len({(tmp_path / f"{fill}.mp4").read_bytes() for fill in "012"}) == 1
 
 
+def test_a_film_has_the_same_pixels_after_another_one_in_the_same_file(tmp_path):
+    """Else what is known by its pictures would not be known again (`embodied_rm.provenance`)."""
+    first, second = (np.random.default_rng(seed).integers(0, 256, (5, H, W, 3), np.uint8) for seed in range(2))
+    write_video(tmp_path / "alone.mp4", second, 10)
+    with VideoWriter(tmp_path / "both.mp4", 10, (H, W)) as writer:
+        writer.add(first)
+        writer.add(second)
+    np.testing.assert_array_equal(read_frames(tmp_path / "both.mp4")[5:], read_frames(tmp_path / "alone.mp4"))
+
+
 @pytest.mark.parametrize(("height", "width"), [(47, 64), (48, 63), (1, 1)])
 def test_odd_sizes_are_refused(tmp_path, height, width):
     with pytest.raises(DataError, match=rf"a\.mp4.*even height and width.*{width}x{height}"):
