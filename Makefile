@@ -1,7 +1,7 @@
 # Two commands do everything from a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full checkpoint labels real test bench clean
+.PHONY: help install demo demo-full checkpoint labels refinement real test bench clean
 
 # The first Python that is new enough; 3.11 first, for it is what constraints.txt was tested on.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -43,7 +43,7 @@ real: install  ## adapt to your own robot video, score it, compare with its anno
 	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
 	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt name=real out=$(RUN)/evaluate
 
-bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with other engines and libraries (40 minutes)
+bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with other engines and libraries (three hours)
 	$(BIN)/python benchmarks/render.py
 	$(BIN)/embodied-rm bench sim page=docs/benchmarks.md out=$(RUN)/sim
 	$(BIN)/embodied-rm bench reward page=docs/benchmarks.md out=$(RUN)/reward
