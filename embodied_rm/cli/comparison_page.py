@@ -100,9 +100,7 @@ class Comparison:
                 lines.append(f"| {task} | `{rule}` | {said} | {told} |")
         lines += ["", "| task | rule | refined more than cloned | 95 % |", "|---" * 4 + "|"]
         for task, rule, found in self._gains():
-            lines.append(
-                f"| {task} | `{rule}` | {found['success']:+.3f} | {found['low']:+.3f} to {found['high']:+.3f} |"
-            )
+            lines.append(f"| {task} | `{rule}` | {found['success']:+.3f} | {_interval(found)} |")
         if len(self.rules) > 1:
             lines += [
                 "",
@@ -112,8 +110,8 @@ class Comparison:
             ]
         for task, rule, found in self._pairs():
             lines.append(
-                f"| {task} | `{self.rules[0]}` / `{rule}` | {found['rollouts']:.2f} | {found['p']:.4f} | "
-                f"{found['success']:+.3f} | {found['low']:+.3f} to {found['high']:+.3f} |"
+                f"| {task} | `{self.rules[0]}` / `{rule}` | {found['rollouts']:.2f} | {_known(found['p'], '.4f')} | "
+                f"{found['success']:+.3f} | {_interval(found)} |"
             )
         spent = {rule: stages(of_rule(self.cells, rule)) for rule in self.rules}
         lines += [
@@ -152,3 +150,12 @@ def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
 
 def _told(name: str, value: float | int | None) -> str:
     return "-" if value is None else f"{value:.{COLUMNS[name]}f}"
+
+
+def _known(value: float, digits: str) -> str:
+    """A dash for what one seed cannot tell."""
+    return "-" if isnan(value) else f"{value:{digits}}"
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    return "-" if isnan(found["low"]) else f"{found['low']:+.3f} to {found['high']:+.3f}"
