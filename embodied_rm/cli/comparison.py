@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,10 +68,20 @@ def refuse_stranger(known: Cell, rule: str, policy: str) -> None:
 
 
 def agreement(cells: Sequence[Cell]) -> float | None:
-    """Kendall's tau_a of the policies of all iterations of cells, ranked by the model and by the simulator; None for
-    fewer than two that the model ranks."""
-    ranked = [pair for cell in cells for pair in zip(cell.learned, cell.curve, strict=True) if pair[0] is not None]
+    """Kendall's tau_a of the policies that acted in all iterations of cells, ranked by the model and by the simulator;
+    None for fewer than two that the model ranks.
+
+    Only cells in which the model ends the episodes: the simulator ends them with the first moment of success, before
+    the model has seen the several that it asks for.
+    """
+    ranked = [pair for cell in cells if cell.success == "model" for pair in _acted(cell) if pair[0] is not None]
     return kendall_tau_a(*zip(*ranked, strict=True)) if len(ranked) > 1 else None
+
+
+def _acted(cell: Cell) -> Iterator[tuple[float | None, float]]:
+    """Of the policy that acted in every iteration: what the model called a success, and what the simulator did, who
+    watches after an iteration the policy that acts in the next."""
+    return zip(cell.learned, (cell.cloned, *cell.curve[:-1]), strict=True)
 
 
 def lengthened(cell_curve: Sequence[float], length: int) -> list[float]:
@@ -123,12 +133,11 @@ def ratio(cells: Sequence[Cell], other: Sequence[Cell], level: float) -> tuple[f
     """Geometric mean over pairs of the rollouts that `cells` needed by those that `other` needed, and how likely it is
     that far below 1 by chance (`paired_permutation` of the logarithms).
 
-    Who never reached the level is counted as if that had happened with the last episode of the pair, which favours it;
-    whoever needed none, as one.
+    Who never reached the level is counted as if it had with its last episode, or with the one with which the other did,
+    if that came later: it needed at least as many. Where neither did, none needed more.
     """
-    pairs = _pairs(cells, other)
-    mine = [_effort(one, level, _last(one, another)) for one, another in pairs]
-    theirs = [_effort(another, level, _last(one, another)) for one, another in pairs]
+    efforts = [_efforts(one, another, level) for one, another in _pairs(cells, other)]
+    mine, theirs = zip(*efforts, strict=True)
     return float(np.exp(np.mean(mine) - np.mean(theirs))), paired_permutation(mine, theirs)
 
 
@@ -149,15 +158,14 @@ def _pairs(cells: Sequence[Cell], other: Sequence[Cell]) -> list[tuple[Cell, Cel
     return [(cell, theirs[cell.task, cell.seed]) for cell in cells if (cell.task, cell.seed) in theirs]
 
 
-def _last(one: Cell, another: Cell) -> int:
-    """The last training episode of the two."""
-    return max(one.episodes[-1], another.episodes[-1])
-
-
-def _effort(cell: Cell, level: float, most: int) -> float:
-    """Logarithm of the rollouts that a cell needed; `most`, if it never got there."""
-    needed = cell.rollouts_to(level)
-    return float(np.log(max(1, most if needed is None else needed)))
+def _efforts(one: Cell, another: Cell, level: float) -> tuple[float, float]:
+    """Logarithms of the rollouts that both needed; at least so many, of who never got there."""
+    first, second = one.rollouts_to(level), another.rollouts_to(level)
+    if first is None and second is None:
+        return 0.0, 0.0
+    first = max(one.episodes[-1], second or 0) if first is None else first
+    second = max(another.episodes[-1], first) if second is None else second
+    return float(np.log(max(1, first))), float(np.log(max(1, second)))
 
 
 def of_rule(cells: Sequence[Cell], rule: str) -> list[Cell]:

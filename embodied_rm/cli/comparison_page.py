@@ -51,6 +51,10 @@ class Comparison:
                 for task, rule, found in self._pairs()
             ],
             "stages": {rule: stages(of_rule(self.cells, rule)) for rule in self.rules},
+            "curves": {
+                task: {rule: dict(zip(("mean", "low", "high"), band, strict=True)) for rule, band in rules.items()}
+                for task, rules in self.bands().items()
+            },
             "cells": [asdict(cell) for cell in self.cells],
         }
 

@@ -53,9 +53,9 @@ class CloneFit:
 
 @one_thread()
 def clone(
-    pairs: Pairs, config: CloneConfig, encoder_sha256: str = "", lengths: int = 0
+    pairs: Pairs, config: CloneConfig, encoder_sha256: str = "", lengths: int = 0, views: tuple[str, ...] = ()
 ) -> tuple[GaussianPolicy, CloneFit]:
-    """Fit a policy to what was done in what was seen; `encoder_sha256` and `lengths`: see `PolicySpec`."""
+    """Fit a policy to what was done in what was seen; `encoder_sha256`, `lengths` and `views`: see `PolicySpec`."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(
@@ -66,6 +66,7 @@ def clone(
                 log_std_init=config.log_std_init,
                 sees=config.sees,
                 encoder_sha256=encoder_sha256,
+                views=views,
                 lengths=lengths,
             )
         )

@@ -7,7 +7,7 @@ success may have been a moment short of one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from embodied_rm.metrics import wilson_interval
 
@@ -16,6 +16,9 @@ WINDOW = 3
 MARGIN = 0.1
 """How much more often the model may call an episode a success than the watched ones are: it may be a step early."""
 CONFIDENCE = 0.99
+"""Of the two intervals that must not meet."""
+PARTED = 0.95
+"""Of those, where two things must have happened at once."""
 
 Row = Mapping[str, Any]
 
@@ -27,10 +30,11 @@ def alarm(rows: Sequence[Row], unripe: int = 0) -> str | None:
     count.
 
     Rings when the model calls training episodes a success that the policy, watched by the simulator, does not reach,
-    beyond what chance does to so many episodes; and when a camera shows nothing.
+    beyond what chance does to so many episodes; when the model's success has risen since some time before, and the
+    simulator's has fallen; and when a camera shows nothing.
     """
-    now = rows[-WINDOW:]
-    return _blind(now) or _unshared(rows[unripe:][-WINDOW:])
+    now, ripe = rows[-WINDOW:], rows[unripe:]
+    return _blind(now) or _unshared(ripe[-WINDOW:]) or _parted(ripe)
 
 
 def _blind(now: Sequence[Row]) -> str | None:
@@ -43,20 +47,54 @@ def _blind(now: Sequence[Row]) -> str | None:
 
 
 def _unshared(now: Sequence[Row]) -> str | None:
-    said, episodes = _counted(now, "learned_successes", "episodes")
-    if not now:
+    if not now or not now[-1]["watched"]:
         return None
-    # The same starts are watched again and again: three times as many successes are not three times as sure.
-    true, watched = (round(count / len(now)) for count in _counted(now, "watched_successes", "watched"))
-    if watched == 0:
-        return None
-    if wilson_interval(said, episodes, CONFIDENCE)[0] > wilson_interval(true, watched, CONFIDENCE)[1] + MARGIN:
+    said, true = _said(now), _true(now)
+    if said.above(true, CONFIDENCE, MARGIN):
         return (
-            f"{said} of {episodes} training episodes are a success in the eyes of the model, "
-            f"{true} of {watched} watched ones in those of the simulator"
+            f"{said} training episodes are a success in the eyes of the model, "
+            f"{true} watched ones in those of the simulator"
         )
     return None
 
 
-def _counted(rows: Sequence[Row], part: str, whole: str) -> tuple[int, int]:
-    return sum(row[part] for row in rows), sum(row[whole] for row in rows)
+def _parted(rows: Sequence[Row]) -> str | None:
+    """Whether now and some window before it are told apart by both, and not the same way round."""
+    if len(rows) < 2 * WINDOW or not rows[-1]["watched"]:
+        return None
+    said, true = _said(rows[-WINDOW:]), _true(rows[-WINDOW:])
+    for end in range(WINDOW, len(rows) - WINDOW + 1):
+        said_then, true_then = _said(rows[end - WINDOW : end]), _true(rows[end - WINDOW : end])
+        if said.above(said_then, PARTED) and true_then.above(true, PARTED):
+            return (
+                f"in the eyes of the model success has risen, from {said_then} training episodes to {said}, in those "
+                f"of the simulator it has fallen, from {true_then} watched ones to {true}"
+            )
+    return None
+
+
+class _Share(NamedTuple):
+    """Successes among episodes."""
+
+    part: int
+    whole: int
+
+    def above(self, other: _Share, confidence: float, margin: float = 0.0) -> bool:
+        """Whether this is more than the other and the margin, and not by chance."""
+        low, _ = wilson_interval(self.part, self.whole, confidence)
+        _, high = wilson_interval(other.part, other.whole, confidence)
+        return low > high + margin
+
+    def __str__(self) -> str:
+        return f"{self.part} of {self.whole}"
+
+
+def _said(rows: Sequence[Row]) -> _Share:
+    """By the model, of the training episodes."""
+    return _Share(sum(row["learned_successes"] for row in rows), sum(row["episodes"] for row in rows))
+
+
+def _true(rows: Sequence[Row]) -> _Share:
+    """By the simulator, of those watched. The same starts are watched again and again: three times as many successes
+    are not three times as sure."""
+    return _Share(*(round(sum(row[name] for row in rows) / len(rows)) for name in ("watched_successes", "watched")))

@@ -41,6 +41,8 @@ class PolicySpec:
     """What its observations are, see `embodied_rm.rl.seeing.Sees`."""
     encoder_sha256: str = ""
     """Of the weights of the reward model whose embeddings it sees."""
+    views: tuple[str, ...] = ()
+    """The cameras whose pictures these are made of."""
     lengths: int = 0
     """First columns of its observations that are lengths in m (or angles in rad), which it sees near 0 in detail."""
 
@@ -188,6 +190,6 @@ def load_policy(folder: Path | str) -> GaussianPolicy:
 def parse_spec(fields: Any, source: Path | str) -> PolicySpec:
     """The `PolicySpec` stored in a manifest, or `CheckpointError`."""
     try:
-        return PolicySpec(**{**fields, "hidden": tuple(fields["hidden"])})
+        return PolicySpec(**{**fields, "hidden": tuple(fields["hidden"]), "views": tuple(fields.get("views", ()))})
     except (TypeError, KeyError) as fault:
         raise CheckpointError(f"{source}: the manifest holds no policy spec ({fault})") from None

@@ -46,6 +46,15 @@ class RewardConfig:
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
+    def refuse_rollouts(self, steps: int, limit: int | None) -> None:
+        """Raises `UserError` for a rule that compares with episodes that ended, where rollouts of so many steps may
+        end none within the time limit."""
+        if find_rule(self.rule).needs == "references" and limit is not None and steps < limit:
+            raise UserError(
+                f"rollout_steps={steps}: rule={self.rule} compares with how the first rollout's "
+                f"episodes end, and one may take {limit} steps: set rollout_steps={limit} or more"
+            )
+
     @property
     def of_simulator(self) -> bool:
         """Whether the simulator alone says what a step is worth, and no model is asked."""

@@ -97,12 +97,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         """Raises `UserError` where the rule needs what this model or such a rollout does not have; after a reset."""
         if self.rule.needs == "embedding":
             self._embedding()
-        limit = self.terms.limit
-        if self.rule.needs == "references" and limit is not None and rollout_steps < limit:
-            raise UserError(
-                f"rollout_steps={rollout_steps}: rule={self.config.rule} compares with how the first rollout's "
-                f"episodes end, and one may take {limit} steps: set rollout_steps={limit} or more"
-            )
+        self.config.refuse_rollouts(rollout_steps, self.terms.limit)
 
     def step(self, actions: npt.NDArray[Any]) -> Any:
         with self.stats.timed("physics"):

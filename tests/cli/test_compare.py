@@ -73,6 +73,12 @@ def test_every_task_can_be_compared_and_the_command_line_says_how():
     assert chosen.clone.checkpoint == chosen.refine.checkpoint == Path("mine")
 
 
+def test_a_policy_that_sees_pictures_is_cloned_from_the_views_that_it_is_refined_with():
+    seeing = typed("compare", ["clone.sees=proprio+views", "clone.world.views=[front]"], CompareConfig)
+    both = recipe(seeing, 0, "lift_cube", "shaped")
+    assert both.clone.world.views == both.refine.world.views == seeing.refine.world.views != ("front",)
+
+
 def test_what_is_finished_is_not_done_again(both):
     folder, told = both
     (folder / "metrics.json").unlink()
@@ -98,6 +104,8 @@ def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tm
         (["rules=[raw,raw]"], "each once"),
         (["tasks=[lift]"], "unknown task 'lift'"),
         (["refine.watched=0"], "refine.watched must be >= 1"),
+        (["collect.successes=3"], "lift_cube: 4 demonstrations asked for, and collect.successes=3"),
+        (["rules=[shaped,sigmoid_reference]", "sizes.open_drawer.rollout_steps=59"], "rollout_steps=59: rule=sigmoid"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(words, said, tmp_path, capsys):

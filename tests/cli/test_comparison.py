@@ -46,7 +46,16 @@ def test_a_median_is_known_once_more_than_half_got_there():
     assert summary([CELL, replace(CELL, refined=0.5)], 0.8)["worst"] == 0.5
 
 
-def test_the_ratio_is_of_pairs_and_favours_who_never_got_there():
+def test_who_never_got_there_needed_as_many_as_it_had_or_as_the_other_needed():
+    quick, slow = cells("shaped", 10)[0], replace(cells("shaped", 40)[0], episodes=(40, 5000))
+    short, long = (replace(cells("sparse", 100)[0], episodes=(last - 1, last)) for last in (30, 400))
+    assert ratio([quick], [long], 0.8)[0] == pytest.approx(10 / 400)
+    assert ratio([slow], [long], 0.8)[0] == pytest.approx(40 / 400), "however long the other went on once it was there"
+    assert ratio([slow], [short], 0.8)[0] == 1 == ratio([short], [slow], 0.8)[0]
+    assert ratio([long], [short], 0.8)[0] == 1, "neither got there"
+
+
+def test_the_ratio_is_of_pairs():
     mine, theirs = cells("shaped", 10, 20, 40, 40, 10), cells("sparse", 20, 40, 80, 100, 20)
     value, p = ratio(mine, theirs, 0.8)
     assert value == pytest.approx(math.exp((4 * math.log(0.5) + math.log(0.4)) / 5)) and p == 1 / 32
@@ -62,12 +71,15 @@ def test_curves_begin_with_what_was_cloned_and_a_curve_that_stopped_stays_where_
 
 
 def test_agreement_is_that_of_rankings_of_all_policies_that_the_model_ranks():
-    assert agreement([CELL]) == 1
-    assert agreement([replace(CELL, learned=(0.9, 0.5, 0.6))]) == pytest.approx(-1)
+    """The policy of an iteration is watched after the one before."""
+    assert agreement([CELL]) == -1, "0.9 and 0.6 of policies that have 0.5 and 0.85"
+    assert agreement([replace(CELL, learned=(0.2, 0.5, 0.6))]) == pytest.approx(1)
     assert agreement([replace(CELL, learned=(None, None, 0.5))]) is None
-    better = replace(CELL, curve=(0.1, 0.2, 0.3), learned=(0.1, 0.2, 0.3))
-    assert agreement([CELL, better]) == 1, "across refinements too"
-    assert agreement([CELL, replace(better, learned=(0.95, 0.96, 0.97))]) < 0
+    assert agreement([replace(CELL, success="simulator")]) is None, "who ends episodes leaves the model nothing to say"
+    better = replace(CELL, cloned=0.1, curve=(0.2, 0.3, 0.0), learned=(0.1, 0.2, 0.3))
+    other = replace(CELL, learned=(0.4, 0.5, 0.6))
+    assert agreement([other, better]) == pytest.approx((14 - 0) / 15), "across refinements too; 0.3 twice"
+    assert agreement([other, replace(better, learned=(0.95, 0.96, 0.97))]) < 0
     assert summary([replace(CELL, learned=(None,) * 3)], 0.8)["agreement"] is None
 
 

@@ -141,6 +141,11 @@ def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
     assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
     assert "sees by another reward model" in " ".join(capsys.readouterr().err.split())
+    eyes = [word.replace("world.views=[wrist]", "world.views=[front]") for word in common]
+    assert main([*eyes, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
+    assert "cloned from the views wrist, not front: set world.views=[wrist]" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert main([*words, "sees=proprio+views", "world.views=[side]", f"out={tmp_path / 'third'}"]) == 2
     assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())
 

@@ -151,6 +151,31 @@ def test_every_other_rule_changes_it_somewhere(name: str):
     assert not all(same_choice(name, seed) for seed in range(30))
 
 
+ENDS = ("success", "failure", "time limit", "end of the rollout")
+
+
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.invariant])
+@given(
+    scored=st.lists(st.floats(0, 1), min_size=1, max_size=6), k=st.integers(1, 4), end=st.sampled_from(ENDS),
+    gamma=st.floats(0.5, 0.999), after=st.floats(-2, 2), first=st.floats(0, 1),
+)  # fmt: skip
+def test_whatever_ends_an_episode_and_however_seldom_it_is_scored_nothing_but_its_start_adds_to_the_return(
+    name: str, scored: list[float], k: int, end: str, gamma: float, after: float, first: float
+):
+    """The value of the task after a time limit, shaped, is less by the potential there; after success and failure
+    nothing follows. Then the return is that of the task less the potential of the start, which no action decides."""
+    held = [first, *np.repeat(scored, k)]
+    steps = film(held, achieved=end == "success", timed_out=end in ENDS[1:3])
+    if end == "failure":
+        steps = replace(steps, terminated=steps.ended)
+    terms = replace(TERMS, gamma=gamma)
+    weight = terms.scale if RULES[name].shapes else 0.0
+    follows = 0.0 if end in ENDS[:2] else gamma ** len(steps.task)
+    discount = gamma ** np.arange(len(steps.task))
+    got = discount @ RULES[name].pay(steps, terms)[:, 0] + follows * (after - weight * held[-1])
+    assert got == pytest.approx(discount @ steps.task[:, 0] + follows * after - weight * held[0], abs=1e-9)
+
+
 LATER = {"gated": [0, 1, 1, 1, 1], "min_form": [0, 0.25, 0.5, 0.75, 1], "redistributed": [0, 1, 1, 1, 1]}
 """Rule of whole episodes -> the progress of a success in four steps that it would rather see than one in three."""
 

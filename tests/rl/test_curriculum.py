@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from rl_worlds import PictureModel, PointReachEnv
 
 from embodied_rm.rl.curriculum import FIRST_SEED, LEAST, Curriculum
+from embodied_rm.rl.judge import evaluate_policy
 from embodied_rm.rl.learned_env import LearnedRewardEnv
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.reward_config import RewardConfig
 
 
@@ -54,8 +57,27 @@ class Noting(PointReachEnv):
         return super().reset(seed=seed, options=options)
 
 
-def test_no_start_is_one_that_a_policy_is_judged_by():
-    assert min(Curriculum(1000, rows=1, seed=2)._seeds) >= FIRST_SEED
+class Listing(PointReachEnv):
+    """Lists the seed of every row that was ever reset with one."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows, ends_on_success=True)
+        self.begun: set[int] = set()
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.begun |= set(range(seed, seed + self.num_envs) if isinstance(seed, int) else seed)
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_start_is_one_that_a_policy_is_judged_by(seed: int):
+    pool, judging = Curriculum(1000, rows=8, seed=seed), Listing(8)
+    policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,)))
+    evaluate_policy(judging, policy, episodes=20, seed=seed)
+    drawn = {start for _ in range(500) for start in pool.draw(np.arange(8))}
+    assert len(judging.begun) == 8 and len(drawn) > 900 and not judging.begun & drawn
+    assert max(judging.begun) < FIRST_SEED <= min(drawn)
 
 
 def test_a_pool_goes_on_from_where_it_was():

@@ -51,6 +51,15 @@ def test_verdicts_that_it_does_not_share_ring_at_once_when_they_are_many():
     assert alarm([row(60, 50, 25)] * WINDOW) is not None
 
 
+def test_success_that_rises_for_the_model_and_falls_for_the_simulator_rings_though_both_are_near():
+    agreed, parted = [row(100, 50, 48)] * WINDOW, [row(100, 72, 30)] * WINDOW
+    assert alarm(parted) is None, "72 % and half are a tenth apart by chance"
+    told = alarm([*agreed, row(100, 60, 40), *parted])
+    assert told is not None and "risen, from 150 of 300" in told and "fallen, from 48 of 60" in told
+    assert alarm([*parted, *agreed]) is None and alarm([*agreed, *[row(100, 72, 48)] * WINDOW]) is None
+    assert alarm([*agreed, *[row(100, 50, 30)] * WINDOW]) is None, "both fell, or none of them rose"
+
+
 def test_a_dead_camera_is_named():
     told = alarm([row(60, 0, 0, front=80, wrist=0)])
     assert told is not None and "view front showed one colour in 80 of 100" in told

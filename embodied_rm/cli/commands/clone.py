@@ -73,7 +73,8 @@ def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     save_pairs(run.path / IMITATED, pairs)
     digest = digest_of(model) if model is not None and seeing else ""
     lengths = PROPRIO if seeing else pairs.observation.shape[1]  # all that the simulator tells is in m
-    policy, fit = clone(pairs, narrow(config, CloneConfig), digest, lengths)
+    views = config.world.views if seeing else ()
+    policy, fit = clone(pairs, narrow(config, CloneConfig), digest, lengths, views)
     save_policy(run.path / POLICY, policy, task=task)
     verdict = judge(policy)
     reporter.table("cloned", {**asdict(fit), **verdict.as_dict()})

@@ -67,6 +67,20 @@ class CompareConfig:
             raise UserError(f"level must be in (0, 1], got {self.level}")
         if self.refine.watched < 1:
             raise UserError("refine.watched must be >= 1: without learning curves nothing can be compared")
+        for task in self.tasks:
+            self._refuse_sizes(task)
+
+    def _refuse_sizes(self, task: str) -> None:
+        """Raises `UserError` for what a cell of the task would stumble over after hours."""
+        sizes = sizes_of(self, task)
+        if sizes.demonstrations > self.collect.successes:
+            raise UserError(
+                f"{task}: {sizes.demonstrations} demonstrations asked for, and collect.successes="
+                f"{self.collect.successes} are recorded"
+            )
+        for rule in self.rules:
+            limit = make_task(task).max_episode_steps
+            paid_by(rule, self.refine.reward).refuse_rollouts(sizes.rollout_steps, limit)
 
 
 def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -81,6 +95,7 @@ def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
             reporter.table(f"{task}, {rule}", summary(of_rule(some, rule), config.level))
     run.write_json("metrics.json", {"machine": machine(), **told.numbers()})
     write_report(run.file("report.html"), told.story())
+    plot_learning(run.file("learning.png"), told.bands(), config.level)
     if config.page is not None:
         plot_learning(beside(config.page, config.name, ".png"), told.bands(), config.level)
         text = section(config, told, config.page, ledger.versions([each.name for each in wanted]), model)
@@ -128,13 +143,24 @@ class Recipe:
         return policy, {**policy, "refine": {**asdict(self.refine), **where}, "model": model if paid else None}
 
 
+def sizes_of(config: CompareConfig, task: str) -> TaskSizes:
+    """Those of a task, or of any other."""
+    return config.sizes.get(task, config.sizes[OTHER])
+
+
 def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
-    """How the cell of a task, a seed and a rule comes about."""
-    sizes = config.sizes.get(task, config.sizes[OTHER])
+    """How the cell of a task, a seed and a rule comes about. A policy that sees pictures is cloned from the views
+    that it is refined with."""
+    sizes = sizes_of(config, task)
+    seen = config.clone.world if config.clone.sees == "state" else config.refine.world
     improve = refinement(config.refine, task, config.refine.policy, config.checkpoint, sizes)
     return Recipe(
         collect=replace(config.collect, tasks=(task,), seed=config.collect.seed + seed),
-        clone=replace(imitation(config.clone, task, config.clone.data, sizes, config.checkpoint), seed=seed),
+        clone=replace(
+            imitation(config.clone, task, config.clone.data, sizes, config.checkpoint),
+            seed=seed,
+            world=replace(config.clone.world, views=seen.views),
+        ),
         refine=replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward)),
     )
 
@@ -206,10 +232,12 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
         f"{config.refine.world.num_envs} environments. Success by: who says in training that an episode succeeded, "
         f"which ends it; all numbers here are the simulator's. Rollouts: training episodes until {config.level:g} of "
         f"{config.refine.watched} watched episodes succeeded, median over the seeds, who never got there counting as "
-        f"last; refined: {config.refine.episodes} episodes of each seed; hovers: share of the last iteration's "
+        f"last; after 150 episodes: the first {config.refine.warmup_iterations} iterations teach only the critic; "
+        f"refined: {config.refine.episodes} episodes of each seed; hovers: share of the last iteration's "
         f"episodes that end at the time limit, no success, with a potential of {HOVER:g} or more; agreement: Kendall's "
-        "tau_a of the policies of all iterations, ranked by the model's verdicts and by the simulator's. p: paired "
-        "permutation, one-sided; who never got there counts as if it had at the end. "
+        "tau_a of the policies of all iterations, ranked by the model's verdicts and by the simulator's, where the "
+        "model ends the episodes. p: paired permutation, one-sided; who never got there counts as if it had with its "
+        "last episode, or with the one with which the other did. "
         f"Every cell as data: `{beside(page, config.name, '.jsonl').name}`, measured by {versions} "
         f"version{'s' * (versions > 1)} of the code.",
         "",
@@ -217,7 +245,7 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
         "",
         *told.tables(),
         "",
-        *sized({task: config.sizes.get(task, config.sizes[OTHER]) for task in config.tasks}),
+        *sized({task: sizes_of(config, task) for task in config.tasks}),
         "",
         f"Held to the imitated policy by {config.refine.reference_coef:g}, falling to 0, and to its demonstrations by "
         f"{config.refine.imitation_coef:g}; guided by the potential by {config.refine.guidance:g}, falling to 0 by "

@@ -16,7 +16,7 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.group import Group, joined
 from embodied_rm.rl.imitation import Pairs, load_pairs
-from embodied_rm.rl.policy import GaussianPolicy, load_policy
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
@@ -49,11 +49,7 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     task = make_task(config.task).name
     policy = load_policy(checkpoint_in(config.policy, POLICY))
     folder = reward_model_in(config.checkpoint)
-    if policy.spec.sees != "state" and policy.spec.encoder_sha256 != digest_of(folder):
-        raise UserError(
-            f"the policy in {config.policy} sees by another reward model than {folder}: name the one that it was "
-            "cloned with, checkpoint=..."
-        )
+    refuse_other_eyes(policy.spec, folder, config)
     demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
     device = learner_device(config.world)
     policy, model = policy.to(device), load_progress_net(folder).to(device)
@@ -73,6 +69,22 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     )
     write_report(run.file("report.html"), report)
     run.write_json("metrics.json", {"tasks": {task: metrics}})
+
+
+def refuse_other_eyes(spec: PolicySpec, model: Path, config: RefineCommand) -> None:
+    """Raises `UserError` unless a policy that sees pictures gets those, and of them what, it was cloned from."""
+    if spec.sees == "state":
+        return
+    if spec.encoder_sha256 != digest_of(model):
+        raise UserError(
+            f"the policy in {config.policy} sees by another reward model than {model}: name the one that it was "
+            "cloned with, checkpoint=..."
+        )
+    if spec.views != config.world.views:
+        raise UserError(
+            f"the policy in {config.policy} was cloned from the views {', '.join(spec.views)}, not "
+            f"{', '.join(config.world.views)}: set world.views=[{','.join(spec.views)}]"
+        )
 
 
 def refine_task(
