@@ -19,7 +19,8 @@ class RewardConfig:
     success: str = "model"
     """Who says that an episode succeeded, which ends it and is paid: model, or simulator."""
     scale: float = 1.0
-    """Weight of the progress: the whole task, from potential 0 to 1, is worth this much."""
+    """Weight of the progress: the whole task, from potential 0 to 1, is worth this much. A critic that knows what
+    shaping adds, as that of `refine`, takes it off again."""
     caution: float = 0.0
     """Spreads of the model's judgement that are taken off its progress: what it doubts is worth less."""
     score_every: int = 1
