@@ -19,6 +19,7 @@ from embodied_rm.cli.comparison import Cell, by_task, of_rule, refuse_stranger, 
 from embodied_rm.cli.comparison_page import Comparison
 from embodied_rm.cli.ledger import Ledger, begun_in, ledger_of
 from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
+from embodied_rm.cli.recipe import Recipe, paid_by
 from embodied_rm.cli.sizes import TaskSizes, imitation, refinement, sized
 from embodied_rm.cli.stages import Stages
 from embodied_rm.errors import UserError
@@ -29,7 +30,6 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.loop_stats import HOVER
 from embodied_rm.rl.progress_rows import read_rows
 from embodied_rm.rl.refine_checkpoint import PROGRESS
-from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
@@ -102,47 +102,6 @@ def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
         put_section(config.page, f"compare {config.name}", text, title="Reward rules")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All that decides a cell but for the model. Its paths are inside the folders of its task and of its seed."""
-
-    collect: collect.CollectConfig
-    clone: clone.CloneCommand
-    refine: refine.RefineCommand
-
-    @property
-    def task(self) -> str:
-        """The name of the task, wherever its file lies."""
-        return make_task(self.refine.task).name
-
-    @property
-    def seed_folder(self) -> str:
-        """Where its demonstrations are recorded and its policy is cloned."""
-        return f"{self.task}/{self.refine.seed}"
-
-    @property
-    def name(self) -> str:
-        """What the ledger calls the cell, and its folder."""
-        return f"{self.seed_folder}/{self.refine.reward.rule}"
-
-    def decided(self, model: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """All that decides the cloned policy, and all that decides the cell; `model`: digest of the reward model, which
-        counts where one is asked."""
-        source = Path(self.refine.task)
-        named = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
-        where = {"task": None, "checkpoint": None}  # wherever they lie
-        asked = self.clone.aligned or self.clone.sees != "state"
-        recorded = {**asdict(self.collect), "tasks": None}
-        policy = {
-            **named,
-            "collect": recorded,
-            "clone": {**asdict(self.clone), **where},
-            "model": model if asked else None,
-        }
-        paid = asked or not self.refine.reward.of_simulator
-        return policy, {**policy, "refine": {**asdict(self.refine), **where}, "model": model if paid else None}
-
-
 def sizes_of(config: CompareConfig, task: str) -> TaskSizes:
     """Those of a task, or of any other."""
     return config.sizes.get(task, config.sizes[OTHER])
@@ -190,14 +149,6 @@ def measured(each: Recipe, policy: Mapping[str, Any], stages: Stages, known: Cel
         refuse_stranger(known, each.refine.reward.rule, digest_of(checkpoint_in(improve.policy, POLICY)))
     stages.command(each.refine.reward.rule, each.name, refine.COMMAND, improve)
     return asdict(read(home / each.name, improve))
-
-
-def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:
-    """The reward by a rule; what is paid from the simulator's state is also told its success, and the state of every
-    step."""
-    if find_rule(rule).by != "simulator":
-        return replace(reward, rule=rule)
-    return replace(reward, rule=rule, success="simulator", score_every=1)
 
 
 def read(folder: Path, done: refine.RefineCommand) -> Cell:
