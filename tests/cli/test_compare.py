@@ -76,7 +76,8 @@ def test_every_task_can_be_compared_and_the_command_line_says_how():
 def test_a_policy_that_sees_pictures_is_cloned_from_the_views_that_it_is_refined_with():
     seeing = typed("compare", ["clone.sees=proprio+views", "clone.world.views=[front]"], CompareConfig)
     both = recipe(seeing, 0, "lift_cube", "shaped")
-    assert both.clone.world.views == both.refine.world.views == seeing.refine.world.views != ("front",)
+    eyes = seeing.refine.world.views
+    assert both.collect.world.views == both.clone.world.views == both.refine.world.views == eyes != ("front",)
 
 
 def test_what_is_finished_is_not_done_again(both):

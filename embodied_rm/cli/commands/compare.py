@@ -108,20 +108,18 @@ def sizes_of(config: CompareConfig, task: str) -> TaskSizes:
 
 
 def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
-    """How the cell of a task, a seed and a rule comes about. A policy that sees pictures is cloned from the views
-    that it is refined with."""
+    """How the cell of a task, a seed and a rule comes about. A policy that sees pictures is recorded for and cloned from
+    the views that it is refined with."""
     sizes = sizes_of(config, task)
-    seen = config.clone.world if config.clone.sees == "state" else config.refine.world
+    show = replace(config.collect, tasks=(task,), seed=config.collect.seed + seed)
+    imitate = replace(imitation(config.clone, task, config.clone.data, sizes, config.checkpoint), seed=seed)
     improve = refinement(config.refine, task, config.refine.policy, config.checkpoint, sizes)
-    return Recipe(
-        collect=replace(config.collect, tasks=(task,), seed=config.collect.seed + seed),
-        clone=replace(
-            imitation(config.clone, task, config.clone.data, sizes, config.checkpoint),
-            seed=seed,
-            world=replace(config.clone.world, views=seen.views),
-        ),
-        refine=replace(improve, seed=seed, reward=paid_by(rule, config.refine.reward)),
-    )
+    if config.clone.sees != "state":
+        eyes = config.refine.world.views
+        show = replace(show, world=replace(show.world, views=eyes))
+        imitate = replace(imitate, world=replace(imitate.world, views=eyes))
+    paid = paid_by(rule, config.refine.reward)
+    return Recipe(collect=show, clone=imitate, refine=replace(improve, seed=seed, reward=paid))
 
 
 def refined(wanted: Sequence[Recipe], model: str, stages: Stages, ledger: Ledger) -> Iterator[Cell]:
