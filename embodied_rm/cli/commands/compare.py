@@ -108,8 +108,8 @@ def sizes_of(config: CompareConfig, task: str) -> TaskSizes:
 
 
 def recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Recipe:
-    """How the cell of a task, a seed and a rule comes about. A policy that sees pictures is recorded for and cloned from
-    the views that it is refined with."""
+    """How the cell of a task, a seed and a rule comes about. A policy that sees pictures is recorded for and cloned
+    from the views that it is refined with."""
     sizes = sizes_of(config, task)
     show = replace(config.collect, tasks=(task,), seed=config.collect.seed + seed)
     imitate = replace(imitation(config.clone, task, config.clone.data, sizes, config.checkpoint), seed=seed)
