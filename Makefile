@@ -14,6 +14,11 @@ RUN ?= runs/$@/$(STARTED)
 
 STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
+COMPARE := $(BIN)/embodied-rm compare page=docs/results/refine.md
+CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
+LONG := runs/refinement/long
+HARD := 'tasks=[cube_in_drawer,sort_two,insert_peg]' refine.reward.success=simulator refine.reward.score_every=4 \
+	refine.world.num_envs=32 refine.watched=32
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 help:  ## show this list
@@ -37,6 +42,18 @@ checkpoint: install  ## the model in the box and its card, from nothing (two hou
 
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
+
+refinement: $(LONG)/train/metrics.json  ## every rule side by side: docs/results/refine.md (two days; what its ledgers hold is read)
+	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
+	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator out=$(RUN)/easy
+	$(COMPARE) name=hard $(HARD) 'rules=[shaped,sparse]' checkpoint=$(LONG)/train out=$(RUN)/hard
+	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
+
+$(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
+	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two,insert_peg]' successes=80 failures=120 afterwards=20 \
+		'world.views=[front,side,wrist]' seed=500 out=$(LONG)/recordings
+	$(BIN)/embodied-rm train data=$(LONG)/recordings updates=4000 augment.shift=0.06 augment.drop_view=0.2 \
+		fusion=precise out=$(LONG)/train
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
