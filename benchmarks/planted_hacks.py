@@ -29,8 +29,9 @@ from embodied_rm.models.checkpoint import judging_digest, load_progress_net
 from embodied_rm.rl.policy import load_policy
 from embodied_rm.rl.ppo import PPOConfig
 from embodied_rm.rl.progress_rows import read_rows
-from embodied_rm.rl.refine import RefineConfig, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Array, Frames, IntArray, Progress, Views

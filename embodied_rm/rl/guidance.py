@@ -4,18 +4,39 @@ Shaping by a potential leaves every advantage of a critic that knows its policy 
 policy that never succeeds learns nothing, however good the potential. Cheng, Kolobov and Swaminathan (arXiv 2106.02757,
 "HuRL") let it guide: at every step the future is that of the policy with weight 1 - w, and what the potential promises
 with weight w. Progress then pays, over some 1 / w steps and with little noise. Success at once is worth more than any
-progress, held for however long, since gamma is below 1; and w falls to 0 over the first half of a refinement, so that
-in the end nothing but success counts.
+progress, held for however long, since gamma is below 1; and w falls to 0: in the end nothing but success counts.
+
+When? By half-way, or as its work is done (`weight`). A clock may be wrong twice: who has not yet learned the first half
+of a long task loses its guide, and who has learned nearly all of it is held back, for close to the goal a guided policy
+loses little by waiting, and between it and success the potential may dip.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
+
+
+RECENT = 3
+"""Iterations whose episodes say whether a guide is still needed."""
+
+
+def weight(most: float, left: float, done: Sequence[float], until: float | None) -> float:
+    """w of an iteration, in [0, most]: `left` of the refinement, in [0, 1], is to come.
+
+    With `until` in (0, 1] it falls as the guide's work is done, linearly to 0 where that is so of `until` of the
+    episodes: `done` is the share of each iteration's that succeeded or hovered, where the potential has nothing more to
+    say. It comes back where they do not any more, and falls to 0 over the whole refinement. None: to 0 by half-way.
+    """
+    if until is None:
+        return most * max(0.0, 2 * left - 1)
+    return most * left * max(0.0, 1 - fmean(done[-RECENT:] or [0.0]) / until)
 
 
 @dataclass(frozen=True, kw_only=True)

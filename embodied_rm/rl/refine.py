@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -19,16 +19,16 @@ from embodied_rm.rewards.rules import Rule
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.guidance import Guidance
+from embodied_rm.rl.guidance import Guidance, weight
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.learned_env import make_reward_env
 from embodied_rm.rl.monitor import alarm
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
-from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.ppo import PPO
 from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.refine_config import RefineConfig, until_when, who_says_so
 from embodied_rm.rl.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.settlement import Settlement
@@ -36,56 +36,6 @@ from embodied_rm.run import Reporter, RunFolder
 
 POLICY = "policy"
 Evaluate = Callable[[GaussianPolicy], Verdict]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefineConfig:
-    """Refinement by PPO, on the learned reward or on one to compare it with."""
-
-    iterations: int = 30
-    """Rollouts in total, warm-up included."""
-    rollout_steps: int = 60
-    """Steps of every environment in one iteration."""
-    warmup_iterations: int = 2
-    """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
-    reference_coef: float = 0.005
-    """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
-    guidance: float = 0.06
-    """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls linearly to 0 over
-    the first half of the iterations. Rules that do not shape by a potential have none to be guided by."""
-    imitation_coef: float = 0.0
-    """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
-    stop_success: float = 1.0
-    """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
-    iterations."""
-    stop_patience: int = 3
-    starts: int = 0
-    """Pool of starts of which those that the policy fails from come more often; 0: every episode starts anywhere."""
-    watched: int = 64
-    """Episodes by which the simulator judges the policy after every iteration, for the learning curve and the alarm
-    (`embodied_rm.rl.monitor`); 0: none."""
-    seed: int = 0
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("iterations", "rollout_steps", "stop_patience"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not 0 <= self.warmup_iterations < self.iterations:
-            raise UserError(
-                f"warmup_iterations must be >= 0 and below iterations={self.iterations}, got {self.warmup_iterations}"
-            )
-        if not 0 < self.stop_success <= 1:
-            raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
-        for name in ("watched", "starts"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if not 0 <= self.guidance < 1:
-            raise UserError(f"guidance must be in [0, 1), got {self.guidance}")
-        for name in ("reference_coef", "imitation_coef"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +108,8 @@ def refine(
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
             break
-        observation, row = iterate(wrapped, learner, settlement, observation, iteration, config)
+        guidance = guided(wrapped.rule, config, rows)
+        observation, row = iterate(wrapped, learner, settlement, observation, iteration, config, guidance)
         started = time.perf_counter()
         rows.append({**row, **watched(judged(watch, policy, group))})
         rows[-1]["seconds"]["watch"] = time.perf_counter() - started
@@ -220,6 +171,7 @@ def iterate(
     observation: npt.NDArray[np.floating],
     iteration: int,
     config: RefineConfig,
+    guidance: Guidance | None,
 ) -> tuple[npt.NDArray[np.floating], Row]:
     """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
     group = learner.group
@@ -236,7 +188,6 @@ def iterate(
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
         shaped = config.reward.scale if env.rule.shapes else 0.0
-        guidance = guided(env.rule, config, iteration)
         batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, guidance)
         update = learner.update(
             batch,
@@ -247,12 +198,13 @@ def iterate(
     return observation, summarise(iteration, stats.shared(group), update)
 
 
-def guided(rule: Rule, config: RefineConfig, iteration: int) -> Guidance | None:
-    """How far the potential guides in an iteration; None where it does not, or the rule shapes by none."""
-    weight = config.guidance * max(0.0, 1 - 2 * iteration / config.iterations)
-    if not weight or not rule.shapes:
+def guided(rule: Rule, config: RefineConfig, rows: Sequence[Row]) -> Guidance | None:
+    """How far the potential guides in the iteration after these; None where it does not, or the rule shapes by none."""
+    done = [(row["success"] or 0.0) + (row["hover_rate"] or 0.0) for row in rows]
+    w = weight(config.guidance, 1 - len(rows) / config.iterations, done, config.guided_until)
+    if not w or not rule.shapes:
         return None
-    return Guidance(weight=weight, success_reward=config.reward.success_reward)
+    return Guidance(weight=w, success_reward=config.reward.success_reward)
 
 
 def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:
@@ -274,17 +226,10 @@ def what_is_built(
         "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
-        "guided by the potential": f"{config.guidance} falling to 0 by half-way",
+        "guided by the potential": f"{config.guidance} falling to 0 {until_when(config)}",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }
-
-
-def who_says_so(reward: RewardConfig) -> str:
-    """When an episode is a success."""
-    if reward.success == "simulator":
-        return "when the simulator says so"
-    return f"after {reward.success_patience} verdicts of the model >= {reward.success_threshold}"
 
 
 def settled(rows: list[Row], config: RefineConfig) -> bool:

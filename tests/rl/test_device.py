@@ -16,7 +16,8 @@ from embodied_rm.models.encoders import small_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
+from embodied_rm.rl.refine import iterate, make_learner
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.settlement import Settlement
 from sim.render.device import DeviceRenderer
 from sim.vec_env import TabletopVecEnv

@@ -22,8 +22,9 @@ from embodied_rm.errors import UserError
 from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy, save_policy
-from embodied_rm.rl.refine import RefineConfig, refuse_what_cannot_be
+from embodied_rm.rl.refine import refuse_what_cannot_be
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT
+from embodied_rm.rl.refine_config import RefineConfig
 
 ITERATIONS = 2
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.buffer import Batch, RolloutBuffer
 from embodied_rm.rl.gae import gae
-from embodied_rm.rl.guidance import Guidance
+from embodied_rm.rl.guidance import Guidance, weight
 from embodied_rm.rl.policy import Critic
-from embodied_rm.rl.refine import RefineConfig, guided
+from embodied_rm.rl.refine import guided
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import shaped_reward
 
@@ -91,11 +92,33 @@ def test_who_is_guided_does() -> None:
 
 def test_it_guides_less_and_less_and_from_half_way_on_not_at_all() -> None:
     config = RefineConfig(iterations=10, guidance=0.2, reward=RewardConfig(success_reward=3.0))
-    weights = [found.weight if (found := guided(find_rule("shaped"), config, i)) else 0.0 for i in range(11)]
+    rows = [{"success": 1.0, "hover_rate": None}] * 10
+    weights = [found.weight if (found := guided(find_rule("shaped"), config, rows[:i])) else 0.0 for i in range(11)]
     assert weights == pytest.approx([0.2, 0.16, 0.12, 0.08, 0.04, *[0.0] * 6])
-    assert guided(find_rule("shaped"), config, 0) == Guidance(weight=0.2, success_reward=3.0)
+    assert guided(find_rule("shaped"), config, []) == Guidance(weight=0.2, success_reward=3.0)
+
+
+def test_it_leaves_where_its_work_is_done_and_returns_where_it_is_not() -> None:
+    config = RefineConfig(iterations=10, guidance=0.2, guided_until=0.5)
+
+    def found(success: float, hovers: float, iterations: int = 5) -> float:
+        rows = [{"success": success, "hover_rate": hovers}] * iterations
+        guidance = guided(find_rule("shaped"), config, rows)
+        return 0.0 if guidance is None else guidance.weight
+
+    assert found(0.0, 0.0) == pytest.approx(0.1)  # half of the iterations are over
+    assert found(0.25, 0.0) == found(0.0, 0.25) == pytest.approx(0.05)  # who hovers was led as far as it goes
+    assert found(0.3, 0.2) == found(1.0, 0.0) == 0.0
+    assert found(0.0, 0.0, iterations=10) == 0.0  # however seldom it succeeds: in the end only success counts
+    assert weight(0.2, 0.5, [1.0, 1.0, 0.0, 0.0, 0.0], 0.5) == pytest.approx(0.1)
+
+
+@given(most=st.floats(0, 0.99), left=st.floats(0, 1), done=st.lists(st.floats(0, 1)), until=st.floats(0.01, 1))
+def test_it_never_guides_more_than_was_asked_for(most: float, left: float, done: list[float], until: float) -> None:
+    assert 0 <= weight(most, left, done, until) <= most * left
+    assert weight(most, 0.0, done, until) == weight(most, 0.5 * left, done, None) == 0.0
 
 
 @pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])
 def test_rules_that_shape_by_no_potential_are_not_guided(rule: str) -> None:
-    assert guided(find_rule(rule), RefineConfig(guidance=0.5), 0) is None
+    assert guided(find_rule(rule), RefineConfig(guidance=0.5), []) is None

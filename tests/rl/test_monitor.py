@@ -16,7 +16,8 @@ from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.monitor import WINDOW, alarm
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineConfig, refine
+from embodied_rm.rl.refine import refine
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import RunFolder, Silent
 

@@ -19,8 +19,9 @@ from embodied_rm.rl.imitation import pairs_of
 from embodied_rm.rl.judge import JUDGED, Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineConfig, Refined, refine, settled
+from embodied_rm.rl.refine import Refined, refine, settled
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.run import RunFolder, Silent
@@ -253,6 +254,7 @@ def test_evaluation_refuses_what_it_cannot_judge() -> None:
         ("reference_coef", -1.0),
         ("imitation_coef", -1.0),
         ("guidance", 1.0),
+        ("guided_until", 0.0),
     ],
 )
 def test_settings_out_of_range_are_named(setting: str, value: float) -> None:

@@ -16,8 +16,9 @@ from embodied_rm.rl.imitation import Pairs
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineConfig, refine
+from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.seeing import Seeing
 from embodied_rm.run import RunFolder, Silent

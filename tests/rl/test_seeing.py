@@ -13,7 +13,8 @@ from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
+from embodied_rm.rl.refine import iterate, make_learner
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.seeing import Seeing, as_seen
 from embodied_rm.rl.settlement import Settlement

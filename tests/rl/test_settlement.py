@@ -20,7 +20,8 @@ from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
 from embodied_rm.rl.learned_env import LearnedRewardEnv, make_reward_env
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.ppo import PPO, PPOConfig
-from embodied_rm.rl.refine import RefineConfig, iterate, make_learner
+from embodied_rm.rl.refine import iterate, make_learner
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.settlement import Settlement
 from embodied_rm.rl.state_env import StateRewardEnv

@@ -18,7 +18,7 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rl.iteration_cost import cost, iterations
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
-from embodied_rm.rl.refine import RefineConfig
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
 from sim.vec_env import TabletopVecEnv

@@ -17,7 +17,8 @@ from embodied_rm.report import Report, write_report
 from embodied_rm.rl.group import Group, joined
 from embodied_rm.rl.imitation import Pairs, load_pairs
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
-from embodied_rm.rl.refine import Evaluate, RefineConfig, Refined, refine
+from embodied_rm.rl.refine import Evaluate, Refined, refine
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
