@@ -73,7 +73,7 @@ class _Side:
         """One iteration, in which everything learns; the seconds of its stages."""
         after_warmup = self._config.warmup_iterations
         self._observation, row = iterate(
-            self._env, self._learner, self._settlement, self._observation, after_warmup, self._config, None
+            self._env, self._learner, self._settlement, self._observation, after_warmup, self._config
         )
         return row["seconds"]
 

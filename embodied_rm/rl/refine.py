@@ -171,7 +171,7 @@ def iterate(
     observation: npt.NDArray[np.floating],
     iteration: int,
     config: RefineConfig,
-    guidance: Guidance | None,
+    guidance: Guidance | None = None,
 ) -> tuple[npt.NDArray[np.floating], Row]:
     """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
     group = learner.group
