@@ -1,8 +1,15 @@
 """What is recorded: enough mistaken objects to learn to read, where there is something to read."""
 
 from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
 
 from embodied_rm.cli.commands.collect import failing_kinds
+from embodied_rm.cli.main import main
+from embodied_rm.data.catalog import open_data
+from embodied_rm.rl.policy import load_policy
 
 KINDS = ("success", "stall", "drop", "wrong_object")
 
@@ -13,3 +20,47 @@ def test_every_other_failure_mistakes_an_object_that_the_instruction_names() -> 
 
 def test_without_a_named_object_all_failures_are_as_frequent() -> None:
     assert Counter(failing_kinds(KINDS, names_object=False)) == {"stall": 1, "drop": 1, "wrong_object": 1}
+
+
+@pytest.fixture(scope="module")
+def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of lift_cube that hardly explores."""
+    folder = tmp_path_factory.mktemp("cloned")
+    few = ("failures=0", "world.num_envs=2", "world.views=[front]")
+    assert main(["collect", "tasks=[lift_cube]", "successes=2", f"out={folder / 'demos'}", *few]) == 0
+    learnt = ("demonstrations=2", "steps=20", "episodes=2", "world.num_envs=2", "log_std_init=-5")
+    assert main(["clone", "task=lift_cube", f"data={folder / 'demos'}", f"out={folder / 'clone'}", *learnt]) == 0
+    return folder / "clone"
+
+
+def test_a_policy_is_filmed_at_its_task(cloned: Path, tmp_path: Path) -> None:
+    asked = ("tasks=[lift_cube,open_drawer]", "successes=0", "failures=1", f"policies=[{cloned}]", "rollouts=3")
+    assert main(["collect", *asked, "world.num_envs=2", "world.views=[front]", f"out={tmp_path / 'run'}"]) == 0
+    data = open_data(tmp_path / "run" / "dataset")
+    kinds = Counter((about.text["task"], about.text["outcome"] == "rollout") for about in data.meta)
+    assert kinds == {("lift_cube", False): 1, ("lift_cube", True): 3, ("open_drawer", False): 1}
+    policy = load_policy(cloned / "policy")
+    for number in np.flatnonzero([about.text["outcome"] == "rollout" for about in data.meta]):
+        episode = data.episode(int(number))
+        assert episode.state is not None and episode.action is not None
+        meant = np.clip(policy.act(episode.state[:-1]), -1, 1)
+        assert np.abs(episode.action[:-1] - meant).max() < 6 * np.exp(-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("policies=[{cloned}]", "need each other"),
+        ("rollouts=3", "need each other"),
+        ("policies=[{cloned}] rollouts=0", "rollouts must be >= 1, got 0"),
+        ("policies=[{cloned}/policy] rollouts=3", "is no run folder of embodied-rm clone or refine"),
+        ("policies=[{cloned}] rollouts=3 tasks=[press_button]", "plays lift_cube, which is none of press_button"),
+    ],
+)
+def test_who_is_to_play_is_checked_first(
+    asked: str, said: str, cloned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = asked.format(cloned=cloned).split(" ")
+    assert main(["collect", "tasks=[lift_cube]", *words, f"out={tmp_path / 'run'}"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import POLICY, checkpoint_in
+from embodied_rm.cli.players import calm
 from embodied_rm.cli.worlds import WorldConfig, make_worlds
 from embodied_rm.data.record import Act, Recorder
 from embodied_rm.data.video import write_video
 from embodied_rm.errors import UserError, choices
 from embodied_rm.report.clip import grid
 from embodied_rm.report.sheet import SheetRow, draw_sheet
-from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 from embodied_rm.types import Episode
 from sim.actors import ScriptedActor
@@ -139,24 +138,7 @@ def stored(config: PlayConfig, worlds: TabletopVecEnv) -> Act:
     folder = Path(config.policy)
     if not folder.is_dir():
         raise UserError(f"{choices(config.policy, ACTS, 'policy')}, or a run folder of embodied-rm clone or refine")
-    policy = load_policy(checkpoint_in(folder, POLICY))
-    check_fits(policy, worlds, config)
-    return lambda observation, _: np.clip(policy.act(observation), -1, 1)
-
-
-def check_fits(policy: GaussianPolicy, worlds: TabletopVecEnv, config: PlayConfig) -> None:
-    """Refuse a policy that was made for other observations."""
-    if policy.spec.sees != "state":
-        raise UserError(
-            f"the policy in {config.policy} sees {policy.spec.sees}, and play shows those that see the state: "
-            "embodied-rm refine judges it"
-        )
-    space = worlds.single_observation_space
-    if space.shape != (policy.spec.obs_dim,):
-        raise UserError(
-            f"the policy in {config.policy} was made for another task: it takes observations of shape "
-            f"[{policy.spec.obs_dim}], {worlds.task.name} gives {list(space.shape or ())}"
-        )
+    return calm(folder, worlds)
 
 
 ACTS = {"expert": expert, "random": random}
