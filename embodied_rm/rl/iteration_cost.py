@@ -16,7 +16,7 @@ from embodied_rm.models.base import RewardModel
 from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.loop_stats import STAGES
 from embodied_rm.rl.policy import GaussianPolicy
-from embodied_rm.rl.refine import iterate, make_learner
+from embodied_rm.rl.refine import guided, iterate, make_learner
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_env import RewardEnv
 from embodied_rm.rl.settlement import Settlement
@@ -73,7 +73,13 @@ class _Side:
         """One iteration, in which everything learns; the seconds of its stages."""
         after_warmup = self._config.warmup_iterations
         self._observation, row = iterate(
-            self._env, self._learner, self._settlement, self._observation, after_warmup, self._config
+            self._env,
+            self._learner,
+            self._settlement,
+            self._observation,
+            after_warmup,
+            self._config,
+            guided(self._env.rule, self._config, []),
         )
         return row["seconds"]
 
