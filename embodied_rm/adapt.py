@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from embodied_rm.errors import UserError
 from embodied_rm.labels.frames import fingerprint
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import sized
-from embodied_rm.models.onnx_net import OnnxNet
+from embodied_rm.models.extend import extended
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
@@ -63,8 +61,6 @@ def adapt(
     """
     if demonstration.success is False:
         raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
-    if isinstance(start, OnnxNet):
-        raise UserError("an exported model cannot learn any more: start from the checkpoint it was made from")
     fresh = new_net([demonstration, *others], config)
     net = fresh if start is None else extended(start, fresh)
     if not config.train_sight:
@@ -77,24 +73,4 @@ def adapt(
     known = together(facts or {}, provenance(seen))
     told = {"data_sha256": fingerprint(demonstration), "episodes": len(shown), **known}
     save_progress_net(run.path / CHECKPOINT, net, told)
-    return net
-
-
-def extended(start: ProgressNet, needed: ProgressNet) -> ProgressNet:
-    """A copy of `start` that also knows the views of `needed` and has a step head as large.
-
-    A new view begins as the mean of those that are known; a step head that is too small begins anew.
-    """
-    views = tuple(dict.fromkeys([*start.config.views, *needed.config.views]))
-    max_steps = max(start.config.max_steps, needed.config.max_steps)
-    # What was calibrated holds of the old weights only.
-    net = ProgressNet(replace(start.config, views=views, max_steps=max_steps, usual_ood=None, interval_scale=None))
-    grown = net.state_dict()
-    for name, tensor in start.state_dict().items():
-        if name in grown and grown[name].shape == tensor.shape:
-            grown[name] = tensor
-    known = start.view_embedding.detach()
-    unknown = known.mean(dim=0, keepdim=True).expand(len(views) - len(known), -1)
-    grown["view_embedding"] = torch.cat([known, unknown])
-    net.load_state_dict(grown)
     return net

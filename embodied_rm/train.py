@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from embodied_rm.labels.schemes import Labeller, Scheme, chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import Encoder, sized
+from embodied_rm.models.extend import extended
 from embodied_rm.models.labellers import by_features, by_judge
 from embodied_rm.models.learner import Learner
 from embodied_rm.models.plans import wishes_of
@@ -93,9 +94,13 @@ def train(
     run: RunFolder,
     reporter: Reporter,
     held_out: Iterable[Episode] = (),
+    start: ProgressNet | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> ProgressNet:
     """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode.
 
+    With `start`, a model that learns on (it is not changed): its tower, picture size and fusion stay, views and steps
+    that it does not know are added; `facts`: what it was trained on, as its checkpoint says.
     An interrupted run continues from its last saved state. Raises `DataError` when there are no episodes, one has no
     true progress, or one is held out too, or began in the same scene as one that is.
     """
@@ -106,14 +111,15 @@ def train(
     names_held_out, scenes_held_out = identities(held_out)
     refuse_overlap(names, names_held_out)
     refuse_overlap(scenes, scenes_held_out, "scene")
-    net = new_net(known, config)
+    fresh = new_net(known, config)
+    net = fresh if start is None else extended(start, fresh)
     fit(net, known, config, run, reporter)
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
     sight = net.config.encoder.image_size
     learned = provenance(sized(e, net.config.views, sight) if "scene" not in e.meta else e for e in known)
     judge = {} if config.label_judge is None else read_manifest(config.label_judge)["facts"]
-    facts = {"data_sha256": data, "episodes": len(known), **together(learned, judge)}
-    save_progress_net(run.path / CHECKPOINT, net, facts)
+    taught = together(facts or {}, together(learned, judge))
+    save_progress_net(run.path / CHECKPOINT, net, {"data_sha256": data, "episodes": len(known), **taught})
     return net
 
 

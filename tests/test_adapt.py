@@ -10,12 +10,13 @@ import pytest
 import torch
 from sprites import episode, episodes
 
-from embodied_rm.adapt import AdaptConfig, adapt, extended
+from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.metrics import voc
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.extend import extended
 from embodied_rm.models.fold import fold
 from embodied_rm.models.ood import StateDistribution
 from embodied_rm.run import RunFolder, Silent

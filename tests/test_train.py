@@ -10,6 +10,7 @@ import pytest
 import torch
 from sprites import episode, episodes
 
+from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import CheckpointError, DataError, UserError
 from embodied_rm.evaluate import evaluate
 from embodied_rm.models.augment import AugmentConfig
@@ -71,6 +72,18 @@ def test_what_is_saved_is_what_was_trained(tmp_path):
     again = load_progress_net(run.path / CHECKPOINT)
     assert again.config == net.config and again.config.views == ("front", "top") and again.config.max_steps == 2
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in net.state_dict().items())
+
+
+def test_a_model_learns_on_from_what_it_knows(learned, tmp_path):
+    before = {name: tensor.clone() for name, tensor in learned.state_dict().items()}
+    hardly = replace(QUICK, updates=2, learning_rate=1e-6, image_size=(48, 48))
+    run = RunFolder.open(tmp_path / "run")
+    after = train(episodes(4), hardly, run, Silent(), start=learned, facts={"tasks": ["before"]}).state_dict()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learned.state_dict().items())
+    moved = max(float((after[name] - tensor).abs().max()) for name, tensor in before.items())
+    assert 0 < moved < 1e-5
+    assert load_progress_net(run.path / CHECKPOINT).config.encoder == learned.config.encoder
+    assert "before" in read_manifest(run.path / CHECKPOINT)["facts"]["tasks"]
 
 
 class KilledError(Exception):

@@ -25,9 +25,9 @@ class RefineConfig:
     """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls to 0, see
     `guided_until`. Rules that do not shape by a potential have none to be guided by."""
     guided_until: float | None = None
-    """Share of the episodes, in (0, 1], that succeed, or end at the time limit where the potential is nearly 1, at which
-    the guidance is 0 (`embodied_rm.rl.guidance.weight`). None: it falls linearly to 0 over the first half of the
-    iterations, whatever the episodes do."""
+    """Share of the episodes, in (0, 1], that succeed, or end at the time limit with a potential of 0.7 or more, at
+    which the guidance is 0 (`embodied_rm.rl.guidance.weight`). None: it falls linearly to 0 over the first half of
+    the iterations, whatever the episodes do."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0

@@ -256,7 +256,7 @@ def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
 
 
 def test_an_exported_model_judges_as_its_checkpoint_does(
-    unseen: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    demos: Path, unseen: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported = tmp_path / "exported"
     assert main(["export", f"checkpoint={reward_model}", f"out={exported}"]) == 0
@@ -268,7 +268,12 @@ def test_an_exported_model_judges_as_its_checkpoint_does(
     sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=2"]
     places = [f"policy={cloned}", f"checkpoint={exported}", f"out={tmp_path / 'refined'}"]
     assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
-    for words in (["adapt", f"data={unseen}", f"start={exported}"], ["export", f"checkpoint={exported}"]):
+    onnx = f"start={exported}"
+    for words in (
+        ["adapt", f"data={unseen}", onnx],
+        ["train", f"data={demos}", onnx],
+        ["export", f"checkpoint={exported}"],
+    ):
         assert main([*words, f"out={tmp_path / 'no'}"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "cannot learn any more" in said and "is exported already" in said
@@ -304,6 +309,15 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
     before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "adapted"))
     assert before.config == after.config
     assert metrics(tmp_path / "adapted")["adapt"]["steps"] > 0
+
+
+def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    words = ["train", f"data={demos}", f"start={reward_model}", "updates=1", "batch=2", "learning_rate=1e-9"]
+    assert main([*words, f"out={tmp_path / 'on'}"]) == 0
+    before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "on"))
+    assert before.config == after.config
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in pairs)
 
 
 @pytest.mark.parametrize(

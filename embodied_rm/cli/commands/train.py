@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import dataset_in
 from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
+from embodied_rm.cli.trial import opened
 from embodied_rm.data.catalog import open_data
 from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
@@ -23,6 +24,8 @@ class TrainCommand(TrainConfig):
 
     data: Path
     held_out: Path | None = None
+    start: Path | None = None
+    """Run folder or checkpoint folder of a model that learns on."""
     stride: int = 1
     split: Split = field(default_factory=Split)
     """What the data must be recordings of; "none": of anything."""
@@ -36,10 +39,13 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     check_split(config.split)
     if config.split.name != NONE:
         refuse_leaks(config.split, open_data(dataset_in(config.data)).meta)
+    begin, facts = (None, None) if config.start is None else opened(config.start)
+    if begin is not None:
+        config = replace(config, image_size=begin.config.encoder.image_size)
     known = list(read(config.data, config, reporter))
     known = with_reversals(known) if config.reversals else known
     held_out = [] if config.held_out is None else read(config.held_out, config, reporter)
-    net = train(known, narrow(config, TrainConfig), run, reporter, held_out)
+    net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts)
     numbers = {
         "episodes": len(known),
         "frames": sum(map(len, known)),
