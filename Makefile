@@ -43,7 +43,7 @@ checkpoint: install  ## the model in the box and its card, from nothing (two hou
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
 
-refinement: $(LONG)/train/metrics.json  ## every rule side by side: docs/results/refine.md (two days; what its ledgers hold is read)
+refinement: $(LONG)/train/metrics.json  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
 	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator out=$(RUN)/easy
 	$(COMPARE) name=hard $(HARD) 'rules=[shaped,sparse]' checkpoint=$(LONG)/train out=$(RUN)/hard
