@@ -16,9 +16,10 @@ STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
 COMPARE := $(BIN)/embodied-rm compare page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
-LONG := runs/refinement/long
-HARD := 'tasks=[cube_in_drawer,sort_two,insert_peg]' refine.reward.success=simulator refine.reward.score_every=4 \
+HARD := refine.reward.success=simulator refine.reward.score_every=4 refine.guided_until=0.5 \
 	refine.world.num_envs=32 refine.watched=32
+LONG := runs/refinement/long
+GUIDE := runs/refinement/guide
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 help:  ## show this list
@@ -43,10 +44,14 @@ checkpoint: install  ## the model in the box and its card, from nothing (two hou
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
 
-refinement: $(LONG)/train/metrics.json  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
+refinement: $(GUIDE)/cube_in_drawer/metrics.json  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
-	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator out=$(RUN)/easy
-	$(COMPARE) name=hard $(HARD) 'rules=[shaped,sparse]' checkpoint=$(LONG)/train out=$(RUN)/hard
+	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator \
+		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
+	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' seeds=3 \
+		refine.reward.success=simulator out=$(RUN)/rules
+	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' 'rules=[shaped,sparse]' $(HARD) \
+		checkpoint=$(GUIDE)/cube_in_drawer out=$(RUN)/cube_in_drawer
 	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
@@ -54,6 +59,24 @@ $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one o
 		'world.views=[front,side,wrist]' seed=500 out=$(LONG)/recordings
 	$(BIN)/embodied-rm train data=$(LONG)/recordings updates=4000 augment.shift=0.06 augment.drop_view=0.2 \
 		fusion=precise out=$(LONG)/train
+
+LEARNER := reward.rule=dense reward.success=simulator guided_until=0.5 stop_patience=1000 iterations=40 world.num_envs=32 \
+	watched=32 ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70
+PLAYERS := $(GUIDE)/players
+
+# That model, taught by what a learner does, on demonstrations that no comparison uses: cloned, half learned, learned.
+$(GUIDE)/cube_in_drawer/metrics.json: $(LONG)/train/metrics.json
+	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer]' successes=20 failures=0 noise=0.1 'pace=[1.0,1.0]' seed=70 \
+		out=$(PLAYERS)/demonstrations
+	$(BIN)/embodied-rm clone task=cube_in_drawer data=$(PLAYERS)/demonstrations demonstrations=3 log_std_init=-1.0 seed=70 \
+		out=$(PLAYERS)/clone
+	$(BIN)/embodied-rm refine task=cube_in_drawer policy=$(PLAYERS)/clone $(LEARNER) out=$(PLAYERS)/half
+	$(BIN)/embodied-rm refine task=cube_in_drawer policy=$(PLAYERS)/half $(LEARNER) out=$(PLAYERS)/whole
+	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer]' successes=20 failures=40 afterwards=8 rollouts=50 \
+		'policies=[$(PLAYERS)/clone,$(PLAYERS)/half,$(PLAYERS)/whole]' 'world.views=[front,side,wrist]' seed=700 \
+		out=$(GUIDE)/recordings
+	$(BIN)/embodied-rm train data=$(GUIDE)/recordings start=$(LONG)/train updates=1000 learning_rate=1e-3 \
+		augment.shift=0.06 augment.drop_view=0.2 out=$(GUIDE)/cube_in_drawer
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
