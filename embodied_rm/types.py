@@ -129,7 +129,7 @@ class Progress:
     """int64 [N]: index of the step the model believes is under way (the last index + 1 is not used); -1 where it knows
     no steps."""
     success: Array
-    """float32 [N] in [0, 1]: probability that the task is done now."""
+    """float32 [N] in [0, 1]: probability that the task is done now. nan: a model that does not tell."""
     spread: Array
     """float32 [N] >= 0: how wrong the value may be, by the model's own account; an interval needs a factor."""
     ood: Array = None  # type: ignore[assignment]

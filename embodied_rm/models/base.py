@@ -83,7 +83,10 @@ class Storable(Protocol):
 
 @runtime_checkable
 class RewardModel(Protocol):
-    """Scores views of N environments against N instructions, causally. Rows are independent of each other."""
+    """Scores views of N environments against N instructions, causally. Rows are independent of each other.
+
+    One without a notion of "done" says so by an attribute `tells_success = False`: whoever needs it then refuses.
+    """
 
     def begin(
         self,

@@ -41,6 +41,11 @@ class Plans:
         """Whether `Views.frames` may be a tensor."""
         return getattr(self.model, "takes_tensors", False)
 
+    @property
+    def tells_success(self) -> bool:
+        """Whether it says when a task is done."""
+        return getattr(self.model, "tells_success", True)
+
     def begin(
         self,
         views: Views,

@@ -45,6 +45,8 @@ class Rule:
     whole: bool = False
     """Whether a step is paid by what comes after it: rollouts only, arrays [T, N]."""
     needs: Need | None = None
+    done: bool = False
+    """Whether it is paid by the probability that the task is done."""
 
     @property
     def at_once(self) -> bool:
@@ -63,13 +65,13 @@ RULES: Mapping[str, Rule] = {
     "shaped": Rule(pay=shaped.pay, invariant=True),
     "difference": Rule(pay=difference.pay),
     "raw": Rule(pay=raw.pay),
-    "hold": Rule(pay=hold.pay),
+    "hold": Rule(pay=hold.pay, done=True),
     "delta": Rule(pay=delta.pay),
     "negative_time": Rule(pay=negative_time.pay, needs="limit"),
     "terminal_ordinal": Rule(pay=terminal_ordinal.pay, episodic=True),
     "sigmoid_reference": Rule(pay=sigmoid_reference.pay, needs="references", episodic=True),
     "blended": Rule(pay=blended.pay, needs="blend"),
-    "gated": Rule(pay=gated.pay, whole=True),
+    "gated": Rule(pay=gated.pay, whole=True, done=True),
     "min_form": Rule(pay=min_form.pay, whole=True),
     "self_reference": Rule(pay=self_reference.pay, whole=True, needs="embedding", episodic=True),
     "redistributed": Rule(pay=redistributed.pay, whole=True, needs="contribution"),

@@ -19,6 +19,8 @@ def pay(steps: Steps, terms: Terms) -> Floats:
     """scale times that, at the end of an episode. Arrays [T, N]; `steps.embedding` [T, N, D] is needed."""
     assert steps.embedding is not None
     failed = steps.ended & ~steps.achieved
+    if steps.diverged is not None:  # such an end looks like nothing, and would set the scale for the others
+        failed &= ~steps.diverged
     reward = np.where(steps.achieved, 1.0, 0.0)
     if steps.achieved.any() and failed.any():
         distance = nearest(steps.embedding[failed], steps.embedding[steps.achieved])

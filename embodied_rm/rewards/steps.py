@@ -38,6 +38,8 @@ class Steps:
     """[..., D]: what the reward model makes of the state after the step."""
     contribution: Floats | None = None
     """The part of its episode's success that is ascribed to the step."""
+    diverged: BoolArray | None = None
+    """Where the simulation broke down, which ended the episode; None: nowhere."""
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Name -> column, of those that are there."""

@@ -56,6 +56,10 @@ class LearnedRewardEnv(RewardEnv):
         return self._memory.embedding()
 
     @property
+    def _tells_success(self) -> bool:
+        return self.model.tells_success
+
+    @property
     def _storable(self) -> bool:
         return self._memory.storable
 

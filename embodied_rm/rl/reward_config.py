@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from embodied_rm.errors import UserError
-from embodied_rm.rewards.rules import find_rule
+from embodied_rm.rewards.rules import RULES, find_rule
 
 SUCCESS = ("model", "simulator")
 
@@ -54,6 +54,22 @@ class RewardConfig:
             raise UserError(
                 f"rollout_steps={steps}: rule={self.rule} compares with how the first rollout's "
                 f"episodes end, and one may take {limit} steps: set rollout_steps={limit} or more"
+            )
+
+    def refuse_silence(self, tells_success: bool) -> None:
+        """Raises `UserError` where the reward model must say whether the task is done and does not."""
+        if tells_success or self.of_simulator:
+            return
+        if self.success == "model":
+            raise UserError(
+                "success=model lets the reward model say when the task is done, and this one does not tell: set "
+                "success=simulator"
+            )
+        if find_rule(self.rule).done:
+            others = ", ".join(name for name, rule in RULES.items() if rule.by == "model" and not rule.done)
+            raise UserError(
+                f"rule={self.rule} is paid by whether the reward model thinks the task done, and this one does not "
+                f"tell: choose another rule: {others}"
             )
 
     @property

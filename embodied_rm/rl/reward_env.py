@@ -97,6 +97,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         """Raises `UserError` where the rule needs what this model or such a rollout does not have; after a reset."""
         if self.rule.needs == "embedding":
             self._embedding()
+        self.config.refuse_silence(self._tells_success)
         self.config.refuse_rollouts(rollout_steps, self.terms.limit)
 
     def step(self, actions: npt.NDArray[Any]) -> Any:
@@ -115,7 +116,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         terminated = (failed | achieved) & ~diverged
         truncated = (timed_out & ~terminated) | diverged
         ended = terminated | truncated
-        steps = self._steps(next_phi, achieved, terminated, ended)
+        steps = self._steps(next_phi, achieved, terminated, ended, diverged)
         reward = np.where(diverged, np.nan, self._paid(steps))
         infos = {
             **inner,
@@ -167,6 +168,11 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         return self._observation
 
     @property
+    def _tells_success(self) -> bool:
+        """Whether scores say when the task is done."""
+        return True
+
+    @property
     def _storable(self) -> bool:
         """Whether a file can hold what the judge remembers of the episodes."""
         return True
@@ -188,7 +194,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         drained, self.stats = self.stats, LoopStats()
         return drained
 
-    def _steps(self, next_phi: Floats, achieved: BoolArray, terminated: BoolArray, ended: BoolArray) -> Steps:
+    def _steps(
+        self, next_phi: Floats, achieved: BoolArray, terminated: BoolArray, ended: BoolArray, diverged: BoolArray
+    ) -> Steps:
         return Steps(
             task=self.config.success_reward * achieved,
             achieved=achieved,
@@ -199,6 +207,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
             change=self._change.copy(),
             success=self._judged.copy(),
             embedding=self._embedding() if self.rule.needs == "embedding" else None,
+            diverged=diverged,
         )
 
     def _paid(self, steps: Steps) -> Floats:
@@ -211,6 +220,8 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         if not len(rows):
             return self._phi, achieved
         progress = self._score(rows, infos)
+        silent = np.isnan(progress.success)
+        self.config.refuse_silence(not (silent & progress.valid).any())
         scored, scored_phi = due.copy(), self._phi.copy()
         careful = np.clip(progress.value - self.config.caution * progress.spread, 0, 1)
         scored[rows], scored_phi[rows] = progress.valid, careful
@@ -219,7 +230,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         # An unscored frame is no verdict: it neither continues nor breaks the streak.
         streak = np.where(positive, self._streak[rows] + 1, 0)
         self._streak[rows] = np.where(progress.valid, streak, self._streak[rows])
-        self._judged[rows] = np.where(progress.valid, progress.success, self._judged[rows])
+        self._judged[rows] = np.where(progress.valid & ~silent, progress.success, self._judged[rows])
         achieved[rows] = progress.valid & (self._streak[rows] >= self.config.success_patience)
         self.stats.scored += len(rows)
         self.stats.invalid += int((~progress.valid).sum())

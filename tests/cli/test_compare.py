@@ -106,6 +106,8 @@ def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tm
         (["tasks=[lift]"], "unknown task 'lift'"),
         (["refine.watched=0"], "refine.watched must be >= 1"),
         (["collect.successes=3"], "lift_cube: 4 demonstrations asked for, and collect.successes=3"),
+        (["refine.world.views=[fron]"], "Did you mean 'front'"),
+        (["rules=[sparse,raw]", "refine.reward.success=simulator", "refine.world.views=[top]"], "unknown view of the"),
         (["rules=[shaped,sigmoid_reference]", "sizes.open_drawer.rollout_steps=59"], "rollout_steps=59: rule=sigmoid"),
     ],
 )

@@ -74,8 +74,8 @@ def test_almost_done_is_four_of_five():
 def test_what_comes_after_an_episode_does_not_change_it():
     """Two episodes in one row are paid as each alone, and a neighbour changes nothing."""
     one, two = film([0, 0.4, 1], success=[0, 1], achieved=True), film([0, 0.3, 0.2, 0.1], timed_out=True)
-    both = Steps(**{name: np.concatenate([getattr(one, name), getattr(two, name)]) for name in vars(one)})
-    beside = Steps(**{name: np.hstack([column, column[::-1]]) for name, column in vars(both).items()})
+    both = Steps(**{name: np.concatenate([getattr(one, name), getattr(two, name)]) for name in one.columns()})
+    beside = Steps(**{name: np.hstack([column, column[::-1]]) for name, column in both.columns().items()})
     assert episodes(both.ended)[:, 0].tolist() == [0, 0, 1, 1, 1]
     for name in RULES.keys() - {"self_reference"}:
         assert paid(name, both) == paid(name, one) + paid(name, two) == paid(name, beside)
@@ -102,6 +102,17 @@ def test_failures_near_a_success_earn_more_than_far_ones_and_nothing_where_nobod
     assert self_reference.pay(steps, one)[0] == pytest.approx([1, near, far, 0])
     lost = replace(steps, achieved=np.zeros_like(achieved))
     assert not self_reference.pay(lost, one).any()
+
+
+def test_a_world_that_breaks_down_changes_nobody_elses_pay():
+    one = film([0, 1], achieved=True)
+    ends = [film([0, phi], timed_out=True) for phi in (0.9, 0.4, 0.0)]
+    told = {name: np.hstack([getattr(each, name) for each in (one, *ends)]) for name in one.columns()}
+    broken = np.array([[False, False, False, True]])
+    without = Steps(**{name: column[:, :3] for name, column in told.items()})
+    assert self_reference.pay(Steps(**told, diverged=broken), TERMS)[0, :3].tolist() == (
+        self_reference.pay(without, TERMS)[0].tolist()
+    )
 
 
 def chain(rng: np.random.Generator, states: int = 5, actions: int = 3):
@@ -197,8 +208,8 @@ def test_rules_of_whole_episodes_would_rather_see_a_later_success(name: str):
 def test_self_reference_would_rather_see_a_quick_failure_than_a_slow_success():
     near, slow = film([0, 0.9], timed_out=True), film(np.linspace(0, 1, 31), achieved=True)
     rest = film(np.zeros(30))
-    quick = Steps(**{name: np.concatenate([getattr(near, name), getattr(rest, name)])[:30] for name in vars(near)})
-    both = Steps(**{name: np.hstack([getattr(quick, name), getattr(slow, name)]) for name in vars(slow)})
+    quick = Steps(**{name: np.concatenate([getattr(near, name), getattr(rest, name)])[:30] for name in near.columns()})
+    both = Steps(**{name: np.hstack([getattr(quick, name), getattr(slow, name)]) for name in slow.columns()})
     failed, done = (0.9 ** np.arange(30) @ RULES["self_reference"].pay(both, replace(TERMS, scale=1.0))).tolist()
     assert failed > done > 0
 

@@ -201,6 +201,45 @@ def test_a_rule_that_cannot_be_paid_says_so_before_anything_runs(rule: str, said
     assert not list(tmp_path.iterdir())
 
 
+class Wordless(PictureModel):
+    """A model without a notion of "done"."""
+
+    tells_success = False
+
+    def advance(self, memory, views):
+        judged, after = super().advance(memory, views)
+        return replace(judged, success=np.full(len(views), np.nan, np.float32)), after
+
+
+class Undeclared(Wordless):
+    """The same, which does not say so."""
+
+    tells_success = True
+
+
+@pytest.mark.parametrize(
+    ("rule", "success", "said"),
+    [
+        ("shaped", "model", "set success=simulator"),
+        ("hold", "simulator", "rule=hold is paid by whether .* choose another rule: shaped, difference"),
+        ("gated", "simulator", "rule=gated is paid by whether"),
+    ],
+)
+@pytest.mark.parametrize("model", [Wordless(), Undeclared()])
+def test_a_model_without_a_notion_of_done_is_refused_where_it_is_needed(model, rule, success, said, tmp_path) -> None:
+    config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule, success=success))
+    with pytest.raises(UserError, match=said):
+        refine(PointReachEnv(4), GaussianPolicy(SPEC), model, config, RunFolder.open(tmp_path), Silent(), judge)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_a_notion_of_done_shapes(tmp_path: Path) -> None:
+    config = RefineConfig(iterations=2, rollout_steps=10, warmup_iterations=1, reward=RewardConfig(success="simulator"))
+    run = RunFolder.open(tmp_path)
+    done = refine(PointReachEnv(4), GaussianPolicy(SPEC), Wordless(), config, run, Silent(), judge)
+    assert len(done.rows) == 2 and all(np.isfinite(row["spread"]) for row in done.rows)
+
+
 def test_every_row_plays_its_share_and_short_episodes_count_once() -> None:
     """10 episodes on 3 rows: 4, 3 and 3. Successes are episodes 0 and 2, but 2 diverged, so one a row."""
     verdict = evaluate_policy(Scripted(3), GaussianPolicy(SPEC), 10, seed=0)

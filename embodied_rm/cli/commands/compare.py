@@ -86,7 +86,10 @@ class CompareConfig:
 
 def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     """Refine every cell that is not finished; leave the numbers, the page and the report."""
-    model = judging_digest(reward_model_in(config.checkpoint))  # a missing one is told before anything is recorded
+    model = judging_digest(reward_model_in(config.checkpoint))
+    for rule in config.rules:  # what cannot judge is told before anything is recorded
+        paid = paid_by(rule, config.refine.reward)
+        refine.paying_model(replace(config.refine, checkpoint=config.checkpoint, reward=paid))
     stages, ledger = Stages(run, reporter), ledger_of(config.page, config.name)
     wanted = [recipe(config, *each) for each in product(range(config.seeds), config.tasks, config.rules)]
     cells = list(reporter.track(refined(wanted, model, stages, ledger), "cells", total=len(wanted)))

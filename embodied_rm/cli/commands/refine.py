@@ -26,6 +26,8 @@ WITHOUT_GOAL: dict[str, Fusion] = {
     "incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean", "precise": "precise"
 }  # fmt: skip
 """Fusions that need neither a goal picture nor a reference: there is none in refinement."""
+NEEDY = ("backward", "reference")
+"""Those that cannot do without."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +51,10 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     """Refine, judge, and leave policy, metrics and report in the run folder."""
     task = make_task(config.task).name
     policy = load_policy(checkpoint_in(config.policy, POLICY))
-    folder = reward_model_in(config.checkpoint)
-    refuse_other_eyes(policy.spec, folder, config)
+    refuse_other_eyes(policy.spec, reward_model_in(config.checkpoint), config)
     demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
     device = learner_device(config.world)
-    policy, model = policy.to(device), load_progress_net(folder).to(device)
-    if config.fusion is not None:
-        model = model.fused_by(WITHOUT_GOAL[config.fusion])
+    policy, model = policy.to(device), paying_model(config).to(device)
     with joined(config.world.device) as group:
         done = refine_task(config, policy, model, demonstrations, run, reporter, group)
     if group.rank:
@@ -70,6 +69,25 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     )
     write_report(run.file("report.html"), report)
     run.write_json("metrics.json", {"tasks": {task: metrics}})
+
+
+def paying_model(config: RefineCommand) -> ProgressNet:
+    """The reward model, fused as it is asked to be. Raises `UserError` where it is to judge and does not know a camera,
+    or needs what no refinement has."""
+    folder = reward_model_in(config.checkpoint)
+    model = load_progress_net(folder)
+    if config.fusion is not None:
+        model = model.fused_by(WITHOUT_GOAL[config.fusion])
+    if config.reward.of_simulator:
+        return model
+    if model.config.fusion in NEEDY:
+        raise UserError(
+            f"{folder} has fusion={model.config.fusion}, which needs a goal picture or a demonstration, and there is "
+            f"none in refinement: set fusion to one of {', '.join(WITHOUT_GOAL)}"
+        )
+    for view in config.world.views:
+        lookup(dict.fromkeys(model.config.views), view, f"view of the reward model {folder}")
+    return model
 
 
 def refuse_other_eyes(spec: PolicySpec, model: Path, config: RefineCommand) -> None:

@@ -1,0 +1,38 @@
+"""Whether a reward model can pay is known before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from embodied_rm.cli.commands.refine import NEEDY, RefineCommand, paying_model
+from embodied_rm.cli.worlds import WorldConfig
+from embodied_rm.errors import UserError
+from embodied_rm.fusion import FUSIONS
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.reward_config import RewardConfig
+
+
+def asked(folder: Path, rule: str = "shaped", fusion: str | None = None, view: str = "front") -> RefineCommand:
+    reward = RewardConfig(rule=rule, success="simulator")
+    world = WorldConfig(views=(view,))
+    return RefineCommand(task="lift_cube", policy=folder, checkpoint=folder, fusion=fusion, world=world, reward=reward)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_what_looks_from_a_goal_cannot_pay_unless_it_is_fused_otherwise(fusion, tmp_path: Path) -> None:
+    save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",), fusion=fusion)), {})
+    if fusion not in NEEDY:
+        assert paying_model(asked(tmp_path)).config.fusion == fusion
+        return
+    with pytest.raises(UserError, match=f"fusion={fusion}, which needs.*set fusion to one of incremental"):
+        paying_model(asked(tmp_path))
+    assert paying_model(asked(tmp_path, fusion="least")).config.fusion == "least"
+    assert paying_model(asked(tmp_path, rule="sparse")).config.fusion == fusion, "nobody asks it"
+
+
+def test_it_must_know_the_cameras(tmp_path: Path) -> None:
+    save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",))), {})
+    with pytest.raises(UserError, match=r"unknown view of the reward model .* 'wrist'"):
+        paying_model(asked(tmp_path, view="wrist"))
+    paying_model(asked(tmp_path, rule="dense", view="wrist"))
