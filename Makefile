@@ -16,7 +16,7 @@ STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
 COMPARE := $(BIN)/embodied-rm compare page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
-HARD := refine.reward.success=simulator refine.reward.score_every=4 refine.guided_until=0.5 \
+HARD := refine.reward.success=simulator refine.reward.score_every=4 \
 	refine.world.num_envs=32 refine.watched=32
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
@@ -60,7 +60,7 @@ $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one o
 	$(BIN)/embodied-rm train data=$(LONG)/recordings updates=4000 augment.shift=0.06 augment.drop_view=0.2 \
 		fusion=precise out=$(LONG)/train
 
-LEARNER := reward.rule=dense reward.success=simulator guided_until=0.5 stop_patience=1000 iterations=40 world.num_envs=32 \
+LEARNER := reward.rule=dense reward.success=simulator stop_patience=1000 iterations=40 world.num_envs=32 \
 	watched=32 ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70
 PLAYERS := $(GUIDE)/players
 

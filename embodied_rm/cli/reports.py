@@ -136,9 +136,15 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve
     def column(name: str) -> list[float | None]:
         return [row[name] for row in rows]
 
-    success = {"by the model's verdict": column("learned_success"), "by the simulator": column("simulator_success")}
+    success = {
+        "training episodes, as they were paid": column("success"),
+        "training episodes, by the model's verdict": column("learned_success"),
+        "watched episodes, by the simulator": column("watched_success"),
+    }
+    if any(row["alarm"] for row in rows):
+        success["alarm"] = [float(row["alarm"] is not None) for row in rows]
     return (
-        Curve(title=f"{task}: success of training episodes", x_label="iteration", lines=success, top=1.0),
+        Curve(title=f"{task}: success", x_label="iteration", lines=success, top=1.0),
         Curve(title=f"{task}: shaped return", x_label="iteration", lines={"mean": column("shaped_return")}),
         Curve(
             title=f"{task}: frames that the model scored",

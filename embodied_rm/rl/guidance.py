@@ -6,9 +6,9 @@ policy that never succeeds learns nothing, however good the potential. Cheng, Ko
 with weight w. Progress then pays, over some 1 / w steps and with little noise. Success at once is worth more than any
 progress, held for however long, since gamma is below 1; and w falls to 0: in the end nothing but success counts.
 
-When? By half-way, or as its work is done (`weight`). A clock may be wrong twice: who has not yet learned the first half
-of a long task loses its guide, and who has learned nearly all of it is held back, for close to the goal a guided policy
-loses little by waiting, and between it and success the potential may dip.
+When? As its work is done (`weight`). A clock would be wrong twice: who has not yet learned the first half of a long
+task would lose its guide, and who has learned nearly all of it would be held back, for close to the goal a guided
+policy loses little by waiting, and between it and success the potential may dip.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ RECENT = 3
 """Iterations whose episodes say whether a guide is still needed."""
 
 
-def weight(most: float, left: float, done: Sequence[float], until: float | None) -> float:
+def weight(most: float, left: float, done: Sequence[float], until: float) -> float:
     """w of an iteration, in [0, most]: `left` of the refinement, in [0, 1], is to come.
 
-    With `until` in (0, 1] it falls as the guide's work is done, linearly to 0 where that is so of `until` of the
-    episodes: `done` is the share of each iteration's that succeeded or hovered, where the potential has nothing more to
-    say. It comes back where they do not any more, and falls to 0 over the whole refinement. None: to 0 by half-way.
+    It falls as the guide's work is done, linearly to 0 where that is so of `until` of the episodes, in (0, 1]: `done`
+    is the share of each iteration's that succeeded or hovered, where the potential has nothing more to say. It comes
+    back where they do not any more, and falls to 0 over the whole refinement.
     """
-    if until is None:
-        return most * max(0.0, 2 * left - 1)
     return most * left * max(0.0, 1 - fmean(done[-RECENT:] or [0.0]) / until)
 
 

@@ -61,8 +61,8 @@ def describe(row: Row) -> str:
         return "-" if value is None else f"{value:.3f}"
 
     return (
-        f"iteration {row['iteration']:3d}: success {shown(row['learned_success'])} by the model, "
-        f"{shown(row['simulator_success'])} by the simulator; {row['episodes']} episodes; "
+        f"iteration {row['iteration']:3d}: success {shown(row['success'])} of {row['episodes']} training episodes, "
+        f"{shown(row['watched_success'])} of {row['watched']} watched by the simulator; "
         f"return {shown(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
         + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
     )

@@ -28,7 +28,7 @@ from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO
 from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
-from embodied_rm.rl.refine_config import RefineConfig, until_when, who_says_so
+from embodied_rm.rl.refine_config import RefineConfig, who_says_so
 from embodied_rm.rl.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.settlement import Settlement
@@ -226,7 +226,7 @@ def what_is_built(
         "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
-        "guided by the potential": f"{config.guidance} falling to 0 {until_when(config)}",
+        "guided by the potential": f"{config.guidance}, 0 where {config.guided_until:g} of episodes succeed or hover",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }

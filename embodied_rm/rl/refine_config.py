@@ -24,10 +24,9 @@ class RefineConfig:
     guidance: float = 0.06
     """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls to 0, see
     `guided_until`. Rules that do not shape by a potential have none to be guided by."""
-    guided_until: float | None = None
+    guided_until: float = 0.5
     """Share of the episodes, in (0, 1], that succeed, or end at the time limit with a potential of 0.7 or more, at
-    which the guidance is 0 (`embodied_rm.rl.guidance.weight`). None: it falls linearly to 0 over the first half of
-    the iterations, whatever the episodes do."""
+    which the guidance is 0; it returns where they do not any more (`embodied_rm.rl.guidance.weight`)."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
@@ -58,18 +57,11 @@ class RefineConfig:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
         if not 0 <= self.guidance < 1:
             raise UserError(f"guidance must be in [0, 1), got {self.guidance}")
-        if self.guided_until is not None and not 0 < self.guided_until <= 1:
+        if not 0 < self.guided_until <= 1:
             raise UserError(f"guided_until must be in (0, 1], got {self.guided_until}")
         for name in ("reference_coef", "imitation_coef"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
-
-
-def until_when(config: RefineConfig) -> str:
-    """How long the potential guides."""
-    if config.guided_until is None:
-        return "by half-way"
-    return f"where {config.guided_until:g} of the episodes succeed or hover"
 
 
 def who_says_so(reward: RewardConfig) -> str:

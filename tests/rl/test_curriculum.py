@@ -11,6 +11,7 @@ from embodied_rm.rl.judge import evaluate_policy
 from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.state_env import StateRewardEnv
 
 
 def test_starts_are_drawn_by_how_often_they_fail():
@@ -91,3 +92,34 @@ def test_a_pool_goes_on_from_where_it_was():
         assert one.draw(rows) == other.draw(rows)
         for pool in (one, other):
             pool.learn(rows, np.arange(8) < 5)
+
+
+class Fated(PointReachEnv):
+    """Every episode lasts three steps; it is a success if its seed is even. Nothing else reaches the goal."""
+
+    def reset(self, *, seed=None, options=None):
+        mask = self._mask(options)
+        self.begun = getattr(self, "begun", [])
+        if seed is not None:
+            self.seeds = np.asarray(seed)
+            self.begun += self.seeds[mask].tolist()
+        self.age = np.where(mask, 0, getattr(self, "age", np.zeros(self.num_envs, int)))
+        return super().reset(seed=None if options else 0, options=options)
+
+    def step(self, actions):
+        observation, reward, *_, infos = super().step(actions)
+        self.age = self.age + 1
+        over = self.age >= 3
+        won = over & (self.seeds % 2 == 0)
+        return observation, reward, np.zeros_like(over), over, {**infos, "success": won}
+
+
+def test_starts_that_fail_in_the_worlds_come_back_more_often():
+    worlds = Fated(16)
+    env = StateRewardEnv(worlds, RewardConfig(rule="sparse", success="simulator"), 0.9)
+    env.curriculum = Curriculum(64, 16, seed=0)
+    env.reset(seed=0)
+    for _ in range(600):
+        env.step(np.zeros((16, 2)))
+    late = np.array(worlds.begun[len(worlds.begun) // 2 :]) % 2
+    assert late.mean() > 0.8, "odd seeds fail, and are drawn up to ten times as often"

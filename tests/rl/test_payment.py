@@ -9,6 +9,7 @@ from rl_worlds import CountingEnv, LookupModel
 from embodied_rm.audit import Rules
 from embodied_rm.audit.payment import discounted, payments, verdict
 from embodied_rm.errors import UserError
+from embodied_rm.rewards.rules import RULES
 from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.types import Progress
@@ -23,19 +24,31 @@ def curve(value, success, valid=None) -> Progress:
         valid=np.ones(len(value), bool) if valid is None else valid,
         stage=np.zeros(len(value), np.int64),
         success=np.asarray(success, np.float32),
-        spread=np.zeros_like(value),
+        spread=0.01 * np.arange(len(value), dtype=np.float32),
     )
 
 
-@pytest.mark.parametrize("rule", ["shaped", "raw", "hold"])
-@pytest.mark.parametrize(("every", "patience", "threshold"), [(1, 1, 0.9), (1, 3, 0.4), (2, 1, 0.8), (2, 2, 0.4)])
-def test_a_film_earns_what_the_environment_pays(every: int, patience: int, threshold: float, rule: str) -> None:
+AT_ONCE = [name for name, rule in RULES.items() if rule.at_once and rule.needs is None and rule.by == "model"]
+
+
+@pytest.mark.parametrize("rule", AT_ONCE)
+@pytest.mark.parametrize(
+    ("every", "patience", "threshold", "caution"), [(1, 1, 0.9, 0), (1, 3, 0.4, 2), (2, 1, 0.8, 0.5), (2, 2, 0.4, 0)]
+)
+def test_a_film_earns_what_the_environment_pays(
+    every: int, patience: int, threshold: float, caution: float, rule: str
+) -> None:
     """Row i plays a film of i + 3 frames once; progress, success and what cannot be scored are drawn at random."""
     rng = np.random.default_rng(10 * every + patience)
     shape = (ROWS, ROWS + 2, ROWS + 3)
     model = LookupModel(rng.random(shape).astype(np.float32), rng.random(shape), rng.random(shape) > 0.2)
     paying = RewardConfig(
-        rule=rule, scale=0.7, score_every=every, success_patience=patience, success_threshold=threshold
+        rule=rule,
+        scale=0.7,
+        score_every=every,
+        success_patience=patience,
+        success_threshold=threshold,
+        caution=caution,
     )
     rules = Rules(reward=paying, gamma=0.9)
     env = LearnedRewardEnv(CountingEnv(ROWS), model, rules.reward, rules.gamma)

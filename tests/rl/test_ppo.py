@@ -109,6 +109,18 @@ def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
     assert distance(100.0) < 0.05 * distance(0.0)
 
 
+@pytest.mark.parametrize("still", ["actor_lr", "critic_lr"])
+def test_actor_and_critic_have_learning_rates_of_their_own(still: str) -> None:
+    ppo = learner(replace(CONFIG, **{still: 1e-12}))
+    before = copy.deepcopy(ppo.policy), copy.deepcopy(ppo.critic)
+    ppo.update(bandit(ppo))
+    moved = [
+        float((weights(a) - weights(b)).abs().max()) for a, b in zip((ppo.policy, ppo.critic), before, strict=True)
+    ]
+    resting, learning = moved if still == "actor_lr" else moved[::-1]
+    assert resting < 1e-8 < 1e-3 < learning
+
+
 def test_the_variance_explained_is_that_of_the_returns() -> None:
     ppo = learner()
     batch = bandit(ppo)

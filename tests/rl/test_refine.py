@@ -18,7 +18,7 @@ from embodied_rm.rl.bc import CloneConfig, clone
 from embodied_rm.rl.imitation import pairs_of
 from embodied_rm.rl.judge import JUDGED, Verdict, evaluate_policy
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
-from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.ppo import PPO, PPOConfig
 from embodied_rm.rl.refine import Refined, refine, settled
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.refine_config import RefineConfig
@@ -82,6 +82,19 @@ def test_the_run_folder_tells_the_story(refined: tuple[Path, Refined]) -> None:
     assert all(row["kl"] > 0 for row in rows[CONFIG.warmup_iterations :])
     observation = np.random.default_rng(0).normal(size=(5, 2))
     assert np.array_equal(load_policy(folder / "policy").act(observation), result.policy.act(observation))
+
+
+def test_the_imitated_policy_holds_on_less_and_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[float] = []
+    update = PPO.update
+
+    def noting(self, batch, **how):
+        held.append(how["reference_coef"])
+        return update(self, batch, **how)
+
+    monkeypatch.setattr(PPO, "update", noting)
+    run_refine(tmp_path, replace(CONFIG, iterations=4, reference_coef=0.8, warmup_iterations=0))
+    assert held == pytest.approx([0.8, 0.6, 0.4, 0.2])
 
 
 def test_nothing_is_learned_from_the_simulator(refined: tuple[Path, Refined], tmp_path: Path) -> None:

@@ -83,9 +83,10 @@ def reward(rule: str) -> RewardConfig:
     )
 
 
+@pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_pays_a_rollout_that_a_policy_learns_from(rule: str) -> None:
-    config = replace(CONFIG, reward=reward(rule))
+def test_every_rule_pays_a_rollout_that_a_policy_learns_from(rule: str, every: int) -> None:
+    config = replace(CONFIG, reward=replace(reward(rule), score_every=every))
     env = make_reward_env(Told(16), EmbeddingModel(), config.reward, 0.95)
     torch.manual_seed(0)
     observation, _ = env.reset(seed=0)

@@ -30,7 +30,6 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.loop_stats import HOVER
 from embodied_rm.rl.progress_rows import read_rows
 from embodied_rm.rl.refine_checkpoint import PROGRESS
-from embodied_rm.rl.refine_config import until_when
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 
@@ -202,7 +201,8 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
         "",
         f"Held to the imitated policy by {config.refine.reference_coef:g}, falling to 0, and to its demonstrations by "
         f"{config.refine.imitation_coef:g}; guided by the potential by {config.refine.guidance:g}, falling to 0 "
-        f"{until_when(config.refine)}. The policies see {config.clone.sees}; the reward model: {paid}, {model[:12]}.",
+        f"where {config.refine.guided_until:g} of the episodes succeed or hover, and at the end. The policies see "
+        f"{config.clone.sees}; the reward model: {paid}, {model[:12]}.",
     ]
     return "\n".join(lines)
 

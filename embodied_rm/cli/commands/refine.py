@@ -63,7 +63,8 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table(f"refined {task}", metrics)
     report = Report(
         title=f"Refinement of {task}",
-        subtitle="PPO on a learned reward; the simulator judges before and after and does nothing else.",
+        subtitle=f"PPO by reward.rule={config.reward.rule}; success in training is said by the "
+        f"{config.reward.success}, before, after and of the watched episodes by the simulator.",
         success=(success_row(task, metrics),),
         curves=learning_curves(task, done.rows),
     )
