@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
+
+from embodied_rm.cli.pace import Pace
 
 T = TypeVar("T")
 
@@ -22,6 +24,14 @@ PLAIN_WIDTH = 120
 """Columns of a help page that goes into a file or a pipe."""
 HEARTBEAT = 30.0
 """Seconds between the plain lines of a long job whose output is no terminal."""
+
+
+class TimeLeft(ProgressColumn):
+    """How long the job will still take, by its `pace`."""
+
+    def render(self, task: Task) -> Text:
+        left = task.fields["pace"].left(task.total, time.monotonic())
+        return Text("" if left is None else f"{clock(left)} left")
 
 
 class ConsoleReporter:
@@ -37,7 +47,7 @@ class ConsoleReporter:
             TextColumn("{task.description}"),
             BarColumn(bar_width=32),
             MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
+            TimeLeft(),
             console=self.console,
             transient=True,
         )
@@ -82,7 +92,8 @@ class ConsoleReporter:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _bar(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
-        task = self._progress.add_task(description, total=total, visible=False)
+        pace = Pace(time.monotonic())
+        task = self._progress.add_task(description, total=total, visible=False, pace=pace)
         # A timer, not a check between items: the first item alone may take minutes.
         reveal = threading.Timer(self._patience, self._reveal, (task,))
         reveal.daemon = True
@@ -91,6 +102,7 @@ class ConsoleReporter:
         try:
             for item in items:
                 yield item
+                pace.step(time.monotonic())
                 self._progress.advance(task)
         finally:
             reveal.cancel()
@@ -116,17 +128,18 @@ class ConsoleReporter:
 
     def _lines(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
         started = spoken = time.monotonic()
-        done = 0
+        pace = Pace(started)
         for item in items:
             yield item
-            done += 1
             now = time.monotonic()
-            if now - spoken >= self._heartbeat and done != total:
+            pace.step(now)
+            if now - spoken >= self._heartbeat and pace.done != total:
                 spoken = now
-                self._plain(f"{description}: {progress_words(done, total, now - started)}")
+                left = pace.left(total, now)
+                self._plain(f"{description}: {progress_words(pace.done, total, now - started, left)}")
         seconds = time.monotonic() - started
         if seconds >= self._patience:
-            self._plain(f"{description}: {done} in {clock(seconds)}")
+            self._plain(f"{description}: {pace.done} in {clock(seconds)}")
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -135,11 +148,11 @@ def make_console(*, stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
 
 
-def progress_words(done: int, total: int | None, seconds: float) -> str:
-    """How far a job is, e.g. "30 of 120, 45 s left"."""
-    if total is None or done == 0:
+def progress_words(done: int, total: int | None, seconds: float, left: float | None) -> str:
+    """How far a job is after so many seconds, e.g. "30 of 120, 45 s left"."""
+    if total is None or left is None:
         return f"{done} after {clock(seconds)}"
-    return f"{done} of {total}, {clock(seconds * max(total - done, 0) / done)} left"
+    return f"{done} of {total}, {clock(left)} left"
 
 
 def clock(seconds: float) -> str:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
-from embodied_rm.cli.console import ConsoleReporter, clock, progress_words, show
+from embodied_rm.cli.console import ConsoleReporter, TimeLeft, clock, progress_words, show
+from embodied_rm.cli.pace import Pace
 
 
 def reporter(stream: io.StringIO, *, terminal: bool, **options: float) -> ConsoleReporter:
@@ -96,5 +98,27 @@ def test_durations_and_estimates() -> None:
     assert clock(4.21) == "4.2 s"
     assert clock(185) == "3 min 05 s"
     assert clock(3720) == "1 h 02 min"
-    assert progress_words(30, 120, 15.0) == "30 of 120, 45.0 s left"
-    assert progress_words(7, None, 1.0) == "7 after 1.0 s"
+    assert progress_words(30, 120, 15.0, 45.0) == "30 of 120, 45.0 s left"
+    assert progress_words(7, None, 1.0, None) == progress_words(7, 9, 1.0, None) == "7 after 1.0 s"
+
+
+def test_time_left_is_that_of_the_items_that_take_time() -> None:
+    """Of twelve cells eight are read from a file, and nobody knows what the others take until one of them is done."""
+    pace, now = Pace(0.0), 0.0
+    for _ in range(8):
+        pace.step(now := now + 0.01)
+    assert pace.left(12, now) == pytest.approx(0.04)
+    assert pace.left(12, now + 60) is None
+    pace.step(now := now + 300)
+    assert pace.left(12, now) == pytest.approx(900)
+    pace.step(now := now + 200)
+    assert pace.left(12, now) == pytest.approx(500)
+    assert pace.left(None, now) is None and Pace(0.0).left(5, 3.0) is None
+
+
+def test_a_bar_says_how_long_it_will_take() -> None:
+    column, pace = TimeLeft(), Pace(time.monotonic() - 30)
+    pace.step(time.monotonic())
+    progress = Progress(column)
+    progress.add_task("", total=4, pace=pace)
+    assert str(column.render(progress.tasks[0])) == "1 min 30 s left"
