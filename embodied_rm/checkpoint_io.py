@@ -37,7 +37,7 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
     root.mkdir(parents=True, exist_ok=True)
     write_atomic(_tensor_file(root, digest), content)
     _write_manifest(root, {**manifest, "tensors": _describe(tensors), "tensors_sha256": digest})
-    for stale in set(root.glob("tensors-*.safetensors")) - {_tensor_file(root, digest)}:
+    for stale in set(root.glob("tensors-*")) - {_tensor_file(root, digest)}:
         stale.unlink()
 
 

@@ -80,6 +80,7 @@ def test_another_architecture_is_refused(folder: Path) -> None:
 
 
 def test_a_folder_is_replaced_whole_and_keeps_no_old_tensors(folder: Path) -> None:
+    (folder / f"tensors-{'0' * 16}.safetensors.partial").write_bytes(b"of who was killed")
     save_tensors(folder, {"weight": torch.zeros(1)}, {"architecture": "toy"})
     tensors, _ = load_tensors(folder, "toy")
     assert tensors.keys() == {"weight"}

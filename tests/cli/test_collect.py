@@ -64,3 +64,16 @@ def test_who_is_to_play_is_checked_first(
     assert main(["collect", "tasks=[lift_cube]", *words, f"out={tmp_path / 'run'}"]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_recording_that_was_killed_at_the_last_moment_is_made_anew(tmp_path: Path) -> None:
+    words = ["collect", "tasks=[lift_cube]", "successes=1", "failures=0", "world.num_envs=1", "world.views=[front]"]
+    assert main([*words, f"out={tmp_path / 'run'}"]) == 0
+    whole = open_data(tmp_path / "run" / "dataset").episode(0)
+    (tmp_path / "run" / "metrics.json").unlink()
+    (tmp_path / "run" / "dataset" / "meta" / "info.json").unlink()
+    (tmp_path / "run" / ".dataset.partial-1234").mkdir()
+    assert main([*words, f"out={tmp_path / 'run'}", "resume=true"]) == 0
+    again = open_data(tmp_path / "run" / "dataset").episode(0)
+    assert all(np.array_equal(again.views[name], frames) for name, frames in whole.views.items())
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "dataset", "metrics.json"]

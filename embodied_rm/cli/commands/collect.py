@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,7 @@ def start(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
 
 def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
     """Write `<run>/dataset`; the counts of what is in it. `config` names tasks and worlds as they are recorded."""
+    clear(run.path)
     kinds, done, frames = Counter[str](), 0, 0
     keeps_state = len(set(map(observation_size, config.tasks))) == 1
     if not keeps_state:
@@ -110,6 +112,13 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
                 done += episode.success is True
     reporter.table("recorded", {**dict(sorted(kinds.items())), "of those, successful": done, "frames": frames})
     return {"episodes": kinds.total(), "successes": done, "frames": frames}
+
+
+def clear(folder: Path) -> None:
+    """Remove what a recording of this very run left that was killed: half a dataset, or one that nobody counted."""
+    for left in (folder / DATASET, *folder.glob(f".{DATASET}.partial-*")):
+        if left.exists():
+            shutil.rmtree(left)
 
 
 def observation_size(task: str) -> int:
