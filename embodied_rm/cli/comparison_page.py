@@ -20,7 +20,7 @@ from embodied_rm.cli.comparison import (
     stages,
     summary,
 )
-from embodied_rm.report import Curve, Report
+from embodied_rm.report import Curve, Report, Table
 
 Band = tuple[list[float], list[float], list[float]]
 """Mean, lower and upper bound of success from iteration to iteration."""
@@ -76,57 +76,53 @@ class Comparison:
                     x_label="iteration",
                     lines={rule: list(mean) for rule, (mean, _, _) in rules.items()},
                     top=1.0,
+                    bands={rule: (low, high) for rule, (_, low, high) in rules.items()},
                 )
                 for task, rules in self.bands().items()
             ),
-            details=self.numbers()["tasks"],
+            tables=self.tables(),
         )
 
-    def tables(self) -> list[str]:
-        """The results as lines of Markdown."""
-        head = (
-            "cloned",
-            "refined",
-            "worst seed",
-            f"reached {self.level:g}",
-            "rollouts",
-            "after 150 episodes",
-            "hovers",
-        )
-        lines = [
-            f"| task | rule | success by | {' | '.join(head)} | seeds with an alarm | agreement | seconds a seed |",
-            "|---" * 13 + "|",
+    def tables(self) -> tuple[Table, ...]:
+        """The results side by side."""
+        return (self._success(), self._raised(), *([self._beside()] if len(self.rules) > 1 else []), self._spent())
+
+    def _success(self) -> Table:
+        figures = ("cloned", "refined", "worst seed", f"reached {self.level:g}", "rollouts", "after 150 episodes")
+        others = ("hovers", "seeds with an alarm", "agreement", "seconds a seed")
+        rows = [
+            (task, f"`{rule}`", of_rule(some, rule)[0].success, *(_told(name, row[name]) for name in COLUMNS))
+            for task, some in by_task_and_all(self.cells).items()
+            for rule, row in self._summaries(some).items()
         ]
-        for task, some in by_task_and_all(self.cells).items():
-            for rule, row in self._summaries(some).items():
-                said = of_rule(some, rule)[0].success
-                told = " | ".join(_told(name, row[name]) for name in COLUMNS)
-                lines.append(f"| {task} | `{rule}` | {said} | {told} |")
-        lines += ["", "| task | rule | refined more than cloned | 95 % |", "|---" * 4 + "|"]
-        for task, rule, found in self._gains():
-            lines.append(f"| {task} | `{rule}` | {found['success']:+.3f} | {_interval(found)} |")
-        if len(self.rules) > 1:
-            lines += [
-                "",
-                f"| task | rule / other | rollouts to {self.level:g}, times those of the other | p | success more than "
-                "the other's | 95 % |",
-                "|---" * 6 + "|",
-            ]
-        for task, rule, found in self._pairs():
-            lines.append(
-                f"| {task} | `{self.rules[0]}` / `{rule}` | {found['rollouts']:.2f} | {_known(found['p'], '.4f')} | "
-                f"{found['success']:+.3f} | {_interval(found)} |"
+        return Table(title="Success", head=("task", "rule", "success by", *figures, *others), rows=tuple(rows))
+
+    def _raised(self) -> Table:
+        rows = [
+            (task, f"`{rule}`", f"{found['success']:+.3f}", _interval(found)) for task, rule, found in self._gains()
+        ]
+        return Table(title="Gains", head=("task", "rule", "refined more than cloned", "95 %"), rows=tuple(rows))
+
+    def _beside(self) -> Table:
+        fewer = f"rollouts to {self.level:g}, times those of the other"
+        rows = [
+            (
+                task,
+                f"`{self.rules[0]}` / `{rule}`",
+                f"{found['rollouts']:.2f}",
+                _known(found["p"], ".4f"),
+                f"{found['success']:+.3f}",
+                _interval(found),
             )
+            for task, rule, found in self._pairs()
+        ]
+        head = ("task", "rule / other", fewer, "p", "success more than the other's", "95 %")
+        return Table(title="Pairs", head=head, rows=tuple(rows))
+
+    def _spent(self) -> Table:
         spent = {rule: stages(of_rule(self.cells, rule)) for rule in self.rules}
-        lines += [
-            "",
-            f"| time | {' | '.join(next(iter(spent.values())))} |",
-            "|---" * (1 + len(spent[self.rules[0]])) + "|",
-        ]
-        lines += [
-            f"| `{rule}` | {' | '.join(f'{part:.0%}' for part in parts.values())} |" for rule, parts in spent.items()
-        ]
-        return lines
+        rows = [(f"`{rule}`", *(f"{part:.0%}" for part in parts.values())) for rule, parts in spent.items()]
+        return Table(title="Time", head=("time", *spent[self.rules[0]]), rows=tuple(rows))
 
     def _summaries(self, cells: Sequence[Cell]) -> dict[str, dict[str, float | int | None]]:
         return {rule: summary(of_rule(cells, rule), self.level) for rule in self.rules}
@@ -163,3 +159,16 @@ def _known(value: float, digits: str) -> str:
 
 def _interval(found: Mapping[str, float]) -> str:
     return "-" if isnan(found["low"]) else f"{found['low']:+.3f} to {found['high']:+.3f}"
+
+
+def markdown(tables: Sequence[Table]) -> list[str]:
+    """Tables as lines of Markdown, an empty one between two."""
+    blocks = [
+        [
+            f"| {' | '.join(table.head)} |",
+            "|---" * len(table.head) + "|",
+            *(f"| {' | '.join(row)} |" for row in table.rows),
+        ]
+        for table in tables
+    ]
+    return [line for block in blocks for line in ("", *block)][1:]

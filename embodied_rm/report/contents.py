@@ -52,6 +52,22 @@ class Curve:
     lines: Mapping[str, list[float | None]]
     top: float | None = None
     """Where the vertical axis ends at least, e.g. 1 for rates."""
+    bands: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
+    """Lower and upper bounds of those lines that have any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Numbers side by side; `code` in backticks."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.head):
+                raise UserError(f"{self.title}: a row of {len(row)} cells under {len(self.head)} columns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +118,7 @@ class Report:
     checks: tuple[Check, ...] = ()
     success: tuple[SuccessRow, ...] = ()
     curves: tuple[Curve, ...] = ()
+    tables: tuple[Table, ...] = ()
     panels: tuple[Panel, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
     """Settings and numbers for the table at the foot."""

@@ -47,6 +47,7 @@ def describe(report: Report) -> dict[str, Any]:
         "checks": [dataclasses.asdict(check) for check in report.checks],
         "success": [dataclasses.asdict(row) for row in report.success],
         "curves": [dataclasses.asdict(curve) for curve in report.curves],
+        "tables": [dataclasses.asdict(table) for table in report.tables],
         "panels": [_panel(panel) for panel in report.panels],
         "details": {key: str(value) for key, value in report.details.items()},
     }

@@ -97,7 +97,7 @@
     const names = Object.keys(c.lines);
     const legend = add(card, "div", "key number");
     const box = add(card, "div", "chart");
-    const all = names.flatMap((n) => c.lines[n]).filter((v) => v !== null);
+    const all = [...names.map((n) => c.lines[n]), ...Object.values(c.bands).flat()].flat().filter((v) => v !== null);
     const length = Math.max(...names.map((n) => c.lines[n].length));
     let low = Math.min(0, ...all), high = Math.max(0, c.top ?? 0, ...all);
     if (high === low) high = low + 1;
@@ -115,8 +115,10 @@
         <text x="${left - 7}" y="${y(t) + 4}" text-anchor="end">${number(t)}</text>`).join("");
       const along = ticks(0, Math.max(length - 1, 1), 5).filter((t) => Number.isInteger(t) && t < length)
         .map((t) => `<text x="${x(t)}" y="${height - 9}" text-anchor="middle">${t}</text>`).join("");
+      const around = names.map((n, i) => n in c.bands ? `<path class="band" fill="${COLOURS[i % COLOURS.length]}" d="${
+        path(c.bands[n][0], x, y)}${path([...c.bands[n][1]].reverse(), (k) => x(c.bands[n][1].length - 1 - k), y).replace("M", "L")}Z"/>` : "").join("");
       const lines = names.map((n, i) => `<path class="path" stroke="${COLOURS[i % COLOURS.length]}" d="${path(c.lines[n], x, y)}"/>`).join("");
-      box.innerHTML = `<svg height="${height}" role="img" aria-label="${escape(c.title)}">${across}${along}${lines}
+      box.innerHTML = `<svg height="${height}" role="img" aria-label="${escape(c.title)}">${across}${along}${around}${lines}
         <line class="cursor" y1="${top}" y2="${height - bottom}" visibility="hidden"/></svg>`;
       const cursor = box.querySelector(".cursor");
       box.onpointermove = (event) => {
@@ -132,6 +134,15 @@
   function curves() {
     const grid = add(section("Learning", "Move over a chart to read its values."), "div", "curves");
     for (const c of data.curves) curve(grid, c);
+  }
+
+  function tables() {
+    const code = (text) => escape(text).replace(/`([^`]*)`/g, "<code>$1</code>");
+    for (const t of data.tables) {
+      const rows = t.rows.map((row) => `<tr>${row.map((cell) => `<td>${code(cell)}</td>`).join("")}</tr>`);
+      const head = `<tr>${t.head.map((name) => `<th>${code(name)}</th>`).join("")}</tr>`;
+      add(add(section(t.title), "div", "card wide"), "table", "plain number", head + rows.join(""));
+    }
   }
 
   const PLAY = '<svg viewBox="0 0 14 14"><path d="M3 1.2v11.6L12.6 7z"/></svg>';
@@ -285,6 +296,7 @@
   if (data.checks.length) checks();
   if (data.success.length) success();
   if (data.curves.length) curves();
+  if (data.tables.length) tables();
   if (data.panels.length) panels();
   if (Object.keys(data.details).length) details();
 })();

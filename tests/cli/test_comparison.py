@@ -18,7 +18,7 @@ from embodied_rm.cli.comparison import (
     stages,
     summary,
 )
-from embodied_rm.cli.comparison_page import Comparison
+from embodied_rm.cli.comparison_page import Comparison, markdown
 from embodied_rm.errors import UserError
 
 CELL = Cell(
@@ -118,7 +118,7 @@ def test_every_task_has_its_rows_and_who_is_compared_with_whom_its_own():
     told = Comparison(
         rules=("shaped", "dense"), level=0.8, seeds=2, cells=[*some, *(replace(c, task="open") for c in some)]
     )
-    text = "\n".join(told.tables())
+    text = "\n".join(markdown(told.tables()))
     assert "| lift | `shaped` | model | 0.30 |" in text and "| open | `dense` | simulator | 0.30 |" in text
     assert "| all | `shaped` | model | 0.30 |" in text, "the mean over tasks and seeds"
     assert "| lift | `shaped` | +0.600 |" in text, "refined less cloned"
@@ -126,6 +126,10 @@ def test_every_task_has_its_rows_and_who_is_compared_with_whom_its_own():
     assert [(pair["tasks"], pair["other"]) for pair in told.numbers()["pairs"]] == [
         ("lift", "dense"), ("open", "dense"), ("all", "dense"),
     ]  # fmt: skip
+    curve, *_ = told.story().curves
+    low, high = curve.bands["shaped"]
+    assert low[-1] <= curve.lines["shaped"][-1] <= high[-1]
+    assert told.story().tables == told.tables(), "the run's own page tells what the Markdown tells"
     assert "| all | `shaped` / `dense` |" in text and "| `dense` | 40% | 60% |" in text
 
 

@@ -16,7 +16,7 @@ from embodied_rm.cli.benchmarks import beside, machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import clone, collect, refine
 from embodied_rm.cli.comparison import Cell, by_task, of_rule, refuse_stranger, summary
-from embodied_rm.cli.comparison_page import Comparison
+from embodied_rm.cli.comparison_page import Comparison, markdown
 from embodied_rm.cli.ledger import Ledger, begun_in, ledger_of
 from embodied_rm.cli.places import POLICY, checkpoint_in, reward_model_in
 from embodied_rm.cli.recipe import Recipe, paid_by
@@ -195,7 +195,7 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
         "",
         f"![learning curves]({beside(page, config.name, '.png').name})",
         "",
-        *told.tables(),
+        *markdown(told.tables()),
         "",
         *sized({task: sizes_of(config, task) for task in config.tasks}),
         "",
