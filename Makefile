@@ -94,6 +94,7 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/python benchmarks/ppo_speed.py
 	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py
+	$(BIN)/python benchmarks/kill_resume.py
 
 install: .venv/installed  ## only what demo does first: .venv and the pinned set
 

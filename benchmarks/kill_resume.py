@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import torch
+from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, save_policy
@@ -40,7 +41,7 @@ def untrained(folder: Path) -> Path:
     """A policy that knows nothing yet."""
     env = TabletopVecEnv(TASK, 1)
     torch.manual_seed(0)
-    size = env.single_observation_space.shape[0]
+    size = flatdim(env.single_observation_space)
     save_policy(folder, GaussianPolicy(PolicySpec(obs_dim=size, action_dim=4)), task=TASK)
     env.close()
     return folder

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import stable_baselines3 as sb3
 import torch
+from gymnasium.spaces.utils import flatdim
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict
@@ -62,7 +63,7 @@ def worlds(task: str, num_envs: int) -> VectorEnv:
 def ours(env: VectorEnv, settings: Settings, iterations: int, seed: int) -> Act:
     """Our policy after that many rollouts."""
     torch.manual_seed(seed)
-    seen, acted = env.single_observation_space.shape[0], env.single_action_space.shape[0]
+    seen, acted = map(flatdim, (env.single_observation_space, env.single_action_space))
     config = PPOConfig(
         gamma=settings.gamma,
         gae_lambda=settings.gae_lambda,

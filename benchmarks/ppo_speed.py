@@ -117,7 +117,7 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     everything = sorted(os.sched_getaffinity(0))
-    found = {}
+    found: dict[tuple[int, int], dict[str, list[float]]] = {}
     for cores in sorted({1, len(everything)}):
         os.sched_setaffinity(0, everything[:cores])
         found |= {(num_envs, cores): speeds(num_envs, cores, args.rounds) for num_envs in ASKED}
