@@ -44,14 +44,14 @@ checkpoint: install  ## the model in the box and its card, from nothing (two hou
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
 
-refinement: $(GUIDE)/cube_in_drawer/metrics.json  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
+refinement: $(GUIDE)/train/metrics.json  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
 	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator \
 		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' seeds=3 \
 		refine.reward.success=simulator out=$(RUN)/rules
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' 'rules=[shaped,sparse]' $(HARD) \
-		checkpoint=$(GUIDE)/cube_in_drawer out=$(RUN)/cube_in_drawer
+		checkpoint=$(GUIDE)/train out=$(RUN)/cube_in_drawer
 	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
@@ -60,23 +60,33 @@ $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one o
 	$(BIN)/embodied-rm train data=$(LONG)/recordings updates=4000 augment.shift=0.06 augment.drop_view=0.2 \
 		fusion=precise out=$(LONG)/train
 
-LEARNER := reward.rule=dense reward.success=simulator stop_patience=1000 iterations=40 world.num_envs=32 \
-	watched=32 ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70
+LEARNER := reward.rule=dense reward.success=simulator stop_patience=1000 world.num_envs=32 watched=32 \
+	ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70
 PLAYERS := $(GUIDE)/players
+CLONED_cube_in_drawer := demonstrations=3 log_std_init=-1.0
+CLONED_sort_two := demonstrations=7 log_std_init=-2.0
+LEARNED_cube_in_drawer := iterations=40
+LEARNED_sort_two := iterations=60
 
-# That model, taught by what a learner does, on demonstrations that no comparison uses: cloned, half learned, learned.
-$(GUIDE)/cube_in_drawer/metrics.json: $(LONG)/train/metrics.json
-	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer]' successes=20 failures=0 noise=0.1 'pace=[1.0,1.0]' seed=70 \
-		out=$(PLAYERS)/demonstrations
-	$(BIN)/embodied-rm clone task=cube_in_drawer data=$(PLAYERS)/demonstrations demonstrations=3 log_std_init=-1.0 seed=70 \
-		out=$(PLAYERS)/clone
-	$(BIN)/embodied-rm refine task=cube_in_drawer policy=$(PLAYERS)/clone $(LEARNER) out=$(PLAYERS)/half
-	$(BIN)/embodied-rm refine task=cube_in_drawer policy=$(PLAYERS)/half $(LEARNER) out=$(PLAYERS)/whole
-	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer]' successes=20 failures=40 afterwards=8 rollouts=50 \
-		'policies=[$(PLAYERS)/clone,$(PLAYERS)/half,$(PLAYERS)/whole]' 'world.views=[front,side,wrist]' seed=700 \
+# Learners of the long tasks on demonstrations that no comparison uses: cloned, half learned, learned.
+$(PLAYERS)/%/whole/metrics.json: | install
+	$(BIN)/embodied-rm collect 'tasks=[$*]' successes=20 failures=0 noise=0.1 'pace=[1.0,1.0]' seed=70 \
+		out=$(PLAYERS)/$*/demonstrations
+	$(BIN)/embodied-rm clone task=$* data=$(PLAYERS)/$*/demonstrations $(CLONED_$*) seed=70 out=$(PLAYERS)/$*/clone
+	$(BIN)/embodied-rm refine task=$* policy=$(PLAYERS)/$*/clone $(LEARNER) $(LEARNED_$*) out=$(PLAYERS)/$*/half
+	$(BIN)/embodied-rm refine task=$* policy=$(PLAYERS)/$*/half $(LEARNER) $(LEARNED_$*) out=$(PLAYERS)/$*/whole
+
+# That model, taught by what they do.
+PLAY := $(foreach task,cube_in_drawer sort_two,$(addprefix $(PLAYERS)/$(task)/,clone half whole))
+COMMA := ,
+SPACE := $() $()
+$(GUIDE)/train/metrics.json: $(LONG)/train/metrics.json $(PLAYERS)/cube_in_drawer/whole/metrics.json \
+		$(PLAYERS)/sort_two/whole/metrics.json
+	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two]' successes=20 failures=40 afterwards=8 rollouts=50 \
+		'policies=[$(subst $(SPACE),$(COMMA),$(PLAY))]' 'world.views=[front,side,wrist]' seed=700 \
 		out=$(GUIDE)/recordings
-	$(BIN)/embodied-rm train data=$(GUIDE)/recordings start=$(LONG)/train updates=1000 learning_rate=1e-3 \
-		augment.shift=0.06 augment.drop_view=0.2 out=$(GUIDE)/cube_in_drawer
+	$(BIN)/embodied-rm train data=$(GUIDE)/recordings start=$(LONG)/train updates=2000 learning_rate=1e-3 \
+		augment.shift=0.06 augment.drop_view=0.2 out=$(GUIDE)/train
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt

@@ -96,7 +96,10 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     def refuse_what_cannot_be_paid(self, rollout_steps: int) -> None:
         """Raises `UserError` where the rule needs what this model or such a rollout does not have; after a reset."""
         if self.rule.needs == "embedding":
-            self._embedding()
+            try:
+                self._embedding()
+            except UserError as error:
+                raise UserError(f"rule={self.config.rule}: {error}") from error
         self.config.refuse_silence(self._tells_success)
         self.config.refuse_rollouts(rollout_steps, self.terms.limit)
 

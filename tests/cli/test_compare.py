@@ -2,13 +2,18 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.cli.commands.compare import CompareConfig, recipe
 from embodied_rm.cli.compose import typed
 from embodied_rm.cli.main import main
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT
 from sim.registry import task_names
 
 SMALL = [
@@ -54,6 +59,23 @@ def test_a_cell_does_not_know_of_the_others(both, tmp_path):
     assert alone["pairs"][0]["p"] is alone["pairs"][0]["low"] is None, "one pair says nothing"
     told = [cell for cell in both[1]["cells"] if (cell["seed"], cell["rule"]) == (0, "sparse")]
     assert [{**cell, "seconds": 0} for cell in alone["cells"][:1]] == [{**cell, "seconds": 0} for cell in told]
+
+
+def test_killed_in_the_midst_of_a_cell_it_ends_as_if_nothing_had_happened(both, tmp_path):
+    folder, words = tmp_path / "killed", ["rules=[sparse,raw]", "seeds=1", f"out={tmp_path / 'killed'}"]
+    cell = folder / "press_button/0/sparse"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "embodied_rm", "compare", *SMALL, *words], stdout=subprocess.DEVNULL
+    )
+    while not (cell / CHECKPOINT / MANIFEST).exists():
+        assert child.poll() is None, "it ended before it stored anything"
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+    assert not (cell / "metrics.json").exists()
+    again = compare(folder, *words[:2], "resume=true")
+    told = [one for one in both[1]["cells"] if (one["seed"], one["rule"]) == (0, "sparse")]
+    assert [{**one, "seconds": 0} for one in again["cells"][:1]] == [{**one, "seconds": 0} for one in told]
 
 
 def test_who_says_that_a_success_is_one_is_told_of_every_rule(tmp_path):

@@ -18,13 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embodied_rm.checkpoint_io import MANIFEST
+from embodied_rm.cli.places import IMITATED, IN_THE_BOX
 from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.imitation import Pairs
+from embodied_rm.rl.imitation import Pairs, save_pairs
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy, save_policy
 from embodied_rm.rl.refine import refuse_what_cannot_be
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT
 from embodied_rm.rl.refine_config import RefineConfig
+from sim.observation import PROPRIO
 
 ITERATIONS = 2
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -94,12 +97,14 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def policy(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     save_policy(tmp_path / "policy", GaussianPolicy(PolicySpec(obs_dim=29, action_dim=4, hidden=(16,))))
+    observation, action = torch.randn(50, 29), torch.rand(50, 4)
+    save_pairs(tmp_path / IMITATED, Pairs(observation=observation, action=action, weight=torch.arange(1.0, 51)))
     return tmp_path / "policy"
 
 
 def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy: Path, tmp_path: Path) -> None:
     """Paid by the simulator, so that nothing is said by networks, whose last digits hang on the size of a batch."""
-    paid = ("reward.rule=dense", "reward.success=simulator")
+    paid = ("reward.rule=dense", "reward.success=simulator", "imitation_coef=0.1")
     for processes in (1, 2):
         done = refine(policy, tmp_path / str(processes), processes, *paid)
         assert done.returncode == 0, done.stderr
@@ -125,9 +130,29 @@ def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy
     assert all(torch.equal(ended[name], two[name]) for name in two), "as if nothing had happened"
 
 
-def test_a_rollout_is_paid_as_a_whole_by_all_processes(policy: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def seeing(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    spec = PolicySpec(
+        obs_dim=PROPRIO + load_progress_net(IN_THE_BOX).config.width,
+        action_dim=4,
+        hidden=(16,),
+        sees="proprio+views",
+        encoder_sha256=digest_of(IN_THE_BOX),
+        views=("front",),
+    )
+    save_policy(tmp_path / "seeing", GaussianPolicy(spec))
+    return tmp_path / "seeing"
+
+
+@pytest.mark.parametrize(("who", "rule"), [("policy", "redistributed"), ("seeing", "blended")])
+def test_a_rollout_is_paid_as_a_whole_by_all_processes(
+    who: str, rule: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """The first update has seen no step of the optimiser: what it is told differs only by how sums are rounded."""
-    paid = ("reward.rule=redistributed", "reward.success_threshold=1e-6", "reward.success_patience=20")
+    policy = request.getfixturevalue(who)
+    judged = ("reward.success_threshold=1e-6", "reward.success_patience=20")
+    paid = (f"reward.rule={rule}", "world.views=[front]", *judged)
     for processes in (1, 2):
         done = refine(policy, tmp_path / str(processes), processes, *paid)
         assert done.returncode == 0, done.stderr
