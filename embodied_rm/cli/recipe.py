@@ -11,6 +11,9 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rl.reward_config import RewardConfig
 from sim.registry import make_task
 
+GUIDING = ("guidance", "guided_until")
+"""Settings of refinement that mean nothing to rules that do not shape."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -50,7 +53,9 @@ class Recipe:
             "model": model if asked else None,
         }
         paid = asked or not self.refine.reward.of_simulator
-        return policy, {**policy, "refine": {**asdict(self.refine), **where}, "model": model if paid else None}
+        guide = {} if find_rule(self.refine.reward.rule).shapes else dict.fromkeys(GUIDING)
+        improve = {**asdict(self.refine), **guide, **where}
+        return policy, {**policy, "refine": improve, "model": model if paid else None}
 
 
 def paid_by(rule: str, reward: RewardConfig) -> RewardConfig:

@@ -27,14 +27,15 @@ RECENT = 3
 """Iterations whose episodes say whether a guide is still needed."""
 
 
-def weight(most: float, left: float, done: Sequence[float], until: float) -> float:
+def weight(most: float, left: float, heights: Sequence[float], until: float) -> float:
     """w of an iteration, in [0, most]: `left` of the refinement, in [0, 1], is to come.
 
-    It falls as the guide's work is done, linearly to 0 where that is so of `until` of the episodes, in (0, 1]: `done`
-    is the share of each iteration's that succeeded or hovered, where the potential has nothing more to say. It comes
-    back where they do not any more, and falls to 0 over the whole refinement.
+    It falls as the guide's work is done, slowly at first, to 0 where the potential has nothing more to say: `heights`
+    are the mean potentials at the ends of each iteration's episodes, a success counting as 1, and `until` in (0, 1] is
+    that height. It comes back where they end lower, and falls to 0 over the whole refinement.
     """
-    return most * left * max(0.0, 1 - fmean(done[-RECENT:] or [0.0]) / until)
+    climbed = fmean(heights[-RECENT:] or [0.0]) / until
+    return most * left * max(0.0, 1 - climbed**2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ class LoopStats:
     """Episodes in whose last state the simulator says success: to learn from only where that was asked for."""
     hovers: int = 0
     """Episodes that ended at the time limit, no success, with a potential of `HOVER` or more."""
+    height: float = 0.0
+    """Sum over the ended episodes of the potential of the last state, a success counting as 1."""
     faults: int = 0
     """Episodes dropped because the simulation diverged."""
     shaped_return: float = 0.0

@@ -42,6 +42,7 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
         "learned_success": share(stats.learned_successes, stats.episodes),
         "simulator_success": share(stats.simulator_successes, stats.episodes),
         "hover_rate": share(stats.hovers, stats.episodes),
+        "height": share(stats.height, stats.episodes),
         "shaped_return": share(stats.shaped_return, stats.episodes),
         "scored": stats.scored,
         "invalid_rate": share(stats.invalid, stats.scored),

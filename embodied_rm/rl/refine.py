@@ -200,8 +200,8 @@ def iterate(
 
 def guided(rule: Rule, config: RefineConfig, rows: Sequence[Row]) -> Guidance | None:
     """How far the potential guides in the iteration after these; None where it does not, or the rule shapes by none."""
-    done = [(row["success"] or 0.0) + (row["hover_rate"] or 0.0) for row in rows]
-    w = weight(config.guidance, 1 - len(rows) / config.iterations, done, config.guided_until)
+    heights = [row["height"] or 0.0 for row in rows]
+    w = weight(config.guidance, 1 - len(rows) / config.iterations, heights, config.guided_until)
     if not w or not rule.shapes:
         return None
     return Guidance(weight=w, success_reward=config.reward.success_reward)
@@ -226,7 +226,7 @@ def what_is_built(
         "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
-        "guided by the potential": f"{config.guidance}, 0 where {config.guided_until:g} of episodes succeed or hover",
+        "guided by the potential": f"{config.guidance}, 0 where episodes end at {config.guided_until:g} on average",
         "KL to the imitated policy": f"{config.reference_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }

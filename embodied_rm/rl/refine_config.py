@@ -24,9 +24,9 @@ class RefineConfig:
     guidance: float = 0.06
     """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls to 0, see
     `guided_until`. Rules that do not shape by a potential have none to be guided by."""
-    guided_until: float = 0.5
-    """Share of the episodes, in (0, 1], that succeed, or end at the time limit with a potential of 0.7 or more, at
-    which the guidance is 0; it returns where they do not any more (`embodied_rm.rl.guidance.weight`)."""
+    guided_until: float = 0.9
+    """Mean potential at the end of an episode, in (0, 1], a success counting as 1, at which the guidance is 0; it
+    returns where they end lower (`embodied_rm.rl.guidance.weight`)."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0

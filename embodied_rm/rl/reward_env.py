@@ -268,5 +268,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         self.stats.successes += int((whole & infos["steps"].achieved).sum())
         self.stats.learned_successes += int((whole & infos["learned_success"]).sum())
         self.stats.simulator_successes += int((whole & infos["success"]).sum())
+        reached = np.where(infos["steps"].achieved, 1.0, infos["next_potential"])
+        self.stats.height += float(reached[whole].sum())
         idle = whole & ~infos["steps"].terminated
         self.stats.hovers += int((idle & (infos["next_potential"] >= HOVER)).sum())

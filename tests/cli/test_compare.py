@@ -95,6 +95,14 @@ def test_every_task_can_be_compared_and_the_command_line_says_how():
     assert chosen.clone.checkpoint == chosen.refine.checkpoint == Path("mine")
 
 
+def test_a_cell_that_no_potential_guides_does_not_know_of_guidance():
+    def decided(rule, *words):
+        return recipe(typed("compare", ["tasks=[lift_cube]", *words], CompareConfig), 0, "lift_cube", rule).decided("m")
+
+    assert decided("raw", "refine.guidance=0.1", "refine.guided_until=0.3") == decided("raw")
+    assert decided("shaped", "refine.guidance=0.1") != decided("shaped") != decided("shaped", "refine.guided_until=0.3")
+
+
 def test_a_policy_that_sees_pictures_is_cloned_from_the_views_that_it_is_refined_with():
     seeing = typed("compare", ["clone.sees=proprio+views", "clone.world.views=[front]"], CompareConfig)
     both = recipe(seeing, 0, "lift_cube", "shaped")

@@ -92,30 +92,30 @@ def test_who_is_guided_does() -> None:
 
 def test_it_guides_those_who_fail_less_and_less() -> None:
     config = RefineConfig(iterations=10, guidance=0.2, reward=RewardConfig(success_reward=3.0))
-    rows = [{"success": 0.0, "hover_rate": None}] * 10
+    rows = [{"height": None}] * 10
     weights = [found.weight if (found := guided(find_rule("shaped"), config, rows[:i])) else 0.0 for i in range(11)]
     assert weights == pytest.approx([0.2 * (1 - i / 10) for i in range(11)])
     assert guided(find_rule("shaped"), config, []) == Guidance(weight=0.2, success_reward=3.0)
 
 
 def test_it_leaves_where_its_work_is_done_and_returns_where_it_is_not() -> None:
-    config = RefineConfig(iterations=10, guidance=0.2, guided_until=0.5)
+    config = RefineConfig(iterations=10, guidance=0.2, guided_until=0.8)
 
-    def found(success: float, hovers: float, iterations: int = 5) -> float:
-        rows = [{"success": success, "hover_rate": hovers}] * iterations
+    def found(height: float) -> float:
+        rows = [{"height": height}] * 5  # half of the iterations
         guidance = guided(find_rule("shaped"), config, rows)
         return 0.0 if guidance is None else guidance.weight
 
-    assert found(0.0, 0.0) == pytest.approx(0.1)  # half of the iterations are over
-    assert found(0.25, 0.0) == found(0.0, 0.25) == pytest.approx(0.05)  # who hovers was led as far as it goes
-    assert found(0.3, 0.2) == found(1.0, 0.0) == 0.0
-    assert weight(0.2, 0.5, [1.0, 1.0, 0.0, 0.0, 0.0], 0.5) == pytest.approx(0.1)
+    assert found(0.0) == pytest.approx(0.1)
+    assert found(0.4) == pytest.approx(0.1 * 3 / 4)
+    assert found(0.8) == found(1.0) == 0.0
+    assert weight(0.2, 0.5, [1.0, 1.0, 0.0, 0.0, 0.0], 0.8) == pytest.approx(0.1)
 
 
-@given(most=st.floats(0, 0.99), left=st.floats(0, 1), done=st.lists(st.floats(0, 1)), until=st.floats(0.01, 1))
-def test_it_never_guides_more_than_was_asked_for(most: float, left: float, done: list[float], until: float) -> None:
-    assert 0 <= weight(most, left, done, until) <= most * left
-    assert weight(most, 0.0, done, until) == weight(most, left, [1.0] * 3, until) == 0.0
+@given(most=st.floats(0, 0.99), left=st.floats(0, 1), heights=st.lists(st.floats(0, 1)), until=st.floats(0.01, 1))
+def test_it_never_guides_more_than_was_asked_for(most: float, left: float, heights: list[float], until: float) -> None:
+    assert 0 <= weight(most, left, heights, until) <= most * left
+    assert weight(most, 0.0, heights, until) == weight(most, left, [1.0] * 3, until) == 0.0
 
 
 @pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])

@@ -200,7 +200,10 @@ class Scripted(PointReachEnv):
 
 @pytest.mark.parametrize(
     ("rule", "said"),
-    [("self_reference", "rule=self_reference: .*how it embeds a state"), ("sigmoid_reference", "rollout_steps=10.*may take 20 steps")],
+    [
+        ("self_reference", "rule=self_reference: .*how it embeds a state"),
+        ("sigmoid_reference", "rollout_steps=10.*may take 20 steps"),
+    ],
 )
 def test_a_rule_that_cannot_be_paid_says_so_before_anything_runs(rule: str, said: str, tmp_path: Path) -> None:
     config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule))

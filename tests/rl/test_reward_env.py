@@ -184,6 +184,12 @@ def test_the_statistics_say_what_happened() -> None:
     steps = [frame[2] for frame in model.scored if model.valid[frame]]
     assert stats.spread == pytest.approx(0.01 * sum(steps)) and stats.known == len(steps)
     assert 0 < stats.unusual == sum(step > 2 for step in steps)
+    ends = [
+        1.0 if te[row] else infos["next_potential"][row]
+        for _, _, te, tr, infos in record
+        for row in np.flatnonzero((te | tr) & infos["valid"])
+    ]
+    assert stats.height == pytest.approx(sum(ends)) and 0 < sum(ends) < len(ends)
     assert stats.simulator_successes == 0
     assert env.stats.steps == 0
 

@@ -201,7 +201,8 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
         "",
         f"Held to the imitated policy by {config.refine.reference_coef:g}, falling to 0, and to its demonstrations by "
         f"{config.refine.imitation_coef:g}; guided by the potential by {config.refine.guidance:g}, falling to 0 "
-        f"where {config.refine.guided_until:g} of the episodes succeed or hover, and at the end. The policies see "
+        f"where episodes end at {config.refine.guided_until:g} of it on average, success counting as 1, and over the "
+        f"whole refinement. The policies see "
         f"{config.clone.sees}; the reward model: {paid}, {model[:12]}.",
     ]
     return "\n".join(lines)
