@@ -1,7 +1,7 @@
 # Two commands do everything from a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full checkpoint labels refinement real test bench clean
+.PHONY: help install demo demo-full checkpoint long labels refinement real test bench clean
 
 # The first Python that is new enough; 3.11 first, for it is what constraints.txt was tested on.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -20,6 +20,7 @@ HARD := refine.reward.success=simulator refine.reward.score_every=4 \
 	refine.world.num_envs=32 refine.watched=32
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
+BOX := assets/checkpoints
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 help:  ## show this list
@@ -44,14 +45,14 @@ checkpoint: install  ## the model in the box and its card, from nothing (two hou
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
 
-refinement: $(GUIDE)/train/metrics.json  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
+refinement: install  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
 	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator \
 		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' seeds=3 \
 		refine.reward.success=simulator out=$(RUN)/rules
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' 'rules=[shaped,sparse]' $(HARD) \
-		checkpoint=$(GUIDE)/train out=$(RUN)/cube_in_drawer
+		checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
 	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
@@ -87,6 +88,19 @@ $(GUIDE)/train/metrics.json: $(LONG)/train/metrics.json $(PLAYERS)/cube_in_drawe
 		out=$(GUIDE)/recordings
 	$(BIN)/embodied-rm train data=$(GUIDE)/recordings start=$(LONG)/train updates=2000 learning_rate=1e-3 \
 		augment.shift=0.06 augment.drop_view=0.2 out=$(GUIDE)/train
+
+long: $(GUIDE)/train/metrics.json  ## the guide to the long tasks in the box, from nothing, judged on a learner that it never saw (two hours)
+	for task in cube_in_drawer sort_two; do set -e; \
+		$(BIN)/embodied-rm collect "tasks=[$$task]" successes=20 failures=0 noise=0.1 'pace=[1.0,1.0]' seed=71 \
+			out=$(RUN)/$$task/demonstrations; \
+		$(BIN)/embodied-rm clone task=$$task data=$(RUN)/$$task/demonstrations seed=71 out=$(RUN)/$$task/clone; \
+		$(BIN)/embodied-rm collect "tasks=[$$task]" successes=10 failures=20 rollouts=30 every=2 seed=900 \
+			"policies=[$(RUN)/$$task/clone]" 'world.views=[front,side,wrist]' out=$(RUN)/$$task/unseen; \
+		for model in $(LONG) $(GUIDE); do $(BIN)/embodied-rm evaluate data=$(RUN)/$$task/unseen checkpoint=$$model/train \
+			out=$(RUN)/$$task/$${model##*/}; done; \
+	done
+	rm -f $(BOX)/long/tensors-*
+	cp $(GUIDE)/train/checkpoint/* $(BOX)/long/
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt

@@ -63,9 +63,8 @@ def test_the_wheel_carries_code_configs_and_assets(wheel: Path) -> None:
         assert f"embodied_rm/configs/{path.relative_to(ROOT / 'configs')}" in inside
     for path in (ROOT / "assets").rglob("*.xml"):
         assert f"sim/assets/{path.relative_to(ROOT / 'assets')}" in inside
-    box = ROOT / "assets" / "checkpoints" / "tabletop"
-    for name in ("manifest.json", "README.md", "card.json", *(path.name for path in box.glob("*.safetensors"))):
-        assert f"sim/assets/checkpoints/tabletop/{name}" in inside
+    for path in (ROOT / "assets" / "checkpoints").glob("*/*"):
+        assert f"sim/assets/checkpoints/{path.parent.name}/{path.name}" in inside
 
 
 def test_the_wheel_claims_no_other_name(wheel: Path) -> None:

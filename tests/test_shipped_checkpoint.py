@@ -37,6 +37,7 @@ TOLERANCE = {
 AUDITED = ("finished", "unfinished", "reversed", "frozen_start", "black", "another_task", "hovering", "goal_inset")
 """Cases that are shares of yes and no: their 95 % intervals must meet those of the card."""
 MOST_BYTES = 20_000_000
+GUIDE = IN_THE_BOX.parent / "long"
 
 Numbers = Mapping[str, float]
 
@@ -129,3 +130,13 @@ def test_it_is_small_and_says_what_it_was_trained_on(net: ProgressNet, card: dic
     assert read_manifest(IN_THE_BOX)["facts"]["recorded"] == ["seen 0"]
     # Added to the split after the model was trained.
     assert set(card["splits"]["seen"]["tasks"]) == set(shipped("seen").tasks)
+
+
+def test_the_guide_knows_the_way_of_the_long_tasks(tmp_path: Path) -> None:
+    """Its README says 0.02 and 0.08, 0.98 and more, learners among the episodes; here are actors alone, and few."""
+    words = ("tasks=[cube_in_drawer,sort_two]", "successes=3", "failures=3", "every=4", "seed=901")
+    assert main(["collect", *words, "world.views=[front,side,wrist]", f"out={tmp_path / 'run'}"]) == 0
+    guide = load_progress_net(GUIDE)
+    found = measured(guide, list(read_for(guide.config, open_data(tmp_path / "run" / "dataset"))))
+    assert found["cube_in_drawer"]["mae"] < 0.05 and found["sort_two"]["mae"] < 0.12
+    assert all(numbers["voc"] > 0.95 for numbers in found.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.cli.places import POLICY, checkpoint_in
 from embodied_rm.data.record import Act
 from embodied_rm.errors import UserError
@@ -33,10 +34,10 @@ def exploring(folder: Path, worlds: TabletopVecEnv, seed: int) -> Act:
 def task_of(folder: Path | str) -> str:
     """The task that a run of clone or refine was about. Raises `UserError` where `folder` is no such run."""
     config = Path(folder) / CONFIG
-    command = json.loads(config.read_text()) if config.is_file() else {}
-    if command.get("command") not in ("clone", "refine"):
-        raise UserError(f"{folder} is no run folder of embodied-rm clone or refine: there is no {CONFIG} of one")
-    return str(command["config"]["task"])
+    asked = json.loads(config.read_text())["config"] if config.is_file() else {}
+    if "task" not in asked or not (Path(folder) / POLICY / MANIFEST).is_file():
+        raise UserError(f"{folder} is no run folder of embodied-rm clone or refine, with its {CONFIG} and its {POLICY}")
+    return str(asked["task"])
 
 
 def _fitting(folder: Path, worlds: TabletopVecEnv) -> GaussianPolicy:
