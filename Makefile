@@ -17,7 +17,7 @@ BIN := .venv/bin
 COMPARE := $(BIN)/embodied-rm compare page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
 HARD := refine.reward.success=simulator refine.reward.score_every=4 \
-	refine.world.num_envs=32 refine.watched=32
+	refine.world.num_envs=32 refine.watched=32 refine.ppo.entropy_coef=0.003
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
 BOX := assets/checkpoints
