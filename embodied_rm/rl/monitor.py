@@ -23,17 +23,16 @@ PARTED = 0.95
 Row = Mapping[str, Any]
 
 
-def alarm(rows: Sequence[Row], unripe: int = 0) -> str | None:
+def alarm(rows: Sequence[Row]) -> str | None:
     """What is wrong, in one sentence; None: nothing that shows. `rows`: those of `progress.jsonl` so far.
 
-    In the first `unripe` of them, shorter than an episode may be, only successes can have ended: their verdicts do not
-    count.
+    In those that are not `ripe` only successes can have ended: their verdicts do not count.
 
     Rings when the model calls training episodes a success that the policy, watched by the simulator, does not reach,
     beyond what chance does to so many episodes; when the model's success has risen since some time before, and the
     simulator's has fallen; and when a camera shows nothing.
     """
-    now, ripe = rows[-WINDOW:], rows[unripe:]
+    now, ripe = rows[-WINDOW:], [row for row in rows if row["ripe"]]
     return _blind(now) or _unshared(ripe[-WINDOW:]) or _parted(ripe)
 
 

@@ -10,7 +10,7 @@ import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import e, isfinite, log, pi
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
@@ -82,6 +82,7 @@ class UpdateStats:
     """The same from the imitated policy."""
     critic_loss: float
     entropy: float
+    """Of the policy after the update, differential, in nats: summed over the actions."""
     explained_variance: float
     """Share of the variance of the returns that the critic foresaw, before the update; 0 if there was none."""
     advantage_spread: float
@@ -174,7 +175,7 @@ class PPO:
             kl=after.divergence(before),
             reference_kl=after.divergence(reference),
             critic_loss=fmean(loss for loss, _ in critic),
-            entropy=float(after.log_std.sum()),
+            entropy=float(after.log_std.sum()) + after.log_std.shape[-1] * 0.5 * log(2 * pi * e),
             explained_variance=explained,
             advantage_spread=batch.advantage_spread,
             actor_gradient=fmean(norm for epoch in actor for _, norm in epoch) if actor else 0.0,

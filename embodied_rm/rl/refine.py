@@ -92,9 +92,9 @@ def refine(
     observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, 0), env.num_envs))
     learner = make_learner(policy, config, wrapped.critic_size, demonstrations, group)
     settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
-    unripe = -(-getattr(env, "max_episode_steps", 1) // config.rollout_steps) - 1
     begun = (run.path / CHECKPOINT / MANIFEST).exists()
     rows, worlds = resume(learner, settlement, run) if begun else ([], {})
+    ripe_from = ripening(getattr(env, "max_episode_steps", 1), config.rollout_steps)
     reporter.table("refine", what_is_built(env, learner, model, config))
     wrapped.refuse_what_cannot_be_paid(config.rollout_steps)
     cloned = judged(evaluate, learner.reference, group)
@@ -104,6 +104,7 @@ def refine(
         observation = wrapped.restore(worlds, group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
         if not has_episodes(worlds):
             settlement.cut()
+            ripe_from += len(rows)
     wrapped.drain()  # what the resets took is no iteration's
     for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
         if settled(rows, config):
@@ -111,9 +112,9 @@ def refine(
         guidance = guided(wrapped.rule, config, rows)
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config, guidance)
         started = time.perf_counter()
-        rows.append({**row, **watched(judged(watch, policy, group))})
+        rows.append({**row, "ripe": iteration >= ripe_from, **watched(judged(watch, policy, group))})
         rows[-1]["seconds"]["watch"] = time.perf_counter() - started
-        rows[-1]["alarm"] = alarm(rows, unripe)
+        rows[-1]["alarm"] = alarm(rows)
         save(learner, settlement, wrapped, rows, run)
         reporter.note(describe(rows[-1]))
     if group.rank == 0:
@@ -198,9 +199,15 @@ def iterate(
     return observation, summarise(iteration, stats.shared(group), update)
 
 
+def ripening(limit: int, rollout_steps: int) -> int:
+    """How many rollouts after episodes began afresh are over before one of `limit` steps can be: only successes, or
+    failures that end early, can have ended in them, and no rate of theirs is the policy's."""
+    return -(-limit // rollout_steps) - 1
+
+
 def guided(rule: Rule, config: RefineConfig, rows: Sequence[Row]) -> Guidance | None:
     """How far the potential guides in the iteration after these; None where it does not, or the rule shapes by none."""
-    heights = [row["height"] or 0.0 for row in rows]
+    heights = [row["height"] or 0.0 for row in rows if row["ripe"]]
     w = weight(config.guidance, 1 - len(rows) / config.iterations, heights, config.guided_until)
     if not w or not rule.shapes:
         return None
@@ -234,7 +241,8 @@ def what_is_built(
 
 def settled(rows: list[Row], config: RefineConfig) -> bool:
     """Whether the success rate that the reward knows has stayed at `stop_success` after the warm-up."""
-    recent = [row["success"] for row in rows[config.warmup_iterations :]][-config.stop_patience :]
+    learned = [row["success"] for row in rows[config.warmup_iterations :] if row["ripe"]]
+    recent = learned[-config.stop_patience :]
     return len(recent) == config.stop_patience and all(r is not None and r >= config.stop_success for r in recent)
 
 

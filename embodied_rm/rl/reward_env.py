@@ -57,7 +57,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         if any(isinstance(layer, RewardEnv) for layer in wrapped(env)):
             raise UserError("the environment already has a learned reward; a second one would pay progress twice")
         self.rule = find_rule(config.rule)
-        limited = ("max_episode_steps",) if self.rule.needs == "limit" else ()
+        limited = ("max_episode_steps",) if self.rule.needs in ("limit", "references") else ()
         refuse_unfit(env, (*self.needed, *limited))
         super().__init__(env)
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}

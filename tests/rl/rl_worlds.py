@@ -138,7 +138,7 @@ class KnownMemory:
         return len(self.phi)
 
     def take(self, rows):
-        return KnownMemory(self.seen[rows].copy(), self.phi[rows].copy())
+        return replace(self, seen=self.seen[rows].copy(), phi=self.phi[rows].copy())
 
     def put(self, rows, other):
         new = self.take(np.arange(len(self)))

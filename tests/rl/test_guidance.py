@@ -13,7 +13,7 @@ from embodied_rm.rl.buffer import Batch, RolloutBuffer
 from embodied_rm.rl.gae import gae
 from embodied_rm.rl.guidance import Guidance, weight
 from embodied_rm.rl.policy import Critic
-from embodied_rm.rl.refine import guided
+from embodied_rm.rl.refine import guided, ripening
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import shaped_reward
@@ -92,7 +92,7 @@ def test_who_is_guided_does() -> None:
 
 def test_it_guides_those_who_fail_less_and_less() -> None:
     config = RefineConfig(iterations=10, guidance=0.2, reward=RewardConfig(success_reward=3.0))
-    rows = [{"height": None}] * 10
+    rows = [{"height": None, "ripe": True}] * 10
     weights = [found.weight if (found := guided(find_rule("shaped"), config, rows[:i])) else 0.0 for i in range(11)]
     assert weights == pytest.approx([0.2 * (1 - i / 10) for i in range(11)])
     assert guided(find_rule("shaped"), config, []) == Guidance(weight=0.2, success_reward=3.0)
@@ -102,7 +102,7 @@ def test_it_leaves_where_its_work_is_done_and_returns_where_it_is_not() -> None:
     config = RefineConfig(iterations=10, guidance=0.2, guided_until=0.8)
 
     def found(height: float) -> float:
-        rows = [{"height": height}] * 5  # half of the iterations
+        rows = [{"height": height, "ripe": True}] * 5  # half of the iterations
         guidance = guided(find_rule("shaped"), config, rows)
         return 0.0 if guidance is None else guidance.weight
 
@@ -121,3 +121,16 @@ def test_it_never_guides_more_than_was_asked_for(most: float, left: float, heigh
 @pytest.mark.parametrize("rule", ["sparse", "raw", "difference", "hold"])
 def test_rules_that_shape_by_no_potential_are_not_guided(rule: str) -> None:
     assert guided(find_rule(rule), RefineConfig(guidance=0.5), []) is None
+
+
+def test_a_guide_stays_while_only_successes_can_have_ended() -> None:
+    config, shaped = RefineConfig(guidance=0.5, iterations=10), find_rule("shaped")
+    early, told = {"height": 1.0, "ripe": False}, {"height": 1.0, "ripe": True}
+    stays = guided(shaped, config, [early, early])
+    assert stays is not None and stays.weight == pytest.approx(0.5 * 0.8)
+    assert guided(shaped, config, [early, told]) is None
+
+
+@pytest.mark.parametrize(("limit", "steps", "rollouts"), [(180, 20, 8), (180, 180, 0), (180, 200, 0), (181, 180, 1)])
+def test_a_rollout_tells_of_the_policy_once_its_longest_episodes_can_end_in_it(limit, steps, rollouts) -> None:
+    assert ripening(limit, steps) == rollouts

@@ -29,7 +29,7 @@ CONFIG = RefineConfig(iterations=10, rollout_steps=20, reward=RewardConfig(succe
 def row(episodes: int, learned: int, true: int, watched: int = 60, **dead: int) -> dict:
     return {
         "episodes": episodes, "learned_successes": learned, "watched_successes": true, "watched": watched,
-        "scored": 100, "dead_views": dead,
+        "scored": 100, "dead_views": dead, "ripe": True,
     }  # fmt: skip
 
 
@@ -59,6 +59,12 @@ def test_success_that_rises_for_the_model_and_falls_for_the_simulator_rings_thou
     assert told is not None and "risen, from 150 of 300" in told and "fallen, from 48 of 60" in told
     assert alarm([*parted, *agreed]) is None and alarm([*agreed, *[row(100, 72, 48)] * WINDOW]) is None
     assert alarm([*agreed, *[row(100, 50, 30)] * WINDOW]) is None, "both fell, or none of them rose"
+
+
+def test_iterations_in_which_only_successes_can_have_ended_do_not_ring():
+    early = {**row(60, 60, 0), "ripe": False}
+    assert alarm([early] * WINDOW) is None
+    assert alarm([early] * WINDOW + [row(60, 40, 0)]) is not None
 
 
 def test_a_dead_camera_is_named():

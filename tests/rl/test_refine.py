@@ -172,14 +172,15 @@ def test_rows_lost_from_the_progress_file_are_noticed(tmp_path: Path) -> None:
 def test_it_stops_when_the_model_is_satisfied() -> None:
     config = replace(CONFIG, stop_success=0.9, stop_patience=2, warmup_iterations=1)
 
-    def stops(*rates: float | None) -> bool:
-        return settled([{"success": rate} for rate in rates], config)
+    def stops(*rates: float | None, unripe: int = 0) -> bool:
+        return settled([{"success": rate, "ripe": i >= unripe} for i, rate in enumerate(rates)], config)
 
     assert stops(0.0, 0.9, 1.0)
     assert not stops(1.0, 1.0)
     assert not stops(0.0, 1.0, 0.89)
     assert not stops(0.0, 1.0, None)
     assert not stops()
+    assert not stops(0.0, 1.0, 1.0, unripe=2) and stops(0.0, 1.0, 1.0, 1.0, unripe=2), "only successes can have ended"
 
 
 class Scripted(PointReachEnv):

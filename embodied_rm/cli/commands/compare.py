@@ -180,7 +180,8 @@ def section(config: CompareConfig, told: Comparison, page: Path, versions: int, 
     lines = [
         f"## {config.name}",
         "",
-        f"`embodied-rm compare`, {config.seeds} paired seeds, scored every {config.refine.reward.score_every} steps, "
+        f"`embodied-rm compare`, {config.seeds} paired seeds, scored every {config.refine.reward.score_every} steps "
+        "(what is paid from the simulator's state: every step), "
         f"{config.refine.world.num_envs} environments. Success by: who says in training that an episode succeeded, "
         f"which ends it; all numbers here are the simulator's. Rollouts: training episodes until {config.level:g} of "
         f"{config.refine.watched} watched episodes succeeded, median over the seeds, who never got there counting as "
