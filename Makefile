@@ -16,7 +16,8 @@ STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
 COMPARE := $(BIN)/embodied-rm compare page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
-HARD := refine.reward.success=simulator refine.reward.score_every=4 \
+EASY := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl]'
+HARD := 'rules=[shaped,sparse]' refine.reward.success=simulator refine.reward.score_every=4 \
 	refine.world.num_envs=32 refine.watched=32 refine.ppo.entropy_coef=0.003
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
@@ -47,12 +48,13 @@ labels: install  ## the default model trained by every labelling scheme: docs/re
 
 refinement: install  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
-	$(COMPARE) name=easy $(CLONED) 'rules=[shaped,sparse]' refine.reward.success=simulator \
+	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success=simulator \
 		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' seeds=3 \
 		refine.reward.success=simulator out=$(RUN)/rules
-	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' 'rules=[shaped,sparse]' $(HARD) \
-		checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
+	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
+	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/sort_two
+	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
 	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw

@@ -162,7 +162,7 @@ def make_learner(
 
 def sees_alike(critic: Critic, policy: GaussianPolicy) -> bool:
     """Whether both see the same, and not the one the state and the other what a robot has of it."""
-    return critic.normaliser.mean.shape == policy.normaliser.mean.shape
+    return policy.spec.sees == "state" and critic.normaliser.mean.shape == policy.normaliser.mean.shape
 
 
 def iterate(

@@ -1,0 +1,97 @@
+"""A critic that sees the whole state is told how every episode ended, not how the next one began."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from rl_worlds import CountingEnv, LookupModel
+
+from embodied_rm.rl.buffer import RolloutBuffer, collect
+from embodied_rm.rl.learned_env import make_reward_env
+from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec
+from embodied_rm.rl.reward_config import RewardConfig
+
+ROWS, STEPS, EPISODES, GAMMA = 6, 40, 30, 0.9
+
+
+class WholeState(CountingEnv):
+    """Its observation says the step alone; its state (row, episode, step, 100), all in the same memory every time.
+
+    Every third episode is over after its second step: failed in one row, said to be done by the simulator in the next.
+    """
+
+    def reset(self, *, seed=None, options=None):
+        whole, infos = super().reset(seed=seed, options=options)
+        return whole[:, 2:].copy(), {**infos, "state": self._whole()}
+
+    def step(self, actions):
+        whole, reward, _, timed_out, infos = super().step(actions)
+        early = (self.episode % 3 == 2) & (self.count == 2)
+        rows = np.arange(self.num_envs)
+        state = self._whole()
+        state[infos["diverged"]] = np.nan
+        infos |= {"success": early & (rows % 2 == 1), "state": state}
+        return whole[:, 2:].copy(), reward, early & (rows % 2 == 0), timed_out, infos
+
+    def _whole(self):
+        if not hasattr(self, "state"):
+            self.state = np.zeros((self.num_envs, 4))
+        self.state[:] = np.stack([np.arange(self.num_envs), self.episode, self.count, np.full(self.num_envs, 100)], 1)
+        return self.state
+
+
+class ByState(Critic):
+    """The value of a state is its step, and 100 for each episode before."""
+
+    def forward(self, observation: torch.Tensor, potential: torch.Tensor) -> torch.Tensor:
+        return observation[:, 2] + 100 * observation[:, 1]
+
+
+def breaks_down(row: int, episode: int, step: int) -> bool:
+    return row == 4 and episode == 1 and step == 3
+
+
+@pytest.fixture(params=["model", "simulator"])
+def rollout(request: pytest.FixtureRequest) -> RolloutBuffer:
+    """Who says what is done: the model, of the third step and later, or the simulator."""
+    shape = (ROWS, EPISODES, ROWS + 3)
+    done = np.zeros(shape)
+    done[:, ::2, 3:] = 1
+    model = LookupModel(np.zeros(shape, np.float32), done, np.ones(shape, bool))
+    config = RewardConfig(rule="sparse", success=request.param, success_patience=1)
+    env = make_reward_env(WholeState(ROWS, breaks_down), model, config, GAMMA)
+    policy = GaussianPolicy(PolicySpec(obs_dim=1, action_dim=1, hidden=(4,)))
+    first, _ = env.reset()
+    assert env.critic_size == 4
+    buffer, _ = collect(env, policy, first, STEPS, torch.Generator().manual_seed(0))
+    failed = buffer.terminated & (buffer.reward == 0)
+    for kind in (failed, buffer.reward == 1, buffer.done & ~buffer.terminated & buffer.valid, ~buffer.valid):
+        assert kind[:-1].any(), "failures, successes, time limits, a fault"
+    return buffer
+
+
+def test_the_critic_sees_the_state_that_a_step_led_to_and_then_the_first_of_the_next_episode(
+    rollout: RolloutBuffer,
+) -> None:
+    for row in range(ROWS):
+        episode = step = 0
+        for t in range(STEPS):
+            assert rollout.observation[t, row].tolist() == [step]
+            assert rollout.critic_observation[t, row].tolist() == [row, episode, step, 100]
+            step += bool(rollout.valid[t, row])  # a state that broke down is nobody's: the last sound one stands in
+            assert rollout.next_critic_observation[t, row].tolist() == [row, episode, step, 100]
+            if rollout.done[t, row]:
+                episode, step = episode + 1, 0
+
+
+def test_a_time_limit_is_followed_by_the_value_of_its_last_state_and_an_end_by_nothing(rollout: RolloutBuffer) -> None:
+    """With traces of one step the critic's target is reward + gamma V(next): known answers of a critic that counts."""
+    targets = rollout.batch(ByState(4, (4,)), GAMMA, lam=0.0).target.reshape(-1)
+    expected = []
+    for t in range(STEPS):
+        for row in np.flatnonzero(rollout.valid[t]):
+            _, episode, step, _ = rollout.critic_observation[t, row].tolist()
+            follows = 0.0 if rollout.terminated[t, row] else step + 1 + 100 * episode
+            expected.append(float(rollout.reward[t, row]) + GAMMA * follows)
+    np.testing.assert_allclose(targets.numpy(), expected, rtol=1e-5)
