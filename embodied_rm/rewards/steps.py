@@ -74,6 +74,12 @@ def episodes(ended: BoolArray) -> IntArray:
     return before * ended.shape[1] + np.arange(ended.shape[1])
 
 
+def finished(ended: BoolArray) -> BoolArray:
+    """bool [T, N]: whether the episode that a step belongs to ended within these steps."""
+    over: BoolArray = np.flip(np.logical_or.accumulate(np.flip(ended, 0), axis=0), 0)
+    return over
+
+
 def last_of(values: Floats, number: IntArray) -> Floats:
     """[T, N]: for every step the value at the last step of its episode, as far as it is there."""
     last = np.zeros(number.max() + 1)

@@ -16,6 +16,7 @@ from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rewards.rules import Rule
+from embodied_rm.rewards.steps import finished
 from embodied_rm.rl.buffer import collect
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.group import ALONE, Group
@@ -185,7 +186,7 @@ def iterate(
             learner.critic.normaliser.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
         if not env.rule.at_once:
             buffer.reward[:] = settlement.pay(buffer, learner.policy, group)
-            stats.shaped_return = float(buffer.reward[buffer.valid].sum()) / group.size
+            stats.shaped_return = float(buffer.reward[buffer.valid & finished(buffer.done)].sum()) / group.size
         if env.rule.episodic:
             buffer.terminated |= buffer.done & buffer.valid
         shaped = config.reward.scale if env.rule.shapes else 0.0

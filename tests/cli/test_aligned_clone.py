@@ -1,4 +1,4 @@
-"""`embodied-rm clone aligned=true`: the pairs it leaves weigh what the reward model's scores say, by RA-BC's formula."""
+"""`embodied-rm clone aligned=true`: what the reward model's scores say is what pairs weigh, by RA-BC's formula."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def moments(episodes: list[Episode]) -> list[bytes]:
 def test_pairs_weigh_what_the_models_scores_say_of_their_moment(
     saved: Pairs, chosen: list[Episode], gains: list[list[float]]
 ) -> None:
-    """RA-BC: 1 for a gain above 0.01, 0 for a loss, else clip((gain - (mean - 2 std)) / 4 std); what is 0 is left out."""
+    """RA-BC: 1 for a gain above 0.01, 0 for a loss, else clip((gain - (mean - 2 std)) / 4 std); no zeros are kept."""
     every = np.concatenate(gains)
     mean, std = every.mean(), every.std()
     seen = np.concatenate([saved.observation.numpy(), saved.action.numpy()], axis=1)

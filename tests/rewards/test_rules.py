@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from embodied_rm.rewards import self_reference, sigmoid_reference
 from embodied_rm.rewards.rules import RULES
-from embodied_rm.rewards.steps import Steps, Terms, episodes
+from embodied_rm.rewards.steps import Steps, Terms, episodes, finished
 
 TERMS = Terms(gamma=0.9, scale=2.0, limit=10, references=(0.3, 0.8), blend=0.5)
 
@@ -79,6 +79,11 @@ def test_what_comes_after_an_episode_does_not_change_it():
     assert episodes(both.ended)[:, 0].tolist() == [0, 0, 1, 1, 1]
     for name in RULES.keys() - {"self_reference"}:
         assert paid(name, both) == paid(name, one) + paid(name, two) == paid(name, beside)
+
+
+def test_steps_after_the_last_end_of_their_row_are_of_no_finished_episode():
+    ended = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 0]], bool)
+    assert finished(ended).tolist() == [[True, False, True], [True, False, False], [False] * 3]
 
 
 def test_references_are_beaten_half_by_what_equals_them():

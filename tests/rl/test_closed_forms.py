@@ -87,19 +87,19 @@ def lived(model: LookupModel, row: int, every: int, steps: int) -> list[Made]:
     """The first steps of a row: an episode lasts `row` + 2 of them, if it is not said to be done before."""
     made: list[Made] = []
     for episode in range(EPISODES):
-        phi, change, done, streak, asked = float(model.progress[row, episode, 0]), 0.0, 0.0, 0, 0
+        phi, change, done, streak, last = float(model.progress[row, episode, 0]), 0.0, 0.0, 0, 0
         for step in range(1, row + 3):
             at, before, over, achieved = (row, episode, step), phi, step == row + 2, False
             broken = breaks_down(*at)
-            if not broken and (step == asked + every or over):
-                asked = step
+            if not broken and (step == last + every or over):
+                last = step
                 if model.valid[at]:
                     phi = min(max(float(model.progress[at]) - CAUTION * SPREAD * step, 0.0), 1.0)
                     change, done = phi - before, float(model.success[at])
                     streak = streak + 1 if done >= THRESHOLD else 0
                     achieved = streak >= PATIENCE
             over = over or achieved or broken
-            made.append(Made(at, before, phi, change, done, (row, episode, asked), achieved, over, broken))
+            made.append(Made(at, before, phi, change, done, (row, episode, last), achieved, over, broken))
             if over:
                 break
     return made[:steps]
@@ -259,7 +259,7 @@ def test_every_rule_has_a_formula_here_but_the_simulators_and_the_one_that_is_le
 
 @pytest.mark.parametrize(("rule", "every"), list(product(FORMULAS, [1, 3])))
 def test_a_rollout_is_paid_what_the_formula_says_of_the_table(rule: str, every: int, begun) -> None:
-    """Two rollouts in a row, with successes, time limits, faults, unscored frames, and episodes that the border cuts."""
+    """Two rollouts in a row: successes, time limits, faults, unscored frames, and episodes that the border cuts."""
     model = table(every)
     loop = begun(LearnedRewardEnv(Limited(ROWS, breaks_down), model, asked(rule, every), GAMMA), ROLLOUT)
     blends = loop.run(2)

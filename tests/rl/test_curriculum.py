@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from rl_worlds import PictureModel, PointReachEnv
 
 from embodied_rm.rl.curriculum import FIRST_SEED, LEAST, Curriculum
-from embodied_rm.rl.judge import evaluate_policy
+from embodied_rm.rl.judge import Verdict, evaluate_policy
 from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.refine import refine
+from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.state_env import StateRewardEnv
+from embodied_rm.run import RunFolder, Silent
 
 
 def test_starts_are_drawn_by_how_often_they_fail():
@@ -123,3 +129,52 @@ def test_starts_that_fail_in_the_worlds_come_back_more_often():
         env.step(np.zeros((16, 2)))
     late = np.array(worlds.begun[len(worlds.begun) // 2 :]) % 2
     assert late.mean() > 0.8, "odd seeds fail, and are drawn up to ten times as often"
+
+
+class Drawing(PointReachEnv):
+    """Every row draws its starts from a stream of its own, as the worlds in the box do; lists whence each start came,
+    and where it was."""
+
+    def __init__(self, rows: int, *, ends_on_success: bool = False) -> None:
+        super().__init__(rows, ends_on_success=ends_on_success)
+        self.seeds = np.full(rows, -1)
+        self.streams = [np.random.default_rng()] * rows
+        self.begun: list[tuple[int, float]] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(options=options)
+        given = np.arange(seed, seed + self.num_envs) if isinstance(seed, int) else seed
+        for row in np.flatnonzero(self._mask(options)):
+            if given is not None:
+                self.seeds[row], self.streams[row] = given[row], np.random.default_rng(given[row])
+            angle = self.streams[row].uniform(0, 2 * np.pi)
+            self.position[row] = np.cos(angle), np.sin(angle)
+            self.begun.append((int(self.seeds[row]), round(angle, 9)))
+        return self.position.astype(np.float32), {}
+
+
+@pytest.mark.parametrize("reward", [RewardConfig(), RewardConfig(rule="sparse", success="simulator")])
+def test_no_episode_of_a_refinement_starts_where_the_policy_is_judged(reward: RewardConfig, tmp_path: Path):
+    """Of a run that was cut and continued, watched after every iteration: neither a seed nor a place is shared."""
+    policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,)))
+    training, judging = Drawing(8), Drawing(8, ends_on_success=True)
+    starts = 50
+
+    def judge(policy: GaussianPolicy) -> Verdict:
+        return evaluate_policy(judging, policy, episodes=20, seed=3)
+
+    for iterations in (2, 4):
+        config = RefineConfig(
+            iterations=iterations, rollout_steps=45, warmup_iterations=1, starts=starts, seed=3, reward=reward,
+            ppo=PPOConfig(minibatches=2, epochs=1),
+        )  # fmt: skip
+        run = RunFolder.open(tmp_path, resume=True)
+        done = refine(training, policy, PictureModel(), config, run, Silent(), judge, watch=judge)
+        assert len(done.rows) == iterations
+    (seeds, places), (judged_seeds, judged_places) = (
+        ({seed for seed, _ in env.begun}, {place for _, place in env.begun}) for env in (training, judging)
+    )
+    assert not seeds & judged_seeds and not places & judged_places
+    assert len(places) == len(seeds) <= starts and min(seeds) >= FIRST_SEED, "all of them are of the pool"
+    assert len(training.begun) > 60 and len(seeds) > 30
+    assert len(judged_places) > len(judged_seeds) == 8, "a judged row draws on and on from one seed"
