@@ -19,6 +19,9 @@ CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer
 EASY := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl]'
 HARD := 'rules=[shaped,sparse]' refine.reward.success=simulator refine.reward.score_every=4 \
 	refine.world.num_envs=32 refine.watched=32 refine.ppo.entropy_coef=0.003
+FEW := refine.reward.success=simulator refine.guidance=0.15 refine.warmup_iterations=0 refine.ppo.target_kl=0.1 \
+	refine.world.num_envs=5 sizes.other.demonstrations=1 sizes.other.rollout_steps=60 sizes.other.log_std_init=-1.0 \
+	sizes.other.gamma=0.98 sizes.other.gae_lambda=0.95
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
 BOX := assets/checkpoints
@@ -55,6 +58,7 @@ refinement: install  ## every rule side by side: docs/results/refine.md (days; w
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
 	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/sort_two
 	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
+	$(COMPARE) name=few 'tasks=[close_drawer]' 'rules=[dense,shaped,sparse]' $(FEW) out=$(RUN)/few
 	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
