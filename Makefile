@@ -59,6 +59,7 @@ refinement: install  ## every rule side by side: docs/results/refine.md (days; w
 	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/sort_two
 	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
 	$(COMPARE) name=few 'tasks=[close_drawer]' 'rules=[dense,shaped,sparse]' $(FEW) out=$(RUN)/few
+	$(COMPARE) name=views $(VIEWS) out=$(RUN)/views
 	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw

@@ -95,7 +95,7 @@ def report(deaths: list[int], same: bool, lost: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="how often the run is killed")
-    parser.add_argument("--longest", type=float, default=4.0, help="most seconds that a kill waits")
+    parser.add_argument("--longest", type=float, default=1.5, help="most seconds that a kill waits")
     parser.add_argument("--out", type=Path, default=Path("docs/results/kill_resume.md"))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
