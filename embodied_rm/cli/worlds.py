@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -11,8 +11,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
-from embodied_rm.rl.judge import Verdict, evaluate_policy
+from embodied_rm.rl.crosscheck import CHECKED, Checked, crosscheck
+from embodied_rm.rl.judge import JUDGED, Verdict, evaluate_policy
+from embodied_rm.rl.learned_env import LearnedRewardEnv
 from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.rl.seeing import Seeing
 from sim.holdout import Holdout
 from sim.randomize import Randomization
@@ -90,3 +94,15 @@ def make_judge(
     """
     worlds = shown(make_worlds(task, config, ends_on_success=True), sees, model)
     return lambda policy: evaluate_policy(worlds, policy, episodes, seed)
+
+
+def make_check(
+    task: str, config: WorldConfig, learning: RefineConfig, *, sees: str, model: RewardModel
+) -> Callable[[GaussianPolicy, int], Checked]:
+    """Who plays episodes with a policy that `sees` this, other ones after every iteration, and asks both the model and
+    the simulator how they ended."""
+    few = replace(config, num_envs=CHECKED)
+    worlds = shown(make_worlds(task, few, ends_on_success=False), sees, model)
+    asked = replace(learning.reward, rule="shaped", success="simulator")
+    env = LearnedRewardEnv(worlds, model, asked, learning.ppo.gamma)
+    return lambda policy, iteration: crosscheck(env, policy, stream_seed(learning.seed, JUDGED, 1 + iteration))

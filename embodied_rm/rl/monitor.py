@@ -1,6 +1,6 @@
 """Whether a policy learns to please the reward model instead of doing the task.
 
-The simulator's success is looked at, never paid, and on episodes that the model has no say in: one that it ends as a
+The simulator's success is looked at, never paid, and on episodes that the model does not end: one that it ends as a
 success may have been a moment short of one.
 """
 
@@ -17,6 +17,8 @@ MARGIN = 0.1
 """How much more often the model may call an episode a success than the watched ones are: it may be a step early."""
 CONFIDENCE = 0.99
 """Of the two intervals that must not meet."""
+UNFOUNDED = 0.15
+"""Share of episodes that an honest model, unsure of what is nearly done, may call a success that never is one."""
 PARTED = 0.95
 """Of those, where two things must have happened at once."""
 
@@ -28,12 +30,13 @@ def alarm(rows: Sequence[Row]) -> str | None:
 
     In those that are not `ripe` only successes can have ended: their verdicts do not count.
 
-    Rings when the model calls training episodes a success that the policy, watched by the simulator, does not reach,
-    beyond what chance does to so many episodes; when the model's success has risen since some time before, and the
-    simulator's has fallen; and when a camera shows nothing.
+    Rings when the model sees successes that the simulator, asked in the same episodes, never does; when it calls
+    training episodes a success that the policy, watched by the simulator, does not reach; both beyond what chance does
+    to so many episodes; when the model's success has risen since some time before, and the simulator's has fallen; and
+    when a camera shows nothing.
     """
     now, ripe = rows[-WINDOW:], [row for row in rows if row["ripe"]]
-    return _blind(now) or _unshared(ripe[-WINDOW:]) or _parted(ripe)
+    return _blind(now) or _unfounded(now) or _unshared(ripe[-WINDOW:]) or _parted(ripe)
 
 
 def _blind(now: Sequence[Row]) -> str | None:
@@ -42,6 +45,13 @@ def _blind(now: Sequence[Row]) -> str | None:
     name, count = max(dead.items(), key=lambda item: item[1], default=("", 0))
     if 2 * count > scored:
         return f"the view {name} showed one colour in {count} of {scored} scored frames: is its camera alive?"
+    return None
+
+
+def _unfounded(now: Sequence[Row]) -> str | None:
+    alone = _Share(*(sum(row[name] for row in now) for name in ("unfounded", "checked")))
+    if alone.whole and wilson_interval(alone.part, alone.whole, CONFIDENCE)[0] > UNFOUNDED:
+        return f"in {alone} episodes beside the training the model saw a success that the simulator never did"
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.rl.crosscheck import Checked
 from embodied_rm.rl.judge import Verdict
 from embodied_rm.rl.loop_stats import LoopStats
 from embodied_rm.rl.ppo import UpdateStats
@@ -24,6 +25,12 @@ def watched(verdict: Verdict | None) -> Row:
     if verdict is None:
         return {"watched": 0, "watched_successes": 0, "watched_success": None}
     return {"watched": verdict.episodes, "watched_successes": verdict.successes, "watched_success": verdict.rate}
+
+
+def checked(found: Checked | None) -> Row:
+    """In how many of the episodes beside the training the model saw a success, and in how many it alone."""
+    found = found or Checked(episodes=0, claims=0, unfounded=0)
+    return {"checked": found.episodes, "claims": found.claims, "unfounded": found.unfounded}
 
 
 def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:

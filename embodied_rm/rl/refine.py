@@ -18,6 +18,7 @@ from embodied_rm.models.base import RewardModel
 from embodied_rm.rewards.rules import Rule
 from embodied_rm.rewards.steps import finished
 from embodied_rm.rl.buffer import collect
+from embodied_rm.rl.crosscheck import Checked
 from embodied_rm.rl.curriculum import Curriculum
 from embodied_rm.rl.group import ALONE, Group
 from embodied_rm.rl.guidance import Guidance, weight
@@ -27,7 +28,7 @@ from embodied_rm.rl.learned_env import make_reward_env
 from embodied_rm.rl.monitor import alarm
 from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
 from embodied_rm.rl.ppo import PPO
-from embodied_rm.rl.progress_rows import Row, describe, summarise, watched
+from embodied_rm.rl.progress_rows import Row, checked, describe, summarise, watched
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
 from embodied_rm.rl.refine_config import RefineConfig, who_says_so
 from embodied_rm.rl.reward_env import RewardEnv, has_episodes
@@ -37,6 +38,8 @@ from embodied_rm.run import Reporter, RunFolder
 
 POLICY = "policy"
 Evaluate = Callable[[GaussianPolicy], Verdict]
+Check = Callable[[GaussianPolicy, int], Checked]
+"""Of the policy after an iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +75,14 @@ def refine(
     reporter: Reporter,
     evaluate: Evaluate | None,
     watch: Evaluate | None = None,
+    check: Check | None = None,
     demonstrations: Pairs | None = None,
     group: Group = ALONE,
 ) -> Refined:
     """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
-    iteration; `demonstrations` are what it was cloned from, needed with an `imitation_coef`. Of a `group`, each process
-    has its share of the worlds; the first one judges and writes, the others need no `evaluate` and `watch`.
+    iteration, and `check` whether what the model calls a success is one; `demonstrations` are what it was cloned from,
+    needed with an `imitation_coef`. Of a `group`, each process has its share of the worlds; the first one judges and
+    writes, the others need no `evaluate`, `watch` and `check`.
 
     After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
     a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
@@ -113,7 +118,8 @@ def refine(
         guidance = guided(wrapped.rule, config, rows)
         observation, row = iterate(wrapped, learner, settlement, observation, iteration, config, guidance)
         started = time.perf_counter()
-        rows.append({**row, "ripe": iteration >= ripe_from, **watched(judged(watch, policy, group))})
+        watching = {**watched(judged(watch, policy, group)), **checked(agreed(check, policy, iteration, group))}
+        rows.append({**row, "ripe": iteration >= ripe_from, **watching})
         rows[-1]["seconds"]["watch"] = time.perf_counter() - started
         rows[-1]["alarm"] = alarm(rows)
         save(learner, settlement, wrapped, rows, run)
@@ -219,6 +225,12 @@ def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> V
     """What the first process finds, for everybody; None if it does not judge."""
     said = group.say(None if evaluate is None else asdict(evaluate(policy)))[0]
     return None if said is None else Verdict(**said)
+
+
+def agreed(check: Check | None, policy: GaussianPolicy, iteration: int, group: Group) -> Checked | None:
+    """What the first process finds, for everybody; None if it does not check."""
+    said = group.say(None if check is None else asdict(check(policy, iteration)))[0]
+    return None if said is None else Checked(**said)
 
 
 def what_is_built(

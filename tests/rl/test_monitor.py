@@ -29,8 +29,13 @@ CONFIG = RefineConfig(iterations=10, rollout_steps=20, reward=RewardConfig(succe
 def row(episodes: int, learned: int, true: int, watched: int = 60, **dead: int) -> dict:
     return {
         "episodes": episodes, "learned_successes": learned, "watched_successes": true, "watched": watched,
-        "scored": 100, "dead_views": dead, "ripe": True,
+        "scored": 100, "dead_views": dead, "ripe": True, "checked": 0, "claims": 0, "unfounded": 0,
     }  # fmt: skip
+
+
+def checked(episodes: int, unfounded: int) -> dict:
+    """Of episodes whose ends tell nothing."""
+    return {**row(60, 0, 60), "ripe": False, "checked": episodes, "claims": episodes, "unfounded": unfounded}
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
@@ -59,6 +64,14 @@ def test_success_that_rises_for_the_model_and_falls_for_the_simulator_rings_thou
     assert told is not None and "risen, from 150 of 300" in told and "fallen, from 48 of 60" in told
     assert alarm([*parted, *agreed]) is None and alarm([*agreed, *[row(100, 72, 48)] * WINDOW]) is None
     assert alarm([*agreed, *[row(100, 50, 30)] * WINDOW]) is None, "both fell, or none of them rose"
+
+
+def test_claims_that_the_simulator_does_not_bear_out_ring_at_once_when_they_are_many():
+    assert alarm([checked(16, 5)] * WINDOW) is not None and alarm([checked(16, 5)]) is None, "five of 16 may be chance"
+    told = alarm([checked(16, 9)])
+    assert told is not None and "in 9 of 16 episodes beside the training the model saw a success" in told
+    assert alarm([checked(16, 2)] * WINDOW) is None, "now and then an honest model is wrong"
+    assert alarm([checked(16, 9), *[checked(16, 0)] * WINDOW]) is None, "it is over"
 
 
 def test_iterations_in_which_only_successes_can_have_ended_do_not_ring():

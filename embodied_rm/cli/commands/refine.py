@@ -8,7 +8,7 @@ from pathlib import Path
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, checkpoint_in, imitated_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
-from embodied_rm.cli.worlds import WorldConfig, learner_device, make_judge, make_worlds, shown
+from embodied_rm.cli.worlds import WorldConfig, learner_device, make_check, make_judge, make_worlds, shown
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.fusion import Fusion
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
@@ -121,6 +121,7 @@ def refine_task(
     Judging episodes are the same before and after.
     """
     task, world, sees = config.task, config.world, policy.spec.sees
+    plain = narrow(config, RefineConfig)
     mine = replace(world, num_envs=group.share(world.num_envs))
     if world.faults is not None and group.rank:
         mine = replace(mine, faults=world.faults / f"process_{group.rank}")
@@ -130,10 +131,11 @@ def refine_task(
 
     judge = judges(config.episodes) if group.rank == 0 else None
     watch = judges(config.watched) if group.rank == 0 and config.watched else None
+    to_check = watch is not None and config.reward.success == "model"
+    check = make_check(task, world, plain, sees=sees, model=model) if to_check else None
     worlds = shown(make_worlds(task, mine, ends_on_success=False), sees, model)
     try:
-        plain = narrow(config, RefineConfig)
-        return refine(worlds, policy, model, plain, run, reporter, judge, watch, demonstrations, group)
+        return refine(worlds, policy, model, plain, run, reporter, judge, watch, check, demonstrations, group)
     finally:
         worlds.close()
 
