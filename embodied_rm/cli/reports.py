@@ -140,6 +140,7 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Curve
         "training episodes, as they were paid": column("success"),
         "training episodes, by the model's verdict": column("learned_success"),
         "watched episodes, by the simulator": column("watched_success"),
+        "episodes beside the training, by the model alone": [share(row["unfounded"], row["checked"]) for row in rows],
     }
     if any(row["alarm"] for row in rows):
         success["alarm"] = [float(row["alarm"] is not None) for row in rows]

@@ -33,12 +33,13 @@ def checked(found: Checked | None) -> Row:
     return {"checked": found.episodes, "claims": found.claims, "unfounded": found.unfounded}
 
 
+def share(part: float, whole: int) -> float | None:
+    """A rate, or a mean; of nothing, none."""
+    return part / whole if whole else None
+
+
 def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
-    """One row of `progress.jsonl`; a rate or mean over nothing is null."""
-
-    def share(part: float, whole: int) -> float | None:
-        return part / whole if whole else None
-
+    """One row of `progress.jsonl`."""
     return {
         "iteration": iteration,
         "env_steps": stats.steps,
