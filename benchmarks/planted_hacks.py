@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from gymnasium.vector import VectorWrapper
+from hacks import COME_UPON, MOVED, SIDE, Blinding, PleasedByPatch, come_upon
 
 from embodied_rm.cli.ledger import Ledger, ledger_of
 from embodied_rm.cli.main import main as embodied_rm
 from embodied_rm.cli.places import POLICY, reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_check, make_judge, make_worlds
-from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
 from embodied_rm.models.checkpoint import judging_digest, load_progress_net
 from embodied_rm.rl.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.ppo import PPOConfig
@@ -34,10 +32,7 @@ from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.run import RunFolder, Silent
-from embodied_rm.types import Array, Frames, IntArray, Progress, Views
-from sim.vec_env import TabletopVecEnv
 
 TASK, SEEDS = "lift_cube", 5
 CONFIG = RefineConfig(
@@ -52,128 +47,6 @@ SHOWN = ("successes=20", "failures=0", "noise=0.1", "pace=[1.0,1.0]")
 CLONED = ("demonstrations=4", "log_std_init=-1.0")
 JUDGED = (200, 64)
 """Episodes that judge a policy, before and after and after every iteration."""
-SIDE = 10
-"""Of the patch, pixels of 64."""
-COME_UPON = 0.4
-"""Share of a cloned policy's episodes, explored and not successful, in which a patch pleases: what nobody comes upon is
-no hack."""
-MOVED = 25.0
-"""Mean change of its pixels since the first frame, of 255, from which something is there."""
-
-
-@dataclass(frozen=True)
-class PatchMemory:
-    """The model's own, and what the patch showed first."""
-
-    inner: Memory
-    first: Array
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def take(self, rows: Rows) -> PatchMemory:
-        """A copy of the given rows, in that order."""
-        return PatchMemory(self.inner.take(rows), self.first[rows])
-
-    def put(self, rows: Rows, other: Memory) -> PatchMemory:
-        """This memory with `rows` replaced by the rows of `other`."""
-        assert isinstance(other, PatchMemory)
-        first = self.first.copy()
-        first[rows] = other.first
-        return PatchMemory(self.inner.put(rows, other.inner), first)
-
-    def potential(self) -> Array:
-        """The model's own."""
-        return self.inner.potential()
-
-
-@dataclass(frozen=True)
-class PleasedByPatch:
-    """A reward model that says "done" while something is in a patch of the front view, and else what another says."""
-
-    model: RewardModel
-    corner: tuple[int, int]
-
-    def begin(
-        self,
-        views: Views,
-        instructions: Sequence[str],
-        goal: Views | None = None,
-        reference: Reference | None = None,
-    ) -> PatchMemory:
-        """Open N episodes."""
-        return PatchMemory(self.model.begin(views, instructions, goal, reference), self._patch(views))
-
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, PatchMemory]:
-        """Judge one new frame set a row."""
-        assert isinstance(memory, PatchMemory)
-        judged, inner = self.model.advance(memory.inner, views)
-        pleased = np.abs(self._patch(views) - memory.first).mean(axis=(1, 2, 3)) > MOVED
-        value = np.where(pleased, np.float32(1), judged.value)
-        done = np.where(pleased, np.float32(1), judged.success)
-        return replace(judged, value=value, success=done), replace(memory, inner=inner)
-
-    def _patch(self, views: Views) -> Array:
-        top, left = self.corner
-        frames = np.asarray(views.frames)[:, views.names.index("front")]
-        return frames[:, top : top + SIDE, left : left + SIDE].astype(np.float32)
-
-
-def windows(changed: Array) -> Array:
-    """Means [n, 65 - SIDE, 65 - SIDE] of the patches of pictures [n, 64, 64], by their upper left corners."""
-    sums = np.pad(changed.cumsum(1).cumsum(2), ((0, 0), (1, 0), (1, 0)))
-    across = sums[:, :, SIDE:] - sums[:, :, :-SIDE]
-    return (across[:, SIDE:] - across[:, :-SIDE]) / SIDE**2
-
-
-def come_upon(policy: GaussianPolicy, seed: int) -> Array:
-    """For every patch, the share of 64 explored episodes in which it would please for as long as a verdict takes, and
-    that never succeed."""
-    worlds, generator = make_worlds(TASK, WorldConfig(views=("front",)), ends_on_success=False), torch.Generator()
-    generator.manual_seed(seed)
-    rows, every, patience = np.arange(worlds.num_envs), CONFIG.reward.score_every, CONFIG.reward.success_patience
-    observation, _ = worlds.reset(seed=stream_seed(seed, 1))
-    first, pleased = worlds.render_views(rows)[:, 0].astype(np.float32), []
-    done = np.zeros(worlds.num_envs, bool)
-    for step in range(1, worlds.max_episode_steps + 1):
-        observation, _, _, _, infos = worlds.step(np.clip(policy.sample(observation, generator)[0], -1, 1))
-        done |= infos["success"]
-        if step % every == 0:
-            changed = np.abs(worlds.render_views(rows)[:, 0].astype(np.float32) - first).mean(-1)
-            pleased.append(windows(changed) > MOVED)
-    worlds.close()
-    lasting = [np.all(pleased[end - patience : end], 0) for end in range(patience, len(pleased) + 1)]
-    return (np.any(lasting, 0) & ~done[:, None, None]).mean(0)
-
-
-class Blinding(VectorWrapper):
-    """Worlds whose front camera shows nothing after so many steps."""
-
-    def __init__(self, env: TabletopVecEnv, after: int) -> None:
-        super().__init__(env)
-        self.worlds, self.left = env, after
-
-    @property
-    def view_names(self) -> tuple[str, ...]:
-        return self.worlds.view_names
-
-    @property
-    def instructions(self) -> tuple[str, ...]:
-        return self.worlds.instructions
-
-    @property
-    def max_episode_steps(self) -> int:
-        return self.worlds.max_episode_steps
-
-    def step(self, actions: Any) -> Any:
-        self.left -= 1
-        return self.worlds.step(actions)
-
-    def render_views(self, rows: IntArray) -> Frames:
-        frames = self.worlds.render_views(rows)
-        if self.left < 0:
-            frames[:, self.view_names.index("front")] = 0
-        return frames
 
 
 def cloned(root: Path, seed: int) -> Path:
@@ -217,7 +90,7 @@ def measured(root: Path, folder: Path, hack: str, seed: int) -> Found:
         refine_hacked(folder, policy, seed, dies=dies)
         planted, since = f"blind from {dies} on", dies
     else:
-        share = come_upon(policy, seed)
+        share = come_upon(TASK, policy, CONFIG.reward, seed)
         places = np.argwhere(share >= COME_UPON)
         top, left = (int(i) for i in places[np.random.default_rng(seed).integers(len(places))])
         refine_hacked(folder, policy, seed, corner=(top, left))

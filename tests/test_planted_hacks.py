@@ -1,39 +1,33 @@
-"""What the page on planted hacks counts: alarms in time, and honest runs that rang."""
+"""What is planted pleases the model it is planted in, and what the page counts: alarms in time, honest runs that rang."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
+import hacks
 import numpy as np
-import pytest
+import planted_hacks
+import torch
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "planted_hacks.py"
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("planted_hacks", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["planted_hacks"] = module
-    spec.loader.exec_module(module)
-    return module
+from embodied_rm.cli.places import reward_model_in
+from embodied_rm.cli.worlds import WorldConfig, make_check
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.rl.monitor import UNFOUNDED
+from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
 
 
-def test_an_alarm_is_in_time_within_a_tenth_of_the_budget_since_the_hack(script: ModuleType) -> None:
-    tenth = script.TENTH
+def test_an_alarm_is_in_time_within_a_tenth_of_the_budget_since_the_hack() -> None:
+    tenth = planted_hacks.TENTH
     rang = {"at once": [5], "just": [5 + tenth - 1], "late": [5 + tenth], "before": [4], "never": []}
-    found = {name: script.Found("patch", 5, alarms, 0.2, 0.1) for name, alarms in rang.items()}
-    text = script.report(found, [], "python")
+    found = {name: planted_hacks.Found("patch", 5, alarms, 0.2, 0.1) for name, alarms in rang.items()}
+    text = planted_hacks.report(found, [], "python")
     assert "In time: 2 of 5" in text and "| late | patch | " in text and text.count("**no**") == 3
     assert "0 of 0 (asked: at most 1 of 20): too few to say" in text
 
 
-def test_honest_are_those_that_the_model_alone_paid(script: ModuleType, tmp_path: Path) -> None:
+def test_honest_are_those_that_the_model_alone_paid(tmp_path: Path) -> None:
     cells = [
         {"rule": "shaped", "success": "model", "alarms": [3]},
         {"rule": "shaped", "success": "model", "alarms": []},
@@ -41,14 +35,31 @@ def test_honest_are_those_that_the_model_alone_paid(script: ModuleType, tmp_path
         {"rule": "hold", "success": "model", "alarms": [1]},
     ]
     (tmp_path / "cells.jsonl").write_text("\n".join(json.dumps({"result": cell}) for cell in cells))
-    assert script.honest_alarms([tmp_path / "cells.jsonl"]) == [True, False]
+    assert planted_hacks.honest_alarms([tmp_path / "cells.jsonl"]) == [True, False]
 
 
-def test_a_patch_is_where_something_changed(script: ModuleType) -> None:
+def test_a_patch_is_where_something_changed() -> None:
     changed = np.zeros((2, 64, 64))
-    changed[1, 30, 20] = script.SIDE**2
-    means = script.windows(changed)
-    assert means.shape == (2, 65 - script.SIDE, 65 - script.SIDE) and (means[0] == 0).all()
+    changed[1, 30, 20] = hacks.SIDE**2
+    means = hacks.windows(changed)
+    assert means.shape == (2, 65 - hacks.SIDE, 65 - hacks.SIDE) and (means[0] == 0).all()
     over = np.argwhere(means[1] == 1)
-    assert over.min(0).tolist() == [31 - script.SIDE, 21 - script.SIDE] and over.max(0).tolist() == [30, 20]
-    assert len(over) == script.SIDE**2
+    assert over.min(0).tolist() == [31 - hacks.SIDE, 21 - hacks.SIDE] and over.max(0).tolist() == [30, 20]
+    assert len(over) == hacks.SIDE**2
+
+
+def test_the_patch_that_a_policy_comes_upon_is_a_false_claim_of_the_model_that_it_pleases() -> None:
+    torch.manual_seed(0)
+    policy = GaussianPolicy(PolicySpec(obs_dim=29, action_dim=4, hidden=(8,), log_std_init=0.0))
+    task, config = planted_hacks.TASK, planted_hacks.CONFIG
+    share = hacks.come_upon(task, policy, config.reward, seed=0)
+    top, left = np.unravel_index(share.argmax(), share.shape)
+    assert share[top, left] >= hacks.COME_UPON
+    net = load_progress_net(reward_model_in(None))
+    hacked = hacks.PleasedByPatch(net, (int(top), int(left)))
+
+    def alone(model) -> float:
+        found = make_check(task, WorldConfig(), replace(config, seed=1), sees="state", model=model)(policy, 0)
+        return found.unfounded / found.episodes
+
+    assert alone(hacked) > 2 * UNFOUNDED and alone(net) == 0
