@@ -22,8 +22,9 @@ HARD := 'rules=[shaped,sparse]' refine.reward.success=simulator refine.reward.sc
 FEW := refine.reward.success=simulator refine.guidance=0.15 refine.warmup_iterations=0 refine.ppo.target_kl=0.1 \
 	refine.world.num_envs=5 sizes.other.demonstrations=1 sizes.other.rollout_steps=60 sizes.other.log_std_init=-1.0 \
 	sizes.other.gamma=0.98 sizes.other.gae_lambda=0.95
-VIEWS := 'tasks=[open_drawer,turn_lever]' 'rules=[shaped]' seeds=3 clone.sees=proprio+views clone.steps=4000 \
-	collect.successes=60 sizes.open_drawer.demonstrations=60 sizes.turn_lever.demonstrations=15
+VIEWS := 'tasks=[open_drawer,turn_lever,lift_cube]' 'rules=[shaped]' seeds=3 clone.sees=proprio+views clone.steps=4000 \
+	collect.successes=60 sizes.open_drawer.demonstrations=60 sizes.turn_lever.demonstrations=15 \
+	sizes.lift_cube.demonstrations=60
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
 BOX := assets/checkpoints
