@@ -12,8 +12,8 @@ from gymnasium.vector import VectorWrapper
 
 from embodied_rm.cli.worlds import WorldConfig, make_worlds
 from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
-from embodied_rm.rl.policy import GaussianPolicy
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.seeds import stream_seed
 from embodied_rm.types import Array, Frames, IntArray, Progress, Views
 from sim.vec_env import TabletopVecEnv

@@ -21,7 +21,7 @@ import torch
 from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.checkpoint_io import load_tensors
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, save_policy
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT, PROGRESS
 from sim.vec_env import TabletopVecEnv
 

@@ -25,13 +25,13 @@ from embodied_rm.cli.main import main as embodied_rm
 from embodied_rm.cli.places import POLICY, reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_check, make_judge, make_worlds
 from embodied_rm.models.checkpoint import judging_digest, load_progress_net
-from embodied_rm.rl.policy import GaussianPolicy, load_policy
-from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.progress_rows import read_rows
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
+from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.watch.progress_rows import read_rows
 from embodied_rm.run import RunFolder, Silent
 
 TASK, SEEDS = "lift_cube", 5
@@ -132,8 +132,8 @@ def report(found: dict[str, Found], honest: list[bool], command: str) -> str:
         "# Planted hacks",
         "",
         f"Refinements of `{TASK}` with a planted hack, {CONFIG.iterations} iterations each; the alarm "
-        f"(`embodied_rm/rl/monitor.py`) is in time within {TENTH} iterations. A patch is one that at least {COME_UPON} "
-        "of the cloned policy's episodes come upon. Success: the simulator's, cloned and at the end, nobody having "
+        f"(`embodied_rm/rl/watch/monitor.py`) is in time within {TENTH} iterations. A patch is one that at least "
+        f"{COME_UPON} of the cloned policy's episodes come upon. Success: the simulator's, cloned and at the end, nobody having "
         "heard the alarm.",
         "",
         f"    {command}",

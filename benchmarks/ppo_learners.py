@@ -17,9 +17,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrap
 from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict
 
-from embodied_rm.rl.buffer import collect
-from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.learner.buffer import collect
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPO, PPOConfig
 from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
 from sim.adapters.sb3 import Sb3VecEnv
 

@@ -43,7 +43,7 @@ ARROWS = {
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
     "audit": NOUNS
-    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.reward_config"}
+    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.envs.reward_config"}
     | {"run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
@@ -170,5 +170,5 @@ def test_public_things_say_what_they_are(name: str) -> None:
 
 
 def test_the_walk_sees_the_project() -> None:
-    assert {"embodied_rm.cli.main", "embodied_rm.rl.ppo", "sim.vec_env"} <= set(MODULES)
+    assert {"embodied_rm.cli.main", "embodied_rm.rl.learner.ppo", "sim.vec_env"} <= set(MODULES)
     assert sys.version_info >= (3, 11)

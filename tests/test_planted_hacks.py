@@ -1,4 +1,4 @@
-"""What is planted pleases the model it is planted in, and what the page counts: alarms in time, honest runs that rang."""
+"""What is planted pleases the model it is planted in; the page counts alarms in time, and honest runs that rang."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from embodied_rm.cli.places import reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_check
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.rl.monitor import UNFOUNDED
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.watch.monitor import UNFOUNDED
 
 
 def test_an_alarm_is_in_time_within_a_tenth_of_the_budget_since_the_hack() -> None:

@@ -12,7 +12,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.hops import true_progress
 from embodied_rm.labels.steps import goal_of
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.types import Array, Episode, Frames, IntArray
 
 NEAR = 0.9

@@ -12,7 +12,7 @@ from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.cli.places import POLICY, checkpoint_in
 from embodied_rm.data.record import Act
 from embodied_rm.errors import UserError
-from embodied_rm.rl.policy import GaussianPolicy, load_policy
+from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
 from sim.vec_env import TabletopVecEnv
 
 CONFIG = "config.json"

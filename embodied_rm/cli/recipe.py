@@ -8,7 +8,7 @@ from typing import Any
 
 from embodied_rm.cli.commands import clone, collect, refine
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from sim.registry import make_task
 
 GUIDING = ("guidance", "guided_until")

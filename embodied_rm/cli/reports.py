@@ -16,8 +16,8 @@ from embodied_rm.models.fold import fold
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Check, Curve, Figure, Panel, Rate, SuccessRow
 from embodied_rm.report.clip import HEIGHT
-from embodied_rm.rl.progress_rows import share
 from embodied_rm.rl.refine import Refined
+from embodied_rm.rl.watch.progress_rows import share
 from embodied_rm.score import read_for
 from embodied_rm.types import Progress
 

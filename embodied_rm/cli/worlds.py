@@ -11,13 +11,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
-from embodied_rm.rl.crosscheck import CHECKED, Checked, crosscheck
-from embodied_rm.rl.judge import JUDGED, Verdict, evaluate_policy
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.seeing import Seeing
+from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.seeds import stream_seed
-from embodied_rm.rl.seeing import Seeing
+from embodied_rm.rl.watch.crosscheck import CHECKED, Checked, crosscheck
+from embodied_rm.rl.watch.judge import JUDGED, Verdict, evaluate_policy
 from sim.holdout import Holdout
 from sim.randomize import Randomization
 from sim.robots import find_robot

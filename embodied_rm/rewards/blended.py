@@ -2,7 +2,7 @@
 
 Source: BARFI (behaviour alignment via reward function optimisation): an inner loop learns from a blend of the task's
 and an auxiliary reward, an outer loop moves the blend along the gradient of the task's own return;
-`embodied_rm.rl.blend` is that outer loop.
+`embodied_rm.rl.credit.blend` is that outer loop.
 """
 
 from __future__ import annotations

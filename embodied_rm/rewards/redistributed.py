@@ -1,8 +1,8 @@
 """The success of an episode, handed out over its steps by what each contributed.
 
 Source: SPA-RL (stepwise progress attribution): an estimator is taught that its contributions add up to the outcome of
-an episode, and they are paid in place of it; `embodied_rm.rl.attribution` is that estimator. The grounding term, for
-actions that an environment refuses, is left out: every action of a robot can be executed.
+an episode, and they are paid in place of it; `embodied_rm.rl.credit.attribution` is that estimator. The grounding term,
+for actions that an environment refuses, is left out: every action of a robot can be executed.
 """
 
 from __future__ import annotations

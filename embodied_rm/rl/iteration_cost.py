@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.models.base import RewardModel
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.loop_stats import STAGES
-from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.loop_stats import STAGES
+from embodied_rm.rl.envs.reward_env import RewardEnv
+from embodied_rm.rl.envs.state_env import StateRewardEnv
+from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.refine import guided, iterate, make_learner
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_env import RewardEnv
-from embodied_rm.rl.settlement import Settlement
-from embodied_rm.rl.state_env import StateRewardEnv
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,23 +17,23 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rewards.rules import Rule
 from embodied_rm.rewards.steps import finished
-from embodied_rm.rl.buffer import collect
-from embodied_rm.rl.crosscheck import Checked
-from embodied_rm.rl.curriculum import Curriculum
-from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.guidance import Guidance, weight
-from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.judge import Verdict
-from embodied_rm.rl.learned_env import make_reward_env
-from embodied_rm.rl.monitor import alarm
-from embodied_rm.rl.policy import Critic, GaussianPolicy, save_policy
-from embodied_rm.rl.ppo import PPO
-from embodied_rm.rl.progress_rows import Row, checked, describe, summarise, watched
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.curriculum import Curriculum
+from embodied_rm.rl.envs.learned_env import make_reward_env
+from embodied_rm.rl.envs.reward_env import RewardEnv, has_episodes
+from embodied_rm.rl.learner.buffer import collect
+from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.rl.learner.guidance import Guidance, weight
+from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, save_policy
+from embodied_rm.rl.learner.ppo import PPO
 from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
 from embodied_rm.rl.refine_config import RefineConfig, who_says_so
-from embodied_rm.rl.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.seeds import stream_seed
-from embodied_rm.rl.settlement import Settlement
+from embodied_rm.rl.watch.crosscheck import Checked
+from embodied_rm.rl.watch.judge import Verdict
+from embodied_rm.rl.watch.monitor import alarm
+from embodied_rm.rl.watch.progress_rows import Row, checked, describe, summarise, watched
 from embodied_rm.run import Reporter, RunFolder
 
 POLICY = "policy"

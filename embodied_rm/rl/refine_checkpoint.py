@@ -9,10 +9,10 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import load_tensors, save_tensors, serialised, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.ppo import PPO
-from embodied_rm.rl.progress_rows import Row, read_rows
-from embodied_rm.rl.reward_env import RewardEnv
-from embodied_rm.rl.settlement import Settlement
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.reward_env import RewardEnv
+from embodied_rm.rl.learner.ppo import PPO
+from embodied_rm.rl.watch.progress_rows import Row, read_rows
 from embodied_rm.run import RunFolder, write_atomic
 
 ARCHITECTURE = "ppo_refinement"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from embodied_rm.errors import UserError
-from embodied_rm.rl.ppo import PPOConfig
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.ppo import PPOConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class RefineConfig:
     `guided_until`. Rules that do not shape by a potential have none to be guided by."""
     guided_until: float = 0.9
     """Mean potential at the end of an episode, in (0, 1], a success counting as 1, at which the guidance is 0; it
-    returns where they end lower (`embodied_rm.rl.guidance.weight`)."""
+    returns where they end lower (`embodied_rm.rl.learner.guidance.weight`)."""
     imitation_coef: float = 0.0
     """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
     stop_success: float = 1.0
@@ -37,7 +37,7 @@ class RefineConfig:
     """Pool of starts of which those that the policy fails from come more often; 0: every episode starts anywhere."""
     watched: int = 64
     """Episodes by which the simulator judges the policy after every iteration, for the learning curve and the alarm
-    (`embodied_rm.rl.monitor`); 0: none."""
+    (`embodied_rm.rl.watch.monitor`); 0: none."""
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)

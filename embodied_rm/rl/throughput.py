@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from embodied_rm.models.base import RewardModel
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.policy import GaussianPolicy
 
 
 def measure_rollout(

@@ -20,7 +20,7 @@ from embodied_rm.audit.run import judge
 from embodied_rm.audit.wording import another_goal, another_task, paraphrased
 from embodied_rm.errors import DataError
 from embodied_rm.models.fold import fold
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.run import Silent
 from embodied_rm.types import Episode
 

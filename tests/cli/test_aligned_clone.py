@@ -12,8 +12,8 @@ from embodied_rm.cli.places import DATASET, IMITATED, reward_model_in
 from embodied_rm.data.catalog import open_data
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.fold import views_at
-from embodied_rm.rl.bc import CloneConfig, choose
-from embodied_rm.rl.imitation import Pairs, load_pairs
+from embodied_rm.rl.cloning.bc import CloneConfig, choose
+from embodied_rm.rl.learner.imitation import Pairs, load_pairs
 from embodied_rm.types import Episode
 
 HORIZON, SHOWN, SEED = 7, 3, 1

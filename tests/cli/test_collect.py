@@ -9,7 +9,7 @@ import pytest
 from embodied_rm.cli.commands.collect import failing_kinds
 from embodied_rm.cli.main import main
 from embodied_rm.data.catalog import open_data
-from embodied_rm.rl.policy import load_policy
+from embodied_rm.rl.learner.policy import load_policy
 
 KINDS = ("success", "stall", "drop", "wrong_object")
 

@@ -20,7 +20,7 @@ from embodied_rm.cli.places import IN_THE_BOX
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot_write import DatasetWriter
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.rl.policy import load_policy
+from embodied_rm.rl.learner.policy import load_policy
 from sim.registry import make_task
 
 TINY = ("world.num_envs=4", "world.image_size=32")

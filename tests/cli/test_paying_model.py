@@ -10,7 +10,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.fusion import FUSIONS
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
 
 
 def asked(folder: Path, rule: str = "shaped", fusion: str | None = None, view: str = "front") -> RefineCommand:

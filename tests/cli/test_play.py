@@ -13,7 +13,7 @@ from embodied_rm.cli.main import main
 from embodied_rm.data.video import read_frames
 from embodied_rm.report.clip import GAP, grid
 from embodied_rm.report.sheet import LINE, SheetRow, draw_sheet
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, save_policy
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
 from sim.registry import task_names
 from sim.robots import ROBOTS
 from sim.vec_env import VIEWS, TabletopVecEnv

@@ -9,8 +9,8 @@ from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor
 
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
 from sim.adapters.sb3 import Sb3VecEnv
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embodied_rm.errors import DataError
-from embodied_rm.rl.alignment import gains, progress_weights
-from embodied_rm.rl.bc import CloneConfig, clone
-from embodied_rm.rl.imitation import pairs_of
+from embodied_rm.rl.cloning.alignment import gains, progress_weights
+from embodied_rm.rl.cloning.bc import CloneConfig, clone
+from embodied_rm.rl.learner.imitation import pairs_of
 from embodied_rm.types import Episode
 
 CURVES = st.lists(arrays(np.float32, st.integers(2, 30), elements=st.floats(0, 1, width=32)), min_size=1, max_size=4)

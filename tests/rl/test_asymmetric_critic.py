@@ -7,10 +7,10 @@ import pytest
 import torch
 from rl_worlds import CountingEnv, LookupModel
 
-from embodied_rm.rl.buffer import RolloutBuffer, collect
-from embodied_rm.rl.learned_env import make_reward_env
-from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import make_reward_env
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.buffer import RolloutBuffer, collect
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec
 
 ROWS, STEPS, EPISODES, GAMMA = 6, 40, 30, 0.9
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_rm.rl.buffer import Batch, RolloutBuffer
-from embodied_rm.rl.policy import Critic
+from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer
+from embodied_rm.rl.learner.policy import Critic
 from embodied_rm.shaping import shaped_reward
 
 T, N, GAMMA, LAM = 12, 3, 0.95, 0.8

@@ -13,14 +13,14 @@ import torch
 from rl_worlds import CountingEnv, KnownMemory, LookupModel
 
 from embodied_rm.rewards.rules import RULES
-from embodied_rm.rl.buffer import RolloutBuffer
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPO, PPOConfig
 from embodied_rm.rl.refine import iterate, make_learner
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.settlement import Settlement
 
 ROWS, ROLLOUT, EPISODES = 7, 24, 30
 LIMIT = ROWS + 1

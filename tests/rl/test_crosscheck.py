@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
 
-from embodied_rm.rl.crosscheck import Checked, crosscheck
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.watch.crosscheck import Checked, crosscheck
 
 ASKED = RewardConfig(success="simulator", success_patience=1)
 WORLDS = 6

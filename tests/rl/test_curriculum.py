@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from rl_worlds import PictureModel, PointReachEnv
 
-from embodied_rm.rl.curriculum import FIRST_SEED, LEAST, Curriculum
-from embodied_rm.rl.judge import Verdict, evaluate_policy
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.envs.curriculum import FIRST_SEED, LEAST, Curriculum
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.envs.state_env import StateRewardEnv
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.state_env import StateRewardEnv
+from embodied_rm.rl.watch.judge import Verdict, evaluate_policy
 from embodied_rm.run import RunFolder, Silent
 
 

@@ -14,11 +14,11 @@ from embodied_rm.cli.worlds import WorldConfig, learner_device
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import small_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine import iterate, make_learner
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.settlement import Settlement
 from sim.render.device import DeviceRenderer
 from sim.vec_env import TabletopVecEnv
 

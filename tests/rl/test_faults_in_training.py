@@ -10,10 +10,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 from rl_worlds import PictureModel
 
-from embodied_rm.rl.buffer import RolloutBuffer, collect
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.buffer import RolloutBuffer, collect
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec
 from sim.backends.base import MAX_SPEED
 from sim.vec_env import SUBSTEPS, TabletopVecEnv
 

@@ -9,8 +9,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from rl_worlds import judged
 
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from sim.errors import SimError
 from sim.vec_env import TabletopVecEnv
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embodied_rm.rl.gae import gae
+from embodied_rm.rl.learner.gae import gae
 from embodied_rm.shaping import held_potential, shaped_reward
 
 

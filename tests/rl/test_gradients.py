@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.rl.gradients import (
+from embodied_rm.rl.learner.gradients import (
     Acted,
     backward,
     clipped_gain_slope,
@@ -19,10 +19,10 @@ from embodied_rm.rl.gradients import (
     summed,
     through_clamp,
 )
-from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.optimiser import VectorAdam
-from embodied_rm.rl.policy import LOG_STD_RANGE, Critic, GaussianPolicy, PolicySpec, gaussian_kl, log_prob, mlp
-from embodied_rm.rl.ppo import PPO, Gaussians, Held, PPOConfig
+from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.learner.optimiser import VectorAdam
+from embodied_rm.rl.learner.policy import LOG_STD_RANGE, Critic, GaussianPolicy, PolicySpec, gaussian_kl, log_prob, mlp
+from embodied_rm.rl.learner.ppo import PPO, Gaussians, Held, PPOConfig
 
 ROWS, ACTIONS = 40, 3
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.rl.buffer import Batch, RolloutBuffer
-from embodied_rm.rl.gae import gae
-from embodied_rm.rl.guidance import Guidance, weight
-from embodied_rm.rl.policy import Critic
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer
+from embodied_rm.rl.learner.gae import gae
+from embodied_rm.rl.learner.guidance import Guidance, weight
+from embodied_rm.rl.learner.policy import Critic
 from embodied_rm.rl.refine import guided, ripening
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.shaping import shaped_reward
 
 GAMMA, LAM = 0.9, 0.8

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rl_worlds import PictureModel, PointReachEnv
 
-from embodied_rm.rl.judge import Verdict, evaluate_policy
-from embodied_rm.rl.monitor import WINDOW, alarm
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.watch.judge import Verdict, evaluate_policy
+from embodied_rm.rl.watch.monitor import WINDOW, alarm
 from embodied_rm.run import RunFolder, Silent
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)

@@ -10,8 +10,8 @@ from embodied_rm.audit import Rules
 from embodied_rm.audit.payment import discounted, payments, verdict
 from embodied_rm.errors import UserError
 from embodied_rm.rewards.rules import RULES
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.types import Progress
 
 ROWS = 12

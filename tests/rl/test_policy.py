@@ -12,9 +12,9 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from embodied_rm.checkpoint_io import save_tensors
 from embodied_rm.errors import CheckpointError, DataError, UserError
-from embodied_rm.rl.bc import CloneConfig, choose, clone
-from embodied_rm.rl.imitation import Pairs, load_pairs, pairs_of, save_pairs
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, gaussian_kl, load_policy, log_prob, save_policy
+from embodied_rm.rl.cloning.bc import CloneConfig, choose, clone
+from embodied_rm.rl.learner.imitation import Pairs, load_pairs, pairs_of, save_pairs
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, gaussian_kl, load_policy, log_prob, save_policy
 from embodied_rm.types import Episode
 
 SPEC = PolicySpec(obs_dim=4, action_dim=2, hidden=(16,))

@@ -11,11 +11,11 @@ import torch
 from rl_worlds import PointReachEnv
 
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
-from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.judge import evaluate_policy
-from embodied_rm.rl.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
-from embodied_rm.rl.ppo import PPO, PPOConfig, explained_variance
+from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer, collect
+from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
+from embodied_rm.rl.learner.ppo import PPO, PPOConfig, explained_variance
+from embodied_rm.rl.watch.judge import evaluate_policy
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
 CONFIG = PPOConfig(gamma=0.95, actor_lr=3e-3, critic_lr=3e-3, minibatches=4)

@@ -14,16 +14,16 @@ from rl_worlds import PictureModel, PointReachEnv
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.bc import CloneConfig, clone
-from embodied_rm.rl.imitation import pairs_of
-from embodied_rm.rl.judge import JUDGED, Verdict, evaluate_policy
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
-from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.cloning.bc import CloneConfig, clone
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.learner.imitation import pairs_of
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
+from embodied_rm.rl.learner.ppo import PPO, PPOConfig
 from embodied_rm.rl.refine import Refined, refine, settled
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.rl.seeds import stream_seed
+from embodied_rm.rl.watch.judge import JUDGED, Verdict, evaluate_policy
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Episode
 

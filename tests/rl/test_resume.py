@@ -12,15 +12,15 @@ from gymnasium.vector import AutoresetMode
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.judge import Verdict
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.envs.seeing import Seeing
+from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.seeing import Seeing
+from embodied_rm.rl.watch.judge import Verdict
 from embodied_rm.run import RunFolder, Silent
 from sim.randomize import Randomization
 from sim.vec_env import TabletopVecEnv

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
 
 from embodied_rm.errors import UserError
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
 
 ROWS, STEPS, EPISODES = 5, 40, 50
 GAMMA = 0.9

@@ -10,14 +10,14 @@ from rl_worlds import PictureModel, PointReachEnv
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.rl.learned_env import LearnedRewardEnv
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPOConfig
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.envs.seeing import Seeing, as_seen
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import iterate, make_learner
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.seeing import Seeing, as_seen
-from embodied_rm.rl.settlement import Settlement
 from embodied_rm.types import Episode, Views
 from sim.observation import PROPRIO
 from sim.vec_env import TabletopVecEnv

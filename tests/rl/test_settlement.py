@@ -14,17 +14,17 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rewards.rules import RULES, find_rule
 from embodied_rm.rewards.steps import Steps, Terms
-from embodied_rm.rl.attribution import Attribution, seen_whole
-from embodied_rm.rl.blend import MOST, moved
-from embodied_rm.rl.buffer import Batch, RolloutBuffer, collect
-from embodied_rm.rl.learned_env import LearnedRewardEnv, make_reward_env
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.ppo import PPO, PPOConfig
+from embodied_rm.rl.credit.attribution import Attribution, seen_whole
+from embodied_rm.rl.credit.blend import MOST, moved
+from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, make_reward_env
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.envs.state_env import StateRewardEnv
+from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer, collect
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.ppo import PPO, PPOConfig
 from embodied_rm.rl.refine import iterate, make_learner
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.settlement import Settlement
-from embodied_rm.rl.state_env import StateRewardEnv
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(16,))
 CONFIG = RefineConfig(rollout_steps=20, ppo=PPOConfig(gamma=0.95, minibatches=2, epochs=1))

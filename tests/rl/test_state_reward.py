@@ -6,12 +6,12 @@ from gymnasium.vector import AutoresetMode
 from rl_worlds import CountingEnv
 
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.envs.loop_stats import STAGES
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.rl.iteration_cost import Timing, cost, iterations
-from embodied_rm.rl.loop_stats import STAGES
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.state_env import StateRewardEnv
 from sim.actors import ScriptedActor
 from sim.vec_env import TabletopVecEnv
 

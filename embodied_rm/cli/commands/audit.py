@@ -14,7 +14,7 @@ from embodied_rm.cli.reports import check, film_panel
 from embodied_rm.cli.trial import on_trial
 from embodied_rm.errors import UnmetError
 from embodied_rm.report import Figure, Report, write_report
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
 
 

@@ -16,10 +16,10 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.iteration_cost import cost, iterations
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
 from sim.vec_env import TabletopVecEnv
 

@@ -15,11 +15,11 @@ from embodied_rm.errors import UserError, choices, lookup
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.fold import fold
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.rl.alignment import progress_weights
-from embodied_rm.rl.bc import CloneConfig, choose, clone
-from embodied_rm.rl.imitation import Pairs, pairs_of, save_pairs
-from embodied_rm.rl.policy import save_policy
-from embodied_rm.rl.seeing import as_seen
+from embodied_rm.rl.cloning.alignment import progress_weights
+from embodied_rm.rl.cloning.bc import CloneConfig, choose, clone
+from embodied_rm.rl.envs.seeing import as_seen
+from embodied_rm.rl.learner.imitation import Pairs, pairs_of, save_pairs
+from embodied_rm.rl.learner.policy import save_policy
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import read_for
 from embodied_rm.types import Episode

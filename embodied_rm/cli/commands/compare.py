@@ -27,9 +27,9 @@ from embodied_rm.models.checkpoint import digest_of, judging_digest
 from embodied_rm.report import write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.rl.loop_stats import HOVER
-from embodied_rm.rl.progress_rows import read_rows
+from embodied_rm.rl.envs.loop_stats import HOVER
 from embodied_rm.rl.refine_checkpoint import PROGRESS
+from embodied_rm.rl.watch.progress_rows import read_rows
 from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task
 

@@ -20,10 +20,10 @@ from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.report import Report, write_report
-from embodied_rm.rl.policy import load_policy
-from embodied_rm.rl.progress_rows import read_rows
+from embodied_rm.rl.learner.policy import load_policy
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.throughput import measure_rollout
+from embodied_rm.rl.watch.progress_rows import read_rows
 from embodied_rm.run import Reporter, RunFolder
 
 

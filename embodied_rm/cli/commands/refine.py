@@ -14,9 +14,9 @@ from embodied_rm.fusion import Fusion
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
-from embodied_rm.rl.group import Group, joined
-from embodied_rm.rl.imitation import Pairs, load_pairs
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec, load_policy
+from embodied_rm.rl.learner.group import Group, joined
+from embodied_rm.rl.learner.imitation import Pairs, load_pairs
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.refine import Evaluate, Refined, refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run import Reporter, RunFolder

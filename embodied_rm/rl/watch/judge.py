@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from embodied_rm.errors import UserError
 from embodied_rm.metrics import wilson_interval
-from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.seeds import stream_seed
 
 JUDGED = 2**31

@@ -16,7 +16,7 @@ from embodied_rm.checkpoint_io import under_prefix, with_prefix
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
-from embodied_rm.rl.fit import refuse_unfit
+from embodied_rm.rl.envs.fit import refuse_unfit
 from embodied_rm.types import Array, Episode, IntArray, Views
 
 Sees = Literal["state", "proprio+views"]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from embodied_rm.rewards.steps import Floats
-from embodied_rm.rl.buffer import RolloutBuffer
-from embodied_rm.rl.gae import gae
-from embodied_rm.rl.policy import GaussianPolicy, log_prob
-from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.gae import gae
+from embodied_rm.rl.learner.policy import GaussianPolicy, log_prob
+from embodied_rm.rl.learner.threads import one_thread
 
 RATE, MOST = 0.2, 2.0
 """Step of the blend for a cosine of 1, and the largest blend."""

@@ -13,9 +13,9 @@ from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
 from embodied_rm.models.witness import there
 from embodied_rm.rewards.steps import Floats
-from embodied_rm.rl.reward_config import RewardConfig
-from embodied_rm.rl.reward_env import RewardEnv
-from embodied_rm.rl.state_env import StateRewardEnv
+from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rl.envs.reward_env import RewardEnv
+from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.types import IntArray, Progress, Views
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.rl.policy import LOG_STD_RANGE, gaussian_kl, log_prob
+from embodied_rm.rl.learner.policy import LOG_STD_RANGE, gaussian_kl, log_prob
 
 
 class Slope(NamedTuple):

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.rl.learner.threads import one_thread
 
 ARCHITECTURE = "gaussian_policy"
 SMALLEST_SPREAD = 1e-2
@@ -38,7 +38,7 @@ class PolicySpec:
     log_std_init: float = -1.0
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
     sees: str = "state"
-    """What its observations are, see `embodied_rm.rl.seeing.Sees`."""
+    """What its observations are, see `embodied_rm.rl.envs.seeing.Sees`."""
     encoder_sha256: str = ""
     """Of the weights of the reward model whose embeddings it sees."""
     views: tuple[str, ...] = ()

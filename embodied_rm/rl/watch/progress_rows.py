@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.rl.crosscheck import Checked
-from embodied_rm.rl.judge import Verdict
-from embodied_rm.rl.loop_stats import LoopStats
-from embodied_rm.rl.ppo import UpdateStats
+from embodied_rm.rl.envs.loop_stats import LoopStats
+from embodied_rm.rl.learner.ppo import UpdateStats
+from embodied_rm.rl.watch.crosscheck import Checked
+from embodied_rm.rl.watch.judge import Verdict
 
 Row = dict[str, Any]
 

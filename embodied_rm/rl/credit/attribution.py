@@ -12,9 +12,9 @@ from torch.nn.functional import mse_loss
 
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.rewards.steps import Floats, Steps, episodes
-from embodied_rm.rl.buffer import RolloutBuffer
-from embodied_rm.rl.policy import Normaliser, mlp
-from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.policy import Normaliser, mlp
+from embodied_rm.rl.learner.threads import one_thread
 from embodied_rm.types import BoolArray, IntArray
 
 HIDDEN = (64, 64)

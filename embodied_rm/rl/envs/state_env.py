@@ -9,7 +9,7 @@ import numpy as np
 
 from embodied_rm.errors import UserError
 from embodied_rm.rewards.steps import Floats
-from embodied_rm.rl.reward_env import RewardEnv
+from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.types import IntArray, Progress
 
 

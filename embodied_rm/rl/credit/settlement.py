@@ -13,11 +13,11 @@ from embodied_rm.errors import UserError
 from embodied_rm.rewards import blended
 from embodied_rm.rewards.rules import Rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
-from embodied_rm.rl.attribution import Attribution
-from embodied_rm.rl.blend import moved
-from embodied_rm.rl.buffer import RolloutBuffer
-from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.policy import GaussianPolicy
+from embodied_rm.rl.credit.attribution import Attribution
+from embodied_rm.rl.credit.blend import moved
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.rl.learner.policy import GaussianPolicy
 
 
 class Settlement:

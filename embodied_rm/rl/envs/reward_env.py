@@ -21,10 +21,10 @@ from embodied_rm.checkpoint_io import under_prefix, with_prefix
 from embodied_rm.errors import UserError
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
-from embodied_rm.rl.curriculum import Curriculum
-from embodied_rm.rl.fit import refuse_leaked_success, refuse_unfit, stores_episodes, wrapped
-from embodied_rm.rl.loop_stats import HOVER, LoopStats
-from embodied_rm.rl.reward_config import RewardConfig
+from embodied_rm.rl.envs.curriculum import Curriculum
+from embodied_rm.rl.envs.fit import refuse_leaked_success, refuse_unfit, stores_episodes, wrapped
+from embodied_rm.rl.envs.loop_stats import HOVER, LoopStats
+from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.shaping import held_potential
 from embodied_rm.types import Array, BoolArray, IntArray, Progress
 
@@ -47,7 +47,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     environment tells more than its observation; `potential` and `next_potential` [N], Phi before and after the step;
     `learned_success` [N], the model's verdict, and `success` [N], the simulator's; and `steps`, what the rule pays
     from. With a rule that is not paid at once the reward is the task's, and the learner pays the rollout
-    (`embodied_rm.rl.settlement`). Raises `UserError` for an environment that does not fit.
+    (`embodied_rm.rl.credit.settlement`). Raises `UserError` for an environment that does not fit.
     """
 
     curriculum: Curriculum | None = None

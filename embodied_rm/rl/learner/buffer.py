@@ -12,11 +12,11 @@ from torch import Tensor
 
 from embodied_rm.errors import UserError
 from embodied_rm.rewards.steps import Steps
-from embodied_rm.rl.gae import gae
-from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.guidance import Guidance
-from embodied_rm.rl.policy import Critic, GaussianPolicy
-from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.learner.gae import gae
+from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.rl.learner.guidance import Guidance
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy
+from embodied_rm.rl.learner.threads import one_thread
 
 Floats = npt.NDArray[np.floating]
 

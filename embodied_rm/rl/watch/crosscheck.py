@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from embodied_rm.rl.policy import GaussianPolicy
-from embodied_rm.rl.reward_env import RewardEnv
+from embodied_rm.rl.envs.reward_env import RewardEnv
+from embodied_rm.rl.learner.policy import GaussianPolicy
 
 CHECKED = 16
 """Worlds, and episodes of one check: a fifth more to draw and to score, and 48 in the three iterations that the alarm

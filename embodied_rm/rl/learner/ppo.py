@@ -19,8 +19,8 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
-from embodied_rm.rl.buffer import Batch
-from embodied_rm.rl.gradients import (
+from embodied_rm.rl.learner.buffer import Batch
+from embodied_rm.rl.learner.gradients import (
     Acted,
     backward,
     clipped_gain_slope,
@@ -30,11 +30,11 @@ from embodied_rm.rl.gradients import (
     summed,
     through_clamp,
 )
-from embodied_rm.rl.group import ALONE, Group
-from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.optimiser import VectorAdam
-from embodied_rm.rl.policy import Critic, GaussianPolicy, gaussian_kl
-from embodied_rm.rl.threads import one_thread, side_by_side
+from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.learner.optimiser import VectorAdam
+from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, gaussian_kl
+from embodied_rm.rl.learner.threads import one_thread, side_by_side
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -9,10 +9,10 @@ import torch
 from torch.nn.functional import mse_loss
 
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.rl.imitation import Pairs
-from embodied_rm.rl.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.seeing import Sees
-from embodied_rm.rl.threads import one_thread
+from embodied_rm.rl.envs.seeing import Sees
+from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.threads import one_thread
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Behaviour cloning, plain and reward-aligned."""

@@ -1,0 +1,1 @@
+"""Rules that pay a rollout as a whole: who is paid what."""

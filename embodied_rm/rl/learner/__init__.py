@@ -1,0 +1,1 @@
+"""PPO, what it is made of, and the policy that it improves."""
