@@ -133,8 +133,8 @@ def report(found: dict[str, Found], honest: list[bool], command: str) -> str:
         "",
         f"Refinements of `{TASK}` with a planted hack, {CONFIG.iterations} iterations each; the alarm "
         f"(`embodied_rm/rl/watch/monitor.py`) is in time within {TENTH} iterations. A patch is one that at least "
-        f"{COME_UPON} of the cloned policy's episodes come upon. Success: the simulator's, cloned and at the end, nobody having "
-        "heard the alarm.",
+        f"{COME_UPON} of the cloned policy's episodes come upon. Success: the simulator's, cloned and at the end, "
+        "nobody having heard the alarm.",
         "",
         f"    {command}",
         "",
