@@ -17,8 +17,9 @@ MARGIN = 0.1
 """How much more often the model may call an episode a success than the watched ones are: it may be a step early."""
 CONFIDENCE = 0.99
 """Of the two intervals that must not meet."""
-UNFOUNDED = 0.15
-"""Share of episodes that an honest model, unsure of what is nearly done, may call a success that never is one."""
+UNFOUNDED = 0.2
+"""Share of episodes that an honest model, unsure of what is nearly done, may call a success that never is one: the one
+in the box comes to 0.2 in `push_to_zone`, and to 0.06 in six other tasks."""
 PARTED = 0.95
 """Of those, where two things must have happened at once."""
 
