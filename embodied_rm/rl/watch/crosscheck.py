@@ -15,7 +15,7 @@ from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy
 
 CHECKED = 16
-"""Worlds, and episodes of one check: a fifth more to draw and to score, and 48 in the three iterations that the alarm
+"""Worlds, and episodes of one check: a fifth more time, and 48 in the three iterations that the alarm
 looks at together."""
 
 
