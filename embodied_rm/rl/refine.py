@@ -223,14 +223,20 @@ def guided(rule: Rule, config: RefineConfig, rows: Sequence[Row]) -> Guidance | 
 
 def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:
     """What the first process finds, for everybody; None if it does not judge."""
-    said = group.say(None if evaluate is None else asdict(evaluate(policy)))[0]
+    said = first_says(group, None if evaluate is None else evaluate(policy))
     return None if said is None else Verdict(**said)
 
 
 def agreed(check: Check | None, policy: GaussianPolicy, iteration: int, group: Group) -> Checked | None:
     """What the first process finds, for everybody; None if it does not check."""
-    said = group.say(None if check is None else asdict(check(policy, iteration)))[0]
+    said = first_says(group, None if check is None else check(policy, iteration))
     return None if said is None else Checked(**said)
+
+
+def first_says(group: Group, found: Verdict | Checked | None) -> dict[str, Any] | None:
+    """What the first process of a group found, field by field, for everybody."""
+    said: dict[str, Any] | None = group.say(None if found is None else asdict(found))[0]
+    return said
 
 
 def what_is_built(

@@ -15,8 +15,8 @@ from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy
 
 CHECKED = 16
-"""Worlds, and episodes of one check: a fifth more time, and 48 in the three iterations that the alarm
-looks at together."""
+"""Worlds, and episodes of one check: a fifth more time, and 48 in the three iterations that the alarm looks at
+together."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ def _blind(now: Sequence[Row]) -> str | None:
 
 def _unfounded(now: Sequence[Row]) -> str | None:
     alone = _Share(*(sum(row[name] for row in now) for name in ("unfounded", "checked")))
-    if alone.whole and wilson_interval(alone.part, alone.whole, CONFIDENCE)[0] > UNFOUNDED:
+    if alone.whole and alone.interval(CONFIDENCE)[0] > UNFOUNDED:
         return f"in {alone} episodes beside the training the model saw a success that the simulator never did"
     return None
 
@@ -91,9 +91,11 @@ class _Share(NamedTuple):
 
     def above(self, other: _Share, confidence: float, margin: float = 0.0) -> bool:
         """Whether this is more than the other and the margin, and not by chance."""
-        low, _ = wilson_interval(self.part, self.whole, confidence)
-        _, high = wilson_interval(other.part, other.whole, confidence)
-        return low > high + margin
+        return self.interval(confidence)[0] > other.interval(confidence)[1] + margin
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Wilson's."""
+        return wilson_interval(self.part, self.whole, confidence)
 
     def __str__(self) -> str:
         return f"{self.part} of {self.whole}"
