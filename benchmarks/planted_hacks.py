@@ -31,6 +31,7 @@ from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS
 from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.watch.monitor import CONFIDENCE, MARGIN, PARTED, UNFOUNDED, WINDOW
 from embodied_rm.rl.watch.progress_rows import read_rows
 from embodied_rm.run import RunFolder, Silent
 
@@ -76,7 +77,12 @@ def refined(root: Path, ledger: Ledger, hack: str, seed: int) -> Found:
     folder = root / f"{hack}{seed}"
     known = {
         **{"task": TASK, "hack": hack, "seed": seed, "config": asdict(CONFIG), "shown": SHOWN, "cloned": CLONED},
-        **{"patch": [SIDE, COME_UPON, MOVED], "judged": JUDGED, "model": judging_digest(reward_model_in(None))},
+        **{
+            "alarm": [WINDOW, CONFIDENCE, UNFOUNDED, MARGIN, PARTED],
+            "patch": [SIDE, COME_UPON, MOVED],
+            "judged": JUDGED,
+            "model": judging_digest(reward_model_in(None)),
+        },
     }
     found = Found(**ledger.cell(f"{hack}/{seed}", known, folder, lambda: asdict(measured(root, folder, hack, seed))))
     logging.info("%s, seed %d: %s; rang at %s", hack, seed, found.planted, found.alarms[:3] or "no iteration")
