@@ -23,6 +23,7 @@ from embodied_rm.rl.learner.imitation import Pairs
 from embodied_rm.rl.learner.optimiser import VectorAdam
 from embodied_rm.rl.learner.policy import LOG_STD_RANGE, Critic, GaussianPolicy, PolicySpec, gaussian_kl, log_prob, mlp
 from embodied_rm.rl.learner.ppo import PPO, Gaussians, Held, PPOConfig
+from embodied_rm.rl.learner.tanh import tanh
 
 ROWS, ACTIONS = 40, 3
 
@@ -53,6 +54,24 @@ def test_a_network_is_what_it_was_and_so_is_its_gradient(hidden: tuple[int, ...]
     assert torch.equal(inputs, before)
     for parameter, gradient in zip(network.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_the_hyperbolic_tangent_is_torchs(kind: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-12, 12, 10_001), torch.tensor([0.0, 1e-30, torch.inf, -torch.inf])]).to(kind)
+    eps = torch.finfo(kind).eps
+    for recorded in (False, True):
+        argument = x.clone().requires_grad_(recorded)
+        torch.testing.assert_close(tanh(argument).detach(), torch.tanh(x), rtol=4 * eps, atol=0.0)
+        assert torch.equal(argument.detach(), x)
+    assert tanh(torch.tensor([torch.nan], dtype=kind)).isnan().all()
+
+
+def test_the_hyperbolic_tangent_is_differentiable() -> None:
+    x = drawn(ROWS, ACTIONS).requires_grad_()
+    assert torch.autograd.gradcheck(tanh, x)
+    with torch.no_grad():
+        assert not tanh(x).requires_grad
 
 
 @pytest.mark.parametrize("clip", [0.05, 0.3, 10.0])

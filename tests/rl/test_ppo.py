@@ -11,10 +11,12 @@ import torch
 from rl_worlds import PointReachEnv
 
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rl.learner import ppo as ppo_module
 from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer, collect
 from embodied_rm.rl.learner.imitation import Pairs
 from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig, explained_variance
+from embodied_rm.rl.learner.threads import side_by_side
 from embodied_rm.rl.watch.judge import evaluate_policy
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
@@ -70,6 +72,20 @@ class Rewarded(PointReachEnv):
         reward = -np.linalg.norm(self.position, axis=1)
         following = self.reset(options={"reset_mask": truncated})[0] if truncated.any() else observation
         return following, reward, terminated, truncated, infos
+
+
+def test_on_one_core_it_learns_what_it_learns_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side by side or one after the other, to the last bit; minibatches of 128 states are worth a thread."""
+    learned, ran = [], []
+    for available in (1, 2):
+        monkeypatch.setattr(ppo_module, "cores", lambda available=available: available)
+        monkeypatch.setattr(ppo_module, "side_by_side", lambda *both: ran.append(1) or side_by_side(*both))
+        ppo = learner()
+        stats = [ppo.update(bandit(ppo)) for _ in range(2)]
+        learned.append((weights(ppo.policy), weights(ppo.critic), stats))
+    assert len(ran) == 2, "two updates, on two cores"
+    (actor, critic, stats), (other_actor, other_critic, other_stats) = learned
+    assert torch.equal(actor, other_actor) and torch.equal(critic, other_critic) and stats == other_stats
 
 
 def test_it_learns_to_reach_from_scratch() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.rl.learner.policy import LOG_STD_RANGE, gaussian_kl, log_prob
+from embodied_rm.rl.learner.tanh import tanh
 
 
 class Slope(NamedTuple):
@@ -41,11 +42,11 @@ class Acted(NamedTuple):
 
 def forward(network: nn.Sequential, inputs: Tensor) -> list[Tensor]:
     """What goes into each linear layer of a tanh network (`policy.mlp`), and last what comes out."""
+    *hidden, last = _linears(network)
     kept = [inputs]
-    for linear in _linears(network):
-        hidden = len(kept) > 1
-        kept.append(nn.functional.linear(kept[-1].tanh_() if hidden else inputs, linear.weight, linear.bias))
-    return kept
+    for linear in hidden:
+        kept.append(tanh(nn.functional.linear(kept[-1], linear.weight, linear.bias)))
+    return [*kept, nn.functional.linear(kept[-1], last.weight, last.bias)]
 
 
 def backward(network: nn.Sequential, kept: list[Tensor], slope: Tensor) -> None:

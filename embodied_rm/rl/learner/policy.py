@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.rl.learner.tanh import Tanh, tanh
 from embodied_rm.rl.learner.threads import one_thread
 
 ARCHITECTURE = "gaussian_policy"
@@ -78,7 +79,7 @@ class Normaliser(nn.Module):
         coarse = ((observation - self.mean) / self.std).clamp(-LARGEST_OBSERVATION, LARGEST_OBSERVATION)
         if not self.lengths:
             return coarse
-        return torch.cat([coarse, torch.tanh(observation[..., : self.lengths] / NEAR)], dim=-1)
+        return torch.cat([coarse, tanh(observation[..., : self.lengths] / NEAR)], dim=-1)
 
 
 class GaussianPolicy(nn.Module):
@@ -157,7 +158,7 @@ def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) 
         linear = nn.Linear(fan_in, fan_out)
         nn.init.orthogonal_(linear.weight, output_gain if last else math.sqrt(2))
         nn.init.zeros_(linear.bias)
-        layers += [linear] if last else [linear, nn.Tanh()]
+        layers += [linear] if last else [linear, Tanh()]
     return nn.Sequential(*layers)
 
 

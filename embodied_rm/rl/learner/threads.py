@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,9 +29,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def side_by_side(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-    """What both return, the second run in a thread of its own, as `one_thread` and without gradients, as the caller
-    must run the first. Raises what the first raises, or else what the second does, once both have ended."""
+    """What both return, the second run in a thread of its own, as `one_thread` and in inference mode, as the
+    caller must run the first. Raises what the first raises, or else what the second does, once both have ended."""
     with ThreadPoolExecutor(1) as other:
-        promised = other.submit(one_thread()(torch.no_grad()(second)))
+        promised = other.submit(one_thread()(torch.inference_mode()(second)))
         return first(), promised.result()
