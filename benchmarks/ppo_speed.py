@@ -1,8 +1,8 @@
 """How fast three PPO learners are where the environment costs nothing: python benchmarks/ppo_speed.py
 
 Rollouts and updates at equal networks and settings, in turn; medians. On one core, and on all there are: ours then
-trains actor and critic side by side, the others have as many threads of torch as suits them best. Needs
-`pip install -e .[bench]`. Writes docs/results/ppo_speed.md.
+trains actor and critic side by side where minibatches are worth it, the others have as many threads of torch as suits
+them best. Needs `pip install -e .[bench]`. Writes docs/results/ppo_speed.md.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def report(found: dict[tuple[int, int], dict[str, list[float]]], rounds: int) ->
         "# PPO speed",
         "",
         f"Environment steps per second, rollouts and updates together, of an environment that costs nothing; median of "
-        f"{rounds} rounds in turn. On more than one core ours trains actor and critic side by side, and each of the "
-        f"others has one thread of torch or as many as there are cores, whichever is faster. {machine()}.",
+        f"{rounds} rounds in turn. On more than one core ours trains actor and critic side by side where minibatches "
+        f"are worth it, and each of the others has one thread of torch or as many as there are cores, whichever is "
+        f"faster. {machine()}.",
         "",
         f"    python benchmarks/ppo_speed.py --rounds {rounds}",
         "",
