@@ -54,7 +54,7 @@ labels: install  ## the default model trained by every labelling scheme: docs/re
 
 refinement: install  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
-	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' out=$(RUN)/honest
+	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' seeds=3 out=$(RUN)/honest
 	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success=simulator \
 		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' seeds=3 \
