@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from embodied_rm.data.film import count_blocks, films
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 from embodied_rm.data.stride import kept_frames
-from embodied_rm.data.video import VideoWriter
+from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.errors import UserError
 from embodied_rm.metrics import interval
 from embodied_rm.models.fold import fold_film

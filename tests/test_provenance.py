@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.provenance import DIGITS, provenance, short, together
 from embodied_rm.types import Episode
 

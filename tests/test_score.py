@@ -13,7 +13,7 @@ from sprites import episodes
 
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.stride import kept_frames
-from embodied_rm.data.video import read_frames
+from embodied_rm.data.video.files import read_frames
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import resized
 from embodied_rm.models.fold import fold

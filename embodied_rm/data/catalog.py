@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embodied_rm.data import lerobot_format as fmt
 from embodied_rm.data.folder import Recording, Recordings
-from embodied_rm.data.lerobot_read import LeRobotDataset
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
 

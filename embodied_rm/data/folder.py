@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from embodied_rm.data.decoder import Decoder, VideoInfo
-from embodied_rm.data.mp4 import check_file
 from embodied_rm.data.source import EpisodeMeta, chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
+from embodied_rm.data.video.decoder import Decoder, VideoInfo
+from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Episode, Step, Views
 

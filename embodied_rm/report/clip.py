@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from embodied_rm.data.video import VideoWriter
+from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.types import Episode, Frames
 
 HEIGHT = 192

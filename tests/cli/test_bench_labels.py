@@ -12,7 +12,7 @@ from sprites import episodes
 
 from embodied_rm.cli.commands.bench_labels import COLUMNS, cells_of
 from embodied_rm.cli.main import main
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.write import DatasetWriter
 
 
 @pytest.fixture(autouse=True)

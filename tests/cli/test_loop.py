@@ -18,7 +18,7 @@ from PIL import Image
 from embodied_rm.cli.main import main
 from embodied_rm.cli.places import IN_THE_BOX
 from embodied_rm.data.catalog import open_data
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.rl.learner.policy import load_policy
 from sim.registry import make_task

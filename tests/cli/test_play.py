@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from PIL import Image
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.video import read_frames
+from embodied_rm.data.video.files import read_frames
 from embodied_rm.report.clip import GAP, grid
 from embodied_rm.report.sheet import LINE, SheetRow, draw_sheet
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy

@@ -10,10 +10,10 @@ from painted import H, W, painted
 
 from embodied_rm.data.film import AHEAD, BLOCK, ahead, count_blocks, films
 from embodied_rm.data.folder import Recording, Recordings
-from embodied_rm.data.lerobot_read import LeRobotDataset
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.video import write_video
+from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.types import Episode
 

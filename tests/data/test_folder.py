@@ -11,10 +11,10 @@ from painted import cut, numbers_in, painted, to_lfs_pointer
 
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.folder import Recording, Recordings
-from embodied_rm.data.lerobot_read import LeRobotDataset
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.stride import kept_frames
-from embodied_rm.data.video import write_video
+from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.types import Step
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from painted import H, W, make_episode, numbers_in, psnr
 
-from embodied_rm.data.lerobot_read import LeRobotDataset
-from embodied_rm.data.lerobot_shelves import place
-from embodied_rm.data.lerobot_stats import column_stats, image_stats, pooled
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.shelves import place
+from embodied_rm.data.lerobot.stats import column_stats, image_stats, pooled
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import DataError
 from embodied_rm.types import Episode
 
@@ -258,7 +258,7 @@ def test_a_killed_writer_leaves_no_dataset(tmp_path):
     code = (
         f"import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from painted import make_episode\n"
-        "from embodied_rm.data.lerobot_write import DatasetWriter\n"
+        "from embodied_rm.data.lerobot.write import DatasetWriter\n"
         f"writer = DatasetWriter({str(tmp_path / 'data')!r})\n"
         "i = 0\n"
         "while True:\n"

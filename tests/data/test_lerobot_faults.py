@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from painted import cut, make_episode, painted, to_lfs_pointer
 
-from embodied_rm.data.lerobot_read import LeRobotDataset
-from embodied_rm.data.lerobot_write import DatasetWriter
-from embodied_rm.data.video import write_video
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 
 INFO = "meta/info.json"

@@ -8,8 +8,8 @@ from counting_env import CountingEnv, number
 from gymnasium.vector import AutoresetMode
 from painted import numbers_in
 
-from embodied_rm.data.lerobot_read import LeRobotDataset
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import Recorder, runs
 from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Step

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from embodied_rm.data.lerobot_write import step_column
+from embodied_rm.data.lerobot.write import step_column
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.errors import DataError
 from embodied_rm.types import Step

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from painted import H, W, cut, numbers_in, painted, psnr, to_lfs_pointer
 
-from embodied_rm.data.decoder import WORKER, Decoder
 from embodied_rm.data.stride import kept_frames
-from embodied_rm.data.video import VideoWriter, probe, read_frames, write_video
+from embodied_rm.data.video.decoder import WORKER, Decoder
+from embodied_rm.data.video.files import VideoWriter, probe, read_frames, write_video
 from embodied_rm.errors import DataError
 
 LENGTH, FPS = 130, 10.0
@@ -148,7 +148,7 @@ def test_a_rate_that_is_no_whole_number(tmp_path):
 WRITE = """
 import sys
 import numpy as np
-from embodied_rm.data.video import write_video
+from embodied_rm.data.video.files import write_video
 rng = np.random.default_rng(0)
 squares = np.kron(rng.integers(40, 216, (10, 10)), np.ones((16, 16)))
 moving = np.cumsum(rng.integers(-6, 7, (40, 160, 160, 3)), axis=0) // 2
@@ -301,7 +301,7 @@ def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeyp
     bomb = "import os, json\nreal = Files.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
     bomb += "    return real(self, path)\nFiles.get = get\n"
     worker.write_text(WORKER.read_text().replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
-    monkeypatch.setattr("embodied_rm.data.decoder.WORKER", worker)
+    monkeypatch.setattr("embodied_rm.data.video.decoder.WORKER", worker)
     (tmp_path / "bomb.mp4").write_bytes(video.read_bytes())
     with Decoder() as decoder:
         with pytest.raises(DataError, match=r"bomb\.mp4.*killed by signal 11"):

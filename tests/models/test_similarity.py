@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.checkpoint import save_progress_net

@@ -18,7 +18,7 @@ from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in, dataset_in
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.film import films
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.video import VideoWriter
+from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import NetConfig, ProgressNet

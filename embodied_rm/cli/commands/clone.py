@@ -9,7 +9,7 @@ from pathlib import Path
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import IMITATED, POLICY, dataset_in, reward_model_in
 from embodied_rm.cli.worlds import WorldConfig, make_judge
-from embodied_rm.data.lerobot_read import LeRobotDataset
+from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, choices, lookup
 from embodied_rm.models.checkpoint import digest_of, load_progress_net

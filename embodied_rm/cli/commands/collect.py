@@ -17,7 +17,7 @@ from embodied_rm.cli.places import DATASET
 from embodied_rm.cli.players import exploring, task_of
 from embodied_rm.cli.splits import NONE, Split, check_split
 from embodied_rm.cli.worlds import WorldConfig, make_worlds
-from embodied_rm.data.lerobot_write import DatasetWriter
+from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.record import Act, Recorder
 from embodied_rm.errors import UserError
 from embodied_rm.rl.seeds import stream_seed

@@ -13,7 +13,7 @@ from embodied_rm.cli.command import Command
 from embodied_rm.cli.players import calm
 from embodied_rm.cli.worlds import WorldConfig, make_worlds
 from embodied_rm.data.record import Act, Recorder
-from embodied_rm.data.video import write_video
+from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import UserError, choices
 from embodied_rm.report.clip import grid
 from embodied_rm.report.sheet import SheetRow, draw_sheet

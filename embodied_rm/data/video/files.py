@@ -12,8 +12,8 @@ import numpy as np
 from av.video.frame import PictureType
 from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
-from embodied_rm.data.decoder import Decoder, VideoInfo
 from embodied_rm.data.stride import kept_frames
+from embodied_rm.data.video.decoder import Decoder, VideoInfo
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames
 

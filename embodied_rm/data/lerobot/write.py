@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embodied_rm.data import lerobot_format as fmt
-from embodied_rm.data.lerobot_shelves import DataShelf, VideoShelf
-from embodied_rm.data.lerobot_stats import Stats, column_stats, image_stats, pooled
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.shelves import DataShelf, VideoShelf
+from embodied_rm.data.lerobot.stats import Stats, column_stats, image_stats, pooled
 from embodied_rm.errors import DataError
 from embodied_rm.types import Episode, IntArray, Step
 

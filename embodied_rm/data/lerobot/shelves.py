@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embodied_rm.data import lerobot_format as fmt
-from embodied_rm.data.video import VideoWriter
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.types import Frames
 
 MB = 1 << 20

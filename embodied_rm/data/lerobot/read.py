@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embodied_rm.data import lerobot_format as fmt
-from embodied_rm.data.decoder import Decoder
-from embodied_rm.data.lerobot_check import check_all, footer, read_info, read_parquet
-from embodied_rm.data.lerobot_index import Row, needed_columns, to_row, video_keys
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.check import check_all, footer, read_info, read_parquet
+from embodied_rm.data.lerobot.index import Row, needed_columns, to_row, video_keys
 from embodied_rm.data.source import chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
+from embodied_rm.data.video.decoder import Decoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Episode, Views
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embodied_rm.data import lerobot_format as fmt
-from embodied_rm.data.decoder import Decoder
-from embodied_rm.data.lerobot_index import Row
-from embodied_rm.data.mp4 import check_file
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.index import Row
+from embodied_rm.data.video.decoder import Decoder
+from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError
 
 SHOWN = 8

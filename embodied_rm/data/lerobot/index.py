@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data import lerobot_format as fmt
+from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Step

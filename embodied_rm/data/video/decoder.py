@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.data.mp4 import check_mp4
+from embodied_rm.data.video.mp4 import check_mp4
 from embodied_rm.errors import DataError
 from embodied_rm.types import Frames
 

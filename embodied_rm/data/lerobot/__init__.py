@@ -1,0 +1,1 @@
+"""LeRobot datasets: read, written and checked."""
