@@ -1,35 +1,46 @@
-"""Opens whatever holds episodes: a LeRobot folder, a folder of recordings, or one recording."""
+"""Opens whatever holds episodes, by what lies in the folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from embodied_rm.data.folder import Recording, Recordings
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.names import AS_STORED, Names
+from embodied_rm.data.recordings.folder import in_folder, in_folders
+from embodied_rm.data.recordings.read import Recordings
+from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, listed
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
 
 
-def open_data(path: Path | str, instruction: str | None = None) -> EpisodeSource:
-    """Episodes under `path`, whichever of the three layouts it has.
+def open_data(path: Path | str, instruction: str | None = None, names: Names = AS_STORED) -> EpisodeSource:
+    """Episodes under `path`, whichever of the layouts it has.
 
-    `instruction` replaces the one stored beside plain recordings; a LeRobot dataset has its own.
-    Raises `DataError` naming the file and its fault, or what was looked for.
+    `instruction` replaces the one stored beside plain recordings; other layouts have their own. `names`: which views
+    and columns are read, and what they are called. Episodes with a fault are left out and told in `faults`. Raises
+    `DataError` naming the file and its fault, or what was looked for.
     """
     path = Path(path)
     if not path.is_dir():
         raise DataError(f"{path}: {'is a file, a folder was expected' if path.exists() else 'no such folder'}")
-    if (path / fmt.INFO_PATH).exists():
+    tables = [table for table in (JSON_TABLE, CSV_TABLE) if (path / table).exists()]
+    if (path / fmt.INFO_PATH).exists() or tables:
         if instruction is not None:
-            raise DataError(f"{path}: a LeRobot dataset has its own instructions; got {instruction!r} as well")
-        return LeRobotDataset(path)
+            raise DataError(f"{path}: the dataset has its own instructions; got {instruction!r} as well")
+        return LeRobotDataset(path, names) if not tables else _listed(path, names)
     if any(path.glob("*.mp4")):
-        return Recordings([Recording.in_folder(path, instruction)])
+        return Recordings([in_folder(path, instruction)], names, where=path)
     folders = sorted({video.parent for video in path.glob("*/*.mp4")})
     if folders:
-        return Recordings([Recording.in_folder(folder, instruction) for folder in folders])
+        found, faults = in_folders(folders, instruction)
+        return Recordings(found, names, faults, path)
     raise DataError(
-        f"{path}: holds no episodes: neither {fmt.INFO_PATH} (a LeRobot dataset), nor <view>.mp4 (a recording), "
-        f"nor <episode>/<view>.mp4 (several recordings)"
+        f"{path}: holds no episodes: neither {fmt.INFO_PATH} (a LeRobot dataset), nor {JSON_TABLE} or {CSV_TABLE} "
+        f"(a table of recordings), nor <view>.mp4 (a recording), nor <episode>/<view>.mp4 (several recordings)"
     )
+
+
+def _listed(path: Path, names: Names) -> Recordings:
+    found, faults = listed(path)
+    return Recordings(found, names, faults, path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from embodied_rm.data.faults import Fault
 from embodied_rm.errors import DataError, choices
 from embodied_rm.types import Episode, Step, Views
 
@@ -31,6 +32,8 @@ class EpisodeSource(Protocol):
     """Views that every episode has."""
     fps: float
     meta: tuple[EpisodeMeta, ...]
+    faults: tuple[Fault, ...]
+    """What was found wrong when it was opened. The episodes that these name are left out, and those alone."""
 
     def __len__(self) -> int: ...
 

@@ -9,9 +9,11 @@ import pytest
 from painted import H, W, painted
 
 from embodied_rm.data.film import AHEAD, BLOCK, ahead, count_blocks, films
-from embodied_rm.data.folder import Recording, Recordings
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.recordings.folder import in_folder
+from embodied_rm.data.recordings.read import Recordings
+from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
@@ -25,7 +27,7 @@ def recording(folder: Path, length: int) -> Recording:
     folder.mkdir()
     for view, first in (("front", 0), ("wrist", 5)):
         write_video(folder / f"{view}.mp4", painted(range(first, first + length)), 20.0)
-    return Recording.in_folder(folder, "lift it")
+    return in_folder(folder, "lift it")
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,11 @@ import pytest
 from painted import cut, numbers_in, painted, to_lfs_pointer
 
 from embodied_rm.data.catalog import open_data
-from embodied_rm.data.folder import Recording, Recordings
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.recordings.folder import in_folder
+from embodied_rm.data.recordings.read import Recordings
+from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
@@ -116,7 +118,7 @@ def test_sibling_views_of_different_rate_are_both_named(folder):
 
 @pytest.mark.parametrize("damage", [Path.unlink, to_lfs_pointer, lambda p: p.write_bytes(b""), lambda p: cut(p, 3000)])
 def test_a_broken_view_is_named(folder, damage):
-    recording = Recording.in_folder(folder)
+    recording = in_folder(folder)
     damage(folder / "wrist.mp4")
     with pytest.raises(DataError, match=r"wrist\.mp4"):
         Recordings([recording])
@@ -147,7 +149,7 @@ def test_an_annotation_that_makes_no_sense_is_named(folder, steps, said):
 def test_recordings_without_a_common_view_are_refused(folder):
     other = Recording(name="other", videos={"side": folder / "top.mp4"}, instruction="x")
     with pytest.raises(DataError, match="no view in common; it has top, wrist"):
-        Recordings([Recording.in_folder(folder), other])
+        Recordings([in_folder(folder), other])
 
 
 def test_the_catalogue_tells_the_three_layouts_apart(folder, tmp_path):

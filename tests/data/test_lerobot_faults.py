@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from painted import cut, make_episode, painted, to_lfs_pointer
 
+from embodied_rm.data.faults import named
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.video.files import write_video
+from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import DataError
 
 INFO = "meta/info.json"
@@ -76,25 +77,33 @@ def no_video_features(root: Path) -> None:
     info(features={"action": {"dtype": "float32", "shape": [3], "names": None}})(root)
 
 
+def moved_out(path: Path) -> None:
+    elsewhere = path.parents[4] / "elsewhere.mp4"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def other_size(root: Path) -> None:
+    write_video(root / VIDEO, painted(range(COUNT * LENGTH), 24, 32), 10)
+
+
 def video_without_its_last_frame(root: Path) -> None:
-    write_video(root / VIDEO, painted(range(COUNT * LENGTH - 1)), 10)
+    with VideoWriter(root / VIDEO, 10, (48, 64)) as writer:
+        for i in range(COUNT):
+            writer.add(painted(range(100 * i, 100 * i + LENGTH - (i == COUNT - 1))))
 
 
-FAULTS = {
+REFUSED = {
     "no description": (file(INFO, Path.unlink), INFO, "does not exist"),
     "empty description": (file(INFO, lambda p: p.write_text("")), INFO, "is empty"),
     "broken description": (file(INFO, lambda p: p.write_text('{"codebase')), INFO, "not valid JSON"),
     "description is a list": (file(INFO, lambda p: p.write_text("[]")), INFO, "JSON object"),
-    "older version": (info(codebase_version="v2.1"), INFO, "version 'v2.1'; only 'v3.0'"),
+    "older version": (info(codebase_version="v1.6"), INFO, "version 'v1.6'; only 'v3.0' or 'v2.1' or 'v2.0'"),
     "no rate": (info(fps=0), INFO, "fps is 0"),
     "rate is no number": (info(fps="10"), INFO, "'fps' is '10'"),
     "path out of the folder": (info(data_path="../{chunk_index}.parquet"), INFO, "'data_path' is '../"),
     "features without type": (features_without_type, INFO, "no dtype and shape"),
     "no video features": (no_video_features, "damaged", "no videos"),
-    "wrong total of episodes": (info(total_episodes=9), INFO[5:], "states 9 episodes, 4 are listed"),
-    "wrong total of frames": (info(total_frames=81), INFO[5:], "states 81 frames, the episodes have 80"),
-    "wrong total of tasks": (info(total_tasks=5), INFO[5:], "states 5 tasks"),
-    "no tasks": (file("meta/tasks.parquet", Path.unlink), "meta/tasks.parquet", "does not exist"),
     "no episodes listed": (file(LISTED, Path.unlink), "meta/episodes", "no episodes are listed"),
     "list cut": (file(LISTED, half), LISTED, "cut short or not parquet"),
     "list is a pointer": (file(LISTED, to_lfs_pointer), LISTED, "git-lfs pointer"),
@@ -104,43 +113,27 @@ FAULTS = {
         LISTED,
         "column length holds string",
     ),
-    "episode missing": (table(LISTED, lambda t: t.take([0, 1, 3])), "damaged", "episode 2 is missing or listed twice"),
-    "episode twice": (table(LISTED, lambda t: t.take([0, 1, 1, 3])), "damaged", "episode 2 is missing or listed twice"),
-    "empty episode": (cells(LISTED, length=(1, 0)), "meta/episodes", "episode 1 has length 0"),
-    "null length": (cells(LISTED, length=(1, None)), "meta/episodes", "episode 1 has no length"),
-    "no instruction": (cells(LISTED, tasks=(1, [])), "meta/episodes", "episode 1 has no tasks"),
-    "overlapping rows": (cells(LISTED, dataset_from_index=(1, 19)), "damaged", "episode 1 starts at row 19"),
-    "backward step": (cells(LISTED, steps__start=(2, [15, 3])), "meta/episodes", "steps of episode 2 make no sense"),
-    "step past the end": (cells(LISTED, steps__end=(2, [10, 99])), "meta/episodes", "ends at 99"),
     "data missing": (file(ROWS, Path.unlink), ROWS, "does not exist"),
-    "data in a missing file": (cells(LISTED, data__file_index=(3, 7)), "file-007.parquet", "does not exist"),
     "data without footer": (file(ROWS, half), ROWS, "cut short or not parquet"),
     "data is a pointer": (file(ROWS, to_lfs_pointer), ROWS, "git-lfs pointer"),
-    "row missing": (table(ROWS, lambda t: t.slice(0, len(t) - 1)), ROWS, "has 79 rows, its episodes have 80"),
-    "rows out of order": (
-        table(ROWS, lambda t: t.take([1, 0, *range(2, len(t))])),
-        ROWS,
-        "index is 1 in row 0 where 0 is due",
-    ),
-    "time jumps": (cells(ROWS, timestamp=(33, 99.0)), ROWS, "timestamp is 99.0 in row 33"),
-    "time is null": (cells(ROWS, timestamp=(33, None)), ROWS, "timestamp is nan in row 33"),
     "column missing": (table(ROWS, lambda t: t.drop_columns("action")), ROWS, "column action is missing"),
+    "times are text": (
+        table(ROWS, lambda t: t.set_column(t.column_names.index("timestamp"), "timestamp", pa.array(["0"] * len(t)))),
+        ROWS,
+        "holds string where numbers are due",
+    ),
     "video missing": (file(VIDEO, Path.unlink), VIDEO, "does not exist"),
     "video empty": (file(VIDEO, lambda p: p.write_bytes(b"")), VIDEO, "is empty"),
     "video is a pointer": (file(VIDEO, to_lfs_pointer), VIDEO, "git-lfs pointer"),
     "video cut": (file(VIDEO, half), VIDEO, "is cut short"),
-    "video too short": (video_without_its_last_frame, VIDEO, "has 19 frames of episode 3, which has 20 rows"),
-    "video starts elsewhere": (
-        cells(LISTED, **{"videos__observation.images.wrist__from_timestamp": (1, 1.0)}),
-        VIDEO,
-        "episodes overlap",
-    ),
+    "video leads away": (file(VIDEO, moved_out), VIDEO, "leads out of the dataset's folder"),
+    "pictures of another size": (other_size, VIDEO, "its pictures are 24x32, info.json states 48x64"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_found_on_opening(whole, tmp_path, fault):
-    damage, where, said = FAULTS[fault]
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_dataset_of_which_nothing_can_be_believed_is_refused(whole, tmp_path, fault):
+    damage, where, said = REFUSED[fault]
     root = tmp_path / "damaged"
     shutil.copytree(whole, root)
     damage(root)
@@ -148,6 +141,104 @@ def test_each_fault_is_found_on_opening(whole, tmp_path, fault):
         LeRobotDataset(root)
     assert where in str(caught.value) and said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+LEFT_OUT = {
+    "fewer episodes than stated": (
+        info(total_episodes=5),
+        "meta/episodes",
+        "episode 4 is not listed",
+        "episode_000004",
+    ),
+    "more episodes than stated": (info(total_episodes=3), "meta/episodes", "info.json states 3", "trial_3"),
+    "wrong total of frames": (info(total_frames=81), INFO, "states 81 frames, the episodes have 80", None),
+    "wrong total of tasks": (info(total_tasks=5), INFO, "states 5 tasks, 2 are listed", None),
+    "no tasks": (file("meta/tasks.parquet", Path.unlink), "meta", "does not exist", None),
+    "episode missing": (
+        table(LISTED, lambda t: t.take([0, 1, 3])),
+        "meta/episodes",
+        "episode 2 is not listed",
+        "episode_000002",
+    ),
+    "episode twice": (
+        table(LISTED, lambda t: t.take([0, 1, 1, 2, 3])),
+        "meta/episodes",
+        "episode 1 is listed 2 times",
+        "trial_1",
+    ),
+    "empty episode": (cells(LISTED, length=(1, 0)), LISTED, "episode 1 has length 0", "trial_1"),
+    "null length": (cells(LISTED, length=(1, None)), LISTED, "episode 1 has no length", "trial_1"),
+    "no instruction": (cells(LISTED, tasks=(1, [])), LISTED, "episode 1 has no tasks", "trial_1"),
+    "shifted rows": (
+        cells(LISTED, dataset_from_index=(1, 19)),
+        ROWS,
+        "index is 20 in frame 0 of episode 1, where 19 is due",
+        "trial_1",
+    ),
+    "backward step": (cells(LISTED, steps__start=(2, [15, 3])), LISTED, "steps of episode 2 make no sense", "trial_2"),
+    "step past the end": (cells(LISTED, steps__end=(2, [10, 99])), LISTED, "ends at 99", "trial_2"),
+    "data in a missing file": (cells(LISTED, data__file_index=(3, 7)), "file-007.parquet", "does not exist", "trial_3"),
+    "last row missing": (
+        table(ROWS, lambda t: t.slice(0, len(t) - 1)),
+        ROWS,
+        "has 19 rows of episode 3, which has length 20",
+        "trial_3",
+    ),
+    "a row missing in between": (
+        table(ROWS, lambda t: t.take([*range(25), *range(26, len(t))])),
+        ROWS,
+        "has 19 rows of episode 1",
+        "trial_1",
+    ),
+    "rows out of order": (
+        table(ROWS, lambda t: t.take([1, 0, *range(2, len(t))])),
+        ROWS,
+        "frame_index is 1 in frame 0 of episode 0, where 0 is due",
+        "trial_0",
+    ),
+    "rows apart": (
+        table(ROWS, lambda t: t.take([*range(39), 79, *range(40, 79), 39])),
+        ROWS,
+        "the rows of episode 1 do not follow each other",
+        "trial_1, trial_3",
+    ),
+    "row of another episode": (cells(ROWS, episode_index=(33, 7)), ROWS, "has 19 rows of episode 1", "trial_1"),
+    "time jumps": (cells(ROWS, timestamp=(33, 99.0)), ROWS, "timestamp is 99 in frame 13 of episode 1", "trial_1"),
+    "time is null": (cells(ROWS, timestamp=(33, None)), ROWS, "timestamp is nan in frame 13", "trial_1"),
+    "unknown task": (cells(ROWS, task_index=(41, 2)), ROWS, "task_index of episode 2 names no task", "trial_2"),
+    "video too short": (
+        video_without_its_last_frame,
+        VIDEO,
+        "has 19 frames of episode 3, which has 20 rows",
+        "trial_3",
+    ),
+    "video starts elsewhere": (
+        cells(LISTED, **{"videos__observation.images.wrist__from_timestamp": (1, 1.0)}),
+        VIDEO,
+        "episodes 0 and 1 overlap",
+        "trial_1",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", LEFT_OUT)
+def test_an_episode_with_a_fault_is_left_out_by_name_and_the_others_are_what_they_were(whole, tmp_path, fault):
+    damage, where, said, who = LEFT_OUT[fault]
+    root = tmp_path / "damaged"
+    shutil.copytree(whole, root)
+    damage(root)
+    dataset = LeRobotDataset(root)
+    told = "; ".join(map(str, dataset.faults))
+    assert where in told and said in told and "\n" not in told
+    assert ", ".join(named(dataset.faults)) == (who or "")
+    before = {episode.name: episode for episode in LeRobotDataset(whole)}
+    gone = ["trial_2"] if fault == "episode missing" else (who or "").split(", ")  # its name went with its entry
+    assert [meta.name for meta in dataset.meta] == [name for name in before if name not in gone]
+    for episode in dataset:
+        for view, frames in episode.views.items():
+            assert np.array_equal(frames, before[episode.name].views[view])
+        for column in ("state", "action", "progress"):
+            assert np.array_equal(getattr(episode, column), getattr(before[episode.name], column))
 
 
 def test_all_faults_are_listed_at_once(whole, tmp_path):
@@ -158,7 +249,7 @@ def test_all_faults_are_listed_at_once(whole, tmp_path):
     (root / VIDEO).unlink()
     with pytest.raises(DataError) as caught:
         LeRobotDataset(root)
-    for part in ("states 1 frames", ROWS, VIDEO):
+    for part in ("no episode of it can be used", "states 1 frames", ROWS, VIDEO):
         assert part in str(caught.value)
 
 

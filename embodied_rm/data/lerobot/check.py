@@ -1,89 +1,61 @@
-"""What must hold of a LeRobot v3.0 folder before an episode of it is believed: all faults found in one pass."""
+"""What must hold of a LeRobot dataset's files before an episode of it is believed: all faults, in one pass."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from embodied_rm.data.faults import Fault, inside
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.index import Row
+from embodied_rm.data.lerobot.rows import Row
+from embodied_rm.data.lerobot.tables import footer, read_parquet
 from embodied_rm.data.video.decoder import Decoder
-from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError
 
-SHOWN = 8
-"""Faults that a message spells out; the rest is counted."""
+ORDER = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 
 
-def read_info(root: Path) -> dict[str, Any]:
-    """`meta/info.json`, checked as far as the reader relies on it. Raises `DataError` naming the first fault."""
+def total_faults(root: Path, info: Mapping[str, Any], rows: list[Row], tasks: Callable[[Path], int]) -> list[Fault]:
+    """What `info.json` states and the dataset does not have; no episode is the worse for it.
+
+    `rows`: of every episode that is listed as it should be.
+    """
     path = root / fmt.INFO_PATH
-    check_file(path, "dataset description")
+    faults = []
+    frames = sum(row.meta.length for row in rows)
+    if len(rows) == info["total_episodes"] and frames != info["total_frames"]:
+        what = f"states {info['total_frames']} frames, the episodes have {frames}"
+        faults.append(Fault(file=path, what=what, episodes=()))
     try:
-        info = json.loads(path.read_text())
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(info, dict):
-        raise DataError(f"{path}: a JSON object was expected")
-    version = info.get("codebase_version")
-    if version != fmt.VERSION:
-        raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {fmt.VERSION!r} can be read")
-    for key, kind in (("total_episodes", int), ("total_frames", int), ("fps", int | float), ("features", dict)):
-        if not isinstance(info.get(key), kind):
-            raise DataError(f"{path}: {key!r} is {info.get(key)!r}")
-    if not 0 < info["fps"] < 10_000:
-        raise DataError(f"{path}: fps is {info['fps']}")
-    for key, template in (("data_path", fmt.DATA_PATH), ("video_path", fmt.VIDEO_PATH)):
-        if info.get(key) != template:
-            raise DataError(f"{path}: {key!r} is {info.get(key)!r}; only {template!r} can be read")
-    for key, feature in info["features"].items():
-        if not isinstance(feature, dict) or not isinstance(feature.get("dtype"), str) or "shape" not in feature:
-            raise DataError(f"{path}: feature {key!r} has no dtype and shape")
-    return info
+        listed = tasks(root)
+    except DataError as error:
+        return [*faults, Fault(file=root / "meta", what=str(error), episodes=())]
+    if info.get("total_tasks", listed) != listed:
+        what = f"states {info['total_tasks']} tasks, {listed} are listed"
+        faults.append(Fault(file=path, what=what, episodes=()))
+    return faults
 
 
-def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """A parquet file, or a `DataError` naming it and its fault."""
-    footer(path)
-    try:
-        return pq.read_table(path, columns=columns, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
-
-
-def footer(path: Path) -> pq.FileMetaData:
-    """The footer of a parquet file: a file that was never finished has none. Raises `DataError`."""
-    check_file(path, "parquet")
-    try:
-        return pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cut short or not parquet ({_first_line(error)})") from None
-
-
-def check_all(root: Path, info: Mapping[str, Any], rows: list[Row], decoder: Decoder) -> None:
-    """Raise one `DataError` that lists what is wrong with the folder, if anything."""
-    faults = [
-        *_order_faults(info, rows),
-        *_task_faults(root, info),
-        *(
-            fault
-            for path, some in _by_file((row.data, row) for row in rows)
-            for fault in _data_faults(path, some, info)
-        ),
-    ]
-    places = [(path, (row, start)) for row in rows for path, start in row.videos.values()]
-    for path, some in _by_file(places):
-        faults += _video_faults(path, some, info["fps"], decoder)
-    if faults:
-        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise DataError(f"{root}: the dataset is damaged: {'; '.join(faults[:SHOWN])}{more}")
+def file_faults(
+    root: Path, info: Mapping[str, Any], rows: list[Row], decoder: Decoder
+) -> tuple[dict[int, int], list[Fault]]:
+    """Episode -> where its rows begin in its data file; and what is wrong with any file, by episode."""
+    begins: dict[int, int] = {}
+    faults: list[Fault] = []
+    for path, some in _by_file((row.data, row) for row in rows):
+        begun, found = _data_faults(root, path, some, info)
+        begins |= begun
+        faults += found
+    features = {fmt.view_name(key): feature for key, feature in info["features"].items()}
+    places = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
+    for path, shown in _by_file(places):
+        faults += _video_faults(root, path, [place[:2] for place in shown], features[shown[0][2]], info["fps"], decoder)
+    return begins, faults
 
 
 def _by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
@@ -91,81 +63,110 @@ def _by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
     return [(path, [item for _, item in group]) for path, group in groupby(ordered, key=lambda item: item[0])]
 
 
-def _order_faults(info: Mapping[str, Any], rows: list[Row]) -> list[str]:
-    """Episodes numbered 0, 1, ..., their frames end to end, the totals as stated."""
-    faults = []
-    if len(rows) != info["total_episodes"]:
-        faults.append(f"info.json states {info['total_episodes']} episodes, {len(rows)} are listed")
-    at = 0
-    for expected, row in enumerate(rows):
-        if row.index != expected:
-            faults.append(f"episode {expected} is missing or listed twice")
-            break
-        if row.start != at:
-            faults.append(f"episode {row.index} starts at row {row.start}, the one before ends at {at}")
-        at = row.start + row.meta.length
-    if at != info["total_frames"]:
-        faults.append(f"info.json states {info['total_frames']} frames, the episodes have {at}")
-    return faults
-
-
-def _task_faults(root: Path, info: Mapping[str, Any]) -> list[str]:
-    try:
-        count = footer(root / fmt.TASKS_PATH).num_rows
-    except DataError as error:
-        return [str(error)]
-    stated = info.get("total_tasks", count)
-    return [] if count == stated else [f"info.json states {stated} tasks, {fmt.TASKS_PATH} has {count}"]
-
-
-def _data_faults(path: Path, rows: list[Row], info: Mapping[str, Any]) -> list[str]:
+def _data_faults(
+    root: Path, path: Path, rows: list[Row], info: Mapping[str, Any]
+) -> tuple[dict[int, int], list[Fault]]:
     """The rows of one data file against the episodes that are said to be in it."""
-    lengths = [row.meta.length for row in rows]
+    everybody = [row.meta.name for row in rows]
     keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
     try:
-        foot = footer(path)
-        missing = [key for key in {*keys, *fmt.ROW_FEATURES} if key not in foot.schema.to_arrow_schema().names]
+        if not inside(root, path):
+            raise DataError(f"{path}: leads out of the dataset's folder")
+        there = footer(path).schema.to_arrow_schema().names
+        missing = [key for key in {*keys, *fmt.ROW_FEATURES} if key not in there]
         if missing:
-            return [f"{path}: column {', '.join(sorted(missing))} is missing"]
-        if foot.num_rows != sum(lengths):
-            return [f"{path}: has {foot.num_rows} rows, its episodes have {sum(lengths)}"]
-        table = read_parquet(path, ["index", "episode_index", "frame_index", "timestamp"])
+            raise DataError(f"{path}: column {', '.join(sorted(missing))} is missing")
+        table = {key: _numbers(path, column) for key, column in _columns(read_parquet(path, list(ORDER)))}
     except DataError as error:
-        return [str(error)]
-    due = {
-        "index": np.concatenate([np.arange(row.start, row.start + row.meta.length) for row in rows]),
-        "episode_index": np.repeat([row.index for row in rows], lengths),
-        "frame_index": np.concatenate([np.arange(length) for length in lengths]),
-    }
-    faults = [fault for key, column in due.items() for fault in _column_faults(path, key, table, column, 0.0)]
-    seconds = due["frame_index"] / info["fps"]
-    return faults + _column_faults(path, "timestamp", table, seconds, 0.5 / info["fps"])
+        return {}, [Fault.told_by(error, path, everybody)]
+    begins, faults = {}, []
+    for row in rows:
+        at = np.flatnonzero(table["episode_index"] == row.index)
+        what = _row_fault(row, at, table, info)
+        if what is None:
+            begins[row.index] = int(at[0])
+        else:
+            faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
+    return begins, faults
 
 
-def _column_faults(path: Path, key: str, table: pa.Table, due: np.ndarray, tolerance: float) -> list[str]:
-    column = table[key].to_numpy()
-    wrong = np.flatnonzero(~(np.abs(column - due) <= tolerance))
-    if len(wrong) == 0:
-        return []
-    return [f"{path}: {key} is {column[wrong[0]]} in row {wrong[0]} where {due[wrong[0]]} is due"]
+def _columns(table: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
+    return ((name, table[name]) for name in table.column_names)
 
 
-def _video_faults(path: Path, places: list[tuple[Row, float]], fps: float, decoder: Decoder) -> list[str]:
+def _numbers(path: Path, column: pa.ChunkedArray) -> np.ndarray:
+    """float64 [rows], nan where there is none. Raises `DataError` for a column that holds no numbers."""
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise DataError(f"{path}: a column holds {column.type} where numbers are due")
+    return column.cast(pa.float64()).to_numpy()
+
+
+def _row_fault(row: Row, at: np.ndarray, table: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> str | None:
+    """What is wrong with the rows `at` of an episode, if anything."""
+    length = row.meta.length
+    if len(at) != length:
+        return f"has {len(at)} rows of episode {row.index}, which has length {length}"
+    if at[-1] - at[0] + 1 != length:
+        return f"the rows of episode {row.index} do not follow each other"
+    count = np.arange(length)
+    start = table["index"][at[0]] if row.start is None else row.start
+    due = {"frame_index": (count, 0.0), "index": (start + count, 0.0)}
+    due["timestamp"] = (count / info["fps"], 0.5 / info["fps"])
+    for key, (values, tolerance) in due.items():
+        wrong = np.flatnonzero(~(np.abs(table[key][at] - values) <= tolerance))
+        if len(wrong):
+            k = wrong[0]
+            return f"{key} is {table[key][at[k]]:g} in frame {k} of episode {row.index}, where {values[k]:g} is due"
+    tasks = table["task_index"][at]
+    if not ((tasks >= 0) & (tasks < info.get("total_tasks", np.inf))).all():
+        return f"task_index of episode {row.index} names no task"
+    return None
+
+
+def _video_faults(
+    root: Path, path: Path, places: list[tuple[Row, float]], feature: Mapping[str, Any], fps: float, decoder: Decoder
+) -> list[Fault]:
     """The frames of one video file against the episodes that are said to be in it."""
+    everybody = [row.meta.name for row, _ in places]
     try:
-        times = decoder.probe(path).times + 0.5 / fps
+        if not inside(root, path):
+            raise DataError(f"{path}: leads out of the dataset's folder")
+        video = decoder.probe(path)
+        stated, size = _stated_size(feature), (video.height, video.width)
+        if stated not in (None, size):
+            raise DataError(f"{path}: its pictures are {size[0]}x{size[1]}, info.json states {stated[0]}x{stated[1]}")
     except DataError as error:
-        return [str(error)]
+        return [Fault.told_by(error, path, everybody)]
+    times = video.times + 0.5 / fps
     faults = []
     for row, start in places:
         there = int(np.diff(np.searchsorted(times, [start, start + row.meta.length / fps]))[0])
         if there != row.meta.length:
-            faults.append(f"{path}: has {there} frames of episode {row.index}, which has {row.meta.length} rows")
-    starts = sorted((start, row.meta.length / fps) for row, start in places)
-    if any(b < a + length - 0.5 / fps for (a, length), (b, _) in pairwise(starts)):
-        faults.append(f"{path}: episodes overlap")
+            what = f"has {there} frames of episode {row.index}, which has {row.meta.length} rows"
+            faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
+    stored = sum(row.meta.length for row, _ in places)
+    if len(places) == 1 and len(video) > stored and not faults:
+        what = f"has {len(video)} frames, the only episode in it has {stored} rows"
+        faults.append(Fault(file=path, what=what, episodes=tuple(everybody)))
+    return faults + _overlaps(path, places, fps)
+
+
+def _overlaps(path: Path, places: list[tuple[Row, float]], fps: float) -> list[Fault]:
+    """Episodes that would share frames of one video file: to blame is who does not begin where those before it end."""
+    faults = []
+    before = np.cumsum([0, *(row.meta.length for row, _ in places)]) / fps
+    due = {row.index: start for (row, _), start in zip(places, before, strict=False)}
+    for (one, start), (other, begin) in pairwise(sorted(places, key=lambda place: place[1])):
+        if begin < start + (one.meta.length - 0.5) / fps:
+            moved = [row for row, at in ((one, start), (other, begin)) if abs(at - due[row.index]) > 0.5 / fps]
+            what = f"episodes {one.index} and {other.index} overlap"
+            faults.append(Fault(file=path, what=what, episodes=tuple(row.meta.name for row in moved or (one, other))))
     return faults
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width that `info.json` states of a video feature, where it says which number is which."""
+    names, shape = feature.get("names"), feature["shape"]
+    if not isinstance(names, list) or not {"height", "width"} <= set(names) or len(names) != len(shape):
+        return None
+    return shape[names.index("height")], shape[names.index("width")]

@@ -1,6 +1,7 @@
-"""LeRobot v3.0 on disk: paths, features, and the columns this package adds to them.
+"""LeRobot on disk: paths, features, and the columns this package adds to them.
 
-Source: the layout of `lerobot` 0.4 (`lerobot/datasets/utils.py`): parquet for numbers, many episodes to an mp4.
+Source: the layouts of `lerobot` 0.4, v3.0 (`lerobot/datasets/utils.py`: many episodes to a file), and of 0.3, v2.1 (as
+`convert_dataset_v21_to_v30.py` of 0.4 reads it: a file an episode). Numbers are parquet, pictures mp4.
 """
 
 from __future__ import annotations
@@ -18,6 +19,13 @@ TASKS_PATH = "meta/tasks.parquet"
 EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+V21_EPISODES_PATH, V21_TASKS_PATH = "meta/episodes.jsonl", "meta/tasks.jsonl"
+V21_DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+V21_VIDEO_PATH = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+V21_PATHS = {"data_path": V21_DATA_PATH, "video_path": V21_VIDEO_PATH}
+PATHS = {VERSION: {"data_path": DATA_PATH, "video_path": VIDEO_PATH}, "v2.1": V21_PATHS, "v2.0": V21_PATHS}
+"""What `meta/info.json` of every version that can be read must say of where things are: other paths would lead
+anywhere. v2.0 differs from v2.1 in its statistics, which are not read."""
 FILES_PER_CHUNK = 1000
 DATA_FILE_MB = 100
 VIDEO_FILE_MB = 200

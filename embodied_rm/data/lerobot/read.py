@@ -1,4 +1,4 @@
-"""Reads LeRobot v3.0 datasets, ours and foreign ones: metadata at once, frames on demand."""
+"""Reads LeRobot datasets, ours and foreign ones, v3.0 and v2.1: metadata at once, frames on demand."""
 
 from __future__ import annotations
 
@@ -10,33 +10,50 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embodied_rm.data.faults import Fault, named, refuse_empty
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.check import check_all, footer, read_info, read_parquet
-from embodied_rm.data.lerobot.index import Row, needed_columns, to_row, video_keys
+from embodied_rm.data.lerobot import v21, v30
+from embodied_rm.data.lerobot.check import file_faults, total_faults
+from embodied_rm.data.lerobot.info import read_info, video_keys
+from embodied_rm.data.lerobot.rows import Row
+from embodied_rm.data.lerobot.tables import read_parquet
+from embodied_rm.data.names import AS_STORED, Names, columns_of
 from embodied_rm.data.source import chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.data.video.decoder import Decoder
 from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Episode, Views
 
+VERSIONS = {fmt.VERSION: v30, "v2.1": v21, "v2.0": v21}
+
 
 class LeRobotDataset:
-    """A LeRobot v3.0 folder, an `EpisodeSource`. Nothing is ever written into it.
+    """A LeRobot folder, an `EpisodeSource`. Nothing is ever written into it.
 
-    Opening checks the whole folder (tables, totals, order, files, every video's frames, its first and its last
-    picture) and raises one `DataError` that lists what is wrong. Of foreign datasets success and steps are unknown.
+    Opening checks the whole folder: tables, totals, order, files, every video's frames, its first and its last picture.
+    Episodes with a fault are left out, and `faults` says which and why. Of foreign datasets success and steps are
+    unknown. Raises `DataError` when the folder cannot be read as a whole, or no episode of it.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, names: Names = AS_STORED) -> None:
         self.path = Path(path)
         self._decoder = Decoder()
         info = read_info(self.path)
         self._features: dict[str, Any] = info["features"]
-        keys = video_keys(self._features)
-        if not keys:
+        stored = video_keys(self._features)
+        if not stored:
             raise DataError(f"{self.path}: the dataset has no videos; features: {', '.join(self._features)}")
-        self._rows = _read_rows(self.path, keys)
-        check_all(self.path, info, self._rows, self._decoder)
+        keys = {ours: stored[view] for ours, view in names.of_views(stored, self.path).items()}
+        version = VERSIONS[info["codebase_version"]]
+        listed, faults = version.read_rows(self.path, info, keys)
+        faults += total_faults(self.path, info, listed, version.task_count)
+        self._begins, found = file_faults(self.path, info, listed, self._decoder)
+        self.faults: tuple[Fault, ...] = (*faults, *found)
+        left_out = set(named(self.faults))
+        self._rows = [row for row in listed if row.meta.name not in left_out]
+        refuse_empty(self.path, self._rows, self.faults)
+        self._state = columns_of(names.state, fmt.STATE, self._features, self.path)
+        self._action = columns_of(names.action, fmt.ACTION, self._features, self.path)
         self.views = tuple(keys)
         self.fps = float(info["fps"])
         self.meta = tuple(row.meta for row in self._rows)
@@ -79,6 +96,7 @@ class LeRobotDataset:
         for view in chosen_views(views, self.views, str(self.path)):
             path, start = row.videos[view]
             frames[view] = self._decoder.read(path, start + kept / self.fps, self.fps, size)
+        known = fmt.PROGRESS in self._features and fmt.STEP in self._features
         return Episode(
             name=row.meta.name,
             views=frames,
@@ -86,21 +104,19 @@ class LeRobotDataset:
             fps=self.fps / stride,
             steps=row.meta.steps if stride == 1 else thin_steps(row.meta.steps, kept),
             success=row.meta.success,
-            progress=self._column(row, fmt.PROGRESS, kept, wanted=fmt.STEP in self._features),
-            state=self._column(row, fmt.STATE, kept, vector=True),
-            action=self._column(row, fmt.ACTION, kept, vector=True),
+            progress=self._column(row, fmt.PROGRESS)[kept, 0] if known else None,
+            state=self._columns(row, self._state, kept),
+            action=self._columns(row, self._action, kept),
             meta=row.meta.text,
         )
 
-    def _column(
-        self, row: Row, key: str, kept: np.ndarray, *, vector: bool = False, wanted: bool = True
-    ) -> Array | None:
-        """A numeric column of one episode, float32 [T] or [T, D]; None where the dataset has none."""
-        if key not in self._features or not wanted:
-            return None
-        table = self._table(row.data)
-        first = row.start - int(table["index"][0].as_py())
-        column = table[key].slice(first, row.meta.length).combine_chunks()
+    def _columns(self, row: Row, keys: Sequence[str], kept: np.ndarray) -> Array | None:
+        """Numeric columns of one episode side by side, float32 [kept, D]; None of none."""
+        return np.concatenate([self._column(row, key) for key in keys], axis=1)[kept] if keys else None
+
+    def _column(self, row: Row, key: str) -> Array:
+        """A numeric column of one episode, float32 [T, D]."""
+        column = self._table(row.data)[key].slice(self._begins[row.index], row.meta.length).combine_chunks()
         if column.null_count:
             raise DataError(f"{row.data}: {key} is missing in a row of episode {row.index}")
         if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -110,44 +126,11 @@ class LeRobotDataset:
         values = column.to_numpy(zero_copy_only=False).astype(np.float32)
         if len(values) % row.meta.length:
             raise DataError(f"{row.data}: {key} has rows of different length in episode {row.index}")
-        return (values.reshape(row.meta.length, -1) if vector else values)[kept]
+        return values.reshape(row.meta.length, -1)
 
     def _table(self, path: Path) -> pa.Table:
         """The numeric columns of a data file; the last one used is kept."""
         if self._cached is None or self._cached[0] != path:
-            keys = ["index", *(key for key in (fmt.STATE, fmt.ACTION, fmt.PROGRESS) if key in self._features)]
-            self._cached = path, read_parquet(path, keys)
+            wanted = dict.fromkeys((*self._state, *self._action, fmt.PROGRESS))
+            self._cached = path, read_parquet(path, [key for key in wanted if key in self._features])
         return self._cached[1]
-
-
-def _read_rows(root: Path, keys: dict[str, str]) -> list[Row]:
-    """All rows of `meta/episodes`, in order of their index."""
-    paths = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
-    if not paths:
-        raise DataError(f"{root / 'meta' / 'episodes'}: no episodes are listed there (no chunk-*/file-*.parquet)")
-    records = [record for path in paths for record in _records(path, keys)]
-    try:
-        rows = [to_row(root, record, keys) for record in records]
-    except DataError as error:
-        raise DataError(f"{root / 'meta' / 'episodes'}: {error}") from None
-    return sorted(rows, key=lambda row: row.index)
-
-
-def _records(path: Path, keys: dict[str, str]) -> list[dict[str, Any]]:
-    schema = footer(path).schema.to_arrow_schema()
-    for name, kind in needed_columns(keys).items():
-        if name not in schema.names:
-            raise DataError(f"{path}: column {name} is missing")
-        if not _holds(schema.field(name).type, kind):
-            raise DataError(f"{path}: column {name} holds {schema.field(name).type}, {kind} was expected")
-    return read_parquet(path, [name for name in schema.names if not name.startswith("stats/")]).to_pylist()
-
-
-def _holds(found: pa.DataType, kind: str) -> bool:
-    if kind == "int64":
-        return pa.types.is_integer(found)
-    if kind == "double":
-        return pa.types.is_floating(found)
-    return pa.types.is_list(found) and (
-        pa.types.is_string(found.value_type) or pa.types.is_large_string(found.value_type)
-    )

@@ -1,0 +1,50 @@
+"""`meta/info.json`: what a LeRobot dataset says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.video.mp4 import check_file
+from embodied_rm.errors import DataError
+
+
+def read_info(root: Path) -> dict[str, Any]:
+    """`meta/info.json`, checked as far as the reader relies on it. Raises `DataError` naming the first fault."""
+    path = root / fmt.INFO_PATH
+    check_file(path, "dataset description")
+    try:
+        info = json.loads(path.read_text())
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(info, dict):
+        raise DataError(f"{path}: a JSON object was expected")
+    version = info.get("codebase_version")
+    if version not in fmt.PATHS:
+        known = " or ".join(map(repr, fmt.PATHS))
+        raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {known} can be read")
+    for key, kind in (("total_episodes", int), ("total_frames", int), ("fps", int | float), ("features", dict)):
+        if not isinstance(info.get(key), kind) or isinstance(info[key], bool):
+            raise DataError(f"{path}: {key!r} is {info.get(key)!r}")
+    if not 0 < info["fps"] < 10_000:
+        raise DataError(f"{path}: fps is {info['fps']}")
+    for key, template in fmt.PATHS[version].items():
+        if info.get(key) != template:
+            raise DataError(f"{path}: {key!r} is {info.get(key)!r}; only {template!r} can be read")
+    for key, feature in info["features"].items():
+        if not isinstance(feature, dict) or not isinstance(feature.get("dtype"), str) or "shape" not in feature:
+            raise DataError(f"{path}: feature {key!r} has no dtype and shape")
+    return info
+
+
+def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
+    """View name -> feature, for every feature stored as (colour) video."""
+    return {fmt.view_name(key): key for key, f in features.items() if f["dtype"] == "video" and not _is_depth(f)}
+
+
+def _is_depth(feature: Mapping[str, Any]) -> bool:
+    info = feature.get("info") or {}
+    return bool(info.get("video.is_depth_map") or info.get("is_depth_map"))

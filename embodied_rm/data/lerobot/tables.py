@@ -1,0 +1,33 @@
+"""Parquet files, or what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embodied_rm.data.video.mp4 import check_file
+from embodied_rm.errors import DataError
+
+
+def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """A parquet file, or a `DataError` naming it and its fault."""
+    footer(path)
+    try:
+        return pq.read_table(path, columns=columns, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
+
+
+def footer(path: Path) -> pq.FileMetaData:
+    """The footer of a parquet file: a file that was never finished has none. Raises `DataError`."""
+    check_file(path, "parquet")
+    try:
+        return pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cut short or not parquet ({_first_line(error)})") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,46 @@
+"""What stored views and columns are called here: foreign datasets have names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from embodied_rm.errors import DataError, choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Which stored things are read, and under which names."""
+
+    views: Mapping[str, str] = field(default_factory=dict)
+    """Stored view -> the name it gets here; views that are not mentioned are left out. Empty: all, as they are."""
+    state: tuple[str, ...] = ()
+    """Stored columns that make up the state, side by side. Empty: what the format calls so."""
+    action: tuple[str, ...] = ()
+    """The same of the action."""
+
+    def of_views(self, stored: Collection[str], where: object) -> dict[str, str]:
+        """Name here -> stored name. Raises `DataError` for a view that is not stored, or a name given twice."""
+        if not self.views:
+            return {name: name for name in stored}
+        for view in self.views:
+            if view not in stored:
+                raise DataError(f"{where}: {choices(view, stored, 'view')}")
+        if len(set(self.views.values())) < len(self.views):
+            raise DataError(f"{where}: two views cannot get one name: {dict(self.views)}")
+        return {name: view for view, name in self.views.items()}
+
+
+def columns_of(asked: tuple[str, ...], usual: str, stored: Iterable[str], where: object) -> tuple[str, ...]:
+    """The stored columns that make up a state or an action; none where nothing was asked for and there is no usual one.
+
+    Raises `DataError` for a column that is not stored.
+    """
+    there = set(stored)
+    for column in asked:
+        if column not in there:
+            raise DataError(f"{where}: {choices(column, there, 'column')}")
+    return asked or ((usual,) if usual in there else ())
+
+
+AS_STORED = Names()

@@ -1,0 +1,55 @@
+"""Recordings found in folders: every `<view>.mp4`, and what lies beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from embodied_rm.data.faults import Fault
+from embodied_rm.data.recordings.recording import Recording, read_list
+from embodied_rm.errors import DataError
+
+ANNOTATION = "annotated_keyframes.json"
+"""The steps, see `read_steps`."""
+INSTRUCTION = "task_instruction.json"
+"""A list of phrasings of the instruction, in the recording's folder or the one above; the first one is used."""
+
+
+def in_folder(folder: Path | str, instruction: str | None = None) -> Recording:
+    """The recording in a folder: every `<view>.mp4`, and the annotation and instruction if they are there.
+
+    Raises `DataError` when there is no mp4, or no instruction is given or found.
+    """
+    folder = Path(folder)
+    videos = {path.stem: path for path in sorted(folder.glob("*.mp4"))}
+    if not videos:
+        raise DataError(f"{folder}: no mp4 files there (one per view was expected)")
+    annotation = folder / ANNOTATION
+    return Recording(
+        name=folder.absolute().name,
+        videos=videos,
+        instruction=_instruction(folder) if instruction is None else instruction,
+        steps=annotation if annotation.exists() else (),
+    )
+
+
+def in_folders(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[Fault]]:
+    """The recording in each folder, and what is wrong with those that hold none."""
+    found: list[Recording] = []
+    faults: list[Fault] = []
+    for folder in folders:
+        try:
+            found.append(in_folder(folder, instruction))
+        except DataError as error:
+            faults.append(Fault.told_by(error, folder, (folder.name,)))
+    return found, faults
+
+
+def _instruction(folder: Path) -> str:
+    """The first phrasing in the folder's instruction file, or in that of the folder above."""
+    for path in (folder / INSTRUCTION, folder.absolute().parent / INSTRUCTION):
+        if path.exists():
+            phrasings = read_list(path)
+            if not phrasings or not isinstance(phrasings[0], str):
+                raise DataError(f"{path}: a list of sentences was expected")
+            return phrasings[0]
+    raise DataError(f"{folder}: no instruction: give one, or put {INSTRUCTION} (a list of sentences) there or above")
