@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from embodied_rm.data.hdf5.minari import FILE, minari_file, open_minari
+from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.names import AS_STORED, Names
@@ -12,6 +14,8 @@ from embodied_rm.data.recordings.read import Recordings
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, listed
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
+
+HDF5 = (".hdf5", ".h5")
 
 
 def open_data(path: Path | str, instruction: str | None = None, names: Names = AS_STORED) -> EpisodeSource:
@@ -22,8 +26,13 @@ def open_data(path: Path | str, instruction: str | None = None, names: Names = A
     `DataError` naming the file and its fault, or what was looked for.
     """
     path = Path(path)
+    if path.suffix in HDF5 and path.is_file():
+        return open_robomimic([path], path, instruction, names)
     if not path.is_dir():
-        raise DataError(f"{path}: {'is a file, a folder was expected' if path.exists() else 'no such folder'}")
+        reason = "is no folder and no HDF5 file" if path.exists() else "no such folder"
+        raise DataError(f"{path}: {reason}")
+    if (minari := minari_file(path)) is not None:
+        return open_minari(minari, instruction, names)
     tables = [table for table in (JSON_TABLE, CSV_TABLE) if (path / table).exists()]
     if (path / fmt.INFO_PATH).exists() or tables:
         if instruction is not None:
@@ -35,9 +44,13 @@ def open_data(path: Path | str, instruction: str | None = None, names: Names = A
     if folders:
         found, faults = in_folders(folders, instruction)
         return Recordings(found, names, faults, path)
+    files = sorted(file for file in path.iterdir() if file.suffix in HDF5)
+    if files:
+        return open_robomimic(files, path, instruction, names)
     raise DataError(
         f"{path}: holds no episodes: neither {fmt.INFO_PATH} (a LeRobot dataset), nor {JSON_TABLE} or {CSV_TABLE} "
-        f"(a table of recordings), nor <view>.mp4 (a recording), nor <episode>/<view>.mp4 (several recordings)"
+        f"(a table of recordings), nor <view>.mp4 (a recording), nor <episode>/<view>.mp4 (several recordings), nor "
+        f"*.hdf5 (robomimic), nor {FILE} (Minari)"
     )
 
 

@@ -18,6 +18,8 @@ class Names:
     """Stored columns that make up the state, side by side. Empty: what the format calls so."""
     action: tuple[str, ...] = ()
     """The same of the action."""
+    fps: float | None = None
+    """Frames a second, of files that do not say it."""
 
     def of_views(self, stored: Collection[str], where: object) -> dict[str, str]:
         """Name here -> stored name. Raises `DataError` for a view that is not stored, or a name given twice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from painted import H, W, cut, numbers_in, painted, psnr, to_lfs_pointer
 
 from embodied_rm.data.stride import kept_frames
-from embodied_rm.data.video.decoder import WORKER, Decoder
+from embodied_rm.data.video.decoder import Decoder
 from embodied_rm.data.video.files import VideoWriter, probe, read_frames, write_video
 from embodied_rm.errors import DataError
 
@@ -297,11 +298,13 @@ def test_a_child_killed_between_requests_is_replaced(video, decoder):
 
 def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeypatch):
     """A stand-in for a crash inside FFmpeg: the child dies of a signal as soon as it opens that file."""
-    worker = tmp_path / "worker.py"
+    worker = tmp_path / "decode.py"
+    shutil.copy(Decoder.worker.with_name("protocol.py"), tmp_path)
     bomb = "import os, json\nreal = Files.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
     bomb += "    return real(self, path)\nFiles.get = get\n"
-    worker.write_text(WORKER.read_text().replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
-    monkeypatch.setattr("embodied_rm.data.video.decoder.WORKER", worker)
+    script = Decoder.worker.read_text()
+    worker.write_text(script.replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
+    monkeypatch.setattr(Decoder, "worker", worker)
     (tmp_path / "bomb.mp4").write_bytes(video.read_bytes())
     with Decoder() as decoder:
         with pytest.raises(DataError, match=r"bomb\.mp4.*killed by signal 11"):
@@ -341,7 +344,7 @@ def test_closing_ends_the_child(video):
 
 
 def test_the_child_imports_nothing_heavy():
-    code = f"import sys, runpy; runpy.run_path({str(WORKER)!r}); print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(Decoder.worker.parent)!r}); import decode; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -1,19 +1,11 @@
-"""The child process that demuxes and decodes: whatever a damaged video does to FFmpeg, it does it here.
+"""Demuxes and decodes videos. Run by path (`python workers/decode.py`); imports PyAV and numpy and nothing else.
 
-Run by path (`python -P decode_worker.py`); imports PyAV and numpy and nothing else. One request per line of
-standard input (JSON), one reply on standard output: chunks of `struct ">cQ"` (kind, length) and a payload.
-
-  {"op": "probe", "path"}                                -> D {"pts": [s...], "fps", "height", "width"}
-  {"op": "read", "path", "timestamps", "tolerance", "size"} -> H {"height", "width"}, F rgb24 bytes ..., D {}
-  any                                                    -> E the fault, a clause that follows the file's name
+{"op": "probe", "path"}                                   -> D {"pts": [s...], "fps", "height", "width"}
+{"op": "read", "path", "timestamps", "tolerance", "size"} -> uint8 [T, H, W, 3]
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import struct
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -24,24 +16,15 @@ import av
 import av.container
 import av.error
 import numpy as np
-from av.video.reformatter import Interpolation, VideoReformatter
+from av.video.reformatter import VideoReformatter
+from protocol import CHUNK, MAX_PIXELS, Fault, rgb, send, send_header, send_told, serve
 
 CODECS = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "mpeg4"})
-MAX_PIXELS = 8192 * 8192
-"""Largest picture that is decoded: a damaged or hostile header must not ask for gigabytes."""
 SMALL = 160 * 160
 """Pixels up to which more than one decoding thread costs more than it brings (measured: 40k against 16k frames/s)."""
 OPEN_FILES = 8
 SEEK_GAP_S = 4.0
 """Seconds ahead from which seeking beats decoding on."""
-CHUNK = 1 << 18
-"""Bytes of pictures gathered before they are sent."""
-KERNEL = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-"""Shrinks by averaging. Without the two flags colours come back 1.2 levels darker on average (43 against 52 dB)."""
-
-
-class Fault(Exception):  # noqa: N818 (the word of this file)
-    """What is wrong with the file, as a clause."""
 
 
 class OpenVideo:
@@ -71,7 +54,7 @@ class OpenVideo:
         """The frame last given out (None: seek first); `_next` follows it."""
         self._asked = 0.0
         """The time it was asked for, s."""
-        self._reformatter = VideoReformatter()
+        self.reformatter = VideoReformatter()
 
     @property
     def fps(self) -> float:
@@ -129,14 +112,6 @@ class OpenVideo:
             raise Fault(f"the frame at {time:.3f} s is damaged")
         return near
 
-    def rgb(self, frame: av.VideoFrame, size: tuple[int, int]) -> np.ndarray:
-        """uint8 [H, W, 3] of that size (height, width); shrunk by averaging."""
-        height, width = size
-        out = self._reformatter.reformat(
-            frame, width=width, height=height, format="rgb24", interpolation=KERNEL, threads=1
-        )
-        return out.to_ndarray()
-
 
 class Files:
     """The few files most recently read, kept open: episodes that follow each other need no seek."""
@@ -163,10 +138,20 @@ class Files:
             self._open.pop(path)[1].container.close()
 
 
-def send(out: BinaryIO, kind: bytes, payload: bytes | memoryview) -> None:
-    """One chunk of a reply."""
-    out.write(struct.pack(">cQ", kind, len(payload)))
-    out.write(payload)
+FILES = Files()
+
+
+def answer(request: dict[str, Any], out: BinaryIO) -> None:
+    """One request."""
+    try:
+        video = FILES.get(request["path"])
+        if request["op"] == "probe":
+            probe(video, out)
+        else:
+            read(video, request, out)
+    except Exception:
+        FILES.drop(request["path"])  # where in it a fault leaves the decoder, nobody knows
+        raise
 
 
 def probe(video: OpenVideo, out: BinaryIO) -> None:
@@ -175,42 +160,21 @@ def probe(video: OpenVideo, out: BinaryIO) -> None:
     tolerance = 0.5 / video.fps
     for time in (times[0], times[-1]):
         video.frame_at(time, tolerance)
-    answer = {"pts": times, "fps": video.fps, "height": video.size[0], "width": video.size[1]}
-    send(out, b"D", json.dumps(answer).encode())
+    send_told(out, {"pts": times, "fps": video.fps, "height": video.size[0], "width": video.size[1]})
 
 
 def read(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> None:
     """Answer with the frames at the given times (s, not falling)."""
     height, width = size = request["size"] or video.size
-    send(out, b"H", json.dumps({"height": height, "width": width}).encode())
-    times = request["timestamps"]
+    times, tolerance = request["timestamps"], request["tolerance"]
+    send_header(out, (len(times), height, width, 3), "uint8")
     frames_a_chunk = max(1, CHUNK // (height * width * 3))
     for start in range(0, len(times), frames_a_chunk):
-        chunk = times[start : start + frames_a_chunk]
-        pixels = np.stack([video.rgb(video.frame_at(time, request["tolerance"]), size) for time in chunk])
+        frames = (video.frame_at(time, tolerance) for time in times[start : start + frames_a_chunk])
+        pixels = np.stack([rgb(video.reformatter, frame, size) for frame in frames])
         send(out, b"F", pixels.data.cast("B"))
-    send(out, b"D", b"{}")
-
-
-def serve(requests: BinaryIO, out: BinaryIO) -> None:
-    """Answer requests until standard input closes."""
-    files = Files()
-    for line in requests:
-        request = json.loads(line)
-        try:
-            video = files.get(request["path"])
-            if request["op"] == "probe":
-                probe(video, out)
-            else:
-                read(video, request, out)
-        except (Fault, av.error.FFmpegError, MemoryError, ValueError, OverflowError) as fault:
-            files.drop(request["path"])
-            reason = str(fault) if isinstance(fault, Fault) else f"it cannot be decoded ({fault})"
-            send(out, b"E", reason.encode())
-        out.flush()
+    send_told(out, {})
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes our input
-    with open(sys.stdout.fileno(), "wb", closefd=False) as replies:
-        serve(sys.stdin.buffer, replies)
+    serve(answer, (av.error.FFmpegError,))

@@ -1,0 +1,1 @@
+"""Episodes in HDF5 files: robomimic's layout and Minari's."""

@@ -1,0 +1,101 @@
+"""Episodes whose pictures and numbers are HDF5 datasets, wherever in their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from embodied_rm.data.faults import Fault, refuse_empty
+from embodied_rm.data.hdf5.file import Hdf5
+from embodied_rm.data.source import EpisodeMeta, chosen_views
+from embodied_rm.data.stride import kept_frames
+from embodied_rm.errors import DataError
+from embodied_rm.types import Array, Episode, Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One episode and the datasets that hold it."""
+
+    meta: EpisodeMeta
+    file: Path
+    views: Mapping[str, str]
+    """View -> dataset uint8 [T, H, W, 3]."""
+    state: tuple[str, ...]
+    """Datasets [T, ...] that make up the state."""
+    action: tuple[str, ...]
+    """Datasets [T, ...] or [T - 1, ...]: after the last frame nothing may have been done."""
+    fps: float
+    height: int
+    width: int
+
+
+class Hdf5Dataset:
+    """Episodes in HDF5 files, an `EpisodeSource`."""
+
+    def __init__(self, where: Path, reader: Hdf5, entries: Sequence[Entry], faults: Sequence[Fault]) -> None:
+        """`faults`: of episodes that are not among these. Raises `DataError` when nothing is left."""
+        self.faults = tuple(faults)
+        refuse_empty(where, entries, self.faults)
+        self._reader, self._entries = reader, tuple(entries)
+        first, *others = entries
+        self.views = tuple(view for view in first.views if all(view in other.views for other in others))
+        if not self.views:
+            raise DataError(f"{where}: {first.meta.name} and the others have no view in common")
+        self.fps = first.fps
+        self.meta = tuple(entry.meta for entry in entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def picture_size(self, index: int) -> tuple[int, int]:
+        """(height, width) at which an episode's first view is stored."""
+        return self._entries[index].height, self._entries[index].width
+
+    def frame_rate(self, index: int) -> float:
+        """Frames a second of an episode."""
+        return self._entries[index].fps
+
+    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+        """Read some frames of one episode; see `EpisodeSource.moments`."""
+        entry = self._entries[index]
+        names, rows = chosen_views(views, self.views, entry.meta.name), range(start, stop)
+        frames = [self._reader.pictures(entry.file, entry.views[view], rows, size) for view in names]
+        return Views(names=names, frames=np.stack(frames, axis=1))
+
+    def episode(
+        self,
+        index: int,
+        *,
+        views: Sequence[str] | None = None,
+        size: tuple[int, int] | None = None,
+        stride: int = 1,
+    ) -> Episode:
+        """Read one episode; see `EpisodeSource.episode`."""
+        entry = self._entries[index]
+        kept = kept_frames(entry.meta.length, stride)
+        shown = chosen_views(views, self.views, entry.meta.name)
+        return Episode(
+            name=entry.meta.name,
+            views={view: self._reader.pictures(entry.file, entry.views[view], kept, size) for view in shown},
+            instruction=entry.meta.instruction,
+            fps=entry.fps / stride,
+            success=entry.meta.success,
+            state=self._columns(entry, entry.state, kept),
+            action=self._columns(entry, entry.action, kept),
+            meta=entry.meta.text,
+        )
+
+    def _columns(self, entry: Entry, datasets: Sequence[str], kept: np.ndarray) -> Array | None:
+        """Datasets side by side, float32 [kept, D]; None of none. The last row of a shorter one stands for the last
+        frame as well."""
+        if not datasets:
+            return None
+        columns = [self._reader.numbers(entry.file, name) for name in datasets]
+        return np.concatenate([column[np.minimum(kept, len(column) - 1)] for column in columns], axis=1)

@@ -1,0 +1,245 @@
+"""Demonstrations in HDF5 files: robomimic's layout and Minari's, and what must not be believed of such a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from painted import cut, numbers_in, painted, to_lfs_pointer
+
+from embodied_rm.data.catalog import open_data
+from embodied_rm.data.faults import named
+from embodied_rm.data.hdf5.file import Hdf5
+from embodied_rm.data.names import Names
+from embodied_rm.errors import DataError, UserError
+
+LENGTH, DEMOS = 12, 3
+
+
+def write_demo(group: h5py.Group, first: int, success: bool, length: int = LENGTH) -> None:
+    """A demonstration as robosuite's tools store it."""
+    rng = np.random.default_rng(first)
+    group.attrs["num_samples"] = length
+    group.attrs["model_file"] = "<mujoco/>" * 20_000
+    group["actions"] = rng.normal(size=(length, 7))
+    group["rewards"] = np.eye(length)[-1] * success
+    group["states"] = rng.normal(size=(length, 30))
+    group["obs/agentview_image"] = painted(range(first, first + length))
+    group["obs/robot0_eye_in_hand_image"] = painted(range(500 + first, 500 + first + length))
+    for name, size in (("robot0_eef_pos", 3), ("robot0_eef_quat", 4), ("robot0_gripper_qpos", 2)):
+        group[f"obs/{name}"] = rng.normal(size=(length, size))
+
+
+def write_robomimic(path: Path, sentence: str | None = "lift the cube") -> Path:
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["env_args"] = json.dumps({"env_name": "Lift", "env_kwargs": {"control_freq": 20}})
+        if sentence is not None:
+            data.attrs["problem_info"] = json.dumps({"language_instruction": sentence})
+        for i in (10, 2, 0):
+            write_demo(data.create_group(f"demo_{i}"), 100 * (i % 7), success=i != 2)
+    return path
+
+
+def write_minari(folder: Path, mission: str | None = "open the door") -> Path:
+    """As Minari 0.5 stores it: an observation more than actions, dictionaries as groups."""
+    (folder / "data").mkdir(parents=True)
+    with h5py.File(folder / "data" / "main_data.hdf5", "w") as file:
+        for k in range(DEMOS):
+            group = file.create_group(f"episode_{k}")
+            group.attrs.update({"id": k, "total_steps": LENGTH, "seed": "None"})
+            group["observations/pixels"] = painted(range(100 * k, 100 * k + LENGTH + 1))
+            group["observations/arm"] = np.arange((LENGTH + 1) * 2.0).reshape(-1, 2)
+            if mission is not None:
+                group["observations/mission"] = [f"{mission} {k}"] * (LENGTH + 1)
+            group["actions"] = np.arange(LENGTH * 4.0).reshape(-1, 4)
+            group["rewards"] = np.zeros(LENGTH)
+            group["infos/success"] = np.arange(LENGTH + 1) >= (LENGTH if k else LENGTH + 1)
+    return folder
+
+
+@pytest.fixture
+def lift(tmp_path: Path) -> Path:
+    return write_robomimic(tmp_path / "lift.hdf5")
+
+
+def test_robomimic(lift):
+    source = open_data(lift)
+    assert source.views == ("agentview", "robot0_eye_in_hand") and source.fps == 20 and source.faults == ()
+    assert [meta.name for meta in source.meta] == ["demo_0", "demo_2", "demo_10"]
+    assert [meta.success for meta in source.meta] == [True, False, True]
+    for episode, first in zip(source, (0, 200, 300), strict=True):
+        assert numbers_in(episode.views["agentview"]) == list(range(first, first + LENGTH))
+        assert numbers_in(episode.views["robot0_eye_in_hand"]) == list(range(500 + first, 500 + first + LENGTH))
+        assert episode.instruction == "lift the cube"
+        assert episode.state.shape == (LENGTH, 9) and episode.action.shape == (LENGTH, 7)
+    with h5py.File(lift) as file:
+        stored = file["data/demo_2/obs/robot0_eef_quat"][()]
+        assert np.array_equal(source.episode(1).state[:, 3:7], stored.astype(np.float32))
+
+
+def test_views_and_columns_get_other_names(lift):
+    names = Names(views={"robot0_eye_in_hand": "wrist"}, state=("obs/robot0_eef_pos", "states"), fps=10)
+    source = open_data(lift, names=names)
+    episode = source.episode(0, size=(12, 16), stride=5)
+    assert source.views == ("wrist",) and episode.views["wrist"].shape == (4, 12, 16, 3)
+    assert episode.state.shape == (4, 33) and episode.fps == 2.0
+    with pytest.raises(DataError, match=r"lift.hdf5: demo_0: unknown view 'wrong'.*Available: agentview"):
+        open_data(lift, names=Names(views={"wrong": "wrist"}))
+    with pytest.raises(DataError, match=r"unknown column 'obs/robot0_eef_po'.*Did you mean 'obs/robot0_eef_pos'"):
+        open_data(lift, names=Names(state=("obs/robot0_eef_po",)))
+
+
+def test_moments_are_rows_of_the_episode(lift):
+    source = open_data(lift)
+    shown = source.moments(2, 3, 7, views=["robot0_eye_in_hand"], size=(48, 64))
+    assert shown.frames.shape == (4, 1, 48, 64, 3)
+    assert numbers_in(shown.frames[:, 0]) == [803, 804, 805, 806]
+
+
+def test_a_folder_of_files_is_one_dataset(tmp_path):
+    write_robomimic(tmp_path / "a.hdf5", "do a")
+    write_robomimic(tmp_path / "b.h5", "do b")
+    to_lfs_pointer(tmp_path / "c.hdf5")
+    source = open_data(tmp_path)
+    assert [meta.name for meta in source.meta][2:4] == ["a/demo_10", "b/demo_0"]
+    assert {meta.instruction for meta in source.meta} == {"do a", "do b"}
+    (fault,) = source.faults
+    assert "c.hdf5: this is a git-lfs pointer" in str(fault)
+
+
+def test_minari(tmp_path):
+    source = open_data(write_minari(tmp_path / "doors"), names=Names(fps=5))
+    assert source.views == ("pixels",) and len(source) == DEMOS
+    assert [meta.success for meta in source.meta] == [False, True, True]
+    for k, episode in enumerate(source):
+        assert numbers_in(episode.views["pixels"]) == list(range(100 * k, 100 * k + LENGTH + 1))
+        assert episode.instruction == f"open the door {k}" and episode.fps == 5 and episode.state is None
+        assert np.array_equal(episode.action[-1], episode.action[-2]) and len(episode.action) == LENGTH + 1
+    chosen = open_data(tmp_path / "doors", "push", Names(fps=5, state=("observations/arm",))).episode(0)
+    assert chosen.instruction == "push" and chosen.state[3].tolist() == [6, 7]
+
+
+def test_what_a_file_does_not_say_is_asked_for(tmp_path):
+    silent = write_robomimic(tmp_path / "silent.hdf5", None)
+    with pytest.raises(DataError, match=r"silent.hdf5: does not say what was asked for; give an instruction"):
+        open_data(silent)
+    assert open_data(silent, "lift it").meta[0].instruction == "lift it"
+    with pytest.raises(DataError, match=r"stores no frames a second; give names\.fps"):
+        open_data(write_minari(tmp_path / "doors"))
+    with pytest.raises(DataError, match="does not say what was asked for in episode_0"):
+        open_data(write_minari(tmp_path / "silent", None), names=Names(fps=5))
+
+
+def edited(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return damage
+
+
+def replaced(name: str, values: object) -> Callable[[Path], None]:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        file[name] = values
+
+    return edited(change)
+
+
+def linked(file: h5py.File) -> None:
+    del file["data/demo_2/obs/agentview_image"]
+    file["data/demo_2/obs/agentview_image"] = h5py.ExternalLink("other.hdf5", "/data/demo_0/obs/agentview_image")
+
+
+def stored_elsewhere(file: h5py.File) -> None:
+    del file["data/demo_2/obs/agentview_image"]
+    shape = (LENGTH, 48, 64, 3)
+    size = int(np.prod(shape))
+    external = [("/proc/self/environ", 0, size)]
+    file.create_dataset("data/demo_2/obs/agentview_image", shape, np.uint8, external=external)
+
+
+def virtual(file: h5py.File) -> None:
+    del file["data/demo_2/obs/agentview_image"]
+    layout = h5py.VirtualLayout((LENGTH, 48, 64, 3), np.uint8)
+    layout[:] = h5py.VirtualSource("other.hdf5", "pictures", (LENGTH, 48, 64, 3))
+    file.create_virtual_dataset("data/demo_2/obs/agentview_image", layout)
+
+
+def nested(file: h5py.File) -> None:
+    file.create_group("data/demo_2/" + "/".join("abcdefghij"))
+
+
+FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "no pictures": (edited(lambda file: file.pop("data/demo_2/obs")), "demo_2 shows no pictures", "demo_2"),
+    "pictures are short": (
+        replaced("data/demo_2/obs/robot0_eye_in_hand_image", painted(range(5))),
+        "robot0_eye_in_hand_image of demo_2 has 5 rows, its pictures have 12",
+        "demo_2",
+    ),
+    "actions are short": (replaced("data/demo_2/actions", np.zeros((11, 7))), "actions of demo_2 has 11", "demo_2"),
+    "actions are one number": (replaced("data/demo_2/actions", 3.0), "actions of demo_2 has 0 rows", "demo_2"),
+    "count is off": (
+        edited(lambda file: file["data/demo_2"].attrs.update(num_samples=13)),
+        "num_samples of demo_2 has 13 rows",
+        "demo_2",
+    ),
+    "a link to another file": (edited(linked), "agentview_image is a link to another file", "lift"),
+    "nested groups": (edited(nested), "nested deeper than 8", "lift"),
+    "cut short": (lambda path: cut(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
+    "no HDF5": (lambda path: path.write_bytes(b"\x89PNG" * 100), "cannot be decoded", "lift"),
+    "a pointer": (to_lfs_pointer, "git-lfs pointer", "lift"),
+    "no demonstrations": (edited(lambda file: file.pop("data")), "holds no demonstrations", "lift"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_named_and_costs_only_who_has_it(lift, fault):
+    damage, said, who = FAULTS[fault]
+    damage(lift)
+    write_robomimic(lift.with_name("sound.hdf5"), "go")
+    source = open_data(lift.parent)
+    (found,) = source.faults
+    assert said in str(found) and "lift.hdf5" in str(found) and "\n" not in str(found)
+    assert named(source.faults) == (who if who == "lift" else f"lift/{who}",)
+    assert len(source) == (3 if who == "lift" else 5)
+    assert all(len(episode) == LENGTH for episode in source)
+
+
+@pytest.mark.parametrize("change", [stored_elsewhere, virtual])
+def test_pictures_that_lie_in_another_file_are_not_read(lift, change):
+    edited(change)(lift)
+    with pytest.raises(DataError, match="lies in another file"):
+        open_data(lift).episode(1)
+
+
+def test_numbers_that_are_none_are_refused(lift):
+    replaced("data/demo_2/actions", [b"a"] * LENGTH)(lift)
+    with pytest.raises(DataError, match="rows of numbers were expected"):
+        open_data(lift).episode(1)
+
+
+def test_flipped_bytes_end_in_a_sentence_or_in_numbers_and_the_process_lives(lift):
+    content = lift.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for at in rng.integers(0, 4096, 8):
+            damaged[at] = rng.integers(256)
+        lift.write_bytes(damaged)
+        try:
+            for episode in open_data(lift):
+                assert len(episode) == LENGTH
+        except DataError as error:
+            assert "lift.hdf5" in str(error)
+
+
+def test_without_h5py_the_extra_is_named(lift, monkeypatch):
+    monkeypatch.setattr("embodied_rm.data.hdf5.file.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"embodied-rm\[hdf5\]"):
+        Hdf5()
