@@ -42,19 +42,20 @@ def total_faults(root: Path, info: Mapping[str, Any], rows: list[Row], tasks: Ca
 
 
 def file_faults(
-    root: Path, info: Mapping[str, Any], rows: list[Row], decoder: Decoder
+    root: Path, info: Mapping[str, Any], keys: Mapping[str, str], rows: list[Row], decoder: Decoder
 ) -> tuple[dict[int, int], list[Fault]]:
-    """Episode -> where its rows begin in its data file; and what is wrong with any file, by episode."""
+    """Episode -> where its rows begin in its data file; and what is wrong with any file, by episode. `keys`: view ->
+    feature."""
     begins: dict[int, int] = {}
     faults: list[Fault] = []
     for path, some in _by_file((row.data, row) for row in rows):
         begun, found = _data_faults(root, path, some, info)
         begins |= begun
         faults += found
-    features = {fmt.view_name(key): feature for key, feature in info["features"].items()}
     places = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
     for path, shown in _by_file(places):
-        faults += _video_faults(root, path, [place[:2] for place in shown], features[shown[0][2]], info["fps"], decoder)
+        feature = info["features"][keys[shown[0][2]]]
+        faults += _video_faults(root, path, [place[:2] for place in shown], feature, info["fps"], decoder)
     return begins, faults
 
 

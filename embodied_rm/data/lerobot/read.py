@@ -47,7 +47,7 @@ class LeRobotDataset:
         version = VERSIONS[info["codebase_version"]]
         listed, faults = version.read_rows(self.path, info, keys)
         faults += total_faults(self.path, info, listed, version.task_count)
-        self._begins, found = file_faults(self.path, info, listed, self._decoder)
+        self._begins, found = file_faults(self.path, info, keys, listed, self._decoder)
         self.faults: tuple[Fault, ...] = (*faults, *found)
         left_out = set(named(self.faults))
         self._rows = [row for row in listed if row.meta.name not in left_out]

@@ -1,0 +1,89 @@
+"""A LeRobot v2.1 dataset as `lerobot` 0.3 leaves it: a file for each episode, lists in JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embodied_rm.data.video.files import write_video
+from embodied_rm.types import Episode
+
+DATA = "data/chunk-{0:03d}/episode_{1:06d}.parquet"
+VIDEO = "videos/chunk-{0:03d}/observation.images.{2}/episode_{1:06d}.mp4"
+CHUNK = 2
+"""Episodes of a folder; 1000 in the wild."""
+
+
+def write_v21(root: Path, episodes: Sequence[Episode]) -> Path:
+    """The episodes as a dataset of that version."""
+    tasks = list(dict.fromkeys(episode.instruction for episode in episodes))
+    start = 0
+    for i, episode in enumerate(episodes):
+        for view, frames in episode.views.items():
+            path = root / VIDEO.format(i // CHUNK, i, view)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_video(path, frames, episode.fps)
+        write_rows(root / DATA.format(i // CHUNK, i), episode, i, start, tasks.index(episode.instruction))
+        start += len(episode)
+    write_meta(root, episodes, tasks, start)
+    return root
+
+
+def write_rows(path: Path, episode: Episode, index: int, start: int, task: int) -> None:
+    count = np.arange(len(episode))
+    assert episode.state is not None and episode.action is not None
+    columns = {
+        "observation.state": pa.array(list(episode.state), pa.list_(pa.float32())),
+        "action": pa.array(list(episode.action), pa.list_(pa.float32())),
+        "timestamp": pa.array((count / episode.fps).astype(np.float32)),
+        "frame_index": pa.array(count),
+        "episode_index": pa.array(np.full(len(episode), index)),
+        "index": pa.array(start + count),
+        "task_index": pa.array(np.full(len(episode), task)),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def write_meta(root: Path, episodes: Sequence[Episode], tasks: Sequence[str], frames: int) -> None:
+    first = episodes[0]
+    assert first.state is not None and first.action is not None
+    height, width = next(iter(first.views.values())).shape[1:3]
+    names = ["height", "width", "channels"]
+    numbers = {"dtype": "int64", "shape": [1], "names": None}
+    features = {
+        "observation.state": {"dtype": "float32", "shape": [first.state.shape[1]], "names": None},
+        "action": {"dtype": "float32", "shape": [first.action.shape[1]], "names": None},
+        **{
+            f"observation.images.{view}": {"dtype": "video", "shape": [height, width, 3], "names": names}
+            for view in first.views
+        },
+        "timestamp": {**numbers, "dtype": "float32"},
+        **dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), numbers),
+    }
+    info = {
+        "codebase_version": "v2.1",
+        "robot_type": "arm",
+        "total_episodes": len(episodes),
+        "total_frames": frames,
+        "total_tasks": len(tasks),
+        "total_videos": len(episodes) * len(first.views),
+        "total_chunks": -(-len(episodes) // CHUNK),
+        "chunks_size": CHUNK,
+        "fps": first.fps,
+        "splits": {"train": f"0:{len(episodes)}"},
+        "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        "video_path": "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
+        "features": features,
+    }
+    (root / "meta").mkdir()
+    (root / "meta" / "info.json").write_text(json.dumps(info))
+    entries = [{"episode_index": i, "tasks": [e.instruction], "length": len(e)} for i, e in enumerate(episodes)]
+    (root / "meta" / "episodes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    listed = [{"task_index": i, "task": task} for i, task in enumerate(tasks)]
+    (root / "meta" / "tasks.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in listed))
