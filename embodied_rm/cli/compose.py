@@ -98,7 +98,12 @@ def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
         if override.key_or_group not in groups:
             mistakes.check_key(command, override, known)
     parser = OverridesParser.create()
-    return [parser.parse_override(_qualified(override, groups)) for override in overrides]
+    return [parser.parse_override(_insisted(_qualified(override, groups), known)) for override in overrides]
+
+
+def _insisted(line: str, known: DictConfig) -> str:
+    """What fills an empty mapping adds keys to it, which Hydra must be told (by ++)."""
+    return f"++{line}" if mistakes.is_free(known, line.partition("=")[0]) else line
 
 
 def _qualified(override: Override, groups: Mapping[str, str]) -> str:

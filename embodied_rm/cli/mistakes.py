@@ -38,15 +38,22 @@ def check_choice(override: Override, available: Sequence[str]) -> None:
 
 
 def check_key(command: str, override: Override, known: DictConfig) -> None:
-    """Refuse a key that the composed config does not have, also one inside a value such as {steps:3}."""
+    """Refuse a key that the composed config does not have, also one inside a value such as {steps:3}; of a mapping that
+    is empty until somebody fills it, any."""
     key = override.get_key_element()
     names = list(leaves(known))
     sections = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
     value = override.value()
-    inner = [f"{key}.{name}" for name in leaves(OmegaConf.create(value))] if isinstance(value, dict) else []
+    inside = value if isinstance(value, dict) and not is_free(known, key) else {}
+    inner = [f"{key}.{name}" for name in leaves(OmegaConf.create(inside))]
     for name in (key, *inner):
         if name not in names and name not in sections:
             raise UserError(choices(name, [*names, "out", "resume"], f"key of embodied-rm {spoken(command)}"))
+
+
+def is_free(config: DictConfig, key: str) -> bool:
+    """Whether a dotted key is a mapping that is empty until somebody fills it."""
+    return bool(OmegaConf.select(config, key) == {})
 
 
 def leaves(config: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -65,7 +72,8 @@ def explain(error: Exception, overrides: Sequence[str], schema: type) -> str:
     cause = error.__cause__
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         key = cause.full_key.split("[")[0]
-        given = next((line.partition("=")[2].strip('"') for line in overrides if line.startswith(f"{key}=")), None)
+        lines = [line.removeprefix("++") for line in overrides]
+        given = next((line.partition("=")[2].strip('"') for line in lines if line.startswith(f"{key}=")), None)
         if given is not None:
             several = "; for one run each, add -m" if "," in given else ""
             return f"{key} must be {type_words(field_type(schema, key))}, got {given}{several}"

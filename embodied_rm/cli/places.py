@@ -54,7 +54,7 @@ def spoken_model(folder: Path | None) -> str:
 
 
 def dataset_in(folder: Path) -> Path:
-    """The dataset `folder` itself, or the one in the run folder `folder`."""
-    if not folder.is_dir():
+    """The dataset `folder` itself (or file, of a format that is one), or the one in the run folder `folder`."""
+    if not folder.exists():
         raise UserError(f"the dataset folder {folder} does not exist")
     return folder / DATASET if (folder / DATASET / "meta").is_dir() else folder

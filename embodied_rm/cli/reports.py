@@ -34,17 +34,20 @@ FIGURES = {
 """Metric of `evaluate` -> what it is called on the page."""
 
 
-def panel(source: EpisodeSource, row: int, curve: Progress) -> Panel:
-    """An episode of a source beside the model's judgement of its frames, thinned to about `FRAMES` frames."""
-    steps = source.meta[row].steps
+def panel(source: EpisodeSource, row: int, curve: Progress | None = None) -> Panel:
+    """An episode of a source, beside a model's judgement of its frames if there is one, thinned to about `FRAMES`
+    frames."""
+    steps, length = source.meta[row].steps, source.meta[row].length
     # Thinning keeps every step: no stride is longer than the shortest of them.
-    stride = min([-(-len(curve) // FRAMES), *(step.end - step.start for step in steps)])
-    kept = kept_frames(len(curve), stride)
+    stride = min([-(-length // FRAMES), *(step.end - step.start for step in steps)])
+    kept = kept_frames(length, stride)
     height, width = source.picture_size(row)
     size = None if height <= HEIGHT else (HEIGHT, 2 * round(width * HEIGHT / height / 2))
     episode = source.episode(row, stride=stride, size=size)
     if episode.progress is None and episode.steps:
         episode = replace(episode, progress=true_progress(episode))
+    if curve is None:
+        return Panel(episode=episode)
     return Panel(episode=episode, progress=curve.value[kept], success=curve.success[kept])
 
 

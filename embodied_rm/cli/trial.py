@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.cli.places import dataset_in, reward_model_in
+from embodied_rm.cli.places import reward_model_in
+from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.splits import SEEN, refuse_trained
-from embodied_rm.data.catalog import open_data
+from embodied_rm.data.names import AS_STORED, Names
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
 from embodied_rm.labels.frames import fingerprint
@@ -42,13 +43,19 @@ class Trial(NamedTuple):
         return episodes
 
 
-def on_trial(checkpoint: Path | None, data: Path, instruction: str | None = None) -> Trial:
+def on_trial(
+    checkpoint: Path | None,
+    data: Path,
+    reporter: Reporter,
+    instruction: str | None = None,
+    names: Names = AS_STORED,
+) -> Trial:
     """The model in a folder (None: in the box), and recordings of which it has seen none.
 
-    `instruction`: what was asked for, where the recordings do not say. Raises `UserError` where there is no model,
-    `DataError` where it was trained on these recordings.
+    `instruction`: what was asked for, where the recordings do not say; `names`: see `open_data`. Raises `UserError`
+    where there is no model, `DataError` where it was trained on these recordings.
     """
-    (net, facts), source = opened(checkpoint), open_data(dataset_in(data), instruction)
+    (net, facts), source = opened(checkpoint), recordings(data, reporter, instruction, names)
     refuse_trained(facts, source.meta)
     return Trial(net, facts, source)
 

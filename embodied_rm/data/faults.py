@@ -26,8 +26,11 @@ class Fault:
         return f"{self.file}: {self.what}"
 
     @classmethod
-    def told_by(cls, error: DataError, file: Path, episodes: Sequence[str]) -> Fault:
-        """What an error says of a file; such errors begin with its name."""
+    def told_by(cls, error: DataError, episodes: Sequence[str], file: Path | None = None) -> Fault:
+        """What an error says of a file, with whose name such errors begin."""
+        begin, _, rest = str(error).partition(": ")
+        if file is None:
+            return cls(file=Path(begin), what=rest, episodes=tuple(episodes))
         return cls(file=file, what=str(error).removeprefix(f"{file}: "), episodes=tuple(episodes))
 
 

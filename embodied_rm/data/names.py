@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from embodied_rm.errors import DataError, choices
+from embodied_rm.errors import DataError, UserError, choices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
     """Which stored things are read, and under which names."""
 
-    views: Mapping[str, str] = field(default_factory=dict)
+    views: dict[str, str] = field(default_factory=dict)
     """Stored view -> the name it gets here; views that are not mentioned are left out. Empty: all, as they are."""
     state: tuple[str, ...] = ()
     """Stored columns that make up the state, side by side. Empty: what the format calls so."""
@@ -20,6 +20,13 @@ class Names:
     """The same of the action."""
     fps: float | None = None
     """Frames a second, of files that do not say it."""
+
+    def __post_init__(self) -> None:
+        names = [*self.views, *self.views.values(), *self.state, *self.action]
+        if not all(isinstance(name, str) and name for name in names):
+            raise UserError(f"views and columns are named by texts, got {self.views}, {self.state}, {self.action}")
+        if self.fps is not None and not self.fps > 0:
+            raise UserError(f"fps must be > 0, got {self.fps}")
 
     def of_views(self, stored: Collection[str], where: object) -> dict[str, str]:
         """Name here -> stored name. Raises `DataError` for a view that is not stored, or a name given twice."""

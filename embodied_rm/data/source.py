@@ -8,7 +8,7 @@ from typing import Protocol
 
 from embodied_rm.data.faults import Fault
 from embodied_rm.errors import DataError, choices
-from embodied_rm.types import Episode, Step, Views
+from embodied_rm.types import Array, Episode, IntArray, Step, Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,22 @@ class EpisodeMeta:
     steps: tuple[Step, ...] = ()
     text: Mapping[str, str] = field(default_factory=dict)
     """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """What is stored of an episode beside its pictures, a row a frame; None: it is not stored."""
+
+    state: Array | None = None
+    """float32 [T, S]."""
+    action: Array | None = None
+    """float32 [T, A]."""
+    progress: Array | None = None
+    """float32 [T]."""
+
+    def kept(self, rows: IntArray) -> Columns:
+        """Some of the rows."""
+        return Columns(**{name: None if column is None else column[rows] for name, column in vars(self).items()})
 
 
 class EpisodeSource(Protocol):
@@ -45,6 +61,10 @@ class EpisodeSource(Protocol):
 
     def frame_rate(self, index: int) -> float:
         """Frames a second of an episode."""
+        ...
+
+    def columns(self, index: int) -> Columns:
+        """The numbers of an episode. Raises `DataError` as `episode` does."""
         ...
 
     def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:

@@ -72,10 +72,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One episode beside what the model said of it."""
+    """One episode, beside what a model said of it if one was asked."""
 
     episode: Episode
-    progress: Array
+    progress: Array | None = None
     """float32 [T] in [0, 1]: the model's progress."""
     success: Array | None = None
     """float32 [T] in [0, 1]: the model's probability that the task is done."""

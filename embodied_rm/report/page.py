@@ -64,6 +64,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "name": episode.name,
         "instruction": episode.instruction,
         "fps": episode.fps,
+        "length": len(episode),
         "views": list(episode.views),
         "steps": [dataclasses.asdict(step) for step in episode.steps],
         "outcome": episode.meta.get("outcome", ""),

@@ -162,13 +162,13 @@
   }
 
   function legend(p) {
-    return `<span>${stroke('stroke="var(--model)" stroke-width="2.5"')}model's progress</span>` +
+    return (p.progress ? `<span>${stroke('stroke="var(--model)" stroke-width="2.5"')}model's progress</span>` : "") +
       (p.truth ? `<span>${stroke('class="truth"')}true progress</span>` : "") +
       (p.success ? `<span>${stroke('class="done"')}model's probability of success</span>` : "");
   }
 
   function panel(parent, p, index) {
-    const length = p.progress.length;
+    const length = p.length;
     const card = add(parent, "article", "panel card");
     card.style.setProperty("--screen", `${Math.min(51, 20 * p.views.length)}%`);
     card.dataset.outcome = p.outcome || (p.done === null ? "" : p.done ? "success" : "failure");
@@ -194,7 +194,8 @@
       frame = i;
       box.setAttribute("aria-valuenow", i);
       const step = stepAt(i);
-      const said = [`${(i / p.fps).toFixed(2)} s`, `progress <b>${p.progress[i].toFixed(2)}</b>`];
+      const said = [`${(i / p.fps).toFixed(2)} s`];
+      if (p.progress) said.push(`progress <b>${p.progress[i].toFixed(2)}</b>`);
       if (p.truth) said.push(`true ${p.truth[i].toFixed(2)}`);
       if (p.success) said.push(`success ${p.success[i].toFixed(2)}`);
       if (step >= 0) said.push(`step: ${escape(p.steps[step].name)}`);
@@ -202,7 +203,7 @@
       if (!geometry) return;
       const { x, y } = geometry, line = box.querySelector(".cursor"), dot = box.querySelector(".dot");
       line.setAttribute("x1", x(i)); line.setAttribute("x2", x(i));
-      dot.setAttribute("cx", x(i)); dot.setAttribute("cy", y(p.progress[i]));
+      if (p.progress) { dot.setAttribute("cx", x(i)); dot.setAttribute("cy", y(p.progress[i])); }
     };
     const seek = (i) => {
       const at = Math.min(Math.max(i, 0), length - 1);
@@ -227,8 +228,9 @@
       box.innerHTML = `<svg height="${height}">${bands}${across}${along}
         ${p.success ? `<path class="path done" d="${path(p.success, x, y)}"/>` : ""}
         ${p.truth ? `<path class="path truth" d="${path(p.truth, x, y)}"/>` : ""}
-        <path class="path" stroke="var(--model)" d="${path(p.progress, x, y)}"/>
-        <line class="cursor" y1="${top}" y2="${height - bottom}"/><circle class="dot" r="5" fill="var(--model)"/></svg>`;
+        ${p.progress ? `<path class="path" stroke="var(--model)" d="${path(p.progress, x, y)}"/>` : ""}
+        <line class="cursor" y1="${top}" y2="${height - bottom}"/>
+        ${p.progress ? `<circle class="dot" r="5" fill="var(--model)"/>` : ""}</svg>`;
       show(frame < 0 ? length - 1 : frame);
     });
 

@@ -168,7 +168,7 @@ def test_the_catalogue_says_what_it_looked_for(tmp_path):
         open_data(tmp_path)
     with pytest.raises(DataError, match="no such folder"):
         open_data(tmp_path / "absent")
-    with pytest.raises(DataError, match="is a file, a folder was expected"):
+    with pytest.raises(DataError, match="is no folder and no HDF5 file"):
         open_data(tmp_path / "notes.txt")
 
 

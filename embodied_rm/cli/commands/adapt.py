@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import dataset_in
+from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.trial import opened
-from embodied_rm.data.catalog import open_data
+from embodied_rm.data.names import Names
 from embodied_rm.errors import UserError
 from embodied_rm.run import Reporter, RunFolder
 
@@ -23,13 +23,14 @@ class AdaptCommand(AdaptConfig):
     instruction: str | None = None
     episode: int = 0
     start: Path | None = None
+    names: Names = field(default_factory=Names)
 
 
 def start(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     """Adapt, and leave checkpoint and metrics in the run folder."""
     started = time.monotonic()
     begin, facts = (None, None) if config.start is None else opened(config.start)
-    source = open_data(dataset_in(config.data), config.instruction)
+    source = recordings(config.data, reporter, config.instruction, config.names)
     if not 0 <= config.episode < len(source):
         raise UserError(f"there is no episode {config.episode}; {config.data} has episodes 0 to {len(source) - 1}")
     size = config.image_size if begin is None else begin.config.encoder.image_size

@@ -12,6 +12,7 @@ from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import spoken_model
 from embodied_rm.cli.reports import check, film_panel
 from embodied_rm.cli.trial import on_trial
+from embodied_rm.data.names import Names
 from embodied_rm.errors import UnmetError
 from embodied_rm.report import Figure, Report, write_report
 from embodied_rm.rl.envs.reward_config import RewardConfig
@@ -29,12 +30,13 @@ class AuditConfig:
     gamma: float = 0.98
     shown: int = 12
     strict: bool = False
+    names: Names = field(default_factory=Names)
     reward: RewardConfig = field(default_factory=RewardConfig)
 
 
 def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
-    trial = on_trial(config.checkpoint, config.data, config.instruction)
+    trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names)
     net, _, source = trial
     model = spoken_model(config.checkpoint)
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})

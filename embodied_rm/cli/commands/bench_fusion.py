@@ -42,7 +42,7 @@ class BenchFusionConfig:
 def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
     similarity = None if config.similarity is None else Similarity(config.similarity)
-    trial = on_trial(config.checkpoint, config.data)
+    trial = on_trial(config.checkpoint, config.data, reporter)
     (net, _, source), episodes = trial, trial.read(reporter)
     known = truths(episodes)
     goals = goals_of_others(episodes, f"{config.data}")

@@ -39,7 +39,7 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     Raises `DataError` for episodes that the model was trained on and where there are too few frames, `UserError` for an
     exported model.
     """
-    trial = on_trial(config.checkpoint, config.data)
+    trial = on_trial(config.checkpoint, config.data, reporter)
     net, facts, _ = trial
     if isinstance(net, OnnxNet):
         raise UserError(

@@ -18,6 +18,7 @@ from embodied_rm.cli.stages import Stages
 from embodied_rm.cli.trial import Trial, on_trial, opened
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
+from embodied_rm.data.names import Names
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import Judged, evaluate, joined, judge
@@ -61,6 +62,7 @@ class EvaluateConfig:
     goals: bool = False
     goal: tuple[Path, ...] = ()
     similarity: str | None = None
+    names: Names = field(default_factory=Names)
     name: str = "reward_model"
     shown: int = 12
 
@@ -83,7 +85,7 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     if (config.data is None) == (config.split.name == NONE):
         raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
     if config.data is not None:
-        trial = on_trial(config.checkpoint, config.data, config.instruction)
+        trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names)
         trial = trial._replace(net=fused(trial.net, config))
         run.write_json("metrics.json", measure(trial, config, f"{config.data}", run, reporter))
         return

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import dataset_in, reward_model_in, spoken_model
+from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.reports import panel
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.goal import read_goal
+from embodied_rm.data.names import Names
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
@@ -29,13 +31,14 @@ class ScoreCommand(ScoreConfig):
     goal: tuple[Path, ...] = ()
     reference: Path | None = None
     shown: int = 12
+    names: Names = field(default_factory=Names)
 
 
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score, and leave table, pictures, report and metrics in the run folder."""
     started = time.monotonic()
     net = load_progress_net(reward_model_in(config.checkpoint))
-    source = open_data(dataset_in(config.data), config.instruction)
+    source = recordings(config.data, reporter, config.instruction, config.names)
     chosen = config.episodes or tuple(range(len(source)))
     reporter.table(
         "score",

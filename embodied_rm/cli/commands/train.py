@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import dataset_in
+from embodied_rm.cli.recordings import recordings, sound
 from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
 from embodied_rm.cli.trial import opened
 from embodied_rm.data.catalog import open_data
+from embodied_rm.data.names import Names
 from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import TrainConfig, train
@@ -29,6 +32,8 @@ class TrainCommand(TrainConfig):
     stride: int = 1
     split: Split = field(default_factory=Split)
     """What the data must be recordings of; "none": of anything."""
+    names: Names = field(default_factory=Names)
+    """What stored views and columns are called here."""
     reversals: bool = False
     """Whether films are played backwards too, see `embodied_rm.labels.reversal`."""
 
@@ -38,7 +43,7 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     started = time.monotonic()
     check_split(config.split)
     if config.split.name != NONE:
-        refuse_leaks(config.split, open_data(dataset_in(config.data)).meta)
+        refuse_leaks(config.split, open_data(dataset_in(config.data), names=config.names).meta)
     begin, facts = (None, None) if config.start is None else opened(config.start)
     if begin is not None:
         config = replace(config, image_size=begin.config.encoder.image_size)
@@ -57,9 +62,9 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
 
 def read(folder: Path, config: TrainCommand, reporter: Reporter) -> Iterator[Episode]:
     """The episodes of a folder at the size that the model sees."""
-    data = open_data(dataset_in(folder))
-    for index in reporter.track(range(len(data)), f"read {folder}"):
-        yield data.episode(index, size=config.image_size, stride=config.stride)
+    data = recordings(folder, reporter, names=config.names)
+    how = partial(data.episode, size=config.image_size, stride=config.stride)
+    yield from sound(data, range(len(data)), how, reporter, f"read {folder}")
 
 
 COMMAND = Command(schema=TrainCommand, start=start)

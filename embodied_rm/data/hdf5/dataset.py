@@ -10,7 +10,7 @@ import numpy as np
 
 from embodied_rm.data.faults import Fault, refuse_empty
 from embodied_rm.data.hdf5.file import Hdf5
-from embodied_rm.data.source import EpisodeMeta, chosen_views
+from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Episode, Views
@@ -81,21 +81,28 @@ class Hdf5Dataset:
         entry = self._entries[index]
         kept = kept_frames(entry.meta.length, stride)
         shown = chosen_views(views, self.views, entry.meta.name)
+        columns = self.columns(index).kept(kept)
         return Episode(
             name=entry.meta.name,
             views={view: self._reader.pictures(entry.file, entry.views[view], kept, size) for view in shown},
             instruction=entry.meta.instruction,
             fps=entry.fps / stride,
             success=entry.meta.success,
-            state=self._columns(entry, entry.state, kept),
-            action=self._columns(entry, entry.action, kept),
+            state=columns.state,
+            action=columns.action,
             meta=entry.meta.text,
         )
 
-    def _columns(self, entry: Entry, datasets: Sequence[str], kept: np.ndarray) -> Array | None:
-        """Datasets side by side, float32 [kept, D]; None of none. The last row of a shorter one stands for the last
-        frame as well."""
+    def columns(self, index: int) -> Columns:
+        """The numbers of one episode; see `EpisodeSource.columns`."""
+        entry = self._entries[index]
+        return Columns(state=self._joined(entry, entry.state), action=self._joined(entry, entry.action))
+
+    def _joined(self, entry: Entry, datasets: Sequence[str]) -> Array | None:
+        """Datasets side by side, float32 [T, D]; None of none. The last row of a shorter one stands for the last frame
+        as well."""
         if not datasets:
             return None
+        rows = np.arange(entry.meta.length)
         columns = [self._reader.numbers(entry.file, name) for name in datasets]
-        return np.concatenate([column[np.minimum(kept, len(column) - 1)] for column in columns], axis=1)
+        return np.concatenate([column[np.minimum(rows, len(column) - 1)] for column in columns], axis=1)

@@ -38,7 +38,7 @@ def open_minari(path: Path, instruction: str | None, names: Names) -> Hdf5Datase
         try:
             entries.append(_entry(reader, path, tree, episode, instruction, names))
         except DataError as error:
-            faults.append(Fault.told_by(error, path, (episode,)))
+            faults.append(Fault.told_by(error, (episode,), path))
     return Hdf5Dataset(path, reader, entries, faults)
 
 

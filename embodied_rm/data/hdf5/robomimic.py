@@ -39,14 +39,14 @@ def open_robomimic(files: Sequence[Path], where: Path, instruction: str | None, 
             demos = _demos(tree, path)
             sentence, fps = _sentence(tree, path, instruction), _rate(tree, path, names)
         except DataError as error:
-            faults.append(Fault.told_by(error, path, (path.stem,)))
+            faults.append(Fault.told_by(error, (path.stem,), path))
             continue
         for demo in demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
                 entries.append(_entry(reader, path, tree, demo, name, sentence, fps, names))
             except DataError as error:
-                faults.append(Fault.told_by(error, path, (name,)))
+                faults.append(Fault.told_by(error, (name,), path))
     return Hdf5Dataset(where, reader, entries, faults)
 
 

@@ -14,7 +14,7 @@ from embodied_rm.data.faults import Fault, inside
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.rows import Row
 from embodied_rm.data.lerobot.tables import footer, read_parquet
-from embodied_rm.data.video.decoder import Decoder
+from embodied_rm.data.video.decoder import Decoder, Times
 from embodied_rm.errors import DataError
 
 ORDER = ("index", "episode_index", "frame_index", "timestamp", "task_index")
@@ -79,7 +79,7 @@ def _data_faults(
             raise DataError(f"{path}: column {', '.join(sorted(missing))} is missing")
         table = {key: _numbers(path, column) for key, column in _columns(read_parquet(path, list(ORDER)))}
     except DataError as error:
-        return {}, [Fault.told_by(error, path, everybody)]
+        return {}, [Fault.told_by(error, everybody, path)]
     begins, faults = {}, []
     for row in rows:
         at = np.flatnonzero(table["episode_index"] == row.index)
@@ -137,19 +137,32 @@ def _video_faults(
         if stated not in (None, size):
             raise DataError(f"{path}: its pictures are {size[0]}x{size[1]}, info.json states {stated[0]}x{stated[1]}")
     except DataError as error:
-        return [Fault.told_by(error, path, everybody)]
-    times = video.times + 0.5 / fps
+        return [Fault.told_by(error, everybody, path)]
     faults = []
     for row, start in places:
-        there = int(np.diff(np.searchsorted(times, [start, start + row.meta.length / fps]))[0])
-        if there != row.meta.length:
-            what = f"has {there} frames of episode {row.index}, which has {row.meta.length} rows"
+        what = _film_fault(row, start, video.times, fps)
+        if what is not None:
             faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
     stored = sum(row.meta.length for row, _ in places)
     if len(places) == 1 and len(video) > stored and not faults:
         what = f"has {len(video)} frames, the only episode in it has {stored} rows"
         faults.append(Fault(file=path, what=what, episodes=tuple(everybody)))
     return faults + _overlaps(path, places, fps)
+
+
+def _film_fault(row: Row, start: float, times: Times, fps: float) -> str | None:
+    """What is wrong with the frames of an episode that begins at `start`, if anything; `times` of all of the file."""
+    length = row.meta.length
+    begin, end = np.searchsorted(times + 0.5 / fps, [start, start + length / fps])
+    if end - begin != length:
+        return f"has {end - begin} frames of episode {row.index}, which has {length} rows"
+    late = np.abs(times[begin:end] - start - np.arange(length) / fps)
+    if late.max() > 0.5 / fps:
+        frame = int(np.argmax(late > 0.5 / fps))
+        return (
+            f"frame {frame} of episode {row.index} is at {times[begin + frame]:g} s, not where {fps:g} a second have it"
+        )
+    return None
 
 
 def _overlaps(path: Path, places: list[tuple[Row, float]], fps: float) -> list[Fault]:

@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.info import read_info, video_keys
 from embodied_rm.data.lerobot.rows import Row
 from embodied_rm.data.lerobot.tables import read_parquet
 from embodied_rm.data.names import AS_STORED, Names, columns_of
-from embodied_rm.data.source import chosen_views
+from embodied_rm.data.source import Columns, chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.data.video.decoder import Decoder
 from embodied_rm.errors import DataError
@@ -96,7 +96,7 @@ class LeRobotDataset:
         for view in chosen_views(views, self.views, str(self.path)):
             path, start = row.videos[view]
             frames[view] = self._decoder.read(path, start + kept / self.fps, self.fps, size)
-        known = fmt.PROGRESS in self._features and fmt.STEP in self._features
+        columns = self.columns(index).kept(kept)
         return Episode(
             name=row.meta.name,
             views=frames,
@@ -104,15 +104,24 @@ class LeRobotDataset:
             fps=self.fps / stride,
             steps=row.meta.steps if stride == 1 else thin_steps(row.meta.steps, kept),
             success=row.meta.success,
-            progress=self._column(row, fmt.PROGRESS)[kept, 0] if known else None,
-            state=self._columns(row, self._state, kept),
-            action=self._columns(row, self._action, kept),
+            progress=columns.progress,
+            state=columns.state,
+            action=columns.action,
             meta=row.meta.text,
         )
 
-    def _columns(self, row: Row, keys: Sequence[str], kept: np.ndarray) -> Array | None:
-        """Numeric columns of one episode side by side, float32 [kept, D]; None of none."""
-        return np.concatenate([self._column(row, key) for key in keys], axis=1)[kept] if keys else None
+    def columns(self, index: int) -> Columns:
+        """The numbers of one episode; see `EpisodeSource.columns`. Progress is read where it is ours: with steps."""
+        row, ours = self._rows[index], {fmt.PROGRESS, fmt.STEP} <= set(self._features)
+        return Columns(
+            state=self._joined(row, self._state),
+            action=self._joined(row, self._action),
+            progress=self._column(row, fmt.PROGRESS)[:, 0] if ours else None,
+        )
+
+    def _joined(self, row: Row, keys: Sequence[str]) -> Array | None:
+        """Numeric columns of one episode side by side, float32 [T, D]; None of none."""
+        return np.concatenate([self._column(row, key) for key in keys], axis=1) if keys else None
 
     def _column(self, row: Row, key: str) -> Array:
         """A numeric column of one episode, float32 [T, D]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from embodied_rm.data.lerobot.rows import Row, order_faults, usual_name
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError
+
+INDEX = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
 
 
 def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> tuple[list[Row], list[Fault]]:
@@ -27,12 +30,14 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
     records: list[dict[str, Any]] = []
     faults: list[Fault] = []
     wrong: set[int] = set()
+    here = -1
     for at, line in _lines(path):
+        here = _index(line, here + 1)
         try:
             records.append(_record(line, at))
         except DataError as error:
-            wrong.add(at)  # they are listed in order
-            faults.append(Fault(file=path, what=str(error), episodes=(usual_name(at),)))
+            wrong.add(here)
+            faults.append(Fault(file=path, what=str(error), episodes=(usual_name(here),)))
     rows = _placed(root, sorted(records, key=lambda record: record["episode_index"]), keys, chunk)
     faults += order_faults(path, rows, wrong, info["total_episodes"])
     return rows, faults
@@ -51,6 +56,12 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is no text ({error})") from None
     yield from enumerate(line for line in content.splitlines() if line.strip())
+
+
+def _index(line: str, due: int) -> int:
+    """Whose line it is, in whatever state; they are listed in order, so that of one that does not say it is `due`."""
+    told = INDEX.search(line)
+    return due if told is None else int(told.group(1))
 
 
 def _record(line: str, at: int) -> dict[str, Any]:

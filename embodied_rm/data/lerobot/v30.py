@@ -33,7 +33,7 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
         try:
             records = _records(path, keys)
         except DataError as error:
-            faults.append(Fault.told_by(error, path, ()))
+            faults.append(Fault.told_by(error, (), path))
             continue
         for record in records:
             index = len(rows) + len(wrong) if record["episode_index"] is None else record["episode_index"]

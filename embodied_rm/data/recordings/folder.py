@@ -40,7 +40,7 @@ def in_folders(folders: list[Path], instruction: str | None = None) -> tuple[lis
         try:
             found.append(in_folder(folder, instruction))
         except DataError as error:
-            faults.append(Fault.told_by(error, folder, (folder.name,)))
+            faults.append(Fault.told_by(error, (folder.name,), folder))
     return found, faults
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.data.faults import Fault, refuse_empty
 from embodied_rm.data.names import AS_STORED, Names
 from embodied_rm.data.recordings.recording import Recording, steps_of
-from embodied_rm.data.source import EpisodeMeta, chosen_views
+from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.data.video.decoder import Decoder, VideoInfo
 from embodied_rm.errors import DataError
@@ -48,8 +48,7 @@ class Recordings:
                 infos = _probe(named, self._decoder)
                 meta.append(_meta(named, infos))
             except DataError as error:
-                file = Path(str(error).split(": ", 1)[0])
-                found.append(Fault.told_by(error, file, (recording.name,)))
+                found.append(Fault.told_by(error, (recording.name,)))
                 continue
             self._recordings.append(named)
             self._infos.append(infos)
@@ -78,6 +77,10 @@ class Recordings:
     def frame_rate(self, index: int) -> float:
         """Frames a second of a recording."""
         return self._infos[index][self.views[0]].fps
+
+    def columns(self, index: int) -> Columns:
+        """Of a film nothing else is known."""
+        return Columns()
 
     def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
         """Read some frames of one recording; see `EpisodeSource.moments`."""
