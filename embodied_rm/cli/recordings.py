@@ -24,14 +24,14 @@ def recordings(
     return source
 
 
-def tell(faults: Sequence[Fault], reporter: Reporter) -> None:
-    """One line a fault, as far as a reader has patience."""
-    for fault in faults[:SHOWN]:
+def tell(faults: Sequence[Fault], reporter: Reporter, most: int | None = SHOWN) -> None:
+    """One line a fault, `most` of them (None: all)."""
+    for fault in faults[:most]:
         who = f"left out: {', '.join(fault.episodes)}" if fault.episodes else "note"
         reporter.note(f"{who}: {fault}")
-    if len(faults) > SHOWN:
+    if most is not None and len(faults) > most:
         reporter.note(
-            f"and {len(faults) - SHOWN} more faults; {len(named(faults))} episodes are left out in all: embodied-rm "
+            f"and {len(faults) - most} more faults; {len(named(faults))} episodes are left out in all: embodied-rm "
             "inspect lists every one"
         )
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from embodied_rm.data.faults import Fault
 from embodied_rm.data.film import BLOCK
 from embodied_rm.data.source import EpisodeSource
@@ -32,15 +30,6 @@ def _film_faults(source: EpisodeSource, index: int) -> Iterator[DataError]:
 
 def _number_faults(source: EpisodeSource, index: int) -> Iterator[DataError]:
     try:
-        columns = source.columns(index)
+        source.columns(index)
     except DataError as error:
         yield error
-        return
-    for what, column in vars(columns).items():
-        if column is None:
-            continue
-        if len(column) != source.meta[index].length:
-            yield DataError(f"{what}: has {len(column)} rows, the episode has {source.meta[index].length} frames")
-        elif not np.isfinite(column).all():
-            frame = int(np.argwhere(~np.isfinite(column))[0][0])
-            yield DataError(f"{what}: is not finite at frame {frame}")

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from embodied_rm.data.faults import Fault
 from embodied_rm.errors import DataError, choices
 from embodied_rm.types import Array, Episode, IntArray, Step, Views
@@ -27,7 +29,7 @@ class EpisodeMeta:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What is stored of an episode beside its pictures, a row a frame; None: it is not stored."""
+    """What is stored of an episode beside its pictures, a finite row a frame; None: it is not stored."""
 
     state: Array | None = None
     """float32 [T, S]."""
@@ -88,6 +90,13 @@ class EpisodeSource(Protocol):
         Raises `DataError` naming the file and its fault, or the view and those there are.
         """
         ...
+
+
+def refuse_not_finite(values: Array, what: str, where: object) -> None:
+    """Raises `DataError` naming the first frame of [T, D] that holds a number which is none."""
+    wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(wrong):
+        raise DataError(f"{where}: {what} is not finite at frame {wrong[0]}")
 
 
 def chosen_views(asked: Sequence[str] | None, available: Sequence[str], where: str) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def test_what_only_a_full_reading_finds(tmp_path):
     assert source.faults == ()
     faults = [fault for index in range(len(source)) for fault in faults_inside(source, index)]
     assert named(faults) == ("episode_000001", "episode_000002")
-    assert "state is not finite at frame 30" in f"{faults[0].file} {faults[0].what}"
+    assert "observation.state of episode 1 is not finite at frame 30" in str(faults[0])
     assert faults[1].file.name == "episode_000002.mp4"
 
 

@@ -42,7 +42,7 @@ def start(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.decode:
         for index in reporter.track(range(len(source)), "inspect"):
             faults += faults_inside(source, index)
-    tell(faults, reporter)
+    tell(faults, reporter, most=None)
     counts = counted(source, faults)
     reporter.table("inspected", counts)
     run.write_json("faults.json", {"faults": [as_json(fault) for fault in faults]})
@@ -86,15 +86,17 @@ def report(config: InspectCommand, source: EpisodeSource, faults: Sequence[Fault
         title="Inspected dataset",
         subtitle=f"{config.data}: {counts['episodes']} sound episodes, {counts['faulty_episodes']} with a fault",
         panels=tuple(panel(source, row) for row in sound),
-        tables=tables(faults),
+        tables=tables(faults, config.data),
         details=counts,
     )
 
 
-def tables(faults: Sequence[Fault]) -> tuple[Table, ...]:
-    """The faults, by episode; nothing where there are none."""
-    rows = tuple((", ".join(fault.episodes) or "-", fault.what, str(fault.file)) for fault in faults)
-    return (Table(title="Faults", head=("episodes", "what is wrong", "file"), rows=rows),) if rows else ()
+def tables(faults: Sequence[Fault], root: Path) -> tuple[Table, ...]:
+    """The faults, by episode; nothing where there are none. Files are told as seen from `root`."""
+    rows = tuple(
+        (", ".join(fault.episodes) or "-", str(fault.file).removeprefix(f"{root}/"), fault.what) for fault in faults
+    )
+    return (Table(title="Faults", head=("episodes", "file", "what is wrong"), rows=rows),) if rows else ()
 
 
 COMMAND = Command(schema=InspectCommand, start=start)

@@ -10,7 +10,7 @@ import numpy as np
 
 from embodied_rm.data.faults import Fault, refuse_empty
 from embodied_rm.data.hdf5.file import Hdf5
-from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views
+from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views, refuse_not_finite
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Episode, Views
@@ -105,4 +105,6 @@ class Hdf5Dataset:
             return None
         rows = np.arange(entry.meta.length)
         columns = [self._reader.numbers(entry.file, name) for name in datasets]
+        for name, column in zip(datasets, columns, strict=True):
+            refuse_not_finite(column, name, entry.file)
         return np.concatenate([column[np.minimum(rows, len(column) - 1)] for column in columns], axis=1)

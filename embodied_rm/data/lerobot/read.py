@@ -18,7 +18,7 @@ from embodied_rm.data.lerobot.info import read_info, video_keys
 from embodied_rm.data.lerobot.rows import Row
 from embodied_rm.data.lerobot.tables import read_parquet
 from embodied_rm.data.names import AS_STORED, Names, columns_of
-from embodied_rm.data.source import Columns, chosen_views
+from embodied_rm.data.source import Columns, chosen_views, refuse_not_finite
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.data.video.decoder import Decoder
 from embodied_rm.errors import DataError
@@ -47,7 +47,8 @@ class LeRobotDataset:
         version = VERSIONS[info["codebase_version"]]
         listed, faults = version.read_rows(self.path, info, keys)
         faults += total_faults(self.path, info, listed, version.task_count)
-        self._begins, found = file_faults(self.path, info, keys, listed, self._decoder)
+        once = list({row.index: row for row in listed}.values())
+        self._begins, found = file_faults(self.path, info, keys, once, self._decoder)
         self.faults: tuple[Fault, ...] = (*faults, *found)
         left_out = set(named(self.faults))
         self._rows = [row for row in listed if row.meta.name not in left_out]
@@ -135,7 +136,9 @@ class LeRobotDataset:
         values = column.to_numpy(zero_copy_only=False).astype(np.float32)
         if len(values) % row.meta.length:
             raise DataError(f"{row.data}: {key} has rows of different length in episode {row.index}")
-        return values.reshape(row.meta.length, -1)
+        values = values.reshape(row.meta.length, -1)
+        refuse_not_finite(values, f"{key} of episode {row.index}", row.data)
+        return values
 
     def _table(self, path: Path) -> pa.Table:
         """The numeric columns of a data file; the last one used is kept."""

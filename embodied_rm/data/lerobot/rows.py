@@ -36,7 +36,7 @@ def order_faults(listing: Path, rows: Sequence[Row], known: Collection[int], tot
     """
     faults = []
     for index, count in sorted(Counter(row.index for row in rows).items()):
-        names = tuple(row.meta.name for row in rows if row.index == index)
+        names = tuple(dict.fromkeys(row.meta.name for row in rows if row.index == index))
         if count > 1:
             faults.append(Fault(file=listing, what=f"episode {index} is listed {count} times", episodes=names))
         elif not 0 <= index < total:
