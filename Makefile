@@ -1,7 +1,7 @@
 # Two commands do everything from a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full checkpoint long labels refinement real test bench clean
+.PHONY: help install demo demo-full checkpoint long labels refinement lerobot real test bench clean
 
 # The first Python that is new enough; 3.11 first, for it is what constraints.txt was tested on.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -130,6 +130,14 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py
 	$(BIN)/python benchmarks/kill_resume.py
+
+lerobot: install  ## exchange datasets with LeRobot's own package, in environments of its own (six gigabytes)
+	for version in 0.4.4 0.3.3; do \
+		test -x .venv-lerobot/$$version/bin/python || $(PYTHON) -m venv .venv-lerobot/$$version; \
+		.venv-lerobot/$$version/bin/python -m pip install --quiet lerobot==$$version || exit 1; \
+	done
+	$(BIN)/python benchmarks/lerobot_exchange.py --newer .venv-lerobot/0.4.4/bin/python \
+		--older .venv-lerobot/0.3.3/bin/python
 
 install: .venv/installed  ## only what demo does first: .venv and the pinned set
 
