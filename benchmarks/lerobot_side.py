@@ -38,7 +38,7 @@ def write(root: Path, source: Path) -> None:
     """The episodes of the arrays in `source`."""
     arrays = np.load(source, allow_pickle=False)
     height, width = arrays["0/front"].shape[1:3]
-    image = {"dtype": "video", "shape": (height, width, 3), "names": ["height", "width", "channels"]}
+    image: dict[str, object] = {"dtype": "video", "shape": (height, width, 3), "names": ["height", "width", "channels"]}
     features: dict[str, dict[str, object]] = {f"observation.images.{view}": image for view in VIEWS}
     for name, key in (("observation.state", "state"), ("action", "action")):
         features[name] = {"dtype": "float32", "shape": (arrays[f"0/{key}"].shape[1],), "names": None}
