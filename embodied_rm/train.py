@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
 from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.schemes import Labeller, Scheme, chosen
-from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.models.augment import OF_PICTURES, AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import Encoder, sized
 from embodied_rm.models.extend import extended
 from embodied_rm.models.labellers import by_features, by_judge
 from embodied_rm.models.learner import Learner
+from embodied_rm.models.map_cache import MapCache
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
@@ -51,6 +52,8 @@ class TrainConfig:
     """A timm image tower, or a pretrained open_clip model: local-dir:<folder>, hf-hub:<owner>/<name>."""
     train_tower: bool = True
     """Whether image and text tower learn too; a large pretrained one may be left as it is."""
+    cache: Path | None = None
+    """Folder in which it is kept what a tower that does not learn sees in each picture; None: it looks every time."""
     image_size: tuple[int, int] = (64, 64)
     """Height and width of the pictures the tower sees."""
     labels: tuple[str, ...] = ("hops",)
@@ -79,6 +82,8 @@ class TrainConfig:
         for key, scheme in (("label_tower", "discovered"), ("label_judge", "preferences")):
             if getattr(self, key) is not None and scheme not in self.labels:
                 raise UserError(f"{key} is for labels=[{scheme}], got labels=[{', '.join(self.labels)}]")
+        if self.cache is not None:
+            refuse_changes(self)
         for name in ("updates", "batch", "learning_rate", "checkpoint_seconds"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
@@ -161,6 +166,9 @@ def fit(
     need_perspectives(net.config, config.labels)
     views, size = net.config.views, net.config.encoder.image_size
     known = label([sized(one, views, size) for one in (*episodes, *rehearsed)], config.labels, labellers(config))
+    if config.cache is not None:
+        cache = MapCache(config.cache, net.encoder)
+        known = [replace(e, views=cache.of_all(e.views)) for e in reporter.track(known, "look at pictures")]
     words = config.augment.words
     others = known_words() if words else ()
     batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
@@ -172,6 +180,18 @@ def fit(
         pass
     net.eval()
     learner.discard(run.path / UNFINISHED)
+
+
+def refuse_changes(config: TrainConfig) -> None:
+    """Raises `UserError` for what cannot be learned from kept maps: a tower that learns, pictures that are changed."""
+    if config.train_tower:
+        raise UserError("cache keeps what a tower sees that does not learn: add train_tower=false")
+    changed = [name for name in OF_PICTURES if getattr(config.augment, name)]
+    if changed:
+        zeros = " ".join(f"augment.{name}=0" for name in changed)
+        raise UserError(
+            f"cache keeps what the tower sees in the pictures as they are, none of them changed: add {zeros}"
+        )
 
 
 def refuse_several_wishes(episodes: Iterable[Episode]) -> None:

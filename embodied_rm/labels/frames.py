@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from embodied_rm.labels.schemes import Labeller, chosen
 from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences, sentences_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
-from embodied_rm.types import Array, BoolArray, Episode, Frames, IntArray
+from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
 FOREIGN = 3
 """Instructions that want something else, which the end of every episode is shown under."""
@@ -28,8 +29,8 @@ NEGATIONS = ("do not ", "don't ", "never ")
 class LabelledEpisode:
     """What training needs of one episode."""
 
-    views: Mapping[str, Frames]
-    """View name -> uint8 [T, H, W, 3], all of one size."""
+    views: Mapping[str, npt.NDArray[Any]]
+    """View name -> uint8 [T, H, W, 3], all of one size; or what a frozen tower sees of them, float16 [T, C, h, w]."""
     sentences: tuple[str, ...]
     """See `sentences_of`."""
     task: str
@@ -114,8 +115,8 @@ def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str], wha
 class Batch:
     """B episodes at M moments each; moment 0 is the first frame, the last one a goal picture."""
 
-    frames: Frames
-    """uint8 [B, M, V, H, W, 3]; a view that an episode lacks is black."""
+    frames: npt.NDArray[Any]
+    """uint8 [B, M, V, H, W, 3], or maps float16 [B, M, V, C, h, w]; a view that an episode lacks is black."""
     present: BoolArray
     """bool [B, M, V]."""
     instructions: tuple[str, ...]
@@ -202,7 +203,8 @@ class Batches:
         self._wording = Wording(told, other_words, words)
         self._pools = [pool for pool in (range(len(episodes)), range(len(episodes), len(self.episodes))) if pool]
         self._share = shares(self.episodes)
-        self._size = next(iter(self.episodes[0].views.values())).shape[1:]
+        first = next(iter(self.episodes[0].views.values()))
+        self._size, self._kind = first.shape[1:], first.dtype
         self._ends = [hashed({name: frames[-1] for name, frames in e.views.items()}) for e in self.episodes]
         self._done: dict[str, list[int]] = {}
         for i, episode in enumerate(self.episodes):
@@ -218,7 +220,7 @@ class Batches:
         at = [sample_moments(episode.progress, moments, rng) for episode in drawn]
         goals = [self._goal(int(row), rng) for row in rows]
         shape = (size, moments + 1, len(self.views))
-        frames, present = np.zeros((*shape, *self._size), np.uint8), np.zeros(shape, bool)
+        frames, present = np.zeros((*shape, *self._size), self._kind), np.zeros(shape, bool)
         for b, (episode, goal) in enumerate(zip(drawn, goals, strict=True)):
             self._show(episode, at[b], frames[b, :-1], present[b, :-1])
             shown = episode if goal is None else goal
@@ -255,7 +257,7 @@ class Batches:
         done = [i for i in self._done.get(self.episodes[row].goal, ()) if self._ends[i] != self._ends[row]]
         return self.episodes[done[rng.integers(len(done))]] if done else None
 
-    def _show(self, episode: LabelledEpisode, at: IntArray, frames: Frames, present: BoolArray) -> None:
+    def _show(self, episode: LabelledEpisode, at: IntArray, frames: npt.NDArray[Any], present: BoolArray) -> None:
         """Write the episode's pictures at those moments into `frames` [M, V, ...]."""
         for v, name in enumerate(self.views):
             if name in episode.views:
@@ -287,7 +289,7 @@ def shares(episodes: Sequence[LabelledEpisode]) -> npt.NDArray[np.float64]:
     return np.array([np.sqrt(len(goals[episode.task])) for episode in episodes])
 
 
-def hashed(views: Mapping[str, Frames]) -> str:
+def hashed(views: Mapping[str, npt.NDArray[Any]]) -> str:
     """SHA-256 of pictures and the names of their views."""
     digest = hashlib.sha256()
     for name in sorted(views):

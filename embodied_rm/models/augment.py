@@ -14,6 +14,8 @@ from embodied_rm.errors import UserError
 WAVES = 4.0
 """Standard deviation of the frequency of the waves of `recolour`, rad over the range of values: colours half of it
 apart change almost independently."""
+OF_PICTURES = ("shift", "zoom", "rotation", "colour", "recolour", "flicker", "impostor")
+"""What of `AugmentConfig` changes pictures; the rest hides views and replaces words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,8 @@ class EncoderConfig:
     """What the pixels in [0, 1] are shifted and scaled by, red, green, blue."""
     trained: bool = True
     """Whether training changes the towers, or only what reads them."""
+    pooled: tuple[int, int] | None = None
+    """Cells, height and width, that the map is pooled to; a smaller map stays as it is. None: none is pooled."""
 
 
 def small_encoder(tower: str, image_size: tuple[int, int], stage: int = -1) -> EncoderConfig:
@@ -112,6 +114,12 @@ class Encoder(nn.Module):
         self.register_buffer("gain", 1 / (255 * std), persistent=False)
         self.register_buffer("offset", -mean / std, persistent=False)
         self.clip.to(memory_format=torch.channels_last)
+        self._known: dict[str, Tensor] = {}
+        self.register_load_state_dict_post_hook(lambda *_: self._known.clear())
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Encoder:
+        self._known.clear()  # towers on another device, or of another precision
+        return super()._apply(fn, recurse)
 
     def train(self, mode: bool = True) -> Encoder:
         """Towers that are not trained stay in eval mode: their batch statistics belong to their own training."""
@@ -131,7 +139,21 @@ class Encoder(nn.Module):
             normalize_intermediates=True,
             intermediates_only=True,
         )
-        return found["image_intermediates"][0]
+        maps: Tensor = found["image_intermediates"][0]
+        if self.config.pooled is None:
+            return maps
+        cells = (min(self.config.pooled[0], maps.shape[2]), min(self.config.pooled[1], maps.shape[3]))
+        return maps if maps.shape[2:] == cells else nn.functional.adaptive_avg_pool2d(maps, cells)
+
+    def hear(self, sentences: Sequence[str]) -> Tensor:
+        """Instruction vectors [N, embed_dim]. A tower that does not learn reads each sentence once."""
+        if self.config.trained:
+            return self.read(self.tokenize(sentences))
+        fresh = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._known]
+        if fresh:
+            with torch.inference_mode(False), torch.no_grad():  # what is kept may be learned from
+                self._known.update(zip(fresh, self.read(self.tokenize(fresh)), strict=True))
+        return torch.stack([self._known[sentence] for sentence in sentences])
 
     def read(self, ids: Tensor) -> Tensor:
         """Token ids int64 [N, L] -> instruction vectors [N, embed_dim]."""
@@ -142,7 +164,10 @@ class Encoder(nn.Module):
         return token_ids(self.config, instructions).to(self.gain.device)
 
     def map_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the map, found by looking at a blank picture on the CPU."""
+        """Channels, height and width of the map, found by looking at a blank picture, which leaves no trace."""
+        mode = self.training
+        self.eval()
         with torch.no_grad():
             channels, height, width = self.look(torch.zeros(1, 3, *self.config.image_size))[0].shape
+        self.train(mode)
         return channels, height, width

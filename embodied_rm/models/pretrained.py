@@ -19,6 +19,9 @@ CONFIG = "open_clip_config.json"
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 """File names under which open_clip looks for weights; its pickled ones are never read."""
 
+FROZEN_CELLS = (8, 8)
+"""Cells that a frozen tower's map is pooled to, height and width: as many as a net looks at, few enough to keep."""
+
 
 def make_encoder(tower: str, image_size: tuple[int, int], *, stage: int = -1, trained: bool = True) -> Encoder:
     """An encoder by the name of its image tower.
@@ -27,15 +30,11 @@ def make_encoder(tower: str, image_size: tuple[int, int], *, stage: int = -1, tr
     size; any other name is that of a timm tower, started from random weights at `image_size` (height, width). Raises
     `CheckpointError` for a model that cannot be loaded, `UserError` for an unknown name.
     """
+    pooled = None if trained else FROZEN_CELLS
     if tower.startswith((LOCAL, HUB)):
-        return load_pretrained(tower, stage=stage, trained=trained)
-    return Encoder(replace(small_encoder(tower, image_size, stage), trained=trained))
-
-
-def load_pretrained(source: str, *, stage: int = -1, trained: bool = True) -> Encoder:
-    """The open_clip model at `source` as an encoder. Raises `CheckpointError` naming the folder and its fault."""
-    config, clip = load_clip(source)
-    return Encoder(replace(config, stage=stage, trained=trained), clip)
+        config, clip = load_clip(tower)
+        return Encoder(replace(config, stage=stage, trained=trained, pooled=pooled), clip)
+    return Encoder(replace(small_encoder(tower, image_size, stage), trained=trained, pooled=pooled))
 
 
 def load_clip(source: str) -> tuple[EncoderConfig, Any]:

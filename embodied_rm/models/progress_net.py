@@ -93,7 +93,7 @@ class ProgressNet(nn.Module):
         return vectors[torch.tensor([unique.index(sentence) for sentence in instructions], device=vectors.device)]
 
     def _vectors(self, sentences: Sequence[str]) -> Tensor:
-        return self.instruction(self.encoder.read(self.encoder.tokenize(sentences)))
+        return self.instruction(self.encoder.hear(sentences))
 
     def states(self, maps: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor) -> Tensor:
         """States [L, N, width] of N moments, looked at L times, from the maps [P, C, h, w] of the pictures that are

@@ -36,10 +36,10 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """Those of a batch, as a net is shown them: normalised and augmented."""
+    """Those of a batch, as a net is shown them: normalised and augmented, or what a frozen tower once saw of them."""
 
     varied: Tensor
-    """float32 [B, M + 1, V, H, W, 3], the last moment the goal."""
+    """float32 [B, M + 1, V, H, W, 3], the last moment the goal; or maps float16 [B, M + 1, V, C, h, w]."""
     shown: Tensor
     """bool [B, M + 1, V]."""
 
@@ -48,6 +48,8 @@ class Pictures:
 def augmented(encoder: Encoder, batch: Batch, config: AugmentConfig, generator: torch.Generator) -> Pictures:
     """The goal is augmented on its own: it comes from another recording."""
     pictures = torch.from_numpy(batch.frames)
+    if pictures.dtype == torch.float16:
+        return Pictures(varied=pictures, shown=hide_views(torch.from_numpy(batch.present), config, generator))
     present = torch.from_numpy(batch.present)
     varied, shown = torch.empty(pictures.shape), torch.empty_like(present)
     for part in (slice(-1), slice(-1, None)):
@@ -60,8 +62,9 @@ def augmented(encoder: Encoder, batch: Batch, config: AugmentConfig, generator: 
 def training_pass(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs:
     """Judge a batch by its pictures."""
     shown = pictures.shown
+    seen = pictures.varied[shown]
     # Pixels lie channels last, as the tower wants them.
-    maps = net.encoder.look(pictures.varied[shown].movedim(-1, 1))
+    maps = seen.float() if seen.dtype == torch.float16 else net.encoder.look(seen.movedim(-1, 1))
     states = _states(net, maps, shown, batch.instructions)
     moments, goals = states[:, :-1], states[:, -1:]
     first = moments[:, :1]

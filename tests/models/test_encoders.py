@@ -43,6 +43,14 @@ def pretrained(request, tmp_path: Path) -> tuple[Path, torch.nn.Module]:
     return tmp_path, model
 
 
+def test_asking_for_the_shape_of_the_map_changes_nothing():
+    """A blank picture must not count among those whose statistics a tower learns."""
+    encoder = make_encoder("mobilenetv3_small_050", (32, 32))
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    assert encoder.training and encoder.map_shape()[1:] == (1, 1) and encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+
+
 def test_a_pretrained_model_looks_and_reads_as_open_clip_does(pretrained):
     folder, model = pretrained
     encoder = make_encoder(f"local-dir:{folder}", (64, 64), trained=False).eval()
