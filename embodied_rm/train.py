@@ -49,7 +49,10 @@ class TrainConfig:
     """How a reward model is trained."""
 
     tower: str = "patch_tower_tiny"
-    """A timm image tower, or a pretrained open_clip model: local-dir:<folder>, hf-hub:<owner>/<name>."""
+    """A timm image tower, a pretrained open_clip model (local-dir:<folder>, hf-hub:<owner>/<name>), or one of
+    `transformers` (transformers:<folder>)."""
+    text_tower: str | None = None
+    """What reads instructions, where the tower of `transformers` does not: transformers:<folder>."""
     train_tower: bool = True
     """Whether image and text tower learn too; a large pretrained one may be left as it is."""
     cache: Path | None = None
@@ -142,7 +145,7 @@ def identities(episodes: Iterable[Episode]) -> tuple[dict[str, str], dict[str, s
 def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
     """A net with random weights (or a pretrained tower) for the views and the most steps that the episodes have."""
     torch.manual_seed(config.seed)
-    encoder = make_encoder(config.tower, config.image_size, trained=config.train_tower)
+    encoder = make_encoder(config.tower, config.image_size, trained=config.train_tower, text_tower=config.text_tower)
     views = tuple(dict.fromkeys(name for episode in episodes for name in episode.views))
     steps = max((len({step.name for step in episode.steps}) for episode in episodes), default=0)
     net_config = NetConfig(views=views, encoder=encoder.config, max_steps=max(steps, 1), fusion=config.fusion)

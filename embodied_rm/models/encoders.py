@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from embodied_rm.errors import UserError, choices
 from embodied_rm.models.tokens import tokenize
+from embodied_rm.models.transformers_towers import TransformersTowers
 from embodied_rm.types import Episode, Frames
 
 CONTEXT = 32
@@ -29,7 +30,7 @@ class EncoderConfig:
     """An open_clip model, described so fully that a checkpoint can rebuild it without its source."""
 
     open_clip: Mapping[str, Any]
-    """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg."""
+    """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg; of a model of `transformers`, embed_dim."""
     image_size: tuple[int, int]
     """Height and width that pictures are brought to."""
     stage: int = -1
@@ -39,6 +40,8 @@ class EncoderConfig:
     """What the pixels in [0, 1] are shifted and scaled by, red, green, blue."""
     trained: bool = True
     """Whether training changes the towers, or only what reads them."""
+    transformers: Mapping[str, Any] | None = None
+    """Description of a model of `transformers` (`TransformersTowers`); None: it is one of open_clip."""
     pooled: tuple[int, int] | None = None
     """Cells, height and width, that the map is pooled to; a smaller map stays as it is. None: none is pooled."""
 
@@ -56,7 +59,9 @@ def small_encoder(tower: str, image_size: tuple[int, int], stage: int = -1) -> E
 
 
 def build_clip(config: EncoderConfig) -> Any:
-    """The open_clip model of that description, with random weights. Raises `UserError` for an unknown timm tower."""
+    """The model of that description, with random weights. Raises `UserError` for an unknown timm tower."""
+    if config.transformers is not None:
+        return TransformersTowers(config.transformers)
     vision, text = config.open_clip["vision_cfg"], config.open_clip["text_cfg"]
     tower = vision.get("timm_model_name")
     if tower and not timm.is_model(tower):
@@ -161,6 +166,8 @@ class Encoder(nn.Module):
 
     def tokenize(self, instructions: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L] of the instructions, on this encoder's device."""
+        if isinstance(self.clip, TransformersTowers):
+            return self.clip.tokenize(instructions).to(self.gain.device)
         return token_ids(self.config, instructions).to(self.gain.device)
 
     def map_shape(self) -> tuple[int, int, int]:

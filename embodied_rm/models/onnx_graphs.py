@@ -172,6 +172,8 @@ def onnx_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     """
     if not list(net.parameters()):
         raise UserError("this model is exported already: export the checkpoint that it was made from")
+    if net.config.encoder.transformers is not None:
+        raise UserError("a model on towers of `transformers` has no form in ONNX here: judge by the checkpoint itself")
     size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
     pictures = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
     view, owner = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)

@@ -1,4 +1,4 @@
-"""Large pretrained open_clip models as encoders, from a folder or a hub. Weights are read from safetensors only."""
+"""Large pretrained models as encoders, from a folder or a hub. Weights are read from safetensors only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from open_clip.factory import load_checkpoint
 
-from embodied_rm.errors import CheckpointError
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.transformers_towers import READERS, TransformersTowers, load_towers, pixels_of
 
-LOCAL, HUB = "local-dir:", "hf-hub:"
+LOCAL, HUB, TRANSFORMERS = "local-dir:", "hf-hub:", "transformers:"
 CONFIG = "open_clip_config.json"
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 """File names under which open_clip looks for weights; its pickled ones are never read."""
@@ -23,18 +24,49 @@ FROZEN_CELLS = (8, 8)
 """Cells that a frozen tower's map is pooled to, height and width: as many as a net looks at, few enough to keep."""
 
 
-def make_encoder(tower: str, image_size: tuple[int, int], *, stage: int = -1, trained: bool = True) -> Encoder:
+def make_encoder(
+    tower: str,
+    image_size: tuple[int, int],
+    *,
+    stage: int = -1,
+    trained: bool = True,
+    text_tower: str | None = None,
+) -> Encoder:
     """An encoder by the name of its image tower.
 
-    `local-dir:<folder>` and `hf-hub:<owner>/<name>` load a pretrained open_clip model, which brings its own image
-    size; any other name is that of a timm tower, started from random weights at `image_size` (height, width). Raises
-    `CheckpointError` for a model that cannot be loaded, `UserError` for an unknown name.
+    `local-dir:<folder>` and `hf-hub:<owner>/<name>` load a pretrained open_clip model, `transformers:<folder>` one of
+    `transformers`; both bring their own image size. `text_tower`: `transformers:<folder>` with what reads instructions,
+    where a model of `transformers` shall not read, or cannot. Any other name is that of a timm tower, started from
+    random weights at `image_size` (height, width). Raises `CheckpointError` for a model that cannot be loaded,
+    `UserError` for an unknown name.
     """
     pooled = None if trained else FROZEN_CELLS
+    if text_tower is not None and not (tower.startswith(TRANSFORMERS) and text_tower.startswith(TRANSFORMERS)):
+        raise UserError(f"text_tower goes with tower={TRANSFORMERS}<folder> and is one too, got {text_tower}, {tower}")
+    if tower.startswith(TRANSFORMERS):
+        reader = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS))
+        config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS)), reader)
+        return Encoder(replace(config, stage=stage, trained=trained, pooled=pooled), clip)
     if tower.startswith((LOCAL, HUB)):
         config, clip = load_clip(tower)
         return Encoder(replace(config, stage=stage, trained=trained, pooled=pooled), clip)
     return Encoder(replace(small_encoder(tower, image_size, stage), trained=trained, pooled=pooled))
+
+
+def load_transformers(eye: Path, reader: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
+    """The encoders of `transformers` in a folder, or the eye in one and what reads in another; see `load_towers`."""
+    description, towers = load_towers(eye, reader)
+    kind = description["vision"]["model_type"]
+    size, (mean, std) = towers.visual.model.config.image_size, pixels_of(eye, kind)
+    told = towers.reader.config
+    config = EncoderConfig(
+        open_clip={"embed_dim": getattr(told, READERS[description["text"]["model_type"]].size)},
+        transformers=description,
+        image_size=(size, size) if isinstance(size, int) else (size[0], size[1]),
+        mean=mean,
+        std=std,
+    )
+    return config, towers
 
 
 def load_clip(source: str) -> tuple[EncoderConfig, Any]:

@@ -1,0 +1,232 @@
+"""Encoders of `transformers` as towers: what they say is what the library says, and their folders run no code.
+
+Every architecture is built small and random and saved as the library saves it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sprites import episodes
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.augment import AugmentConfig
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
+from embodied_rm.models.onnx_graphs import onnx_graphs
+from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.run import RunFolder, Silent
+from embodied_rm.train import CHECKPOINT, TrainConfig, train
+
+import transformers  # isort: skip
+
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+SEEN = {**SMALL, "image_size": 32, "patch_size": 8}
+READ = {
+    **SMALL,
+    "vocab_size": 64,
+    "max_position_embeddings": 16,
+    "pad_token_id": 1,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+WORDS = ("open", "close", "the", "drawer", "lift", "drop", "red", "cube", "carry", "to", "left", "right", "return")
+SENTENCES = ["open the red drawer", "lift", "close the drawer to the left right return carry cube cube cube cube cube"]
+
+
+def write_tokenizer(folder: Path) -> Tokenizer:
+    """One token a word, a beginning and an end, as the tokenizer.json of a released model has them."""
+    vocabulary = {name: i for i, name in enumerate(["<unk>", "<pad>", "<s>", "</s>", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
+
+
+def clip(folder: Path) -> Path:
+    text = {**READ, "projection_dim": 24}
+    config = transformers.CLIPConfig(text_config=text, vision_config=dict(SEEN), projection_dim=24)
+    transformers.CLIPModel(config).save_pretrained(folder)
+    write_tokenizer(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4] * 3, "image_std": [0.2] * 3}))
+    return folder
+
+
+def siglip(folder: Path) -> Path:
+    text = {**READ, "projection_size": 24}
+    transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=dict(SEEN))).save_pretrained(
+        folder
+    )
+    write_tokenizer(folder)
+    return folder
+
+
+def eye(folder: Path, kind: str) -> Path:
+    kinds = {
+        "dinov2": (transformers.Dinov2Config, transformers.Dinov2Model, {}),
+        "dinov2_with_registers": (
+            transformers.Dinov2WithRegistersConfig,
+            transformers.Dinov2WithRegistersModel,
+            {"num_register_tokens": 4},
+        ),
+        "dinov3_vit": (transformers.DINOv3ViTConfig, transformers.DINOv3ViTModel, {"num_register_tokens": 4}),
+    }
+    config, model, more = kinds[kind]
+    model(config(**SEEN, **more)).save_pretrained(folder)
+    return folder
+
+
+def sentences(folder: Path, kind: str = "bert") -> Path:
+    """A sentence encoder."""
+    kinds = {
+        "bert": (transformers.BertConfig, transformers.BertModel),
+        "xlm-roberta": (transformers.XLMRobertaConfig, transformers.XLMRobertaModel),
+        "mpnet": (transformers.MPNetConfig, transformers.MPNetModel),
+    }
+    config, model = kinds[kind]
+    model(config(**READ)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def random_weights() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("make", [clip, siglip])
+def test_eye_and_reader_of_one_folder(tmp_path, make):
+    folder = make(tmp_path)
+    encoder = make_encoder(f"transformers:{folder}", (1, 1), trained=False).eval()
+    whole = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    pictures = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        seen = whole.vision_model(pixel_values=pictures).last_hidden_state[:, -16:]
+        torch.testing.assert_close(encoder.look(pictures).flatten(2).transpose(1, 2), seen)
+        ids = encoder.tokenize(SENTENCES)
+        told = whole.get_text_features(input_ids=ids)
+        told = told if isinstance(told, torch.Tensor) else told.pooler_output
+        torch.testing.assert_close(encoder.read(ids), told)
+    assert ids.shape == (3, 16) and ids[1].tolist() == [2, 4 + WORDS.index("lift"), 3, *[1] * 13]
+    assert encoder.config.image_size == (32, 32) and encoder.map_shape() == (32, 4, 4)
+    assert encoder.config.mean[0] == (0.4 if make is clip else 0.5)
+
+
+@pytest.mark.parametrize("kind", ["dinov2", "dinov2_with_registers", "dinov3_vit"])
+@pytest.mark.parametrize("reader", ["bert", "xlm-roberta", "mpnet"])
+def test_an_eye_and_a_sentence_encoder_from_two_folders(tmp_path, kind, reader):
+    (tmp_path / "eye").mkdir()
+    (tmp_path / "reader").mkdir()
+    seeing, reading = eye(tmp_path / "eye", kind), sentences(tmp_path / "reader", reader)
+    with pytest.raises(CheckpointError, match=r"eye: has no text encoder; name a folder with one: text_tower="):
+        make_encoder(f"transformers:{seeing}", (1, 1))
+    encoder = make_encoder(f"transformers:{seeing}", (1, 1), text_tower=f"transformers:{reading}").eval()
+    pictures, model = torch.randn(2, 3, 32, 32), transformers.AutoModel.from_pretrained(seeing).eval()
+    texts = transformers.AutoModel.from_pretrained(reading).eval()
+    with torch.no_grad():
+        seen = model(pixel_values=pictures).last_hidden_state[:, -16:]
+        torch.testing.assert_close(encoder.look(pictures).flatten(2).transpose(1, 2), seen)
+        short = torch.tensor([[2, 4 + WORDS.index("lift"), 3]])
+        alone = texts(input_ids=short).last_hidden_state.mean(dim=1)
+        torch.testing.assert_close(encoder.read(encoder.tokenize(["lift"])), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_on_such_towers_learns_is_stored_and_judges_the_same_again(tmp_path):
+    folder = clip(tmp_path)
+    config = TrainConfig(
+        tower=f"transformers:{folder}",
+        train_tower=False,
+        cache=tmp_path / "maps",
+        updates=6,
+        batch=4,
+        moments=4,
+        augment=AugmentConfig(shift=0.0, colour=0.0, flicker=0.0),
+    )
+    known = episodes(6)
+    net = train(known, config, RunFolder.open(tmp_path / "run"), Silent())
+    for path in folder.glob("*.safetensors"):
+        path.unlink()  # a checkpoint needs nothing of where its towers came from
+    stored = load_progress_net(tmp_path / "run" / CHECKPOINT)
+    for one, other in zip(fold(net, known), fold(stored, known), strict=True):
+        assert np.array_equal(one.value, other.value) and np.array_equal(one.success, other.success)
+    with pytest.raises(UserError, match="has no form in ONNX"):
+        onnx_graphs(net)
+
+
+def test_towers_can_learn_too(tmp_path):
+    encoder = make_encoder(f"transformers:{siglip(tmp_path)}", (1, 1), trained=True)
+    loss = encoder.look(torch.randn(1, 3, 32, 32)).sum() + encoder.hear(["lift"]).sum()
+    loss.backward()
+    assert encoder.clip.visual.model.embeddings.patch_embedding.weight.grad is not None
+
+
+def test_a_description_cannot_name_code_or_ask_for_more_than_its_architecture_has(tmp_path):
+    folder = clip(tmp_path)
+    about = json.loads((folder / "config.json").read_text())
+    trap = {
+        "auto_map": {"AutoModel": "evil.Model"},
+        "_attn_implementation_internal": "evil/kernel",
+        "trust_remote_code": True,
+    }
+    about |= trap
+    about["vision_config"] |= {**trap, "hidden_act": "gelu"}
+    (folder / "config.json").write_text(json.dumps(about))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
+    encoder = make_encoder(f"transformers:{folder}", (1, 1))
+    assert not set(trap) & set(encoder.config.transformers["vision"])
+    assert encoder.clip.visual.model.config.hidden_act == "gelu" and not (tmp_path / "canary").exists()
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def pickled(folder: Path) -> None:
+    without_weights(folder)
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+def other_weights(folder: Path) -> None:
+    torch.manual_seed(1)
+    transformers.Dinov2Model(transformers.Dinov2Config(**SEEN)).save_pretrained(folder / "x")
+    (folder / "x" / "model.safetensors").rename(folder / "model.safetensors")
+
+
+FAULTS = {
+    "no description": (lambda f: (f / "config.json").unlink(), "config.json: cannot be read"),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not the description of a model"),
+    "unknown": (lambda f: (f / "config.json").write_text('{"model_type": "clipp"}'), "Did you mean 'clip'"),
+    "half": (lambda f: (f / "config.json").write_text('{"model_type": "clip"}'), "describes no clip_vision_model"),
+    "no weights": (without_weights, "its weights cannot be read"),
+    "pickled weights": (pickled, "its weights cannot be read"),
+    "other weights": (other_weights, "its weights are not those of clip_vision_model"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json: cannot be read"),
+    "broken tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json: not a tokenizer"),
+    "broken pixels": (
+        lambda f: (f / "preprocessor_config.json").write_text("["),
+        "preprocessor_config.json: cannot be",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_names_its_folder(tmp_path, fault):
+    damage, said = FAULTS[fault]
+    folder = clip(tmp_path)
+    damage(folder)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        make_encoder(f"transformers:{folder}", (1, 1))
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_reader_goes_with_an_eye_of_its_kind(tmp_path):
+    with pytest.raises(UserError, match="text_tower goes with tower=transformers:<folder>"):
+        make_encoder("patch_tower_tiny", (32, 32), text_tower=f"transformers:{tmp_path}")
