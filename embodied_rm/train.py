@@ -19,6 +19,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
 from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.schemes import Labeller, Scheme, chosen
+from embodied_rm.models import low_rank
 from embodied_rm.models.augment import OF_PICTURES, AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import Encoder, sized
@@ -55,6 +56,8 @@ class TrainConfig:
     """What reads instructions, where the tower of `transformers` does not: transformers:<folder>."""
     train_tower: bool = True
     """Whether image and text tower learn too; a large pretrained one may be left as it is."""
+    lora: int = 0
+    """Rank of what the attention of an image tower learns that does not learn otherwise; 0: nothing."""
     cache: Path | None = None
     """Folder in which it is kept what a tower that does not learn sees in each picture; None: it looks every time."""
     image_size: tuple[int, int] = (64, 64)
@@ -85,6 +88,8 @@ class TrainConfig:
         for key, scheme in (("label_tower", "discovered"), ("label_judge", "preferences")):
             if getattr(self, key) is not None and scheme not in self.labels:
                 raise UserError(f"{key} is for labels=[{scheme}], got labels=[{', '.join(self.labels)}]")
+        if self.lora < 0 or (self.lora and self.train_tower):
+            raise UserError(f"lora is a rank > 0 beside a tower with train_tower=false, or 0, got {self.lora}")
         if self.cache is not None:
             refuse_changes(self)
         for name in ("updates", "batch", "learning_rate", "checkpoint_seconds"):
@@ -175,6 +180,8 @@ def fit(
     words = config.augment.words
     others = known_words() if words else ()
     batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
+    if config.lora:
+        low_rank.adapt(net.encoder.clip.visual, config.lora)
     learner = Learner(net, weight_decay=config.weight_decay)
     learner.resume(run.path / UNFINISHED, settings(config))
     reporter.table("reward model", description(net, len(episodes), config))
@@ -182,13 +189,14 @@ def fit(
     for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED), "train", total=100):
         pass
     net.eval()
+    low_rank.merge(net.encoder.clip.visual)
     learner.discard(run.path / UNFINISHED)
 
 
 def refuse_changes(config: TrainConfig) -> None:
     """Raises `UserError` for what cannot be learned from kept maps: a tower that learns, pictures that are changed."""
-    if config.train_tower:
-        raise UserError("cache keeps what a tower sees that does not learn: add train_tower=false")
+    if config.train_tower or config.lora:
+        raise UserError("cache keeps what a tower sees that does not learn: add train_tower=false, and no lora")
     changed = [name for name in OF_PICTURES if getattr(config.augment, name)]
     if changed:
         zeros = " ".join(f"augment.{name}=0" for name in changed)
