@@ -130,6 +130,9 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py
 	$(BIN)/python benchmarks/kill_resume.py
+	$(BIN)/python benchmarks/kill_training.py
+	$(BIN)/python benchmarks/faulty_dataset.py
+	$(BIN)/python benchmarks/frozen_training.py --rounds 3
 
 lerobot: install  ## exchange datasets with LeRobot's own package, in environments of its own (six gigabytes)
 	for version in 0.4.4 0.3.3; do \

@@ -8,17 +8,15 @@ its iterations: a random time after it has stored a new one. Writes docs/results
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import random
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 from gymnasium.spaces.utils import flatdim
+from killing import killed, told
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
@@ -45,33 +43,6 @@ def untrained(folder: Path) -> Path:
     save_policy(folder, GaussianPolicy(PolicySpec(obs_dim=size, action_dim=4)), task=TASK)
     env.close()
     return folder
-
-
-def killed(run: list[str], out: Path, kills: int, longest: float) -> list[int]:
-    """Run until it was killed so often; iterations that were stored at each of its deaths."""
-    deaths: list[int] = []
-    while len(deaths) < kills:
-        before = stored(out)
-        child = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if len(deaths) % 3:
-            while stored(out) == before and child.poll() is None:
-                time.sleep(0.02)
-        time.sleep(random.uniform(0.0, longest))
-        if child.poll() is not None:
-            raise RuntimeError(f"the run ended by itself after {len(deaths)} kills: raise ITERATIONS")
-        child.kill()
-        child.wait()
-        deaths.append(stored(out))
-        if deaths[-1] < before:
-            raise RuntimeError(f"{before} iterations were stored, after another death {deaths[-1]}")
-        logging.info("killed %d of %d, %d iterations stored", len(deaths), kills, deaths[-1])
-    return deaths
-
-
-def stored(out: Path) -> int:
-    """Iterations in the checkpoint of a run."""
-    manifest = out / CHECKPOINT / "manifest.json"
-    return json.loads(manifest.read_text())["iterations"] if manifest.exists() else 0
 
 
 def report(deaths: list[int], same: bool, lost: int) -> str:
@@ -102,7 +73,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         policy = untrained(root / "policy")
-        deaths = killed(command(policy, root / "parts"), root / "parts", args.kills, args.longest)
+        parts = root / "parts"
+        deaths = killed(
+            command(policy, parts), lambda: told(parts / CHECKPOINT, "iterations"), args.kills, args.longest
+        )
         for name in ("parts", "whole"):
             subprocess.run(command(policy, root / name), check=True, stdout=subprocess.DEVNULL)
         states = [load_tensors(root / name / CHECKPOINT, ARCHITECTURE)[0] for name in ("parts", "whole")]
