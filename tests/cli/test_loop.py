@@ -343,7 +343,7 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["train", "data={demos}", "fusion=men"], "unknown value of fusion 'men'. Did you mean 'mean'?"),
         (["train", "data={demos}", "model=clap"], "unknown model 'clap'. Did you mean 'clip'?"),
         (["adapt", "data={demos}", "episode=99"], "there is no episode 99"),
-        (["adapt", "data={demos}", "instruction=x"], "a LeRobot dataset has its own instructions"),
+        (["adapt", "data={demos}", "instruction=x"], "the dataset has its own instructions"),
         (["score", "data={demos}", "checkpoint={demos}"], "no checkpoint found in"),
         (["score", "data={demos}", "checkpoint={reward_model}", "episodes=[99]"], "there is no episode 99"),
         (["evaluate", "data={demos}", "checkpoint={reward_model}", "name=baselines"], "name must differ"),
