@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from embodied_rm.data.faults import Fault, named
 from embodied_rm.data.inspect import faults_inside
 from embodied_rm.data.names import Names
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import UnmetError
-from embodied_rm.report import Report, Table, write_report
+from embodied_rm.errors import DataError, UnmetError
+from embodied_rm.report import Panel, Report, Table, write_report
 from embodied_rm.run import Reporter, RunFolder
 
 
@@ -47,7 +48,7 @@ def start(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("inspected", counts)
     run.write_json("faults.json", {"faults": [as_json(fault) for fault in faults]})
     run.write_json("metrics.json", {"inspect": counts})
-    write_report(run.file("report.html"), report(config, source, faults, counts))
+    write_report(run.file("report.html"), report(config, source, faults, counts, reporter))
     if config.strict and faults:
         raise UnmetError(f"{config.data}: {len(faults)} faults; {run.path / 'faults.json'} lists them")
 
@@ -78,17 +79,28 @@ def counted(source: EpisodeSource, faults: Sequence[Fault]) -> dict[str, Any]:
     }
 
 
-def report(config: InspectCommand, source: EpisodeSource, faults: Sequence[Fault], counts: dict[str, Any]) -> Report:
+def report(
+    config: InspectCommand, source: EpisodeSource, faults: Sequence[Fault], counts: dict[str, Any], reporter: Reporter
+) -> Report:
     """The page: the faults, and how some of the episodes look."""
     bad = set(named(faults))
-    sound = [row for row, meta in enumerate(source.meta) if meta.name not in bad][: config.shown]
+    sound = [row for row, meta in enumerate(source.meta) if meta.name not in bad]
     return Report(
         title="Inspected dataset",
         subtitle=f"{config.data}: {counts['episodes']} sound episodes, {counts['faulty_episodes']} with a fault",
-        panels=tuple(panel(source, row) for row in sound),
+        panels=tuple(islice(shown(source, sound, reporter), config.shown)),
         tables=tables(faults, config.data),
         details=counts,
     )
+
+
+def shown(source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Iterator[Panel]:
+    """Panels of episodes; one that nobody looked inside, and that cannot be read, is passed over and told."""
+    for row in rows:
+        try:
+            yield panel(source, row)
+        except DataError as error:
+            reporter.note(f"not shown: {error}")
 
 
 def tables(faults: Sequence[Fault], root: Path) -> tuple[Table, ...]:

@@ -1,0 +1,102 @@
+"""`inspect`, `convert` and what other commands do with a dataset of which some episodes cannot be believed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import faulty
+import pytest
+from lerobot_v21 import write_v21
+
+from embodied_rm.cli.main import main
+from embodied_rm.data.catalog import open_data
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.types import Step
+
+EPISODES = 6
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """Episode 1 lacks a film, which shows from outside; a number of episode 4 is none, which only reading shows."""
+    root = write_v21(tmp_path / "data", [faulty.episode(i) for i in range(EPISODES)])
+    faulty.film(root, 1).unlink()
+    faulty.not_finite(faulty.rows(root, 4))
+    return root
+
+
+def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["inspect", f"data={damaged}", f"out={out}"]) == 0
+    said = capsys.readouterr().out
+    faults = json.loads((out / "faults.json").read_text())["faults"]
+    assert [fault["episodes"] for fault in faults] == [["episode_000001"], ["episode_000004"]]
+    for fault in faults:
+        assert Path(fault["file"]).stem == fault["episodes"][0]
+        assert f"left out: {fault['episodes'][0]}: {fault['file']}: {fault['what']}" in said.replace("\n", "")
+    counts = json.loads((out / "metrics.json").read_text())["inspect"]
+    assert (counts["episodes"], counts["faults"], counts["faulty_episodes"]) == (EPISODES - 2, 2, 2)
+    assert counts["views"] == ["front", "wrist"] and counts["pictures"] == "32x48" and counts["fps"] == 10
+    page = (out / "report.html").read_text()
+    assert "what is wrong" in page and "episode_000004" in page and "episode_000000" in page
+
+
+def test_strict_makes_a_fault_a_failure_and_a_sound_dataset_none(damaged, tmp_path, capsys):
+    assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'a'}", "strict=true"]) == 3
+    assert "2 faults" in capsys.readouterr().err
+    whole = write_v21(tmp_path / "whole", [faulty.episode(i) for i in range(2)])
+    assert main(["inspect", f"data={whole}", f"out={tmp_path / 'b'}", "strict=true"]) == 0
+    # What only reading shows is not looked for where nobody wants it.
+    assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'c'}", "decode=false"]) == 0
+    assert len(json.loads((tmp_path / "c" / "faults.json").read_text())["faults"]) == 1
+
+
+def test_convert_gives_views_other_names_and_leaves_out_what_cannot_be_read(damaged, tmp_path, capsys):
+    out = tmp_path / "run"
+    views = "names.views={front: top, wrist: hand}"
+    assert main(["convert", f"data={damaged}", f"out={out}", views, "size=[16,24]"]) == 0
+    assert "left out: episode_000001" in capsys.readouterr().out
+    told = json.loads((out / "metrics.json").read_text())["convert"]
+    assert told["left_out"] == ["episode_000001", "episode_000004"] and told["episodes"] == EPISODES - 2
+    written = LeRobotDataset(out / "dataset")
+    assert written.views == ("hand", "top") and written.picture_size(0) == (16, 24)
+    assert [meta.name for meta in written.meta] == [f"episode_{i:06d}" for i in (0, 2, 3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["names.views={frnt: top}"], "unknown view 'frnt'. Did you mean 'front'?"),
+        (["names.views=[front]"], "names.views must be a mapping like {a:1}, got [front]"),
+        (["names.state=[nothing]"], "unknown column 'nothing'"),
+        (["names.fps=0"], "fps must be > 0, got 0"),
+        (["size=[15,24]"], "size must be [height, width], both even"),
+        (["instruction=go"], "the dataset has its own instructions"),
+        (["names.vews={front: top}"], "unknown key of embodied-rm convert 'names.vews'. Did you mean 'names.views'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence(damaged, tmp_path, capsys, words, sentence):
+    assert main(["convert", f"data={damaged}", f"out={tmp_path / 'run'}", *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+
+
+def test_training_leaves_out_the_same_episodes_and_says_so(tmp_path, capsys):
+    made = [faulty.episode(i) for i in range(EPISODES)]
+    root = write_v21(tmp_path / "data", made)
+    out = tmp_path / "converted"
+    assert main(["convert", f"data={root}", f"out={out}"]) == 0
+    # Steps are what training needs: v2.1 has no place for them.
+    with DatasetWriter(tmp_path / "known", video_file_mb=1e-6) as writer:
+        for episode in open_data(out / "dataset"):
+            steps = (Step(name="reach", start=0, end=6), Step(name="lift", start=6, end=12))
+            writer.add(replace(episode, steps=steps, success=True))
+    faulty.flip(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
+    keys = ["updates=2", "batch=2", "moments=3", "image_size=[32,48]"]
+    capsys.readouterr()
+    assert main(["train", f"data={tmp_path / 'known'}", f"out={tmp_path / 'run'}", *keys]) == 0
+    assert "left out: episode_000004" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["train"]["episodes"] == EPISODES - 1
