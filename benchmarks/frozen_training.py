@@ -71,7 +71,7 @@ def seconds(learner: Learner, batches: Batches, config: TrainConfig) -> float:
     batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)  # type: ignore[arg-type]
     outputs = training_pass(learner.module, batch, pictures)  # type: ignore[arg-type]
     rng = np.random.default_rng(learner.updates)
-    learner.update(objective(outputs, batch, chosen(config.labels), rng), config.learning_rate)
+    learner.update([objective(outputs, batch, chosen(config.labels), rng)], config.learning_rate)
     return time.perf_counter() - started
 
 

@@ -17,6 +17,7 @@ import torch
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
+from embodied_rm.group import ALONE, Group
 from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
 from embodied_rm.labels.schemes import Labeller, Scheme, chosen
 from embodied_rm.models import low_rank
@@ -31,7 +32,7 @@ from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
-from embodied_rm.models.training_pass import Pictures, augmented, training_pass
+from embodied_rm.models.training_pass import Pictures, augmented, shared_passes
 from embodied_rm.objective import WEIGHTS, objective
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
@@ -76,6 +77,8 @@ class TrainConfig:
     """Episodes an update."""
     moments: int = 8
     """Moments of each; all ordered pairs are supervised."""
+    accumulate: int = 1
+    """Parts in which a process judges its share of a batch, one after the other: less memory for more time."""
     learning_rate: float = 2e-3
     weight_decay: float = 0.05
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -92,7 +95,7 @@ class TrainConfig:
             raise UserError(f"lora is a rank > 0 beside a tower with train_tower=false, or 0, got {self.lora}")
         if self.cache is not None:
             refuse_changes(self)
-        for name in ("updates", "batch", "learning_rate", "checkpoint_seconds"):
+        for name in ("updates", "batch", "accumulate", "learning_rate", "checkpoint_seconds"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
         if self.max_seconds is not None and not self.max_seconds > 0:
@@ -109,8 +112,10 @@ def train(
     held_out: Iterable[Episode] = (),
     start: ProgressNet | None = None,
     facts: Mapping[str, Any] | None = None,
+    group: Group = ALONE,
 ) -> ProgressNet:
-    """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode.
+    """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode. Of a `group`, each
+    process sees its share of every batch; the first one writes.
 
     With `start`, a model that learns on (it is not changed): its tower, picture size and fusion stay, views and steps
     that it does not know are added; `facts`: what it was trained on, as its checkpoint says.
@@ -126,7 +131,9 @@ def train(
     refuse_overlap(scenes, scenes_held_out, "scene")
     fresh = new_net(known, config)
     net = fresh if start is None else extended(start, fresh)
-    fit(net, known, config, run, reporter)
+    fit(net, known, config, run, reporter, group=group)
+    if group.rank:
+        return net
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
     sight = net.config.encoder.image_size
     learned = provenance(sized(e, net.config.views, sight) if "scene" not in e.meta else e for e in known)
@@ -165,6 +172,7 @@ def fit(
     reporter: Reporter,
     rehearsed: Sequence[Episode] = (),
     foreign: Sequence[str] = (),
+    group: Group = ALONE,
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
@@ -184,13 +192,15 @@ def fit(
         low_rank.adapt(net.encoder.clip.visual, config.lora)
     learner = Learner(net, weight_decay=config.weight_decay)
     learner.resume(run.path / UNFINISHED, settings(config))
+    group.say("resumed")  # before the first one may save anew
     reporter.table("reward model", description(net, len(episodes), config))
     net.train()
-    for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED), "train", total=100):
+    for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED, group), "train", total=100):
         pass
     net.eval()
     low_rank.merge(net.encoder.clip.visual)
-    learner.discard(run.path / UNFINISHED)
+    if group.rank == 0:
+        learner.discard(run.path / UNFINISHED)
 
 
 def refuse_changes(config: TrainConfig) -> None:
@@ -248,18 +258,19 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config), default=str))
 
 
-def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path) -> Iterator[int]:
+def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path, group: Group = ALONE) -> Iterator[int]:
     """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached."""
     assert isinstance(learner.module, ProgressNet)
     schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
-    while (share := elapsed(learner, config)) < 1:
+    while (share := max(group.say(elapsed(learner, config)))) < 1:
         batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
-        outputs = training_pass(learner.module, batch, pictures)
-        loss = objective(outputs, batch, schemes, np.random.default_rng([config.seed, learner.updates, 1]))
-        learner.update(loss, config.learning_rate * schedule(share))
+        passes = shared_passes(learner.module, batch, pictures, group, config.accumulate)
+        draws = [config.seed, learner.updates, 1]
+        losses = (objective(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
+        learner.update(losses, config.learning_rate * schedule(share), group)
         learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
-        if learner.seconds - saved > config.checkpoint_seconds:
+        if group.rank == 0 and learner.seconds - saved > config.checkpoint_seconds:
             learner.save(folder, settings(config))
             saved = learner.seconds
         for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020

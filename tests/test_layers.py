@@ -18,6 +18,7 @@ ARROWS = {
     "errors": set(),
     "types": {"errors"},
     "run": {"errors"},
+    "group": {"errors", "run"},
     "checkpoint_io": NOUNS | {"run"},
     "labels": NOUNS,
     "provenance": NOUNS | {"labels"},
@@ -26,7 +27,7 @@ ARROWS = {
     "rewards": NOUNS | {"labels", "shaping"},
     "losses": NOUNS,
     "metrics": NOUNS,
-    "models": NOUNS | {"checkpoint_io", "fusion", "labels"},
+    "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels"},
     "data": NOUNS | {"run"},
     "rl": NOUNS
     | {
@@ -39,6 +40,7 @@ ARROWS = {
         "metrics",
         "run",
         "checkpoint_io",
+        "group",
     },
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
@@ -48,7 +50,7 @@ ARROWS = {
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
-BELOW_VERBS |= {"provenance"}
+BELOW_VERBS |= {"provenance", "group"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import MANIFEST, load_into, load_tensors, save_tensors, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.group import ALONE, Group
 
 ARCHITECTURE = "training_state"
 READING_PACE = 0.1
@@ -56,19 +57,22 @@ class Learner:
         self.seconds = 0.0
         """Time spent on these updates, in all sessions."""
 
-    def update(self, loss: Tensor, learning_rate: float) -> None:
-        """One step down the gradient. Raises `UserError`, nothing changed, when the loss is not a number."""
-        if not bool(torch.isfinite(loss)):
-            raise UserError(
-                f"the loss became {loss.item()} at update {self.updates + 1}; "
-                f"learning_rate={learning_rate:g} is too high for these data"
-            )
+    def update(self, losses: Iterable[Tensor], learning_rate: float, group: Group = ALONE) -> None:
+        """One step down the sum of the gradients of all losses, and of those that others in the group have. They are
+        asked for one by one. Raises `UserError`, nothing changed, when one is not a number."""
         self.module.zero_grad(set_to_none=True)
-        loss.backward()
+        for loss in losses:
+            if not bool(torch.isfinite(loss)):
+                raise UserError(
+                    f"the loss became {loss.item()} at update {self.updates + 1}; "
+                    f"learning_rate={learning_rate:g} is too high for these data"
+                )
+            loss.backward()
+        group.all_reduce(p.grad for p in self._parameters if p.grad is not None)
         nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for optimiser in self._optimisers.values():
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate * group["pace"]
+            for some in optimiser.param_groups:
+                some["lr"] = learning_rate * some["pace"]
             optimiser.step()
         self.updates += 1
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import torch
 from torch import Tensor
 
+from embodied_rm.errors import UserError
+from embodied_rm.group import Group
 from embodied_rm.labels.frames import Batch
 from embodied_rm.models.augment import AugmentConfig, hide_views, impostors, tint, warp
 from embodied_rm.models.encoders import Encoder
@@ -84,6 +87,46 @@ def training_pass(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs
         foreign_hop=net.heads.hop(foreign[:, :, 0], foreign[:, :, 1]),
         foreign_completion=net.heads.completion(foreign[:, :, 0], foreign[:, :, 1]),
     )
+
+
+def shared_passes(
+    net: ProgressNet, batch: Batch, pictures: Pictures, group: Group, accumulate: int
+) -> Iterator[Outputs]:
+    """The same of the whole batch, once for each part that this process judges: gradients go through that part alone.
+
+    Each of a group has a share of the episodes, in `accumulate` parts. The gradients of all parts of everybody add up
+    to that of the whole batch, by the same sums however the parts are dealt out: two parts of one process learn to the
+    bit what one part of each of two does.
+    """
+    share = group.share(len(batch.instructions), "batch")
+    if share % accumulate:
+        raise UserError(f"accumulate={accumulate} parts cannot be made of {share} episodes")
+    begin, size = group.rows(share).start, share // accumulate
+    parts = [_part(batch, pictures, slice(at, at + size)) for at in range(begin, begin + share, size)]
+    fixed: list[Outputs | None] = [None]
+    if accumulate > 1:
+        with torch.no_grad():
+            fixed = [training_pass(net, *part) for part in parts]
+    for i, part in enumerate(parts):
+        yield _together([*fixed[:i], training_pass(net, *part), *fixed[i + 1 :]], group)
+
+
+def _part(batch: Batch, pictures: Pictures, rows: slice) -> tuple[Batch, Pictures]:
+    """Some of the episodes, as far as a pass looks at them."""
+    foreign = tuple(texts[rows] for texts in batch.foreign)
+    some = replace(batch, instructions=batch.instructions[rows], foreign=foreign)
+    return some, Pictures(varied=pictures.varied[rows], shown=pictures.shown[rows])
+
+
+def _together(parts: Sequence[Outputs | None], group: Group) -> Outputs:
+    """The outputs of this process's parts and everybody's, in the order of the episodes."""
+    whole = {}
+    for field in fields(Outputs):
+        # Foreign wishes come first, then the episodes; of all else the episodes come first.
+        along = int(field.name.startswith("foreign"))
+        mine = torch.cat([getattr(part, field.name) for part in parts], dim=along)
+        whole[field.name] = group.gathered(mine, along)
+    return Outputs(**whole)
 
 
 def _varied(encoder: Encoder, pictures: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
+from embodied_rm.group import ALONE, Group
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rewards.rules import Rule
 from embodied_rm.rewards.steps import finished
@@ -22,7 +23,6 @@ from embodied_rm.rl.envs.curriculum import Curriculum
 from embodied_rm.rl.envs.learned_env import make_reward_env
 from embodied_rm.rl.envs.reward_env import RewardEnv, has_episodes
 from embodied_rm.rl.learner.buffer import collect
-from embodied_rm.rl.learner.group import ALONE, Group
 from embodied_rm.rl.learner.guidance import Guidance, weight
 from embodied_rm.rl.learner.imitation import Pairs
 from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, save_policy

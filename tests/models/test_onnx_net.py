@@ -136,7 +136,7 @@ def trained(net: ProgressNet) -> ProgressNet:
     for _ in range(5):
         batch = batches.draw(3, 4, rng)
         outputs = training_pass(net, batch, augmented(net.encoder, batch, AugmentConfig(), generator))
-        learner.update(objective(outputs, batch, chosen(("hops",)), rng), 1e-2)
+        learner.update([objective(outputs, batch, chosen(("hops",)), rng)], 1e-2)
     return net.eval()
 
 

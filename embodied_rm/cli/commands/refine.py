@@ -11,10 +11,10 @@ from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
 from embodied_rm.cli.worlds import WorldConfig, learner_device, make_check, make_judge, make_worlds, shown
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.fusion import Fusion
+from embodied_rm.group import Group, joined
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
-from embodied_rm.rl.learner.group import Group, joined
 from embodied_rm.rl.learner.imitation import Pairs, load_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.refine import Evaluate, Refined, refine

@@ -15,6 +15,7 @@ from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
 from embodied_rm.cli.trial import opened
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.names import Names
+from embodied_rm.group import joined
 from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.train import TrainConfig, train
@@ -50,7 +51,10 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     known = list(read(config.data, config, reporter))
     known = with_reversals(known) if config.reversals else known
     held_out = [] if config.held_out is None else read(config.held_out, config, reporter)
-    net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts)
+    with joined("cpu") as group:
+        net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group)
+    if group.rank:
+        return
     numbers = {
         "episodes": len(known),
         "frames": sum(map(len, known)),
@@ -67,4 +71,4 @@ def read(folder: Path, config: TrainCommand, reporter: Reporter) -> Iterator[Epi
     yield from sound(data, range(len(data)), how, reporter, f"read {folder}")
 
 
-COMMAND = Command(schema=TrainCommand, start=start)
+COMMAND = Command(schema=TrainCommand, start=start, distributed=True)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import under_prefix, with_prefix
 from embodied_rm.errors import UserError
+from embodied_rm.group import ALONE, Group
 from embodied_rm.rewards import blended
 from embodied_rm.rewards.rules import Rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
 from embodied_rm.rl.credit.attribution import Attribution
 from embodied_rm.rl.credit.blend import moved
 from embodied_rm.rl.learner.buffer import RolloutBuffer
-from embodied_rm.rl.learner.group import ALONE, Group
 from embodied_rm.rl.learner.policy import GaussianPolicy
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
 from typing import Any
 
-from embodied_rm.rl.learner.group import Group
+from embodied_rm.group import Group
 
 STAGES = ("physics", "render", "score", "act", "learn")
 """Where the time of an iteration goes; acting is also storing and paying."""

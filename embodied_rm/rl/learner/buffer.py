@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
+from embodied_rm.group import ALONE, Group
 from embodied_rm.rewards.steps import Steps
 from embodied_rm.rl.learner.gae import gae
-from embodied_rm.rl.learner.group import ALONE, Group
 from embodied_rm.rl.learner.guidance import Guidance
 from embodied_rm.rl.learner.policy import Critic, GaussianPolicy
 from embodied_rm.rl.learner.threads import one_thread

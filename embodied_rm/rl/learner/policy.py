@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.learner.group import ALONE, Group
+from embodied_rm.group import ALONE, Group
 from embodied_rm.rl.learner.tanh import Tanh, tanh
 from embodied_rm.rl.learner.threads import one_thread
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import load_into, under_prefix, with_prefix
 from embodied_rm.errors import UserError
+from embodied_rm.group import ALONE, Group
 from embodied_rm.rl.learner.buffer import Batch
 from embodied_rm.rl.learner.gradients import (
     Acted,
@@ -30,7 +31,6 @@ from embodied_rm.rl.learner.gradients import (
     summed,
     through_clamp,
 )
-from embodied_rm.rl.learner.group import ALONE, Group
 from embodied_rm.rl.learner.imitation import Pairs
 from embodied_rm.rl.learner.optimiser import VectorAdam
 from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, gaussian_kl

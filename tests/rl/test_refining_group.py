@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.cli.places import IMITATED, IN_THE_BOX
 from embodied_rm.errors import UserError
+from embodied_rm.group import ALONE, Group
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
-from embodied_rm.rl.learner.group import ALONE, Group
 from embodied_rm.rl.learner.imitation import Pairs, save_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy, save_policy
 from embodied_rm.rl.refine import refuse_what_cannot_be

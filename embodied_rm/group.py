@@ -1,4 +1,4 @@
-"""Several processes that refine one policy: each steps its share of the worlds, all learn from all of them.
+"""Several processes that learn together: each works on its share of a batch, all learn from all of it.
 
 Every process holds the same learner and draws the same random numbers for the whole batch, of which it uses its share;
 gradients of the shares are added up. So a run is the same, up to the rounding of sums, in how many parts it is done.
@@ -36,11 +36,12 @@ class Group:
     rank: int = 0
     size: int = 1
 
-    def share(self, worlds: int) -> int:
-        """This process's part of all worlds. Raises `UserError` when they cannot be divided evenly."""
-        if worlds % self.size:
-            raise UserError(f"world.num_envs={worlds} cannot be shared evenly by {self.size} processes")
-        return worlds // self.size
+    def share(self, count: int, what: str = "world.num_envs") -> int:
+        """This process's part of all worlds, or of what else a key counts. Raises `UserError` when they cannot be
+        divided evenly."""
+        if count % self.size:
+            raise UserError(f"{what}={count} cannot be shared evenly by {self.size} processes")
+        return count // self.size
 
     def rows(self, share: int) -> slice:
         """Which of everybody's rows are this process's, which has `share` of them."""
@@ -86,6 +87,15 @@ class Group:
         given = [torch.zeros_like(mine) for _ in range(self.size)]
         dist.all_gather(given, mine)
         return [bytes(one[:count].cpu().numpy()) for one, count in zip(given, map(int, lengths), strict=True)]
+
+    def gathered(self, mine: Tensor, dim: int) -> Tensor:
+        """Everybody's tensors, of one shape, side by side along a dimension; gradients go through this process's."""
+        if self.size == 1:
+            return mine
+        parts = [torch.empty_like(mine) for _ in range(self.size)]
+        dist.all_gather(parts, mine.detach().contiguous())
+        parts[self.rank] = mine
+        return torch.cat(parts, dim=dim)
 
     def say(self, value: Any) -> list[Any]:
         """What everybody says, anything that JSON can say."""
