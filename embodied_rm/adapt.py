@@ -59,6 +59,8 @@ def adapt(
     does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
     `UserError` when it is known to have failed or `start` is an exported model.
     """
+    if config.lora and not config.train_sight:
+        raise UserError("train_sight=false leaves the image tower as it is, and lora lets it learn: say one of them")
     if demonstration.success is False:
         raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
     fresh = new_net([demonstration, *others], config)

@@ -71,6 +71,7 @@ class RunFolder:
     def file(self, name: str) -> Path:
         """A path inside the folder, its parent made."""
         target = self.path / name
+        assert target.resolve().is_relative_to(self.path.resolve()), f"{name} leads out of the run folder"
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 

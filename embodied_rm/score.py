@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from embodied_rm.data.film import count_blocks, films
-from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource, row_of
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.errors import UserError
@@ -67,10 +67,8 @@ def score(
     The last frame of `goal` shows how what is asked for looks when done, `reference` how it was done another time.
     Raises `UserError` when an episode does not exist or the source has none of the model's views.
     """
-    rows = tuple(dict.fromkeys(config.episodes)) or tuple(range(len(source)))
-    for row in rows:
-        if not 0 <= row < len(source):
-            raise UserError(f"there is no episode {row}; the source has episodes 0 to {len(source) - 1}")
+    asked = tuple(row_of(source, number) for number in dict.fromkeys(config.episodes))
+    rows = asked or tuple(range(len(source)))
     curves = {}
     size = net.config.encoder.image_size
     reading = films(source, rows, views_for(net.config, source), size)
@@ -86,7 +84,7 @@ def score(
             stride = -(-meta.length // config.video_frames)
             shown = source.episode(row, stride=stride, size=display_size(size, len(source.views)))
             write_video(run.file(f"{meta.name}.mp4"), shown, curves[row].value[kept_frames(meta.length, stride)])
-    write_table(run.file(TABLE), curves, [meta.length for meta in source.meta], net.interval_scale)
+    write_table(run.file(TABLE), curves, source.meta, net.interval_scale)
     return curves
 
 
@@ -112,21 +110,23 @@ def views_for(config: NetConfig, source: EpisodeSource) -> list[str]:
     return views
 
 
-def write_table(path: Path, curves: dict[int, Progress], lengths: Sequence[int], scale: float | None = None) -> None:
+def write_table(
+    path: Path, curves: dict[int, Progress], meta: Sequence[EpisodeMeta], scale: float | None = None
+) -> None:
     """One row a frame, in the columns of LeRobot's `sarm_progress.parquet` and ours behind them.
 
-    `index` counts the frames of the whole dataset, whose episodes have the given lengths. A model of one granularity
-    gives `progress_sparse` and `progress_dense` alike. An unscored frame is not `valid` and carries the last progress.
-    With the `interval_scale` of a calibrated model the table also has the bounds `low` and `high`. `ood` is nan of a
-    model that does not tell.
+    `index` counts the frames of the whole dataset and `episode_index` its episodes, those that are left out too. A
+    model of one granularity gives `progress_sparse` and `progress_dense` alike. An unscored frame is not `valid` and
+    carries the last progress. With the `interval_scale` of a calibrated model the table also has the bounds `low` and
+    `high`. `ood` is nan of a model that does not tell.
     """
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+    starts = np.concatenate([[0], np.cumsum([one.length for one in meta])])
     parts = []
     for row, curve in sorted(curves.items()):
-        frame = np.arange(len(curve))
+        frame, first, number = np.arange(len(curve)), meta[row].first, meta[row].number
         columns = {
-            "index": starts[row] + frame,
-            "episode_index": np.full(len(curve), row),
+            "index": frame + int(starts[row] if first is None else first),
+            "episode_index": np.full(len(curve), row if number is None else number),
             "frame_index": frame,
             "progress_sparse": curve.value,
             "progress_dense": curve.value,

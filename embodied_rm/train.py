@@ -188,6 +188,8 @@ def fit(
     words = config.augment.words
     others = known_words() if words else ()
     batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
+    if config.lora and net.encoder.config.trained:
+        raise UserError("lora is what a tower learns that does not learn otherwise, and that of start does")
     if config.lora:
         low_rank.adapt(net.encoder.clip.visual, config.lora)
     learner = Learner(net, weight_decay=config.weight_decay)

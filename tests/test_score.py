@@ -31,6 +31,7 @@ class InMemory:
         self.views = tuple(known[0].views)
         self.fps = known[0].fps
         self.meta = tuple(EpisodeMeta(name=e.name, length=len(e), instruction=e.instruction) for e in known)
+        self.faults = ()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -114,7 +115,7 @@ def test_reading_for_a_model_takes_its_views_at_its_size():
 
 def test_mistakes(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    with pytest.raises(UserError, match="there is no episode 3; the source has episodes 0 to 2"):
+    with pytest.raises(UserError, match="there is no episode 3 among the 3 that can be read"):
         score(NET, SOURCE, ScoreConfig(episodes=(3,)), run, Silent())
     stranger = new_net([Episode(name="e", views={"ceiling": np.zeros((3, 32, 32, 3), np.uint8)}, instruction="go",
                                 fps=1.0)], TrainConfig(image_size=(32, 32)))  # fmt: skip

@@ -89,6 +89,9 @@ class Child:
                 raise AssertionError
             except _RefusedError as refusal:
                 raise DataError(f"{path}: {refusal}") from None
+            except _TooLargeError as claim:
+                self.close()  # what it would send is still in the pipe
+                raise DataError(f"{path}: {claim}") from None
             except BaseException:
                 self.close()  # interrupted in the middle of an answer: what is left in the pipe is nobody's
                 raise
@@ -108,6 +111,10 @@ class Child:
 
 class _RefusedError(Exception):
     """The child's verdict on a file."""
+
+
+class _TooLargeError(Exception):
+    """An answer that no memory holds."""
 
 
 def _obituary(process: subprocess.Popen[bytes], end: Exception) -> str:
@@ -146,7 +153,10 @@ def _answer(source: int, numbers: bool) -> Answer:
         if kind == b"H" and numbers and array is None:
             described = json.loads(_text(source, length))
             assert described["dtype"] in DTYPES
-            array = np.empty(described["shape"], described["dtype"])
+            try:
+                array = np.empty(described["shape"], described["dtype"])
+            except MemoryError:
+                raise _TooLargeError(f"it claims {described['shape']} numbers") from None
             target = array.reshape(-1).view(np.uint8).data
         elif kind == b"F" and target is not None and filled + length <= len(target):
             _fill(source, target[filled : filled + length])

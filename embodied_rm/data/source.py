@@ -9,8 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from embodied_rm.data.faults import Fault
-from embodied_rm.errors import DataError, choices
+from embodied_rm.errors import DataError, UserError, choices
 from embodied_rm.types import Array, Episode, IntArray, Step, Views
+
+LONGEST_NAME = 200
+"""Letters of an episode's name; files are named after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,18 @@ class EpisodeMeta:
     steps: tuple[Step, ...] = ()
     text: Mapping[str, str] = field(default_factory=dict)
     """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
+    number: int | None = None
+    """Its number among all that are stored, those that are left out too. None: its place among those that are not."""
+    first: int | None = None
+    """The number of its first frame, counted likewise."""
+
+    def __post_init__(self) -> None:
+        """Raises `DataError` for a name that would lead out of a folder: files are named after episodes."""
+        parts = self.name.split("/")
+        if not set(parts).isdisjoint(("", ".", "..")) or any(c in "\\:" or ord(c) < 32 for c in self.name):
+            raise DataError(f"{self.name!r} is no name of an episode: files are named after it")
+        if len(self.name) > LONGEST_NAME:
+            raise DataError(f"the name of an episode has {len(self.name)} letters: {self.name[:40]!r}...")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +105,16 @@ class EpisodeSource(Protocol):
         Raises `DataError` naming the file and its fault, or the view and those there are.
         """
         ...
+
+
+def row_of(source: EpisodeSource, number: int) -> int:
+    """Where among a source's episodes the one is that has a number in the dataset. Raises `UserError` when it is not
+    there, or was left out."""
+    for row, meta in enumerate(source.meta):
+        if number == (row if meta.number is None else meta.number):
+            return row
+    gone = "; it was left out: embodied-rm inspect says why" if source.faults else ""
+    raise UserError(f"there is no episode {number} among the {len(source)} that can be read{gone}")
 
 
 def refuse_not_finite(values: Array, what: str, where: object) -> None:

@@ -29,8 +29,8 @@ NEGATIONS = ("do not ", "don't ", "never ")
 class LabelledEpisode:
     """What training needs of one episode."""
 
-    views: Mapping[str, npt.NDArray[Any]]
-    """View name -> uint8 [T, H, W, 3], all of one size; or what a frozen tower sees of them, float16 [T, C, h, w]."""
+    views: Mapping[str, Any]
+    """View name -> array uint8 [T, H, W, 3], all of one size; or what a frozen tower sees, float16 [T, C, h, w]."""
     sentences: tuple[str, ...]
     """See `sentences_of`."""
     task: str

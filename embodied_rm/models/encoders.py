@@ -21,6 +21,8 @@ from embodied_rm.types import Episode, Frames
 
 CONTEXT = 32
 """Longest instruction, tokens."""
+REMEMBERED = 10_000
+"""Sentences whose vectors a frozen tower keeps, before it forgets them all."""
 VOCABULARY = 4096
 """Words of the small text tower; see `tokens.tokenize`."""
 
@@ -120,7 +122,10 @@ class Encoder(nn.Module):
         self.register_buffer("offset", -mean / std, persistent=False)
         self.clip.to(memory_format=torch.channels_last)
         self._known: dict[str, Tensor] = {}
-        self.register_load_state_dict_post_hook(lambda *_: self._known.clear())
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        self._known.clear()
+        super()._load_from_state_dict(*arguments)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Encoder:
         self._known.clear()  # towers on another device, or of another precision
@@ -156,6 +161,9 @@ class Encoder(nn.Module):
             return self.read(self.tokenize(sentences))
         fresh = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._known]
         if fresh:
+            if len(self._known) > REMEMBERED:
+                self._known.clear()
+                fresh = list(dict.fromkeys(sentences))
             with torch.inference_mode(False), torch.no_grad():  # what is kept may be learned from
                 self._known.update(zip(fresh, self.read(self.tokenize(fresh)), strict=True))
         return torch.stack([self._known[sentence] for sentence in sentences])

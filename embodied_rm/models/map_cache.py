@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,18 +40,18 @@ class MapCache:
         self.folder = folder / tower_digest(encoder)[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def of_all(self, views: Mapping[str, Frames]) -> dict[str, Maps]:
+    def of_all(self, views: Mapping[str, Frames]) -> dict[str, FilmMaps]:
         """View -> the maps of its film."""
         return {name: self.of(frames) for name, frames in views.items()}
 
-    def of(self, frames: Frames) -> Maps:
+    def of(self, frames: Frames) -> FilmMaps:
         """The maps of a film uint8 [T, H, W, 3], from the disk if they are there. Raises `DataError` for a file that
         is not what was put away."""
         path = self.folder / f"{hashlib.sha256(np.ascontiguousarray(frames).data).hexdigest()}.safetensors"
         shape = (len(frames), *self._shape)
         if not path.exists():
             self._look(frames, path, shape)
-        return opened(path, shape)
+        return FilmMaps(path, shape)
 
     @torch.no_grad()
     def _look(self, frames: Frames, path: Path, shape: tuple[int, ...]) -> None:
@@ -87,11 +88,22 @@ def header(shape: tuple[int, ...]) -> bytes:
     return len(content).to_bytes(PREFIX, "little") + content
 
 
-def opened(path: Path, shape: tuple[int, ...]) -> Maps:
-    """The maps in a file, read as they are used. Raises `DataError` when it is not of that shape."""
-    head = header(shape)
-    with path.open("rb") as stream:
-        begins = stream.read(len(head))
-    if begins != head or path.stat().st_size != len(head) + 2 * int(np.prod(shape)):
-        raise DataError(f"{path}: does not hold maps {list(shape)}; delete it, and they are made anew")
-    return np.memmap(path, np.float16, "r", len(head), shape)
+class FilmMaps:
+    """The maps in a file, [T, C, h, w]: mapped into memory while some of them are taken, and no longer, since a dataset
+    has more films than a process may have open."""
+
+    dtype = np.dtype(np.float16)
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        """Raises `DataError` when the file does not hold maps of that shape."""
+        self.path, self.shape, self._head = path, shape, header(shape)
+        with path.open("rb") as stream:
+            begins = stream.read(len(self._head))
+        if begins != self._head or path.stat().st_size != len(self._head) + 2 * int(np.prod(shape)):
+            raise DataError(f"{path}: does not hold maps {list(shape)}; delete it, and they are made anew")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Maps:
+        return np.array(np.memmap(self.path, np.float16, "r", len(self._head), self.shape)[rows])

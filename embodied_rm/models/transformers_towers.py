@@ -16,6 +16,8 @@ import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import numpy as np
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -55,6 +57,18 @@ PIXELS |= dict.fromkeys(
 )
 """Mean and spread of the pixels that an architecture was trained on, where no preprocessor_config.json tells."""
 CONFIG, TOKENIZER, PREPROCESSOR = "config.json", "tokenizer.json", "preprocessor_config.json"
+FAULTS = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ZeroDivisionError,
+    SafetensorError,
+    StrictDataclassError,
+)
+"""What `transformers` raises for descriptions and weights that make no model: it has no errors of its own."""
 LONGEST = 64
 """Most tokens of an instruction."""
 
@@ -137,7 +151,7 @@ class TransformersTowers(nn.Module):
             return said.text_embeds if hasattr(said, "text_embeds") else said.pooler_output
         there = (ids != self._pad()).to(torch.int64)
         words = self.reader(input_ids=ids, attention_mask=there).last_hidden_state
-        return (words * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True)
+        return (words * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True).clamp(min=1)
 
     def tokenize(self, sentences: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L], longer sentences cut, shorter ones filled up."""
@@ -182,7 +196,11 @@ class Eye(nn.Module):
 def _built(families: Mapping[str, Family], fields: Mapping[str, Any]) -> Any:
     """A model of an architecture with those fields, random weights, eager attention."""
     family = families[fields["model_type"]]
-    return family.model(_configured(family, fields))
+    try:
+        return family.model(_configured(family, fields))
+    except FAULTS as fault:
+        reason = str(fault).strip().splitlines()[0]
+        raise CheckpointError(f"describes no {fields['model_type']} that can be built ({reason})") from None
 
 
 def _configured(family: Family, fields: Mapping[str, Any]) -> Any:
@@ -201,12 +219,21 @@ def load_towers(eye: Path, reader: Path | None) -> tuple[dict[str, Any], Transfo
             more = "; name a folder with one: text_tower=transformers:..." if part == "text" else ""
             raise CheckpointError(f"{folder}: has no {what} encoder{more}")
     words = _tokenizer_in(reader)
+    assert described["text"] is not None
+    if not _marked(described["text"]):
+        raise CheckpointError(f"{reader / CONFIG}: names neither pad_token_id nor eos_token_id")
     description = {**described, "tokenizer_bytes": len(words)}
     towers = TransformersTowers(description)
     towers.visual.model = _weighted(eye, EYES, described["vision"])
     towers.reader = _weighted(reader, READERS, described["text"])
     towers.words.copy_(torch.from_numpy(np.frombuffer(words, np.uint8).copy()))
     return description, towers
+
+
+def _marked(fields: Mapping[str, Any]) -> bool:
+    """Whether an architecture has marks for padding or the end of its own."""
+    usual = _configured(READERS[fields["model_type"]], fields)
+    return usual.pad_token_id is not None or usual.eos_token_id is not None
 
 
 def _tokenizer_in(folder: Path) -> bytes:
@@ -234,7 +261,7 @@ def _weighted(folder: Path, families: Mapping[str, Family], fields: Any) -> Any:
             output_loading_info=True,
             dtype=torch.float32,
         )
-    except (OSError, RuntimeError, ValueError, KeyError) as fault:
+    except FAULTS as fault:
         raise CheckpointError(f"{folder}: its weights cannot be read ({str(fault).strip().splitlines()[0]})") from None
     if told["missing_keys"] or told["mismatched_keys"]:
         lacks = sorted([*told["missing_keys"], *(str(key) for key in told["mismatched_keys"])])

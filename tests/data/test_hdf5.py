@@ -171,6 +171,13 @@ def virtual(file: h5py.File) -> None:
     file.create_virtual_dataset("data/demo_2/obs/agentview_image", layout)
 
 
+def claimed(file: h5py.File) -> None:
+    for view in ("agentview_image", "robot0_eye_in_hand_image"):
+        del file[f"data/demo_2/obs/{view}"]
+        shape = (10**9, 48, 64, 3)
+        file.create_dataset(f"data/demo_2/obs/{view}", shape, np.uint8, chunks=(1, 48, 64, 3))
+
+
 def nested(file: h5py.File) -> None:
     file.create_group("data/demo_2/" + "/".join("abcdefghij"))
 
@@ -191,6 +198,12 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a link to another file": (edited(linked), "agentview_image is a link to another file", "lift"),
     "nested groups": (edited(nested), "nested deeper than 8", "lift"),
+    "settings are a list": (
+        edited(lambda file: file["data"].attrs.update(env_args='{"env_kwargs": [1]}')),
+        "does not say how many frames a second",
+        "lift",
+    ),
+    "pictures that nobody wrote": (edited(claimed), "demo_2 shows no pictures", "demo_2"),
     "cut short": (lambda path: cut(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
     "no HDF5": (lambda path: path.write_bytes(b"\x89PNG" * 100), "cannot be decoded", "lift"),
     "a pointer": (to_lfs_pointer, "git-lfs pointer", "lift"),
@@ -237,6 +250,13 @@ def test_flipped_bytes_end_in_a_sentence_or_in_numbers_and_the_process_lives(lif
                 assert len(episode) == LENGTH
         except DataError as error:
             assert "lift.hdf5" in str(error)
+
+
+def test_an_odd_attribute_costs_nothing(lift):
+    with h5py.File(lift, "r+") as file:
+        file["data/demo_2"].attrs["odd"] = np.array((1, b"x"), dtype=[("a", "i4"), ("b", "S1")])
+        file["data/demo_2"].attrs["odder"] = np.void(b"abc")
+    assert len(open_data(lift)) == 3
 
 
 def test_without_h5py_the_extra_is_named(lift, monkeypatch):

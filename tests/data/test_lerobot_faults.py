@@ -16,8 +16,9 @@ from painted import cut, make_episode, painted, to_lfs_pointer
 from embodied_rm.data.faults import named
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.source import row_of
 from embodied_rm.data.video.files import VideoWriter, write_video
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 
 INFO = "meta/info.json"
 LISTED = "meta/episodes/chunk-000/file-000.parquet"
@@ -51,7 +52,7 @@ def file(name: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
     return lambda root: change(root / name)
 
 
-def cells(name: str, **changes: tuple[int, object]) -> Callable[[Path], None]:
+def cells(name: str, /, **changes: tuple[int, object]) -> Callable[[Path], None]:
     """Put other values into single rows of a table's columns."""
 
     def change(old: pa.Table) -> pa.Table:
@@ -105,6 +106,13 @@ REFUSED = {
     "features without type": (features_without_type, INFO, "no dtype and shape"),
     "no video features": (no_video_features, "damaged", "no videos"),
     "no episodes listed": (file(LISTED, Path.unlink), "meta/episodes", "no episodes are listed"),
+    "list of nothing": (table(LISTED, lambda t: t.slice(0, 0)), "meta/episodes", "lists no episodes"),
+    "another dataset's description": (
+        info(total_episodes=10**12),
+        "meta/episodes",
+        "lists 4 episodes, info.json states",
+    ),
+    "tasks are no number": (info(total_tasks=None), INFO, "'total_tasks' is None"),
     "list cut": (file(LISTED, half), LISTED, "cut short or not parquet"),
     "list is a pointer": (file(LISTED, to_lfs_pointer), LISTED, "git-lfs pointer"),
     "list without lengths": (table(LISTED, lambda t: t.drop_columns("length")), LISTED, "column length is missing"),
@@ -153,6 +161,7 @@ LEFT_OUT = {
     "more episodes than stated": (info(total_episodes=3), "meta/episodes", "info.json states 3", "trial_3"),
     "wrong total of frames": (info(total_frames=81), INFO, "states 81 frames, the episodes have 80", None),
     "wrong total of tasks": (info(total_tasks=5), INFO, "states 5 tasks, 2 are listed", None),
+    "a name that leads away": (cells(LISTED, name=(1, "../../evil")), LISTED, "is no name of an episode", "../../evil"),
     "no tasks": (file("meta/tasks.parquet", Path.unlink), "meta", "does not exist", None),
     "episode missing": (
         table(LISTED, lambda t: t.take([0, 1, 3])),
@@ -232,7 +241,8 @@ def test_an_episode_with_a_fault_is_left_out_by_name_and_the_others_are_what_the
     assert where in told and said in told and "\n" not in told
     assert ", ".join(named(dataset.faults)) == (who or "")
     before = {episode.name: episode for episode in LeRobotDataset(whole)}
-    gone = ["trial_2"] if fault == "episode missing" else (who or "").split(", ")  # its name went with its entry
+    # Their names went with their entries.
+    gone = {"episode missing": ["trial_2"], "a name that leads away": ["trial_1"]}.get(fault, (who or "").split(", "))
     assert [meta.name for meta in dataset.meta] == [name for name in before if name not in gone]
     for episode in dataset:
         for view, frames in episode.views.items():
@@ -261,6 +271,25 @@ def test_a_missing_number_is_found_when_read(whole, tmp_path):
     assert dataset.episode(0).action.shape == (LENGTH, 3)
     with pytest.raises(DataError, match="action is missing in a row of episode 1"):
         dataset.episode(1)
+
+
+def test_episodes_keep_their_numbers_when_one_is_left_out(whole, tmp_path):
+    root = tmp_path / "damaged"
+    shutil.copytree(whole, root)
+    cells(LISTED, length=(1, None))(root)
+    dataset = LeRobotDataset(root)
+    assert [(meta.number, meta.first) for meta in dataset.meta] == [(0, 0), (2, 2 * LENGTH), (3, 3 * LENGTH)]
+    assert dataset.meta[row_of(dataset, 2)].name == "trial_2"
+    with pytest.raises(UserError, match="no episode 1 among the 3 that can be read; it was left out"):
+        row_of(dataset, 1)
+
+
+def test_a_sound_episode_is_not_blamed_for_the_entry_of_its_neighbour(tmp_path):
+    with DatasetWriter(tmp_path / "two") as writer:
+        for i in range(2):
+            writer.add(make_episode(i, LENGTH))
+    cells(LISTED, length=(1, None))(tmp_path / "two")
+    assert [meta.name for meta in LeRobotDataset(tmp_path / "two").meta] == ["trial_0"]
 
 
 def test_opening_and_reading_writes_nothing(whole):

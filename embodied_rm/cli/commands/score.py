@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import dataset_in, reward_model_in, spoken_model
+from embodied_rm.cli.places import reward_model_in, spoken_model
 from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.reports import panel
-from embodied_rm.data.catalog import open_data
 from embodied_rm.data.goal import read_goal
 from embodied_rm.data.names import Names
 from embodied_rm.models.checkpoint import load_progress_net
@@ -45,7 +44,11 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         {"episodes": len(chosen), "views of the model": net.config.views, "views of the recording": source.views},
     )
     goal = read_goal(config.goal, net.config.views) if config.goal else None
-    shown = None if config.reference is None else demonstration(net, config.reference, config.instruction)
+    shown = (
+        None
+        if config.reference is None
+        else demonstration(net, config.reference, config.instruction, config.names, reporter)
+    )
     curves = score(net, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
     rows = reporter.track(list(curves)[: config.shown], "write report")
     panels = tuple(panel(source, row, curves[row]) for row in rows)
@@ -62,9 +65,9 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"score": numbers})
 
 
-def demonstration(net: ProgressNet, folder: Path, instruction: str | None) -> Episode:
+def demonstration(net: ProgressNet, folder: Path, instruction: str | None, names: Names, reporter: Reporter) -> Episode:
     """The first recording of a folder, as the model sees it."""
-    return next(read_for(net.config, open_data(dataset_in(folder), instruction), [0]))
+    return next(read_for(net.config, recordings(folder, reporter, instruction, names), [0]))
 
 
 COMMAND = Command(schema=ScoreCommand, start=start)

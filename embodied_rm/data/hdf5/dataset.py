@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,11 @@ class Entry:
     fps: float
     height: int
     width: int
+
+
+def numbered(entry: Entry, number: int) -> Entry:
+    """The entry with its number among all that are stored."""
+    return replace(entry, meta=replace(entry.meta, number=number))
 
 
 class Hdf5Dataset:

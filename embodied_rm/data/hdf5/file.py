@@ -15,6 +15,9 @@ from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import UserError
 from embodied_rm.types import Array, Frames
 
+LONGEST = 1_000_000
+"""Frames of an episode; a file may claim any number of rows that nobody ever wrote."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
@@ -34,7 +37,9 @@ class Tree:
     def pictures(self, name: str) -> bool:
         """Whether a dataset looks like uint8 [T, H, W, 3]."""
         shape = self.shapes[name]
-        return self.kinds[name] == "uint8" and len(shape) == 4 and shape[3] == 3 and 0 not in shape
+        return (
+            self.kinds[name] == "uint8" and len(shape) == 4 and shape[3] == 3 and min(shape) > 0 and shape[0] <= LONGEST
+        )
 
 
 class Hdf5(Child):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embodied_rm.data.faults import Fault
-from embodied_rm.data.hdf5.dataset import Entry, Hdf5Dataset
+from embodied_rm.data.hdf5.dataset import Entry, Hdf5Dataset, numbered
 from embodied_rm.data.hdf5.file import Hdf5, Tree
 from embodied_rm.data.names import Names, columns_of
 from embodied_rm.data.source import EpisodeMeta
@@ -34,9 +34,9 @@ def open_minari(path: Path, instruction: str | None, names: Names) -> Hdf5Datase
     episodes = {name.split("/")[0] for name in tree.shapes if name.startswith(PREFIX) and "/" in name}
     entries: list[Entry] = []
     faults: list[Fault] = []
-    for episode in sorted(episodes, key=lambda name: (len(name), name)):
+    for number, episode in enumerate(sorted(episodes, key=lambda name: (len(name), name))):
         try:
-            entries.append(_entry(reader, path, tree, episode, instruction, names))
+            entries.append(numbered(_entry(reader, path, tree, episode, instruction, names), number))
         except DataError as error:
             faults.append(Fault.told_by(error, (episode,), path))
     return Hdf5Dataset(path, reader, entries, faults)
@@ -54,6 +54,8 @@ def _entry(reader: Hdf5, path: Path, tree: Tree, episode: str, instruction: str 
     state = columns_of(names.state, STATE, numeric, where)
     action = columns_of(names.action, ACTION, numeric, where)
     steps = tree.attributes.get(episode, {}).get("total_steps", length - 1)
+    if not isinstance(steps, int):
+        raise DataError(f"{where}: total_steps is {steps!r}")
     due = dict.fromkeys((*views.values(), *(f"{episode}/{key}" for key in state)), steps + 1)
     due |= dict.fromkeys((f"{episode}/{key}" for key in action), steps)
     for key, count in due.items():
@@ -88,6 +90,6 @@ def _sentence(reader: Hdf5, path: Path, tree: Tree, episode: str, instruction: s
 
 def _success(reader: Hdf5, path: Path, tree: Tree, episode: str) -> bool | None:
     for key in SUCCESS:
-        if f"{episode}/{key}" in tree.shapes:
+        if len(tree.shapes.get(f"{episode}/{key}", ())) == 1:
             return bool(reader.numbers(path, f"{episode}/{key}")[-1, 0] > 0)
     return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from embodied_rm.data.faults import Fault
-from embodied_rm.data.hdf5.dataset import Entry, Hdf5Dataset
+from embodied_rm.data.hdf5.dataset import Entry, Hdf5Dataset, numbered
 from embodied_rm.data.hdf5.file import Hdf5, Tree
 from embodied_rm.data.names import Names, columns_of
 from embodied_rm.data.source import EpisodeMeta
@@ -33,6 +33,7 @@ def open_robomimic(files: Sequence[Path], where: Path, instruction: str | None, 
     reader = Hdf5()
     entries: list[Entry] = []
     faults: list[Fault] = []
+    number = 0
     for path in files:
         try:
             tree = reader.tree(path)
@@ -44,9 +45,10 @@ def open_robomimic(files: Sequence[Path], where: Path, instruction: str | None, 
         for demo in demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
-                entries.append(_entry(reader, path, tree, demo, name, sentence, fps, names))
+                entries.append(numbered(_entry(reader, path, tree, demo, name, sentence, fps, names), number))
             except DataError as error:
                 faults.append(Fault.told_by(error, (name,), path))
+            number += 1
     return Hdf5Dataset(where, reader, entries, faults)
 
 
@@ -69,7 +71,8 @@ def _sentence(tree: Tree, path: Path, instruction: str | None) -> str:
 
 
 def _rate(tree: Tree, path: Path, names: Names) -> float:
-    stored = (_json(tree, "env_args").get("env_kwargs") or {}).get("control_freq")
+    kwargs = _json(tree, "env_args").get("env_kwargs")
+    stored = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     rate = names.fps or stored
     if not isinstance(rate, int | float) or not rate > 0:
         raise DataError(f"{path}: does not say how many frames a second it has; give names.fps")

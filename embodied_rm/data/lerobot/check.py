@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,24 @@ from embodied_rm.data.lerobot.tables import footer, read_parquet
 from embodied_rm.data.video.decoder import Decoder, Times
 from embodied_rm.errors import DataError
 
+
+class Begin(NamedTuple):
+    """Where the rows of an episode begin."""
+
+    row: int
+    """In its data file."""
+    first: int
+    """Among the frames of the whole dataset."""
+
+
 ORDER = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 
 
-def total_faults(root: Path, info: Mapping[str, Any], rows: list[Row], tasks: Callable[[Path], int]) -> list[Fault]:
-    """What `info.json` states and the dataset does not have; no episode is the worse for it.
+def total_faults(
+    root: Path, info: Mapping[str, Any], rows: list[Row], tasks: Callable[[Path], int]
+) -> tuple[float, list[Fault]]:
+    """How many instructions are listed, infinite where nobody can say; and what `info.json` states and the dataset does
+    not have: no episode is the worse for it.
 
     `rows`: of every episode that is listed as it should be.
     """
@@ -34,22 +47,22 @@ def total_faults(root: Path, info: Mapping[str, Any], rows: list[Row], tasks: Ca
     try:
         listed = tasks(root)
     except DataError as error:
-        return [*faults, Fault(file=root / "meta", what=str(error), episodes=())]
+        return np.inf, [*faults, Fault(file=root / "meta", what=str(error), episodes=())]
     if info.get("total_tasks", listed) != listed:
         what = f"states {info['total_tasks']} tasks, {listed} are listed"
         faults.append(Fault(file=path, what=what, episodes=()))
-    return faults
+    return listed, faults
 
 
 def file_faults(
-    root: Path, info: Mapping[str, Any], keys: Mapping[str, str], rows: list[Row], decoder: Decoder
-) -> tuple[dict[int, int], list[Fault]]:
-    """Episode -> where its rows begin in its data file; and what is wrong with any file, by episode. `keys`: view ->
-    feature."""
-    begins: dict[int, int] = {}
+    root: Path, info: Mapping[str, Any], keys: Mapping[str, str], rows: list[Row], tasks: float, decoder: Decoder
+) -> tuple[dict[int, Begin], list[Fault]]:
+    """Episode -> where its rows begin; and what is wrong with any file, by episode. `keys`: view -> feature; `tasks`:
+    how many instructions are listed."""
+    begins: dict[int, Begin] = {}
     faults: list[Fault] = []
     for path, some in _by_file((row.data, row) for row in rows):
-        begun, found = _data_faults(root, path, some, info)
+        begun, found = _data_faults(root, path, some, info, tasks)
         begins |= begun
         faults += found
     places = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
@@ -65,8 +78,8 @@ def _by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
 
 
 def _data_faults(
-    root: Path, path: Path, rows: list[Row], info: Mapping[str, Any]
-) -> tuple[dict[int, int], list[Fault]]:
+    root: Path, path: Path, rows: list[Row], info: Mapping[str, Any], tasks: float
+) -> tuple[dict[int, Begin], list[Fault]]:
     """The rows of one data file against the episodes that are said to be in it."""
     everybody = [row.meta.name for row in rows]
     keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
@@ -83,9 +96,9 @@ def _data_faults(
     begins, faults = {}, []
     for row in rows:
         at = np.flatnonzero(table["episode_index"] == row.index)
-        what = _row_fault(row, at, table, info)
+        what = _row_fault(row, at, table, info["fps"], tasks)
         if what is None:
-            begins[row.index] = int(at[0])
+            begins[row.index] = Begin(int(at[0]), int(table["index"][at[0]]))
         else:
             faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
     return begins, faults
@@ -102,7 +115,7 @@ def _numbers(path: Path, column: pa.ChunkedArray) -> np.ndarray:
     return column.cast(pa.float64()).to_numpy()
 
 
-def _row_fault(row: Row, at: np.ndarray, table: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> str | None:
+def _row_fault(row: Row, at: np.ndarray, table: Mapping[str, np.ndarray], fps: float, tasks: float) -> str | None:
     """What is wrong with the rows `at` of an episode, if anything."""
     length = row.meta.length
     if len(at) != length:
@@ -112,14 +125,14 @@ def _row_fault(row: Row, at: np.ndarray, table: Mapping[str, np.ndarray], info: 
     count = np.arange(length)
     start = table["index"][at[0]] if row.start is None else row.start
     due = {"frame_index": (count, 0.0), "index": (start + count, 0.0)}
-    due["timestamp"] = (count / info["fps"], 0.5 / info["fps"])
+    due["timestamp"] = (count / fps, 0.5 / fps)
     for key, (values, tolerance) in due.items():
         wrong = np.flatnonzero(~(np.abs(table[key][at] - values) <= tolerance))
         if len(wrong):
             k = wrong[0]
             return f"{key} is {table[key][at[k]]:g} in frame {k} of episode {row.index}, where {values[k]:g} is due"
-    tasks = table["task_index"][at]
-    if not ((tasks >= 0) & (tasks < info.get("total_tasks", np.inf))).all():
+    told = table["task_index"][at]
+    if not ((told >= 0) & (told < tasks)).all():
         return f"task_index of episode {row.index} names no task"
     return None
 
@@ -144,7 +157,9 @@ def _video_faults(
         if what is not None:
             faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
     stored = sum(row.meta.length for row, _ in places)
-    if len(places) == 1 and len(video) > stored and not faults:
+    # Of v2.1: in v3.0 what is too much may be that of an episode whose entry is wrong.
+    alone = len(places) == 1 and places[0][0].start is None
+    if alone and len(video) > stored and not faults:
         what = f"has {len(video)} frames, the only episode in it has {stored} rows"
         faults.append(Fault(file=path, what=what, episodes=tuple(everybody)))
     return faults + _overlaps(path, places, fps)
@@ -181,6 +196,8 @@ def _overlaps(path: Path, places: list[tuple[Row, float]], fps: float) -> list[F
 def _stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
     """Height and width that `info.json` states of a video feature, where it says which number is which."""
     names, shape = feature.get("names"), feature["shape"]
-    if not isinstance(names, list) or not {"height", "width"} <= set(names) or len(names) != len(shape):
+    if not isinstance(names, list) or not isinstance(shape, list) or len(names) != len(shape):
+        return None
+    if not {"height", "width"} <= {name for name in names if isinstance(name, str)}:
         return None
     return shape[names.index("height")], shape[names.index("width")]

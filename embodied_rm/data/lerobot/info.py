@@ -29,6 +29,8 @@ def read_info(root: Path) -> dict[str, Any]:
     for key, kind in (("total_episodes", int), ("total_frames", int), ("fps", int | float), ("features", dict)):
         if not isinstance(info.get(key), kind) or isinstance(info[key], bool):
             raise DataError(f"{path}: {key!r} is {info.get(key)!r}")
+    if "total_tasks" in info and type(info["total_tasks"]) is not int:
+        raise DataError(f"{path}: 'total_tasks' is {info['total_tasks']!r}")
     if not 0 < info["fps"] < 10_000:
         raise DataError(f"{path}: fps is {info['fps']}")
     for key, template in fmt.PATHS[version].items():
@@ -46,5 +48,7 @@ def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_depth(feature: Mapping[str, Any]) -> bool:
-    info = feature.get("info") or {}
+    info = feature.get("info")
+    if not isinstance(info, dict):
+        return False
     return bool(info.get("video.is_depth_map") or info.get("is_depth_map"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ class LeRobotDataset:
         keys = {ours: stored[view] for ours, view in names.of_views(stored, self.path).items()}
         version = VERSIONS[info["codebase_version"]]
         listed, faults = version.read_rows(self.path, info, keys)
-        faults += total_faults(self.path, info, listed, version.task_count)
+        tasks, totals = total_faults(self.path, info, listed, version.task_count)
+        faults += totals
         once = list({row.index: row for row in listed}.values())
-        self._begins, found = file_faults(self.path, info, keys, once, self._decoder)
+        self._begins, found = file_faults(self.path, info, keys, once, tasks, self._decoder)
         self.faults: tuple[Fault, ...] = (*faults, *found)
         left_out = set(named(self.faults))
         self._rows = [row for row in listed if row.meta.name not in left_out]
@@ -57,7 +59,9 @@ class LeRobotDataset:
         self._action = columns_of(names.action, fmt.ACTION, self._features, self.path)
         self.views = tuple(keys)
         self.fps = float(info["fps"])
-        self.meta = tuple(row.meta for row in self._rows)
+        self.meta = tuple(
+            replace(row.meta, number=row.index, first=self._begins[row.index].first) for row in self._rows
+        )
         self._cached: tuple[Path, pa.Table] | None = None
 
     def __len__(self) -> int:
@@ -126,7 +130,7 @@ class LeRobotDataset:
 
     def _column(self, row: Row, key: str) -> Array:
         """A numeric column of one episode, float32 [T, D]."""
-        column = self._table(row.data)[key].slice(self._begins[row.index], row.meta.length).combine_chunks()
+        column = self._table(row.data)[key].slice(self._begins[row.index].row, row.meta.length).combine_chunks()
         if column.null_count:
             raise DataError(f"{row.data}: {key} is missing in a row of episode {row.index}")
         if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):

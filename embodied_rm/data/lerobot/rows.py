@@ -9,6 +9,7 @@ from pathlib import Path
 
 from embodied_rm.data.faults import Fault
 from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,10 @@ class Row:
     data: Path
     videos: Mapping[str, tuple[Path, float]]
     """View -> file, and the time in it of the first frame, s."""
+
+
+MOST_MISSING = 10_000
+"""Episodes that may be missing for a dataset to be one with gaps, and not another one's description."""
 
 
 def usual_name(index: int) -> str:
@@ -45,8 +50,11 @@ def order_faults(listing: Path, rows: Sequence[Row], known: Collection[int], tot
     for name, count in Counter(row.meta.name for row in rows if row.meta.name != usual_name(row.index)).items():
         if count > 1:
             faults.append(Fault(file=listing, what=f"{count} episodes have the name {name}", episodes=(name,)))
-    missing = set(range(total)) - {row.index for row in rows} - set(known)
+    there = {row.index for row in rows} | set(known)
+    if total > len(there) + MOST_MISSING:
+        raise DataError(f"{listing}: lists {len(there)} episodes, info.json states {total}")
     return faults + [
         Fault(file=listing, what=f"episode {index} is not listed", episodes=(usual_name(index),))
-        for index in sorted(missing)
+        for index in range(total)
+        if index not in there
     ]

@@ -41,9 +41,11 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
                 rows.append(_row(root, record, keys))
             except DataError as error:
                 wrong.add(index)
-                faults.append(Fault(file=path, what=str(error), episodes=(record.get(fmt.NAME) or usual_name(index),)))
+                name = record.get(fmt.NAME)
+                who = name if isinstance(name, str) and name else usual_name(index)
+                faults.append(Fault(file=path, what=str(error), episodes=(who,)))
     if not rows and not wrong:
-        raise DataError(str(faults[0]))
+        raise DataError(str(faults[0]) if faults else f"{listing}: lists no episodes")
     faults += order_faults(listing, rows, wrong, info["total_episodes"])
     return sorted(rows, key=lambda row: row.index), faults
 
@@ -109,13 +111,13 @@ def _meta(record: Mapping[str, Any]) -> EpisodeMeta:
     columns = (record.get(key) or () for key in (fmt.STEP_NAMES, fmt.STEP_STARTS, fmt.STEP_ENDS))
     try:
         steps = tuple(Step(name=n, start=a, end=b) for n, a, b in zip(*columns, strict=True))
-    except (UserError, ValueError) as error:
+    except (UserError, ValueError, TypeError) as error:
         raise DataError(f"the steps of episode {index} make no sense ({error})") from None
     if steps and steps[-1].end > length:
         raise DataError(f"step {steps[-1].name!r} of episode {index} ends at {steps[-1].end}, after the last frame")
-    success = record.get(fmt.SUCCESS)
+    success, name = record.get(fmt.SUCCESS), record.get(fmt.NAME)
     return EpisodeMeta(
-        name=record.get(fmt.NAME) or usual_name(index),
+        name=name if isinstance(name, str) and name else usual_name(index),
         length=length,
         instruction=record["tasks"][0],
         success=success if isinstance(success, bool) else None,
@@ -123,6 +125,6 @@ def _meta(record: Mapping[str, Any]) -> EpisodeMeta:
         text={
             key.removeprefix(fmt.TEXT): text
             for key, text in record.items()
-            if key.startswith(fmt.TEXT) and text is not None
+            if key.startswith(fmt.TEXT) and isinstance(text, str)
         },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from embodied_rm.data.faults import Fault
@@ -36,9 +37,9 @@ def in_folders(folders: list[Path], instruction: str | None = None) -> tuple[lis
     """The recording in each folder, and what is wrong with those that hold none."""
     found: list[Recording] = []
     faults: list[Fault] = []
-    for folder in folders:
+    for number, folder in enumerate(folders):
         try:
-            found.append(in_folder(folder, instruction))
+            found.append(replace(in_folder(folder, instruction), number=number))
         except DataError as error:
             faults.append(Fault.told_by(error, (folder.name,), folder))
     return found, faults

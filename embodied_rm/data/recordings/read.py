@@ -153,5 +153,6 @@ def _meta(recording: Recording, infos: Mapping[str, VideoInfo]) -> EpisodeMeta:
         instruction=recording.instruction,
         success=recording.success,
         steps=steps_of(recording, length),
+        number=recording.number,
         text=recording.text or {},
     )

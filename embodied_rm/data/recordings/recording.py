@@ -25,6 +25,8 @@ class Recording:
     steps: Path | tuple[Step, ...] = ()
     """Annotated sub-tasks, or the file that holds them (`read_steps`); empty: nobody annotated it."""
     success: bool | None = None
+    number: int | None = None
+    """See `EpisodeMeta.number`."""
     text: Mapping[str, str] | None = None
     """Free text, see `EpisodeMeta.text`."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def listed(folder: Path) -> tuple[list[Recording], list[Fault]]:
     for i, entry in enumerate(entries):
         name = _name(entry, i)
         try:
-            found.append(_recording(folder, name, entry))
+            found.append(replace(_recording(folder, name, entry), number=i))
         except DataError as error:
             faults.append(Fault(file=path, what=f"entry {i} ({name}): {error}", episodes=(name,)))
     return found, faults
@@ -63,12 +64,14 @@ def _recording(folder: Path, name: str, entry: Any) -> Recording:
         raise DataError(f"success is {success!r}; true, false or nothing was expected")
     if not isinstance(views, dict) or not views:
         raise DataError("it names no views")
-    text = entry.get("text") or {}
+    text, steps = entry.get("text") or {}, entry.get("steps") or []
+    if not isinstance(text, dict) or not isinstance(steps, list):
+        raise DataError(f"text must be an object and steps a list, got {text!r} and {steps!r}")
     return Recording(
         name=name,
         videos={str(view): _file(folder, file) for view, file in views.items()},
         instruction=instruction,
-        steps=tuple(_step(step) for step in entry.get("steps") or ()),
+        steps=tuple(_step(step) for step in steps),
         success=success,
         text={str(key): str(value) for key, value in text.items()},
     )
@@ -78,7 +81,12 @@ def _file(folder: Path, file: Any) -> Path:
     if not isinstance(file, str) or not file:
         raise DataError(f"a file is {file!r}")
     path = folder / file
-    if not inside(folder, path):
+    try:
+        within = inside(folder, path)
+        path.exists()
+    except (OSError, ValueError) as error:
+        raise DataError(f"a file is {file[:60]!r} ({error})") from None
+    if not within:
         raise DataError(f"{file!r} leads out of the folder")
     return path
 
@@ -86,7 +94,7 @@ def _file(folder: Path, file: Any) -> Path:
 def _step(step: Any) -> Step:
     try:
         return Step(name=str(step["name"]), start=int(step["start"]), end=int(step["end"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(str(error) if isinstance(error, UserError) else f"a step lacks or misstates {error}") from None
 
 

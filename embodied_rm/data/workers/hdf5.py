@@ -85,7 +85,7 @@ def walk(group: Any, name: str, found: dict[str, Any]) -> None:
 
 def short(value: Any) -> bool:
     """Whether an attribute is one number or a text that is not too long."""
-    return (isinstance(value, str | bytes) and len(value) <= LONGEST) or isinstance(value, np.generic)
+    return (isinstance(value, str | bytes) and len(value) <= LONGEST) or isinstance(value, np.bool_ | np.number)
 
 
 def plain(value: Any) -> Any:
