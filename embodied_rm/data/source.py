@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -105,6 +105,16 @@ class EpisodeSource(Protocol):
         Raises `DataError` naming the file and its fault, or the view and those there are.
         """
         ...
+
+
+def shared_views(name: str, each: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The views that all recordings have, each given by its views; `name`: of the first, which has others. Raises
+    `DataError` where they have none in common."""
+    first, *others = each
+    shared = tuple(view for view in first if all(view in other for other in others))
+    if not shared:
+        raise DataError(f"{name} and the other recordings have no view in common; it has {', '.join(first)}")
+    return shared
 
 
 def row_of(source: EpisodeSource, number: int) -> int:

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import dataset_in
 from embodied_rm.cli.recordings import recordings, sound
 from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
 from embodied_rm.cli.trial import opened
-from embodied_rm.data.catalog import open_data
 from embodied_rm.data.names import Names
+from embodied_rm.data.source import EpisodeSource
 from embodied_rm.group import joined
 from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
@@ -43,14 +42,18 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     """Train, and leave checkpoint and metrics in the run folder. Raises `DataError` where the data leaves its split."""
     started = time.monotonic()
     check_split(config.split)
+    data = recordings(config.data, reporter, names=config.names)
     if config.split.name != NONE:
-        refuse_leaks(config.split, open_data(dataset_in(config.data), names=config.names).meta)
+        refuse_leaks(config.split, data.meta)
     begin, facts = (None, None) if config.start is None else opened(config.start)
     if begin is not None:
         config = replace(config, image_size=begin.config.encoder.image_size)
-    known = list(read(config.data, config, reporter))
+    known = list(read(data, f"{config.data}", config, reporter))
     known = with_reversals(known) if config.reversals else known
-    held_out = [] if config.held_out is None else read(config.held_out, config, reporter)
+    held_out: Iterator[Episode] = iter(())
+    if config.held_out is not None:
+        unseen = recordings(config.held_out, reporter, names=config.names)
+        held_out = read(unseen, f"{config.held_out}", config, reporter)
     with joined("cpu") as group:
         net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group)
     if group.rank:
@@ -64,11 +67,10 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"train": numbers})
 
 
-def read(folder: Path, config: TrainCommand, reporter: Reporter) -> Iterator[Episode]:
-    """The episodes of a folder at the size that the model sees."""
-    data = recordings(folder, reporter, names=config.names)
+def read(data: EpisodeSource, where: str, config: TrainCommand, reporter: Reporter) -> Iterator[Episode]:
+    """The episodes of a dataset at the size that the model sees; `where` they lie, for who waits."""
     how = partial(data.episode, size=config.image_size, stride=config.stride)
-    yield from sound(data, range(len(data)), how, reporter, f"read {folder}")
+    yield from sound(data, range(len(data)), how, reporter, f"read {where}")
 
 
 COMMAND = Command(schema=TrainCommand, start=start, distributed=True)

@@ -10,9 +10,8 @@ import numpy as np
 
 from embodied_rm.data.faults import Fault, refuse_empty
 from embodied_rm.data.hdf5.file import Hdf5
-from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views, refuse_not_finite
+from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views, refuse_not_finite, shared_views
 from embodied_rm.data.stride import kept_frames
-from embodied_rm.errors import DataError
 from embodied_rm.types import Array, Episode, Views
 
 
@@ -46,11 +45,8 @@ class Hdf5Dataset:
         self.faults = tuple(faults)
         refuse_empty(where, entries, self.faults)
         self._reader, self._entries = reader, tuple(entries)
-        first, *others = entries
-        self.views = tuple(view for view in first.views if all(view in other.views for other in others))
-        if not self.views:
-            raise DataError(f"{where}: {first.meta.name} and the others have no view in common")
-        self.fps = first.fps
+        self.views = shared_views(entries[0].meta.name, [entry.views for entry in entries])
+        self.fps = entries[0].fps
         self.meta = tuple(entry.meta for entry in entries)
 
     def __len__(self) -> int:

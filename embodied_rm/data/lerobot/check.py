@@ -90,7 +90,8 @@ def _data_faults(
         missing = [key for key in {*keys, *fmt.ROW_FEATURES} if key not in there]
         if missing:
             raise DataError(f"{path}: column {', '.join(sorted(missing))} is missing")
-        table = {key: _numbers(path, column) for key, column in _columns(read_parquet(path, list(ORDER)))}
+        stored = read_parquet(path, list(ORDER))
+        table = {key: _numbers(path, stored[key]) for key in ORDER}
     except DataError as error:
         return {}, [Fault.told_by(error, everybody, path)]
     begins, faults = {}, []
@@ -102,10 +103,6 @@ def _data_faults(
         else:
             faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
     return begins, faults
-
-
-def _columns(table: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
-    return ((name, table[name]) for name in table.column_names)
 
 
 def _numbers(path: Path, column: pa.ChunkedArray) -> np.ndarray:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.data.json_file import read_json
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError
 
 
 def read_info(root: Path) -> dict[str, Any]:
     """`meta/info.json`, checked as far as the reader relies on it. Raises `DataError` naming the first fault."""
     path = root / fmt.INFO_PATH
-    check_file(path, "dataset description")
-    try:
-        info = json.loads(path.read_text())
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(info, dict):
-        raise DataError(f"{path}: a JSON object was expected")
+    info: dict[str, Any] = read_json(path, "dataset description", dict)
     version = info.get("codebase_version")
     if version not in fmt.PATHS:
         known = " or ".join(map(repr, fmt.PATHS))

@@ -41,9 +41,7 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
                 rows.append(_row(root, record, keys))
             except DataError as error:
                 wrong.add(index)
-                name = record.get(fmt.NAME)
-                who = name if isinstance(name, str) and name else usual_name(index)
-                faults.append(Fault(file=path, what=str(error), episodes=(who,)))
+                faults.append(Fault(file=path, what=str(error), episodes=(_name(record, index),)))
     if not rows and not wrong:
         raise DataError(str(faults[0]) if faults else f"{listing}: lists no episodes")
     faults += order_faults(listing, rows, wrong, info["total_episodes"])
@@ -106,6 +104,12 @@ def _video_place(root: Path, record: Mapping[str, Any], key: str) -> tuple[Path,
     return root / fmt.VIDEO_PATH.format(video_key=key, chunk_index=chunk, file_index=file), start
 
 
+def _name(record: Mapping[str, Any], index: int) -> str:
+    """What an episode is called, by itself or by its index."""
+    name = record.get(fmt.NAME)
+    return name if isinstance(name, str) and name else usual_name(index)
+
+
 def _meta(record: Mapping[str, Any]) -> EpisodeMeta:
     index, length = record["episode_index"], record["length"]
     columns = (record.get(key) or () for key in (fmt.STEP_NAMES, fmt.STEP_STARTS, fmt.STEP_ENDS))
@@ -115,9 +119,9 @@ def _meta(record: Mapping[str, Any]) -> EpisodeMeta:
         raise DataError(f"the steps of episode {index} make no sense ({error})") from None
     if steps and steps[-1].end > length:
         raise DataError(f"step {steps[-1].name!r} of episode {index} ends at {steps[-1].end}, after the last frame")
-    success, name = record.get(fmt.SUCCESS), record.get(fmt.NAME)
+    success = record.get(fmt.SUCCESS)
     return EpisodeMeta(
-        name=name if isinstance(name, str) and name else usual_name(index),
+        name=_name(record, index),
         length=length,
         instruction=record["tasks"][0],
         success=success if isinstance(success, bool) else None,

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from embodied_rm.data.faults import Fault
-from embodied_rm.data.recordings.recording import Recording, read_list
+from embodied_rm.data.json_file import read_json
+from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.errors import DataError
 
 ANNOTATION = "annotated_keyframes.json"
@@ -49,7 +50,7 @@ def _instruction(folder: Path) -> str:
     """The first phrasing in the folder's instruction file, or in that of the folder above."""
     for path in (folder / INSTRUCTION, folder.absolute().parent / INSTRUCTION):
         if path.exists():
-            phrasings = read_list(path)
+            phrasings = read_json(path, "JSON", list)
             if not phrasings or not isinstance(phrasings[0], str):
                 raise DataError(f"{path}: a list of sentences was expected")
             return phrasings[0]

@@ -11,7 +11,7 @@ import numpy as np
 from embodied_rm.data.faults import Fault, refuse_empty
 from embodied_rm.data.names import AS_STORED, Names
 from embodied_rm.data.recordings.recording import Recording, steps_of
-from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views
+from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views, shared_views
 from embodied_rm.data.stride import kept_frames, thin_steps
 from embodied_rm.data.video.decoder import Decoder, VideoInfo
 from embodied_rm.errors import DataError
@@ -54,12 +54,7 @@ class Recordings:
             self._infos.append(infos)
         self.faults = tuple(found)
         refuse_empty(where, self._recordings, self.faults)
-        first, *others = self._recordings
-        self.views = tuple(view for view in first.videos if all(view in other.videos for other in others))
-        if not self.views:
-            raise DataError(
-                f"{first.name} and the other recordings have no view in common; it has {', '.join(first.videos)}"
-            )
+        self.views = shared_views(self._recordings[0].name, [recording.videos for recording in self._recordings])
         self.fps = self._infos[0][self.views[0]].fps
         self.meta = tuple(meta)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from embodied_rm.data.video.mp4 import check_file
+from embodied_rm.data.json_file import read_json
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Step
 
@@ -43,7 +41,7 @@ def read_steps(path: Path, length: int) -> tuple[Step, ...]:
     """The steps of a recording of `length` frames from a list of {"annotation" (or "anotation"), "start_frame_id",
     "end_frame_id" (excluded)}. Raises `DataError` naming the file and the entry."""
     steps: list[Step] = []
-    for i, entry in enumerate(read_list(path)):
+    for i, entry in enumerate(read_json(path, "JSON", list)):
         try:
             name = entry["annotation"] if "annotation" in entry else entry["anotation"]
             step = Step(name=str(name), start=int(entry["start_frame_id"]), end=int(entry["end_frame_id"]))
@@ -63,15 +61,3 @@ def check_order(steps: list[Step] | tuple[Step, ...], length: int, where: Path |
     for step in steps:
         if step.end > length:
             raise DataError(f"{where}: step {step.name!r} ends at frame {step.end}, the videos have {length}")
-
-
-def read_list(path: Path) -> list[Any]:
-    """A JSON list. Raises `DataError` naming the file and its fault."""
-    check_file(path, "JSON")
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(content, list):
-        raise DataError(f"{path}: a JSON list was expected")
-    return content

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.data.faults import Fault, inside
-from embodied_rm.data.recordings.recording import Recording, read_list
+from embodied_rm.data.json_file import read_json
+from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Step
@@ -33,7 +34,7 @@ def listed(folder: Path) -> tuple[list[Recording], list[Fault]]:
     """
     path = folder / JSON_TABLE
     if path.exists():
-        entries = read_list(path)
+        entries = read_json(path, "JSON", list)
     else:
         path = folder / CSV_TABLE
         entries = _csv_entries(folder)
