@@ -22,8 +22,8 @@ from embodied_rm.data.stride import kept_frames
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.errors import UserError
 from embodied_rm.metrics import interval
+from embodied_rm.models.base import Judge, Sight
 from embodied_rm.models.fold import fold_film
-from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.run import Reporter, RunFolder, write_atomic
 from embodied_rm.types import Array, Episode, Frames, Progress
 
@@ -54,7 +54,7 @@ class ScoreConfig:
 
 
 def score(
-    net: ProgressNet,
+    model: Judge,
     source: EpisodeSource,
     config: ScoreConfig,
     run: RunFolder,
@@ -70,42 +70,44 @@ def score(
     asked = tuple(row_of(source, number) for number in dict.fromkeys(config.episodes))
     rows = asked or tuple(range(len(source)))
     curves = {}
-    size = net.config.encoder.image_size
-    reading = films(source, rows, views_for(net.config, source), size)
+    sight = model.sight
+    scale = getattr(model, "interval_scale", None)
+    reading = films(source, rows, views_for(sight, source), sight.image_size)
     tracked = reporter.track(reading, "score", count_blocks(source, rows))
     for row, blocks in groupby(tracked, key=itemgetter(0)):
         meta = source.meta[row]
-        curves[row] = fold_film(net, meta.instruction, (views for _, views in blocks), goal, reference)
+        curves[row] = fold_film(model, meta.instruction, (views for _, views in blocks), goal, reference)
         if config.plots:
-            write_atomic(
-                run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row], net.interval_scale)
-            )
+            write_atomic(run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row], scale))
         if config.videos:
+            size = sight.image_size or source.picture_size(row)
             stride = -(-meta.length // config.video_frames)
             shown = source.episode(row, stride=stride, size=display_size(size, len(source.views)))
             write_video(run.file(f"{meta.name}.mp4"), shown, curves[row].value[kept_frames(meta.length, stride)])
-    write_table(run.file(TABLE), curves, source.meta, net.interval_scale)
+    write_table(run.file(TABLE), curves, source.meta, scale)
     return curves
 
 
 def read_for(
-    config: NetConfig, source: EpisodeSource, rows: Sequence[int] | None = None, stride: int = 1
+    sight: Sight, source: EpisodeSource, rows: Sequence[int] | None = None, stride: int = 1
 ) -> Iterator[Episode]:
     """Episodes of a source (default: all) as the model sees them: its views, at its size; every `stride`-th frame.
 
     Raises `UserError` when the source has none of the model's views.
     """
-    views = views_for(config, source)
+    views = views_for(sight, source)
     for row in range(len(source)) if rows is None else rows:
-        yield source.episode(row, views=views, size=config.encoder.image_size, stride=stride)
+        yield source.episode(row, views=views, size=sight.image_size, stride=stride)
 
 
-def views_for(config: NetConfig, source: EpisodeSource) -> list[str]:
+def views_for(sight: Sight, source: EpisodeSource) -> list[str]:
     """The views of a source that the model knows. Raises `UserError` when there are none."""
-    views = [name for name in source.views if name in config.views]
+    if sight.views is None:
+        return list(source.views)
+    views = [name for name in source.views if name in sight.views]
     if not views:
         raise UserError(
-            f"the model knows the views {', '.join(config.views)}; the recording has {', '.join(source.views)}"
+            f"the model knows the views {', '.join(sight.views)}; the recording has {', '.join(source.views)}"
         )
     return views
 

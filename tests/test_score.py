@@ -107,7 +107,7 @@ def test_there_is_a_plot_and_a_video_of_every_episode(scored):
 def test_reading_for_a_model_takes_its_views_at_its_size():
     net = new_net([Episode(name="e", views={"top": np.zeros((3, 16, 24, 3), np.uint8)}, instruction="go", fps=1.0)],
                   TrainConfig(image_size=(16, 24)))  # fmt: skip
-    read = list(read_for(net.config, SOURCE, [1]))
+    read = list(read_for(net.sight, SOURCE, [1]))
     assert [(e.name, list(e.views), e.views["top"].shape[1:3]) for e in read] == [
         (SOURCE.meta[1].name, ["top"], (16, 24))
     ]

@@ -72,7 +72,7 @@ def recorded(net: ProgressNet, split: str, out: Path) -> list[Episode]:
         *(f"every={as_card.every}", f"noise={as_card.noise}", f"pace={list(as_card.pace)}"),
     ]
     assert main(["collect", *words]) == 0
-    return list(read_for(net.config, open_data(out / "dataset")))
+    return list(read_for(net.sight, open_data(out / "dataset")))
 
 
 def measured(net: ProgressNet, episodes: Sequence[Episode]) -> dict[str, Numbers]:
@@ -137,6 +137,6 @@ def test_the_guide_knows_the_way_of_the_long_tasks(tmp_path: Path) -> None:
     words = ("tasks=[cube_in_drawer,sort_two]", "successes=3", "failures=3", "every=4", "seed=901")
     assert main(["collect", *words, "world.views=[front,side,wrist]", f"out={tmp_path / 'run'}"]) == 0
     guide = load_progress_net(GUIDE)
-    found = measured(guide, list(read_for(guide.config, open_data(tmp_path / "run" / "dataset"))))
+    found = measured(guide, list(read_for(guide.sight, open_data(tmp_path / "run" / "dataset"))))
     assert found["cube_in_drawer"]["mae"] < 0.05 and found["sort_two"]["mae"] < 0.12
     assert all(numbers["voc"] > 0.95 for numbers in found.values())

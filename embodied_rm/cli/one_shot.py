@@ -83,7 +83,7 @@ class OneShot:
         Stages(self.run, self.reporter).command("record demonstrations", "demonstrations", collect.COMMAND, few)
         source = open_data(self.run.path / "demonstrations" / DATASET)
         shown: dict[str, dict[str, Episode]] = {}
-        for episode in read_for(self.net.config, source):
+        for episode in read_for(self.net.sight, source):
             shown.setdefault(task_of(episode), {}).setdefault(goal_of(episode), episode)
         return {task: list(of_goals.values()) for task, of_goals in shown.items()}
 
@@ -130,7 +130,7 @@ class OneShot:
         if self.config.rehearse is None:
             return []
         source = open_data(dataset_in(self.config.rehearse))
-        return list(read_for(self.net.config, source, spread(source, self.config.rehearsed)))
+        return list(read_for(self.net.sight, source, spread(source, self.config.rehearsed)))
 
 
 def wordings(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[str]]:

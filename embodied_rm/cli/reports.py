@@ -12,8 +12,8 @@ from embodied_rm.audit.material import play
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.labels.hops import true_progress
+from embodied_rm.models.base import Judge
 from embodied_rm.models.fold import fold
-from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Check, Curve, Figure, Panel, Rate, SuccessRow
 from embodied_rm.report.clip import HEIGHT
 from embodied_rm.rl.refine import Refined
@@ -76,10 +76,10 @@ def check(outcome: Outcome) -> Check:
     )
 
 
-def panels(net: ProgressNet, source: EpisodeSource, count: int) -> tuple[Panel, ...]:
+def panels(model: Judge, source: EpisodeSource, count: int) -> tuple[Panel, ...]:
     """Up to `count` episodes of all tasks and outcomes, each judged by the model."""
     rows = spread(source, count)
-    curves = fold(net, list(read_for(net.config, source, rows)))
+    curves = fold(model, list(read_for(model.sight, source, rows)))
     return tuple(panel(source, row, curve) for row, curve in zip(rows, curves, strict=True))
 
 

@@ -35,7 +35,7 @@ class Trial(NamedTuple):
         films = set(self.facts.get("films", ()))
         episodes = []
         for episode in reporter.track(
-            read_for(self.net.config, self.source, stride=stride), "read episodes", total=len(self.source)
+            read_for(self.net.sight, self.source, stride=stride), "read episodes", total=len(self.source)
         ):
             if films and fingerprint(episode)[:DIGITS] in films:
                 raise DataError(f"{episode.name}: {SEEN}")

@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 def films(
-    source: EpisodeSource, rows: Sequence[int], views: Sequence[str], size: tuple[int, int]
+    source: EpisodeSource, rows: Sequence[int], views: Sequence[str], size: tuple[int, int] | None
 ) -> Iterator[tuple[int, Views]]:
     """The episodes `rows` one after the other, (row, frames of the next block): a row of `Views` is a frame.
 
-    Reads ahead. `size` (height, width). Raises `DataError` naming a file and its fault.
+    Reads ahead. `size` (height, width); None: as each was stored. Raises `DataError` naming a file and its fault.
     """
     return ahead(
-        (row, source.moments(row, start, min(start + BLOCK, length), views=views, size=size))
+        (row, source.moments(row, start, min(start + BLOCK, length), views=views, size=shape))
         for row in rows
-        for length in (source.meta[row].length,)
+        for length, shape in ((source.meta[row].length, size or source.picture_size(row)),)
         for start in range(0, length, BLOCK)
     )
 

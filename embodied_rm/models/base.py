@@ -41,6 +41,16 @@ class Reference:
         return len(self.instructions)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What pictures a model is shown."""
+
+    views: tuple[str, ...] | None = None
+    """Views that it knows, of which it needs one; None: it takes any."""
+    image_size: tuple[int, int] | None = None
+    """Height and width that it judges at; None: as they were recorded."""
+
+
 class Memory(Protocol):
     """What the past contributes, one row an environment. Opaque to callers; never shared between rows."""
 
@@ -105,3 +115,11 @@ class RewardModel(Protocol):
     def advance(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
         """Judge one new frame set per row. Pure: the given memory is not changed; no future frame is seen."""
         ...
+
+
+@runtime_checkable
+class Judge(RewardModel, Protocol):
+    """A reward model that says what it is to be shown, so that recordings can be read for it."""
+
+    @property
+    def sight(self) -> Sight: ...

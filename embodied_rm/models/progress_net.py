@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from embodied_rm import fusion
 from embodied_rm.errors import UserError, choices
-from embodied_rm.models.base import Memory, Reference
+from embodied_rm.models.base import Memory, Reference, Sight
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
 from embodied_rm.models.heads import Heads
 from embodied_rm.models.memory import FrameMemory
@@ -78,6 +78,11 @@ class ProgressNet(nn.Module):
         self.view_token = ViewToken(self.encoder.map_shape(), width, channels=config.channels, grid=config.grid)
         self.fusion = StateFusion(width, config.layers)
         self.heads = Heads(width, config.max_steps, known=config.usual_ood is not None)
+
+    @property
+    def sight(self) -> Sight:
+        """Its views, at the picture size of its tower."""
+        return Sight(views=self.config.views, image_size=self.config.encoder.image_size)
 
     @property
     def interval_scale(self) -> float | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, Reference, Rows
+from embodied_rm.models.base import Memory, Reference, Rows, Sight
 from embodied_rm.models.encoders import resize
 from embodied_rm.models.pretrained import load_clip
 from embodied_rm.models.tokens import tokenize
@@ -69,6 +69,11 @@ class Similarity:
         config, clip = load_clip(source)
         self.config, self.alpha, self._clip = config, alpha, clip.eval()
         self._baseline = self.read([baseline])
+
+    @property
+    def sight(self) -> Sight:
+        """Any views, at the picture size of its tower."""
+        return Sight(image_size=self.config.image_size)
 
     def read(self, sentences: Sequence[str]) -> Tensor:
         """Embeddings of length 1, float [N, D]."""

@@ -58,7 +58,7 @@ def start(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
     """Measure; leave numbers and perhaps a section of a page."""
     source = opened(config, run, reporter)
     net = reward_model(config, source)
-    views, shape = views_for(net.config, source), source.picture_size(0)
+    views, shape = views_for(net.sight, source), source.picture_size(0)
     frames = sum(meta.length for meta in source.meta)
     about = {"views": len(views), "frames": frames, "pictures": f"{shape[1]}x{shape[0]}"}
     reporter.table("bench score", {"machine": machine(), **about})
@@ -110,7 +110,7 @@ def reward_model(config: BenchScoreConfig, source: EpisodeSource) -> ProgressNet
 
 def contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> dict[str, Callable[[], object]]:
     """Decoding alone, and all that scoring does but plots and videos."""
-    rows, views, size = range(len(source)), views_for(net.config, source), net.config.encoder.image_size
+    rows, views, size = range(len(source)), views_for(net.sight, source), net.config.encoder.image_size
     bare = ScoreConfig(plots=False, videos=False)
     return {
         DECODED: lambda: deque(films(source, rows, views, size), maxlen=0),

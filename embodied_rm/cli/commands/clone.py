@@ -112,7 +112,7 @@ def rows_of(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:
 def read(data: EpisodeSource, rows: Sequence[int], net: ProgressNet | None, reporter: Reporter) -> list[Episode]:
     """These episodes, with the views that the reward model sees; without one, states and actions are enough."""
     if net is not None:
-        return list(reporter.track(read_for(net.config, data, rows), "read demonstrations", total=len(rows)))
+        return list(reporter.track(read_for(net.sight, data, rows), "read demonstrations", total=len(rows)))
     # An episode cannot do without a view.
     return [data.episode(i, views=data.views[:1]) for i in reporter.track(rows, "read demonstrations")]
 

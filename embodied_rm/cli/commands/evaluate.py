@@ -132,7 +132,7 @@ def measure_split(
 def measure_one_shot(one_shot: OneShot, source: EpisodeSource, config: EvaluateConfig) -> dict[str, Any]:
     """The model's numbers once it has a demonstration of each task, over all the episodes and of each task."""
     reporter, split = one_shot.reporter, one_shot.recording.split.name
-    shown, episodes = one_shot.demonstrations(), list(read_for(one_shot.net.config, source))
+    shown, episodes = one_shot.demonstrations(), list(read_for(one_shot.net.sight, source))
     rows, goals = aims(config, one_shot.net, episodes, f"the split {split}")
     places = {task: [i for i, row in enumerate(rows) if task_of(episodes[row]) == task] for task in shown}
     parts = {

@@ -67,7 +67,7 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
 
 def demonstration(net: ProgressNet, folder: Path, instruction: str | None, names: Names, reporter: Reporter) -> Episode:
     """The first recording of a folder, as the model sees it."""
-    return next(read_for(net.config, recordings(folder, reporter, instruction, names), [0]))
+    return next(read_for(net.sight, recordings(folder, reporter, instruction, names), [0]))
 
 
 COMMAND = Command(schema=ScoreCommand, start=start)
