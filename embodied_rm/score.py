@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -25,7 +25,7 @@ from embodied_rm.metrics import interval
 from embodied_rm.models.base import Judge, Sight
 from embodied_rm.models.fold import fold_film
 from embodied_rm.run import Reporter, RunFolder, write_atomic
-from embodied_rm.types import Array, Episode, Frames, Progress
+from embodied_rm.types import Array, Episode, Frames, IntArray, Progress, Views
 
 TABLE = "progress.parquet"
 """Name of the table in the run folder."""
@@ -41,6 +41,8 @@ class ScoreConfig:
 
     episodes: tuple[int, ...] = ()
     """Which episodes of the source; none: all."""
+    every: int = 1
+    """Every how many frames are scored, and the last; between two of them what was said is carried."""
     plots: bool = True
     """A png for every episode."""
     videos: bool = True
@@ -49,6 +51,8 @@ class ScoreConfig:
     """Most frames of a video; of a longer recording every n-th is shown, so that memory stays bounded."""
 
     def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UserError(f"every must be >= 1, got {self.every}")
         if self.video_frames < 2:
             raise UserError(f"video_frames must be >= 2, got {self.video_frames}")
 
@@ -76,16 +80,34 @@ def score(
     tracked = reporter.track(reading, "score", count_blocks(source, rows))
     for row, blocks in groupby(tracked, key=itemgetter(0)):
         meta = source.meta[row]
-        curves[row] = fold_film(model, meta.instruction, (views for _, views in blocks), goal, reference)
+        seen = kept_frames(meta.length, config.every)
+        shown = thinned((views for _, views in blocks), seen)
+        curves[row] = carried(fold_film(model, meta.instruction, shown, goal, reference), seen, meta.length)
         if config.plots:
             write_atomic(run.file(f"{meta.name}.png"), plot(meta, source.frame_rate(row), curves[row], scale))
         if config.videos:
             size = sight.image_size or source.picture_size(row)
             stride = -(-meta.length // config.video_frames)
-            shown = source.episode(row, stride=stride, size=display_size(size, len(source.views)))
-            write_video(run.file(f"{meta.name}.mp4"), shown, curves[row].value[kept_frames(meta.length, stride)])
+            film = source.episode(row, stride=stride, size=display_size(size, len(source.views)))
+            write_video(run.file(f"{meta.name}.mp4"), film, curves[row].value[kept_frames(meta.length, stride)])
     write_table(run.file(TABLE), curves, source.meta, scale)
     return curves
+
+
+def thinned(blocks: Iterable[Views], kept: IntArray) -> Iterator[Views]:
+    """Of a film that comes in blocks, the frames with these numbers."""
+    start = 0
+    for views in blocks:
+        mine = kept[(kept >= start) & (kept < start + len(views))] - start
+        start += len(views)
+        if len(mine):
+            yield views if len(mine) == len(views) else views.rows(mine)
+
+
+def carried(curve: Progress, kept: IntArray, length: int) -> Progress:
+    """A judgement of the frames `kept` as one of all `length` frames: between two of them the former one holds."""
+    latest = np.searchsorted(kept, np.arange(length), side="right") - 1
+    return Progress(**{name: column[latest] for name, column in vars(curve).items()})
 
 
 def read_for(

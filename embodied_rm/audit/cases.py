@@ -40,6 +40,11 @@ class Case:
             return f"at least {self.at_least:g}"
         return "for comparison" if self.at_most is None else f"at most {self.at_most:g}"
 
+    @property
+    def of_verdict(self) -> bool:
+        """Whether it is about nothing but the verdict "done"."""
+        return self.measure in (measures.judged_success, measures.judged_failure)
+
     def holds(self, value: float) -> bool | None:
         """Whether a measured value is as expected; None where nothing is."""
         if self.at_least is None and self.at_most is None:

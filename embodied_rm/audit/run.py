@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -56,12 +56,19 @@ def audit(model: RewardModel, episodes: Iterable[Episode], rules: Rules, reporte
     """
     material = Material(list(episodes), rules)
     groups = [(trials, list(cases)) for trials, cases in groupby(CASES, key=lambda case: case.trials)]
-    outcomes = []
+    outcomes, telling = [], getattr(model, "tells_success", True)
     for make, cases in reporter.track(groups, "audit"):
         trials = make(material)
         curves = judge(model, trials, rules)
-        outcomes += [outcome(case, trials, curves, rules) for case in cases]
+        outcomes += [
+            outcome(case, trials, curves, rules) if telling or not case.of_verdict else unsaid(case) for case in cases
+        ]
     return outcomes
+
+
+def unsaid(case: Case) -> Outcome:
+    """The case left out: a model that never says that a task is done can neither pass it nor fail."""
+    return Outcome(case=replace(case, needs="a model that says when a task is done"), measured=None, n=0)
 
 
 def judge(model: RewardModel, trials: Sequence[Trial], rules: Rules) -> list[tuple[Progress, ...]]:

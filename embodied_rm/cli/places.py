@@ -6,6 +6,7 @@ from pathlib import Path
 
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
+from embodied_rm.models.judges.config import NOBODY, JudgeConfig
 from sim.paths import ASSETS
 
 POLICY, REWARD_MODEL, DATASET, IMITATED = "policy", "checkpoint", "dataset", "imitated"
@@ -48,8 +49,10 @@ def reward_model_in(folder: Path | None) -> Path:
     return IN_THE_BOX
 
 
-def spoken_model(folder: Path | None) -> str:
-    """What reports call the reward model in `folder`."""
+def spoken_model(folder: Path | None, judge: JudgeConfig = NOBODY) -> str:
+    """What reports call the reward model in `folder`, or the judge in its place."""
+    if judge.layout is not None:
+        return f"{judge.layout}, {judge.folder or f'{judge.model} at {judge.url}'}"
     return "the model in the box" if folder is None else str(folder)
 
 

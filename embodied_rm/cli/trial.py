@@ -12,9 +12,12 @@ from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.splits import SEEN, refuse_trained
 from embodied_rm.data.names import AS_STORED, Names
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.frames import fingerprint
+from embodied_rm.models.base import Judge
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.judges.catalog import make_judge
+from embodied_rm.models.judges.config import NOBODY, JudgeConfig
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.provenance import DIGITS
 from embodied_rm.run import Reporter
@@ -25,17 +28,17 @@ from embodied_rm.types import Episode
 class Trial(NamedTuple):
     """See `on_trial`."""
 
-    net: ProgressNet
+    model: Judge
     facts: Mapping[str, Any]
-    """What its checkpoint says of the net."""
+    """What its checkpoint says of the model; a judge of other people's has none to say."""
     source: EpisodeSource
 
     def read(self, reporter: Reporter, stride: int = 1) -> list[Episode]:
-        """The recordings as the net sees them. Raises `DataError` naming one whose pictures it was trained on."""
+        """The recordings as the model sees them. Raises `DataError` naming one whose pictures it was trained on."""
         films = set(self.facts.get("films", ()))
         episodes = []
         for episode in reporter.track(
-            read_for(self.net.sight, self.source, stride=stride), "read episodes", total=len(self.source)
+            read_for(self.model.sight, self.source, stride=stride), "read episodes", total=len(self.source)
         ):
             if films and fingerprint(episode)[:DIGITS] in films:
                 raise DataError(f"{episode.name}: {SEEN}")
@@ -49,19 +52,36 @@ def on_trial(
     reporter: Reporter,
     instruction: str | None = None,
     names: Names = AS_STORED,
+    judge: JudgeConfig = NOBODY,
 ) -> Trial:
-    """The model in a folder (None: in the box), and recordings of which it has seen none.
+    """The model in a folder (None: in the box) or the judge in its place, and recordings of which it has seen none.
 
     `instruction`: what was asked for, where the recordings do not say; `names`: see `open_data`. Raises `UserError`
     where there is no model, `DataError` where it was trained on these recordings.
     """
-    (net, facts), source = opened(checkpoint), recordings(data, reporter, instruction, names)
+    (model, facts), source = opened(checkpoint, judge), recordings(data, reporter, instruction, names)
     refuse_trained(facts, source.meta)
-    return Trial(net, facts, source)
+    return Trial(model, facts, source)
 
 
-def opened(checkpoint: Path | None) -> tuple[ProgressNet, Mapping[str, Any]]:
+def opened_net(checkpoint: Path | None) -> tuple[ProgressNet, Mapping[str, Any]]:
     """The model in a folder (None: in the box) and what its checkpoint says of it. Raises `UserError` where there is
     none."""
     folder = reward_model_in(checkpoint)
     return load_progress_net(folder), read_manifest(folder)["facts"]
+
+
+def ours(model: Judge, key: str) -> ProgressNet:
+    """The model, which is one of this package. Raises `UserError` naming the key that only those know."""
+    if not isinstance(model, ProgressNet):
+        raise UserError(f"{key} is for a checkpoint of this package, not for another judge")
+    return model
+
+
+def opened(checkpoint: Path | None, judge: JudgeConfig = NOBODY) -> tuple[Judge, Mapping[str, Any]]:
+    """The same, or the judge in its place. Raises `UserError` where there is none, or one too many."""
+    if judge.layout is not None:
+        if checkpoint is not None:
+            raise UserError(f"checkpoint={checkpoint} and judge={judge.layout} both say who judges: say one of them")
+        return make_judge(judge), {}
+    return opened_net(checkpoint)

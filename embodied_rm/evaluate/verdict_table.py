@@ -28,13 +28,17 @@ def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode],
     last = np.array([curve.success[-1] for curve in curves])
     said = np.concatenate([curve.success[1:] for curve in curves])
     precision, recall = verdicts(curves, labels)
-    return {
+    told = {
         "success_auc": roc_auc(last, done),
         "mcc": mcc(last >= 0.5, done),
         "completion_accuracy": mean((last >= 0.5) == done),
         "ece": expected_calibration_error(said, np.concatenate([episode.done[1:] for episode in labels])),
         "verdict_precision": precision,
         "verdict_recall": recall,
+    }
+    silent = bool(np.isnan(said).any())  # a model that never says when a task is done
+    return {
+        **(dict.fromkeys(told, np.nan) if silent else told),
         "step_accuracy": step_accuracy(curves, labels),
         "segmentation_f1": segmentation_f1(matched_segments(curves, labels)),
         **doubt_table(curves, labels, scale),

@@ -9,7 +9,7 @@ from pathlib import Path
 from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.recordings import recordings
-from embodied_rm.cli.trial import opened
+from embodied_rm.cli.trial import opened_net
 from embodied_rm.data.names import Names
 from embodied_rm.data.source import row_of
 from embodied_rm.run import Reporter, RunFolder
@@ -29,7 +29,7 @@ class AdaptCommand(AdaptConfig):
 def start(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     """Adapt, and leave checkpoint and metrics in the run folder."""
     started = time.monotonic()
-    begin, facts = (None, None) if config.start is None else opened(config.start)
+    begin, facts = (None, None) if config.start is None else opened_net(config.start)
     source = recordings(config.data, reporter, config.instruction, config.names)
     row = row_of(source, config.episode)
     size = config.image_size if begin is None else begin.config.encoder.image_size

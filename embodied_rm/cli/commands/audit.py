@@ -14,6 +14,7 @@ from embodied_rm.cli.reports import check, film_panel
 from embodied_rm.cli.trial import on_trial
 from embodied_rm.data.names import Names
 from embodied_rm.errors import UnmetError
+from embodied_rm.models.judges.config import JudgeConfig
 from embodied_rm.report import Figure, Report, write_report
 from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.run import Reporter, RunFolder
@@ -31,17 +32,17 @@ class AuditConfig:
     shown: int = 12
     strict: bool = False
     names: Names = field(default_factory=Names)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
 
 
 def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
-    trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names)
-    net, _, source = trial
-    model = spoken_model(config.checkpoint)
+    trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names, config.judge)
+    model, source = spoken_model(config.checkpoint, config.judge), trial.source
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})
     episodes = trial.read(reporter, config.stride)
-    outcomes = audit(net, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
+    outcomes = audit(trial.model, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
     reporter.table("cases", {outcome.case.name: line(outcome) for outcome in outcomes})
     metrics = summary(outcomes)
     reporter.table("audit", metrics["audit"])

@@ -10,7 +10,7 @@ from embodied_rm.cli.benchmarks import machine, put_section
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands.evaluate import similar
 from embodied_rm.cli.goals import goals_of_others
-from embodied_rm.cli.trial import on_trial
+from embodied_rm.cli.trial import on_trial, ours
 from embodied_rm.evaluate import Judged, Truth, blind_tables, judge, model_table, truths
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
 from embodied_rm.fusion import Fusion
@@ -43,7 +43,7 @@ def start(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None
     """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
     similarity = None if config.similarity is None else Similarity(config.similarity)
     trial = on_trial(config.checkpoint, config.data, reporter)
-    (net, _, source), episodes = trial, trial.read(reporter)
+    net, source, episodes = ours(trial.model, "bench fusion"), trial.source, trial.read(reporter)
     known = truths(episodes)
     goals = goals_of_others(episodes, f"{config.data}")
     fused = dict(reporter.track(fusions(net, episodes, known, goals), "fusions", total=len(FREE + ANCHORED)))

@@ -11,7 +11,7 @@ import torch
 
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.places import REWARD_MODEL
-from embodied_rm.cli.trial import on_trial
+from embodied_rm.cli.trial import on_trial, ours
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate import doubt_table, doubts, truths
 from embodied_rm.metrics import conformal_scale, halves
@@ -40,7 +40,7 @@ def start(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     exported model.
     """
     trial = on_trial(config.checkpoint, config.data, reporter)
-    net, facts, _ = trial
+    net, facts = ours(trial.model, "calibrate"), trial.facts
     if isinstance(net, OnnxNet):
         raise UserError(
             "an exported model cannot be changed: calibrate the checkpoint it was made from, then export it"

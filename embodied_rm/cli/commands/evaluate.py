@@ -15,7 +15,7 @@ from embodied_rm.cli.places import DATASET, spoken_model
 from embodied_rm.cli.reports import FIGURES, figures, panel, spread
 from embodied_rm.cli.splits import ALL, NONE, Split, check_split, refuse_known, refuse_trained, shipped, unseen_splits
 from embodied_rm.cli.stages import Stages
-from embodied_rm.cli.trial import Trial, on_trial, opened
+from embodied_rm.cli.trial import Trial, on_trial, opened, ours
 from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.names import Names
@@ -24,7 +24,8 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import Judged, evaluate, joined, judge
 from embodied_rm.fusion import FUSIONS, Fusion
 from embodied_rm.labels.steps import task_of
-from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.base import Judge
+from embodied_rm.models.judges.config import JudgeConfig
 from embodied_rm.models.similarity import Similarity
 from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
@@ -62,6 +63,7 @@ class EvaluateConfig:
     goals: bool = False
     goal: tuple[Path, ...] = ()
     similarity: str | None = None
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     names: Names = field(default_factory=Names)
     name: str = "reward_model"
     shown: int = 12
@@ -85,28 +87,28 @@ def start(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
     if (config.data is None) == (config.split.name == NONE):
         raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
     if config.data is not None:
-        trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names)
-        trial = trial._replace(net=fused(trial.net, config))
+        trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names, config.judge)
+        trial = trial._replace(model=fused(trial.model, config))
         run.write_json("metrics.json", measure(trial, config, f"{config.data}", run, reporter))
         return
-    known, facts = opened(config.checkpoint)
-    net = fused(known, config)
+    known, facts = opened(config.checkpoint, config.judge)
+    model = fused(known, config)
     splits = [shipped(name) for name in unseen_splits()] if config.split.name == ALL else [config.split]
     for split in splits:
         check_split(split)
         refuse_known(facts, split, config.record.seed)
-    found = {split.name: measure_split(net, facts, split, config, run, reporter) for split in splits}
+    found = {split.name: measure_split(model, facts, split, config, run, reporter) for split in splits}
     reporter.table("splits", table({name: numbers[config.name] for name, numbers in found.items()}))
     run.write_json("metrics.json", {"splits": found})
 
 
-def fused(net: ProgressNet, config: EvaluateConfig) -> ProgressNet:
-    """The net as it is, or with the fusion that is asked for."""
-    return net if config.fusion is None else net.fused_by(FUSION[config.fusion])
+def fused(model: Judge, config: EvaluateConfig) -> Judge:
+    """The model as it is, or with the fusion that is asked for. Raises `UserError` for one that fuses nothing."""
+    return model if config.fusion is None else ours(model, "fusion").fused_by(FUSION[config.fusion])
 
 
 def measure_split(
-    net: ProgressNet,
+    model: Judge,
     facts: Mapping[str, Any],
     split: Split,
     config: EvaluateConfig,
@@ -119,9 +121,10 @@ def measure_split(
     folder = RunFolder(run.path / split.name)
     source = open_data(folder.path / DATASET)
     refuse_trained(facts, source.meta)
-    trial = Trial(net, facts, source)
+    trial = Trial(model, facts, source)
     metrics = measure(trial, config, f"the split {split.name}", folder, reporter, by_task=True)
     if config.one_shot.by is not None:
+        net = ours(model, "one_shot.by")
         one_shot = OneShot(
             net=net, facts=facts, config=config.one_shot, recording=recording, run=folder, reporter=reporter
         )
@@ -161,16 +164,16 @@ def measure(
     by_task: bool = False,
 ) -> dict[str, Any]:
     """What `evaluate` says of the model on these episodes; leaves the report in the folder."""
-    net, _, source = trial
+    source = trial.source
     # Before the films are read: whoever misspelt the folder is told at once.
     similarity = None if config.similarity is None else Similarity(config.similarity)
-    model = spoken_model(config.checkpoint)
+    model = spoken_model(config.checkpoint, config.judge)
     reporter.table("evaluate", {"on": what, "episodes": len(source), "views": source.views, "model": model})
     episodes = trial.read(reporter)
-    rows, goals = aims(config, net, episodes, what)
-    judged = judge(net, [episodes[row] for row in rows], goals)
+    rows, goals = aims(config, trial.model, episodes, what)
+    judged = judge(trial.model, [episodes[row] for row in rows], goals)
     others = {} if similarity is None else {"similarity": similar(similarity, source, rows, reporter)}
-    metrics: dict[str, Any] = evaluate(net, episodes, reporter, judged, others, rows)
+    metrics: dict[str, Any] = evaluate(trial.model, episodes, reporter, judged, others, rows)
     if len(rows) < len(episodes):
         metrics["episodes"]["left_out_without_goal"] = len(episodes) - len(rows)
     reporter.table(config.name, metrics["reward_model"])
@@ -188,14 +191,14 @@ def measure(
         metrics["tasks"] = {}
         for task in dict.fromkeys(task_of(episodes[row]) for row in rows):
             at = [i for i, row in enumerate(rows) if task_of(episodes[row]) == task]
-            of_task = evaluate(net, episodes, reporter, judged.take(at), rows=[rows[i] for i in at])
+            of_task = evaluate(trial.model, episodes, reporter, judged.take(at), rows=[rows[i] for i in at])
             metrics["tasks"][task] = of_task["reward_model"]
         reporter.table("tasks", table(metrics["tasks"]))
     return named(metrics, config.name)
 
 
 def aims(
-    config: EvaluateConfig, net: ProgressNet, episodes: Sequence[Episode], what: str
+    config: EvaluateConfig, model: Judge, episodes: Sequence[Episode], what: str
 ) -> tuple[list[int], list[Episode] | None]:
     """Which episodes are judged, and towards which goal pictures: those of others, those given, or none."""
     if config.goals:
@@ -204,7 +207,9 @@ def aims(
     everything = list(range(len(episodes)))
     if not config.goal:
         return everything, None
-    return everything, [goal_pictured(config.goal, net.config.views, episodes, what)] * len(episodes)
+    return everything, [
+        goal_pictured(config.goal, model.sight.views or tuple(episodes[0].views), episodes, what)
+    ] * len(episodes)
 
 
 def similar(

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import reward_model_in, spoken_model
+from embodied_rm.cli.places import spoken_model
 from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.reports import panel
+from embodied_rm.cli.trial import opened
 from embodied_rm.data.goal import read_goal
 from embodied_rm.data.names import Names
-from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.base import Judge
+from embodied_rm.models.judges.config import JudgeConfig
 from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.score import ScoreConfig, read_for, score
@@ -30,29 +31,34 @@ class ScoreCommand(ScoreConfig):
     goal: tuple[Path, ...] = ()
     reference: Path | None = None
     shown: int = 12
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     names: Names = field(default_factory=Names)
 
 
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score, and leave table, pictures, report and metrics in the run folder."""
     started = time.monotonic()
-    net = load_progress_net(reward_model_in(config.checkpoint))
+    model, _ = opened(config.checkpoint, config.judge)
     source = recordings(config.data, reporter, config.instruction, config.names)
     chosen = config.episodes or tuple(range(len(source)))
     reporter.table(
         "score",
-        {"episodes": len(chosen), "views of the model": net.config.views, "views of the recording": source.views},
+        {
+            "episodes": len(chosen),
+            "views of the model": model.sight.views or "any",
+            "views of the recording": source.views,
+        },
     )
-    goal = read_goal(config.goal, net.config.views) if config.goal else None
+    goal = read_goal(config.goal, model.sight.views or source.views) if config.goal else None
     shown = (
         None
         if config.reference is None
-        else demonstration(net, config.reference, config.instruction, config.names, reporter)
+        else demonstration(model, config.reference, config.instruction, config.names, reporter)
     )
-    curves = score(net, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
+    curves = score(model, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
     rows = reporter.track(list(curves)[: config.shown], "write report")
     panels = tuple(panel(source, row, curves[row]) for row in rows)
-    by = spoken_model(config.checkpoint)
+    by = spoken_model(config.checkpoint, config.judge)
     report = Report(title="Scored recordings", subtitle=f"{config.data}, by {by}", panels=panels)
     write_report(run.file("report.html"), report)
     numbers = {
@@ -60,14 +66,20 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         "frames": sum(map(len, curves.values())),
         "invalid": sum(int((~curve.valid).sum()) for curve in curves.values()),
         "seconds": time.monotonic() - started,
+        **judge_faults(model),
     }
     reporter.table("scored", numbers)
     run.write_json("metrics.json", {"score": numbers})
 
 
-def demonstration(net: ProgressNet, folder: Path, instruction: str | None, names: Names, reporter: Reporter) -> Episode:
+def judge_faults(model: Judge) -> dict[str, int]:
+    """Of a judge that may fail to answer: how many frames it left unscored, by why."""
+    return {f"invalid: {why}": count for why, count in sorted(getattr(model, "faults", {}).items())}
+
+
+def demonstration(model: Judge, folder: Path, instruction: str | None, names: Names, reporter: Reporter) -> Episode:
     """The first recording of a folder, as the model sees it."""
-    return next(read_for(net.sight, recordings(folder, reporter, instruction, names), [0]))
+    return next(read_for(model.sight, recordings(folder, reporter, instruction, names), [0]))
 
 
 COMMAND = Command(schema=ScoreCommand, start=start)

@@ -11,7 +11,7 @@ from pathlib import Path
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.recordings import recordings, sound
 from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
-from embodied_rm.cli.trial import opened
+from embodied_rm.cli.trial import opened_net
 from embodied_rm.data.names import Names
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.group import joined
@@ -45,7 +45,7 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     data = recordings(config.data, reporter, names=config.names)
     if config.split.name != NONE:
         refuse_leaks(config.split, data.meta)
-    begin, facts = (None, None) if config.start is None else opened(config.start)
+    begin, facts = (None, None) if config.start is None else opened_net(config.start)
     if begin is not None:
         config = replace(config, image_size=begin.config.encoder.image_size)
     known = list(read(data, f"{config.data}", config, reporter))

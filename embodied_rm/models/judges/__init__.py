@@ -1,0 +1,1 @@
+"""Judges: vision-language models that are asked, frame by frame, how far a task is."""

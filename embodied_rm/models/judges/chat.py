@@ -1,0 +1,63 @@
+"""What a judge is asked and what it answers, whoever it is: a model in this process or one behind an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from embodied_rm.types import Frames
+
+Part = str | Frames
+"""A piece of a turn: text, a picture uint8 [H, W, 3], or a film uint8 [T, H, W, 3]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One question about some pictures."""
+
+    parts: tuple[Part, ...]
+    """The user's turn, in order."""
+    system: str = ""
+    """The system's turn; empty: there is none."""
+    choices: tuple[str, ...] = ()
+    """Answers whose log-probabilities are wanted; none: it is to write."""
+    max_tokens: int = 64
+    """Most tokens that it may write."""
+    head: str = ""
+    """Which of several sets of adapted weights answers; empty: the model itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came back: text, log-probabilities of the choices, or what went wrong."""
+
+    text: str | None = None
+    logprobs: Mapping[str, float] | None = None
+    """Of each choice, in nats."""
+    fault: str | None = None
+    """Why there is no answer: one of `FAULTS`."""
+
+
+UNPARSABLE = "unparsable"
+FAULTS = {
+    UNPARSABLE: "an answer that says nothing of what was asked",
+    "timeout": "no answer in time, at no attempt",
+    "unreachable": "no connection, or it broke, at no attempt",
+    "overloaded": "turned away as one too many, at every attempt",
+    "server error": "the server said that it failed (status 5xx), at every attempt",
+    "malformed": "an answer that is none by the protocol, at every attempt",
+    "unlisted": "the log-probability that was asked for was not among those given",
+}
+"""Why a moment may be left unscored."""
+
+
+class Chat(Protocol):
+    """Whoever answers."""
+
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        """One answer each, in order; what goes wrong with one is no matter of the others.
+
+        Raises `UserError` for what no query could be answered with: a wrong key, an unknown model.
+        """
+        ...

@@ -1,0 +1,76 @@
+"""Who judges, as a user says it: a question or a released model, in this process or behind an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.models.judges.questions import BY_LOGPROBS, QUESTIONS, Question
+
+LAYOUTS = {
+    "question": "any vision-language model, asked one of our questions",
+    "robo_dopamine": "Robo-Dopamine's GRM",
+    "vlac": "VLAC",
+    "robo_reward": "RoboReward",
+    "lrm": "Large Reward Models: three LoRA heads over one model",
+    "robometer": "Robometer",
+    "rewind": "ReWiND",
+}
+SERVED = ("question", "robo_dopamine", "robo_reward")
+"""Layouts that an endpoint can serve: plain generative models."""
+WRITTEN, LOGPROBS = "written", "logprobs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig:
+    """A judge in the place of a checkpoint."""
+
+    layout: str | None = None
+    """One of `LAYOUTS`; None: the checkpoint judges."""
+    folder: Path | None = None
+    """With the released files, for a model in this process."""
+    base: Path | None = None
+    """Folder of the model that adapters are for, or that lacking files are of."""
+    question: str = "progress"
+    answers: str = WRITTEN
+    views: tuple[str, ...] = ()
+    """Views it is shown, in its order; none: all."""
+    image_size: tuple[int, ...] = ()
+    """Height and width at which it is shown them; none: as they were recorded."""
+    device: str = "cpu"
+    dtype: str = "float32"
+    attention: str = "sdpa"
+    batch: int = 16
+    url: str | None = None
+    """Of an OpenAI-compatible endpoint, in the place of a folder."""
+    model: str | None = None
+    """What the endpoint calls it."""
+    key_variable: str | None = None
+    timeout: float = 60.0
+    attempts: int = 4
+    concurrency: int = 16
+
+    def __post_init__(self) -> None:
+        if self.layout is None:
+            return
+        lookup(LAYOUTS, self.layout, "layout of a judge")
+        if (self.folder is None) == (self.url is None):
+            raise UserError("a judge needs either judge.folder=..., its files, or judge.url=..., where it is served")
+        if self.url is not None and self.model is None:
+            raise UserError(f"judge.model must say what {self.url} calls the model")
+        if self.url is not None and self.layout not in SERVED:
+            raise UserError(f"judge={self.layout} runs in this process only: name judge.folder, not judge.url")
+        if self.image_size and len(self.image_size) != 2:
+            raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
+        if self.batch < 1:
+            raise UserError(f"judge.batch must be >= 1, got {self.batch}")
+        if self.layout == "question":
+            lookup(QUESTIONS_OF, self.answers, "value of judge.answers")
+            lookup(QUESTIONS_OF[self.answers], self.question, f"question that is answered by {self.answers}")
+
+
+QUESTIONS_OF: Mapping[str, Mapping[str, Question]] = {WRITTEN: QUESTIONS, LOGPROBS: BY_LOGPROBS}
+NOBODY = JudgeConfig()
+"""The checkpoint judges."""

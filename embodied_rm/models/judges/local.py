@@ -1,0 +1,135 @@
+"""`LocalChat`: a generative vision-language model of `transformers` in this process, from a folder that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+import torch
+import transformers
+from torch import Tensor
+
+from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.judges.chat import Answer, Part, Query
+from embodied_rm.models.transformers_towers import FAULTS
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ATTENTION = ("sdpa", "eager", "flash_attention_2")
+"""How attention is computed. It moves what a model says: RynnValue's authors report 0.647 against 0.673."""
+
+
+class LocalChat:
+    """A `Chat`. Writes greedily, so that a moment asked about twice is answered alike; nothing in the folder is run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        attention: str = "sdpa",
+        batch: int = 16,
+    ) -> None:
+        """Raises `CheckpointError` naming the folder when it holds no such model, its processor and tokenizer, and
+        every one of its weights in safetensors."""
+        self.folder, self.batch = folder, batch
+        self.processor: Any
+        self.model: Any
+        self.processor, self.model = opened(folder, dtype, attention)
+        self.model.to(device).eval()
+
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        """One answer each, in order. Raises `UserError` for queries that the model has no words or no room for."""
+        order = sorted(range(len(queries)), key=lambda i: _kind(queries[i]))
+        answers: dict[int, Answer] = {}
+        for _, alike in groupby(order, key=lambda i: _kind(queries[i])):
+            members = list(alike)
+            for start in range(0, len(members), self.batch):
+                rows = members[start : start + self.batch]
+                answers.update(zip(rows, self._answered([queries[i] for i in rows]), strict=True))
+        return [answers[i] for i in range(len(queries))]
+
+    @torch.inference_mode()
+    def _answered(self, queries: Sequence[Query]) -> list[Answer]:
+        inputs = self.encoded(queries)
+        if queries[0].choices:
+            columns = [self.logprob(inputs, choice) for choice in queries[0].choices]
+            told = torch.stack(columns, dim=1).tolist()
+            return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in told]
+        length = inputs["input_ids"].shape[1]
+        written = self.model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=queries[0].max_tokens)
+        texts = self.processor.batch_decode(written[:, length:], skip_special_tokens=True)
+        return [Answer(text=text) for text in texts]
+
+    def encoded(self, queries: Sequence[Query]) -> dict[str, Tensor]:
+        """What the model is given, padded at the left: what it says next stands at the end of every row."""
+        given = self.processor.apply_chat_template(
+            [conversation(query) for query in queries],
+            tokenize=True,
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+            processor_kwargs={"padding": True, "padding_side": "left"},
+        )
+        return {name: tensor.to(self.model.device) for name, tensor in given.items()}
+
+    def logprob(self, inputs: dict[str, Tensor], choice: str) -> Tensor:
+        """log P of the words of `choice` as the next ones, float [N], in nats."""
+        ids = self.processor.tokenizer(choice, add_special_tokens=False)["input_ids"]
+        rows = len(inputs["input_ids"])
+        said = torch.tensor([ids], device=self.model.device).expand(rows, -1)
+        longer = inputs | {"input_ids": torch.cat([inputs["input_ids"], said], dim=1)}
+        for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0)):
+            if name in inputs:
+                more = torch.full_like(said, value, dtype=inputs[name].dtype)
+                longer[name] = torch.cat([inputs[name], more], dim=1)
+        logits = self.model(**longer, logits_to_keep=len(ids) + 1).logits[:, :-1].float()
+        return logits.log_softmax(dim=-1).gather(2, said[:, :, None]).sum(dim=(1, 2))
+
+
+def _kind(query: Query) -> tuple[tuple[str, ...], int]:
+    """What queries that are answered together have in common."""
+    return query.choices, query.max_tokens
+
+
+def conversation(query: Query) -> list[dict[str, Any]]:
+    """The query as turns of a chat template."""
+    turns = [{"role": "system", "content": [{"type": "text", "text": query.system}]}] if query.system else []
+    return [*turns, {"role": "user", "content": [_content(part) for part in query.parts]}]
+
+
+def _content(part: Part) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind = "image" if part.ndim == 3 else "video"
+    return {"type": kind, kind: part}
+
+
+def opened(folder: Path, dtype: str, attention: str) -> tuple[Any, Any]:
+    """Processor and model of a folder. Raises `CheckpointError` naming it and its fault."""
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder}: no config.json, so it holds no model of transformers")
+    model: Any
+    told: Any
+    try:
+        processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model, told = transformers.AutoModelForImageTextToText.from_pretrained(  # type: ignore[misc]
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=DTYPES[dtype],
+            attn_implementation=attention,
+            output_loading_info=True,
+        )
+    except (*FAULTS, ImportError) as fault:
+        raise CheckpointError(f"{folder}: not a vision-language model that can be loaded ({fault})") from None
+    missing = sorted(told["missing_keys"])
+    if missing:
+        raise CheckpointError(f"{folder}: {len(missing)} of its weights are missing, {missing[0]} first")
+    if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
+        raise UserError(f"{folder}: has no chat template, so it is not known how it is asked")
+    return processor, model
