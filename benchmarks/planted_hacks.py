@@ -115,8 +115,8 @@ def refine_hacked(
         run = RunFolder.open(folder, resume=True)
         net, world = load_progress_net(reward_model_in(None)), WorldConfig()
         config, model = replace(CONFIG, seed=seed), net if corner is None else PleasedByPatch(net, corner)
-        judge, watch = (make_judge(TASK, world, episodes=n, seed=seed, sees="state", model=net) for n in JUDGED)
-        check = make_check(TASK, world, config, sees="state", model=model)
+        judge, watch = (make_judge(TASK, world, episodes=n, seed=seed, sees="state", eyes=None) for n in JUDGED)
+        check = make_check(TASK, world, config, sees="state", model=model, eyes=None)
         worlds: Any = make_worlds(TASK, world, ends_on_success=False)
         if dies is not None:
             done = len(read_rows(folder / PROGRESS)) if (folder / PROGRESS).exists() else 0

@@ -16,7 +16,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.frames import fingerprint
 from embodied_rm.models.base import Judge
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.judges.catalog import make_judge
+from embodied_rm.models.judges.catalog import open_judge
 from embodied_rm.models.judges.config import NOBODY, JudgeConfig
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.provenance import DIGITS
@@ -83,5 +83,5 @@ def opened(checkpoint: Path | None, judge: JudgeConfig = NOBODY) -> tuple[Judge,
     if judge.layout is not None:
         if checkpoint is not None:
             raise UserError(f"checkpoint={checkpoint} and judge={judge.layout} both say who judges: say one of them")
-        return make_judge(judge), {}
+        return open_judge(judge), {}
     return opened_net(checkpoint)

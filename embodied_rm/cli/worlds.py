@@ -75,34 +75,40 @@ def learner_device(config: WorldConfig) -> torch.device:
     return torch.device(config.device)
 
 
-def shown(worlds: VectorEnv, sees: str, model: RewardModel | None) -> VectorEnv:
+def shown(worlds: VectorEnv, sees: str, eyes: RewardModel | None) -> VectorEnv:
     """The worlds as a policy sees them that `sees` this. Raises `UserError` where that takes a reward model and there
     is none."""
     if sees == "state":
         return worlds
-    if model is None:
+    if eyes is None:
         raise UserError(f"a policy that sees {sees} needs the reward model that it was cloned with: checkpoint=")
-    return Seeing(worlds, model)
+    return Seeing(worlds, eyes)
 
 
 def make_judge(
-    task: str, config: WorldConfig, *, episodes: int, seed: int, sees: str, model: RewardModel | None
+    task: str, config: WorldConfig, *, episodes: int, seed: int, sees: str, eyes: RewardModel | None
 ) -> Callable[[GaussianPolicy], Verdict]:
     """Who plays `episodes` seeded episodes with a policy that `sees` this and asks the simulator how they ended.
 
     Every policy gets the same episodes.
     """
-    worlds = shown(make_worlds(task, config, ends_on_success=True), sees, model)
+    worlds = shown(make_worlds(task, config, ends_on_success=True), sees, eyes)
     return lambda policy: evaluate_policy(worlds, policy, episodes, seed)
 
 
 def make_check(
-    task: str, config: WorldConfig, learning: RefineConfig, *, sees: str, model: RewardModel
+    task: str,
+    config: WorldConfig,
+    learning: RefineConfig,
+    *,
+    sees: str,
+    model: RewardModel,
+    eyes: RewardModel | None,
 ) -> Callable[[GaussianPolicy, int], Checked]:
     """Who plays episodes with a policy that `sees` this, other ones after every iteration, and asks both the model and
     the simulator how they ended."""
     few = replace(config, num_envs=CHECKED)
-    worlds = shown(make_worlds(task, few, ends_on_success=False), sees, model)
+    worlds = shown(make_worlds(task, few, ends_on_success=False), sees, eyes)
     asked = replace(learning.reward, rule="shaped", success="simulator")
     env = LearnedRewardEnv(worlds, model, asked, learning.ppo.gamma)
     return lambda policy, iteration: crosscheck(env, policy, stream_seed(learning.seed, JUDGED, 1 + iteration))

@@ -19,16 +19,22 @@ def asked(folder: Path, rule: str = "shaped", fusion: str | None = None, view: s
     return RefineCommand(task="lift_cube", policy=folder, checkpoint=folder, fusion=fusion, world=world, reward=reward)
 
 
+def fusion_of(command: RefineCommand) -> str:
+    model = paying_model(command)
+    assert isinstance(model, ProgressNet)
+    return model.config.fusion
+
+
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_what_looks_from_a_goal_cannot_pay_unless_it_is_fused_otherwise(fusion, tmp_path: Path) -> None:
     save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",), fusion=fusion)), {})
     if fusion not in NEEDY:
-        assert paying_model(asked(tmp_path)).config.fusion == fusion
+        assert fusion_of(asked(tmp_path)) == fusion
         return
     with pytest.raises(UserError, match=f"fusion={fusion}, which needs.*set fusion to one of incremental"):
         paying_model(asked(tmp_path))
-    assert paying_model(asked(tmp_path, fusion="least")).config.fusion == "least"
-    assert paying_model(asked(tmp_path, rule="sparse")).config.fusion == fusion, "nobody asks it"
+    assert fusion_of(asked(tmp_path, fusion="least")) == "least"
+    assert fusion_of(asked(tmp_path, rule="sparse")) == fusion, "nobody asks it"
 
 
 def test_it_must_know_the_cameras(tmp_path: Path) -> None:

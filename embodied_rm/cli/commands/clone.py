@@ -55,7 +55,7 @@ def start(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
     model = reward_model_in(config.checkpoint) if config.aligned or seeing else None
     net = None if model is None else load_progress_net(model)
     judge = make_judge(
-        config.task, config.world, episodes=config.episodes, seed=config.seed, sees=config.sees, model=net
+        config.task, config.world, episodes=config.episodes, seed=config.seed, sees=config.sees, eyes=net
     )
     chosen = [rows[i] for i in choose(len(rows), config)]
     reporter.table(

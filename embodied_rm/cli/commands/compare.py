@@ -24,6 +24,7 @@ from embodied_rm.cli.sizes import TaskSizes, imitation, refinement, sized
 from embodied_rm.cli.stages import Stages
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import digest_of, judging_digest
+from embodied_rm.models.judges.config import identity
 from embodied_rm.report import write_report
 from embodied_rm.report.plot import plot_learning
 from embodied_rm.rewards.rules import find_rule
@@ -85,7 +86,8 @@ class CompareConfig:
 
 def start(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
     """Refine every cell that is not finished; leave the numbers, the page and the report."""
-    model = judging_digest(reward_model_in(config.checkpoint))
+    judge = config.refine.judge
+    model = judging_digest(reward_model_in(config.checkpoint)) if judge.layout is None else identity(judge)
     for rule in config.rules:  # what cannot judge is told before anything is recorded
         paid = paid_by(rule, config.refine.reward)
         refine.paying_model(replace(config.refine, checkpoint=config.checkpoint, reward=paid))

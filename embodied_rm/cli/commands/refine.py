@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, checkpoint_in, imitated_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
@@ -12,7 +14,10 @@ from embodied_rm.cli.worlds import WorldConfig, learner_device, make_check, make
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.fusion import Fusion
 from embodied_rm.group import Group, joined
+from embodied_rm.models.base import Judge
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
+from embodied_rm.models.judges.catalog import open_judge
+from embodied_rm.models.judges.config import JudgeConfig
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.imitation import Pairs, load_pairs
@@ -39,6 +44,7 @@ class RefineCommand(RefineConfig):
     checkpoint: Path | None = None
     fusion: str | None = None
     episodes: int = 200
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
 
     def __post_init__(self) -> None:
@@ -54,9 +60,10 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     refuse_other_eyes(policy.spec, reward_model_in(config.checkpoint), config)
     demonstrations = load_pairs(imitated_in(config.policy)) if config.imitation_coef else None
     device = learner_device(config.world)
-    policy, model = policy.to(device), paying_model(config).to(device)
+    policy, model = policy.to(device), on_device(paying_model(config), device)
+    eyes = None if policy.spec.sees == "state" else eyes_of(config, model).to(device)
     with joined(config.world.device) as group:
-        done = refine_task(config, policy, model, demonstrations, run, reporter, group)
+        done = refine_task(config, policy, model, eyes, demonstrations, run, reporter, group)
     if group.rank:
         return
     metrics = task_metrics(done)
@@ -72,9 +79,27 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"tasks": {task: metrics}})
 
 
-def paying_model(config: RefineCommand) -> ProgressNet:
-    """The reward model, fused as it is asked to be. Raises `UserError` where it is to judge and does not know a camera,
-    or needs what no refinement has."""
+def on_device(model: Judge, device: torch.device) -> Judge:
+    """The model there; a judge of other people's is where `judge.device` put it."""
+    return model.to(device) if isinstance(model, ProgressNet) else model
+
+
+def eyes_of(config: RefineCommand, model: Judge) -> ProgressNet:
+    """Through whose eyes a policy sees: the model that pays, or where a judge does, the checkpoint."""
+    return model if isinstance(model, ProgressNet) else load_progress_net(reward_model_in(config.checkpoint))
+
+
+def paying_model(config: RefineCommand) -> Judge:
+    """The reward model, fused as it is asked to be, or the judge in its place. Raises `UserError` where it is to judge
+    and does not know a camera, or needs what no refinement has."""
+    if config.judge.layout is not None:
+        if config.fusion is not None:
+            raise UserError(f"fusion is for a checkpoint of this package, not for judge={config.judge.layout}")
+        judge = open_judge(config.judge)
+        config.reward.refuse_silence(judge.tells_success)
+        for view in judge.sight.views or ():
+            lookup(dict.fromkeys(config.world.views), view, "view of the worlds, for judge.views")
+        return judge
     folder = reward_model_in(config.checkpoint)
     model = load_progress_net(folder)
     if config.fusion is not None:
@@ -110,7 +135,8 @@ def refuse_other_eyes(spec: PolicySpec, model: Path, config: RefineCommand) -> N
 def refine_task(
     config: RefineCommand,
     policy: GaussianPolicy,
-    model: ProgressNet,
+    model: Judge,
+    eyes: ProgressNet | None,
     demonstrations: Pairs | None,
     run: RunFolder,
     reporter: Reporter,
@@ -127,13 +153,13 @@ def refine_task(
         mine = replace(mine, faults=world.faults / f"process_{group.rank}")
 
     def judges(count: int) -> Evaluate:
-        return make_judge(task, world, episodes=count, seed=config.seed, sees=sees, model=model)
+        return make_judge(task, world, episodes=count, seed=config.seed, sees=sees, eyes=eyes)
 
     judge = judges(config.episodes) if group.rank == 0 else None
     watch = judges(config.watched) if group.rank == 0 and config.watched else None
     to_check = watch is not None and config.reward.success == "model"
-    check = make_check(task, world, plain, sees=sees, model=model) if to_check else None
-    worlds = shown(make_worlds(task, mine, ends_on_success=False), sees, model)
+    check = make_check(task, world, plain, sees=sees, model=model, eyes=eyes) if to_check else None
+    worlds = shown(make_worlds(task, mine, ends_on_success=False), sees, eyes)
     try:
         return refine(worlds, policy, model, plain, run, reporter, judge, watch, check, demonstrations, group)
     finally:

@@ -14,10 +14,11 @@ from embodied_rm.models.judges.questions import Question
 from embodied_rm.models.judges.vlm_judge import VlmJudge
 
 
-def make_judge(config: JudgeConfig) -> VlmJudge:
+def open_judge(config: JudgeConfig) -> VlmJudge:
     """The judge of a configuration that names one. Raises `UserError` for what does not fit together, and
     `CheckpointError` naming the file of a folder that cannot be loaded."""
     assert config.layout is not None
+    config.refuse_homeless()
     lookup(DTYPES, config.dtype, "value of judge.dtype")
     lookup(dict.fromkeys(ATTENTION), config.attention, "value of judge.attention")
     height_width = config.image_size or None

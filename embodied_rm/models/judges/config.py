@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,12 +58,6 @@ class JudgeConfig:
         if self.layout is None:
             return
         lookup(LAYOUTS, self.layout, "layout of a judge")
-        if (self.folder is None) == (self.url is None):
-            raise UserError("a judge needs either judge.folder=..., its files, or judge.url=..., where it is served")
-        if self.url is not None and self.model is None:
-            raise UserError(f"judge.model must say what {self.url} calls the model")
-        if self.url is not None and self.layout not in SERVED:
-            raise UserError(f"judge={self.layout} runs in this process only: name judge.folder, not judge.url")
         if self.image_size and len(self.image_size) != 2:
             raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
         if self.batch < 1:
@@ -69,6 +65,28 @@ class JudgeConfig:
         if self.layout == "question":
             lookup(QUESTIONS_OF, self.answers, "value of judge.answers")
             lookup(QUESTIONS_OF[self.answers], self.question, f"question that is answered by {self.answers}")
+
+    def refuse_homeless(self) -> None:
+        """Raises `UserError` unless it is said where the judge is, and it can be there."""
+        if (self.folder is None) == (self.url is None):
+            raise UserError("a judge needs either judge.folder=..., its files, or judge.url=..., where it is served")
+        if self.url is not None and self.model is None:
+            raise UserError(f"judge.model must say what {self.url} calls the model")
+        if self.url is not None and self.layout not in SERVED:
+            raise UserError(f"judge={self.layout} runs in this process only: name judge.folder, not judge.url")
+
+
+def identity(config: JudgeConfig) -> str:
+    """SHA-256 of all that decides how it judges: what it is asked, and every file of its folders."""
+    told = {key: str(value) for key, value in vars(config).items() if key not in ("folder", "base", "device")}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for folder in (config.folder, config.base):
+        for path in sorted(folder.rglob("*")) if folder is not None else ():
+            if path.is_file():
+                digest.update(str(path.relative_to(folder)).encode())  # type: ignore[arg-type]
+                with path.open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 QUESTIONS_OF: Mapping[str, Mapping[str, Question]] = {WRITTEN: QUESTIONS, LOGPROBS: BY_LOGPROBS}
