@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 """Environment, read when Ray is imported: nothing is reported to anybody, and its own parts speak in its logs only."""
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The same of a Ray of our own: every port is bound to the loopback interface, as where Ray builds no clusters."""
+PATIENCE_S = 10.0
+"""How long somebody at the address may take to answer."""
 OBJECTS = 128 << 20
 """Bytes that a Ray of our own keeps for what its actors are handed."""
 
@@ -100,8 +103,9 @@ def cluster(job: Job) -> Iterator[Any]:
     with TemporaryDirectory(prefix="ray") as folder:
         if job.config.address:
             try:
+                knock(job.config.address)
                 ray.init(address=job.config.address, logging_level=logging.ERROR, log_to_driver=False)
-            except (ConnectionError, ValueError, RuntimeError) as fault:
+            except (OSError, ValueError, RuntimeError) as fault:
                 raise UserError(f"no Ray cluster is reached at address={job.config.address} ({fault})") from None
         else:
             ray.init(
@@ -117,6 +121,13 @@ def cluster(job: Job) -> Iterator[Any]:
             yield ray
         finally:
             ray.shutdown()
+
+
+def knock(address: str) -> None:
+    """Raises `OSError` when nobody listens there: Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), PATIENCE_S).close()
 
 
 def imported(environment: Mapping[str, str]) -> Any:

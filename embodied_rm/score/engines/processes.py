@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -34,7 +35,7 @@ def score_in_processes(job: Job, shards: Sequence[Shard]) -> Iterator[Shard]:
             crew[pipe] = process
         for _ in range(IN_HAND):
             for pipe in crew:
-                pipe.send(waiting.popleft() if waiting else None)
+                give(pipe, waiting)
         while crew:
             ready = wait(list(crew))
             for pipe in [pipe for pipe in crew if pipe in ready]:
@@ -42,7 +43,7 @@ def score_in_processes(job: Job, shards: Sequence[Shard]) -> Iterator[Shard]:
                 if answer is None:
                     crew.pop(pipe).join()
                     continue
-                pipe.send(waiting.popleft() if waiting else None)
+                give(pipe, waiting)
                 yield answer
     finally:
         for process in crew.values():
@@ -60,11 +61,17 @@ def started(job: Job) -> tuple[Connection, BaseProcess]:
     return ours, process
 
 
+def give(pipe: Connection, waiting: deque[Shard]) -> None:
+    """The next shard for a worker; None: there is none. One that has died is noticed when its answer is awaited."""
+    with suppress(ConnectionError):
+        pipe.send(waiting.popleft() if waiting else None)
+
+
 def received(pipe: Connection, process: BaseProcess) -> Shard | None:
     """A shard that a worker has stored; None: it has stored all that it was given."""
     try:
         answer = pipe.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         process.join()
         if (process.exitcode or 0) >= 0:
             raise RuntimeError("a worker failed; its traceback is above") from None
