@@ -102,6 +102,7 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
         "metrics.json",
         "report.html",
         "progress.parquet",
+        "shards",
         "episode_000000.png",
         "episode_000000.mp4",
     }
