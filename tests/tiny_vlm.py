@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+import numpy as np
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from embodied_rm.models.judges import prompts, released_prompts
 
 SPECIAL = (
     "<|endoftext|>",
@@ -44,12 +47,15 @@ TEXT = {
 EYE = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32}
 
 
-def byte_tokenizer(special: tuple[str, ...] = SPECIAL) -> Any:
-    """One token a byte, and the special ones."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+def tokenizer_of(special: tuple[str, ...] = SPECIAL, size: int = 1500) -> Any:
+    """Bytes, and the commonest pieces of what models are told; digits one by one. And the special ones."""
+    tokenizer = Tokenizer(models.BPE())
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(SAYINGS, trainer)
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<|endoftext|>",
@@ -60,6 +66,10 @@ def byte_tokenizer(special: tuple[str, ...] = SPECIAL) -> Any:
     return fast
 
 
+SAYINGS = [text for module in (prompts, released_prompts) for text in vars(module).values() if isinstance(text, str)]
+"""What judges are told."""
+
+
 def ids(tokenizer: Any) -> dict[str, int]:
     """The token ids that a Qwen-VL's description names."""
     names = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
@@ -68,7 +78,7 @@ def ids(tokenizer: Any) -> dict[str, int]:
 
 def qwen25(**text: Any) -> tuple[Any, Any]:
     """Model and processor of the Qwen2.5-VL family, pictures of up to 56x56."""
-    tokenizer = byte_tokenizer()
+    tokenizer = tokenizer_of()
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
     config = transformers.Qwen2_5_VLConfig(
         text_config={**TEXT, "vocab_size": len(tokenizer), "rope_parameters": rope, **text, **ends(tokenizer)},
@@ -93,7 +103,7 @@ def qwen25(**text: Any) -> tuple[Any, Any]:
 
 def qwen3(special: tuple[str, ...] = SPECIAL, **text: Any) -> tuple[Any, Any]:
     """Model and processor of the Qwen3-VL family, pictures of up to 64x64."""
-    tokenizer = byte_tokenizer(special)
+    tokenizer = tokenizer_of(special)
     rope = {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 10000.0}
     known = {**TEXT, "head_dim": 16, "vocab_size": len(tokenizer), "rope_parameters": rope}
     config = transformers.Qwen3VLConfig(
@@ -125,18 +135,39 @@ def ends(tokenizer: Any) -> dict[str, Any]:
 FAMILIES = {"qwen2_5_vl": qwen25, "qwen3_vl": qwen3}
 
 
-def saved(folder: Path, family: str = "qwen2_5_vl", seed: int = 0) -> Path:
-    """A random model of a family in a folder."""
+def saved(folder: Path, family: str = "qwen2_5_vl", seed: int = 0, says: str | None = None) -> Path:
+    """A random model of a family in a folder; with `says`, one that has learned to say just that, whatever it is asked
+    about pictures."""
     torch.manual_seed(seed)
     model, processor = FAMILIES[family]()
+    if says is not None:
+        teach_to_say(model, processor, says)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
 
 
-def teach(
-    model: Any, processor: Any, turns: list[tuple[list[dict[str, Any]], str]], updates: int, rate: float
-) -> float:
+def teach_to_say(model: Any, processor: Any, text: str, updates: int = 60) -> None:
+    """Until that is what it says of two pictures, whatever stands before and behind them."""
+    rng = np.random.default_rng(0)
+    asked = [SAYINGS[i] for i in rng.choice(len(SAYINGS), 6)]
+    frames = rng.integers(0, 255, (6, 2, 32, 32, 3), dtype=np.uint8)
+    turns = [(about(sentence[-300:], pair), text) for sentence, pair in zip(asked, frames, strict=True)]
+    loss = teach(model, processor, turns, updates, 1e-2)
+    assert loss < 0.1, f"it has not learned to say {text!r}: {loss}"
+
+
+def about(sentence: str, pictures: Any) -> list[dict[str, Any]]:
+    """A conversation of one turn: pictures, and a sentence."""
+    shown = [{"type": "image", "image": picture} for picture in pictures]
+    return [{"role": "user", "content": [*shown, {"type": "text", "text": sentence}]}]
+
+
+Turns = list[tuple[list[dict[str, Any]], str]]
+"""Conversations, and how each is to be answered."""
+
+
+def teach(model: Any, processor: Any, turns: Turns, updates: int, rate: float) -> float:
     """Learn to answer conversations as they should be, all of them at every update; the last loss."""
     texts = [processor.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c, _ in turns]
     pictures = [[part["image"] for turn in c for part in turn["content"] if part["type"] == "image"] for c, _ in turns]
@@ -153,4 +184,4 @@ def teach(
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return float(loss)
+    return loss.item()
