@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
@@ -12,11 +13,12 @@ from embodied_rm.cli.recordings import recordings
 from embodied_rm.cli.reports import panel
 from embodied_rm.data.goal import read_goal
 from embodied_rm.data.names import Names
+from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import ScoreConfig, read_for, score
+from embodied_rm.score import ScoreConfig, read_for, score, series
 from embodied_rm.types import Episode
 
 
@@ -30,7 +32,13 @@ class ScoreCommand(ScoreConfig):
     goal: tuple[Path, ...] = ()
     reference: Path | None = None
     shown: int = 12
+    rerun: bool = False
     names: Names = field(default_factory=Names)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rerun and find_spec("rerun") is None:
+            raise UserError("rerun=true needs the SDK of Rerun, an optional package: pip install 'embodied-rm[rerun]'")
 
 
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -50,6 +58,11 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         else demonstration(net, config.reference, config.instruction, config.names, reporter)
     )
     curves = score(net, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
+    if config.rerun:
+        from embodied_rm.report.rerun_file import write_rerun
+
+        told = {row: series(curve, net.interval_scale) for row, curve in curves.items()}
+        write_rerun(run, source, told, reporter)
     rows = reporter.track(list(curves)[: config.shown], "write report")
     panels = tuple(panel(source, row, curves[row]) for row in rows)
     by = spoken_model(config.checkpoint)
