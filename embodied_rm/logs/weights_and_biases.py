@@ -45,7 +45,8 @@ def refuse_project(project: str | None) -> None:
         raise UserError(
             f"wandb is the name of a project, 1 to {LONGEST} letters without {' '.join(FORBIDDEN)}, got {project!r}"
         )
-    if find_spec("wandb") is None:
+    package = find_spec("wandb")
+    if package is None or package.origin is None:  # a folder in which runs of W&B lie is called wandb, too
         raise UserError("wandb= needs Weights & Biases, an optional package: pip install 'embodied-rm[wandb]'")
 
 

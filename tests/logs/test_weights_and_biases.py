@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -123,8 +124,9 @@ def test_a_name_that_no_project_can_have_is_refused(project):
             config(wandb=project)
 
 
-def test_a_missing_package_is_named_before_anything_is_done(monkeypatch):
-    monkeypatch.setattr("embodied_rm.logs.weights_and_biases.find_spec", lambda name: None)
+@pytest.mark.parametrize("found", [None, ModuleSpec("wandb", None)], ids=["nothing", "a folder of runs"])
+def test_a_missing_package_is_named_before_anything_is_done(monkeypatch, found):
+    monkeypatch.setattr("embodied_rm.logs.weights_and_biases.find_spec", lambda name: found)
     with pytest.raises(UserError, match=r"pip install 'embodied-rm\[wandb\]'"):
         TrainConfig(wandb="drawers")
     TrainConfig()
