@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from embodied_rm.cli.command import Command, narrow
@@ -13,11 +14,12 @@ from embodied_rm.cli.reports import panel
 from embodied_rm.cli.trial import opened
 from embodied_rm.data.goal import read_goal
 from embodied_rm.data.names import Names
+from embodied_rm.errors import UserError
 from embodied_rm.models.base import Judge
 from embodied_rm.models.judges.config import JudgeConfig
 from embodied_rm.report import Report, write_report
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import ScoreConfig, read_for, score
+from embodied_rm.score import ScoreConfig, read_for, score, series
 from embodied_rm.types import Episode
 
 
@@ -32,7 +34,13 @@ class ScoreCommand(ScoreConfig):
     reference: Path | None = None
     shown: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
+    rerun: bool = False
     names: Names = field(default_factory=Names)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rerun and find_spec("rerun") is None:
+            raise UserError("rerun=true needs the SDK of Rerun, an optional package: pip install 'embodied-rm[rerun]'")
 
 
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -56,6 +64,12 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         else demonstration(model, config.reference, config.instruction, config.names, reporter)
     )
     curves = score(model, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
+    if config.rerun:
+        from embodied_rm.report.rerun_file import write_rerun
+
+        scale = getattr(model, "interval_scale", None)
+        told = {row: series(curve, scale) for row, curve in curves.items()}
+        write_rerun(run, source, told, reporter)
     rows = reporter.track(list(curves)[: config.shown], "write report")
     panels = tuple(panel(source, row, curves[row]) for row in rows)
     by = spoken_model(config.checkpoint, config.judge)
