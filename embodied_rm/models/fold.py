@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from embodied_rm.models.base import Memory, Reference, RewardModel
+from embodied_rm.models.base import Following, Memory, Reference, RewardModel
 from embodied_rm.models.foresight import Foresight, foreseeable
 from embodied_rm.models.plans import THEN, Plans
 from embodied_rm.models.progress_net import ProgressNet
@@ -99,6 +99,8 @@ def begun(
 
 def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:
     """What `advance` says of the frames of one episode, one after the other."""
+    if isinstance(model, Following):
+        return model.follow(memory, views)
     known = isinstance(model, ProgressNet) and foreseeable(memory, views)
     ready = Foresight(model, memory, views) if known else model  # type: ignore[arg-type]
     parts = []
