@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const AHEAD = 24, KEPT = 400, FAR = 10;
+  const AHEAD = 24, KEPT = 60, FAR = 10;  // moments that are fetched ahead, that are kept; frames of a long step
   const PLAY = "▶", PAUSE = "❚❚";
   const $ = (id) => document.getElementById(id);
   const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
@@ -121,7 +121,7 @@
     const promise = known ?? ((image.src = `frames/${key}`), image.decode().then(() => image));
     pictures.set(key, promise);
     if (!known) promise.catch(() => pictures.delete(key));
-    if (pictures.size > KEPT) pictures.delete(pictures.keys().next().value);
+    if (pictures.size > KEPT * data.views.length) pictures.delete(pictures.keys().next().value);
     return promise;
   }
 
@@ -172,10 +172,12 @@
       if (!playing) return;
       const due = playing.from + Math.floor((performance.now() - playing.since) / 1000 * episode().fps * $("speed").value);
       seek(due);
-      if (due >= length() - 1) pause(); else requestAnimationFrame(tick);
+      if (due < length() - 1) return void requestAnimationFrame(tick);
+      playing = null;  // the last frame is on its way
+      $("play").textContent = PLAY;
     };
-    tick();
     $("play").textContent = PAUSE;
+    tick();
   }
 
   function pause() {
@@ -283,9 +285,7 @@
   }
 
   function render() {
-    const focus = document.activeElement?.dataset.key;
     renderList();
-    renderState();
     $("name").textContent = episode().name;
     $("instruction").textContent = episode().instruction;
     for (const button of $("success").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.success === String(success));
@@ -293,6 +293,13 @@
     $("redo").disabled = future.length === 0;
     $("clear").disabled = steps.length === 0;
     $("names").replaceChildren(...[...new Set([...data.names, ...data.episodes.flatMap((e) => e.steps)])].map((name) => new Option(name, name)));
+    renderEdits();
+  }
+
+  // What changes while a boundary is dragged.
+  function renderEdits() {
+    const focus = document.activeElement?.dataset.key;
+    renderState();
     renderTimeline();
     renderSteps();
     renderCursor();
@@ -447,15 +454,15 @@
     // What is shown is the first frame behind the boundary, or the last one of a step that nothing follows.
     const moves = right >= 0 && steps[right].start !== drag.before.steps[right].start;
     seek(moves || left < 0 ? steps[right].start : right >= 0 ? steps[left].end : steps[left].end - 1);
-    render();
+    renderEdits();
   };
   $("timeline").onpointerup = $("timeline").onpointercancel = () => {
-    if (drag?.before && JSON.stringify(steps) !== JSON.stringify(drag.before.steps)) {
-      past.push(drag.before);
-      future = [];
-      render();
-    }
+    const before = drag?.before;
     drag = null;
+    if (!before || JSON.stringify(steps) === JSON.stringify(before.steps)) return;
+    past.push(before);
+    future = [];
+    render();
   };
   $("timeline").ondblclick = () => nameStep();
   $("window").addEventListener("wheel", (event) => {

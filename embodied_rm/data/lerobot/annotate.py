@@ -54,9 +54,10 @@ class LeRobotAnnotations:
 
     def write(self, index: int, annotation: Annotation) -> None:
         """See `AnnotationStore.write`."""
-        number = self._numbers[index]
+        if annotation == self.read(index):
+            return
+        number, steps = self._numbers[index], annotation.steps
         path, record = _find(self._root, number)
-        steps = annotation.steps
         column = step_column(steps, record["length"])
         values: dict[str, Any] = {
             fmt.SUCCESS: annotation.success,
