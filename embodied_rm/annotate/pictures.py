@@ -12,7 +12,7 @@ from PIL import Image
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.types import Frames
 
-BLOCK = 16
+BLOCK = 8
 """Frames decoded at once: who looks at one will look at its neighbours, on both sides."""
 HELD_BYTES = 256 << 20
 """Decoded frames that are kept."""

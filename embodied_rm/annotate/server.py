@@ -1,6 +1,6 @@
 """The server behind the page: this machine only, one token, and nothing of a request but numbers reaches the data.
 
-    GET /<token>/                             the page; annotate.js, annotate.css, look.css beside it
+    GET /<token>/                             the page; what it is made of lies beside it
     GET /<token>/dataset                      what there is
     GET /<token>/episodes/<i>                 what is stored of an episode; its ETag is the version
     PUT /<token>/episodes/<i>                 store this instead (If-Match: the version that it was made of)
@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 
-from embodied_rm import report
+from embodied_rm import annotate, report
 from embodied_rm.annotate.session import OutdatedError, Session
 from embodied_rm.annotate.wire import annotation_from
 from embodied_rm.errors import UserError
@@ -45,13 +45,16 @@ GUARDS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 PAGE = {
-    "": (__package__, "annotate.html", "text/html; charset=utf-8"),
-    "annotate.js": (__package__, "annotate.js", "text/javascript; charset=utf-8"),
-    "annotate.css": (__package__, "annotate.css", "text/css; charset=utf-8"),
-    "look.css": (report.__name__, "look.css", "text/css; charset=utf-8"),
+    "annotate.html": annotate.__name__,
+    "annotate.css": annotate.__name__,
+    "annotate.js": annotate.__name__,
+    "film.js": annotate.__name__,
+    "steps.js": annotate.__name__,
+    "look.css": report.__name__,
 }
-"""What the page is made of: asked for as -> (package, file, type)."""
+"""What the page is made of -> the package that it lies in."""
 EPISODE, PROPOSAL = re.compile(r"episodes/([0-9]{1,9})"), re.compile(r"episodes/([0-9]{1,9})/proposal")
 FRAME = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
 
@@ -140,9 +143,9 @@ class Handler(BaseHTTPRequestHandler):
         route = self.path.removeprefix(f"/{self.server.token}/")
         if self.command == "PUT":
             return self._save(route)
-        if route in PAGE:
-            package, name, kind = PAGE[route]
-            return Reply(status=HTTPStatus.OK, body=files(package).joinpath(name).read_bytes(), kind=kind)
+        if (name := route or "annotate.html") in PAGE:
+            body = files(PAGE[name]).joinpath(name).read_bytes()
+            return Reply(status=HTTPStatus.OK, body=body, kind=KINDS[name.partition(".")[2]])
         session = self.server.session
         if route == "dataset":
             return told(HTTPStatus.OK, session.overview())

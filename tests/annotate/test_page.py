@@ -243,6 +243,21 @@ def test_of_two_tabs_the_later_is_refused_and_keeps_its_changes(page, server, fo
     assert stored(folder) == ([("reach", 5, 25), ("grasp", 25, 40), ("lift", 40, 60)], False)
 
 
+def test_a_save_that_is_late_leaves_the_next_episode_alone(page, server, folder):
+    page.goto(f"{server.url}#1")
+    expect(page.locator("#state")).to_have_text("proposed, not saved")
+    with server.session._writing:
+        page.keyboard.press("Control+s")
+        expect(page.locator("#state")).to_have_text("saving …")
+        page.keyboard.press("PageUp")
+        expect(page.locator("#name")).to_have_text("cup_0")
+    expect(page.locator("#count")).to_have_text("2 of 2 with steps")
+    expect(page.locator("#state")).to_have_text("saved")
+    page.keyboard.press("y")
+    save(page)
+    assert stored(folder) == ([tuple(step.values()) for step in STEPS], True) and stored(folder, 1)[0] != []
+
+
 def test_steps_that_make_no_sense_are_refused_in_our_sentence(page, server, folder):
     opened(page, server)
     page.get_by_label("name of step 2").fill("  ")

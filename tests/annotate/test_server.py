@@ -138,7 +138,7 @@ def test_many_at_once_do_not_lose_each_other(server, folder):
     assert ask(server, "episodes/0").json == won
 
 
-ROUTES = [("GET", path) for path in ("", "annotate.js", "annotate.css", "look.css", "dataset", "episodes/0")]
+ROUTES = [("GET", path) for path in ("", *module.PAGE, "dataset", "episodes/0")]
 ROUTES += [("GET", "episodes/1/proposal"), ("GET", "frames/0/0/0"), ("PUT", "episodes/0"), ("GET", "nothing")]
 
 
