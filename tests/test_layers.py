@@ -46,6 +46,7 @@ ARROWS = {
     },
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
+    "annotate": NOUNS | {"data", "labels", "report"},
     "audit": NOUNS
     | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.envs.reward_config"}
     | {"run"},

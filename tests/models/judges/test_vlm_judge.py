@@ -158,7 +158,6 @@ def test_its_memory_can_be_stored_and_goes_on_as_before() -> None:
         _, memory = judge.advance(memory, views_at(episodes, t))
     assert isinstance(memory, Storable)
     other = judge.begin(views_at(episodes[:1], 5), ["c"]).restored(memory.state())
-    chat = Scripted(judge.chat.answer)
     asked = [
         VlmJudge(Scripted(judge.chat.answer), question).advance(m, views_at(episodes, 4))[1] for m in (memory, other)
     ]
