@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -122,7 +123,7 @@ def _content(part: Part) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = "image" if part.ndim == 3 else "video"
-    return {"type": kind, kind: part}
+    return {"type": kind, kind: np.array(part)}  # a copy: the library warns of pictures that it could not write to
 
 
 def opened(folder: Path, dtype: str, attention: str) -> tuple[Any, Any]:

@@ -124,6 +124,8 @@ class VlmJudge:
 
     def _ask(self, moments: Sequence[Moment]) -> list[Sequence[Answer]]:
         """The answers about each moment; all queries of all moments go out together."""
+        if not moments:
+            return []
         queries = [self.question.ask(moment) for moment in moments]
         answers = iter(self.chat.ask([query for some in queries for query in some]))
         return [[next(answers) for _ in some] for some in queries]

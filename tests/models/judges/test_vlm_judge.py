@@ -118,6 +118,7 @@ def test_a_frame_that_shows_nothing_is_not_asked_about() -> None:
     (curve,) = fold(VlmJudge(chat, Share()), [episode])
     assert curve.valid.tolist() == [True, True, False, True, True] and len(chat.asked) == 3
     assert curve.value == pytest.approx([0, 0.1, 0.1, 0.3, 0.4])
+    assert chat.calls == 3, "nobody is asked nothing"
 
 
 def test_only_views_that_are_there_are_shown_each_with_its_name() -> None:
