@@ -9,7 +9,7 @@ Source: Robo-Dopamine (arXiv 2512.23703), section 4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,33 @@ in error on the calibration episodes of two models."""
 
 GUARD = 1e-2
 """Added to the mean by which disagreement is divided: near 0 a relative difference means nothing."""
+
+
+class Fused(NamedTuple):
+    """What is made of the perspectives of N rows."""
+
+    potential: Array
+    doubt: Array
+    """The expected error of it, as it is carried on."""
+    spread: Array
+    """See `spread`."""
+
+
+def judged(kind: Fusion, carried: Array, doubt: Array, hops: Array, error: Array, located: Array | None) -> Fused:
+    """The next potential of N rows whose last one was `carried`, with that `doubt`.
+
+    `hops` [A, N]: from the previous, the first and perhaps the goal frame; `error`: expected of what is seen from the
+    first; `located`: the potential on a reference's way, where there is one.
+    """
+    anchors: dict[str, npt.ArrayLike] = {"incremental": carried, "forward": FIRST, "backward": GOAL}
+    perspectives = {name: apply_hop(anchors[name], hop) for name, hop in zip(anchors, hops, strict=False)}
+    if located is not None:
+        perspectives["reference"] = located
+    precise = kind == "precise"
+    share = step_share(doubt, hops[0], error) if precise else np.float32(0.5)
+    potential = fuse(kind, carried, perspectives, share)
+    after = carry_doubt(doubt, hops[0], error, share, STEP_ERROR if precise else 0.0)
+    return Fused(potential, after, spread(after, perspectives))
 
 
 def apply_hop(anchor: npt.ArrayLike, hop: npt.ArrayLike) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from embodied_rm.data.film import films
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import kept_frames
+from embodied_rm.errors import DataError
 from embodied_rm.labels.change_points import segment, step_count
 from embodied_rm.labels.discovered import coarse, found_edges
 from embodied_rm.types import Episode, IntArray, Step
@@ -56,6 +57,8 @@ def thinned(source: EpisodeSource, index: int) -> tuple[Episode, IntArray]:
     size = max(1, round(height * scale)), max(1, round(width * scale))
     shown, start = [], 0
     for _, block in films(source, [index], source.views, size):
+        if isinstance(block, DataError):
+            raise block
         stop = start + len(block)
         shown.append(np.asarray(block.frames)[kept[(kept >= start) & (kept < stop)] - start])
         start = stop

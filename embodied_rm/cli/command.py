@@ -21,6 +21,8 @@ class Command:
     """Does the work: (config, run, reporter)."""
     keeps_run: bool = True
     """Whether it writes a run folder; False for commands that only show something."""
+    how: tuple[str, ...] = ()
+    """Keys that change how the work is done and not what comes out: a run may be resumed with other values of them."""
     distributed: bool = False
     """Whether processes that torchrun starts share the work."""
 

@@ -23,7 +23,18 @@ from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder, Silent, processes
 
-RESUMABLE = ("adapt", "bench_cloning", "bench_labels", "compare", "demo", "evaluate", "refine", "ship", "train")
+RESUMABLE = (
+    "adapt",
+    "bench_cloning",
+    "bench_labels",
+    "compare",
+    "demo",
+    "evaluate",
+    "refine",
+    "score",
+    "ship",
+    "train",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +119,7 @@ def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, r
     from embodied_rm.cli.runs import forget, open_run
 
     started = time.monotonic()
-    run = open_run(name, config, folder, resume=resume)
+    run = open_run(name, config, folder, resume=resume, how=command.how)
     if run.finished:
         reporter.note(f"the run in {folder} has already come to its end")
         return

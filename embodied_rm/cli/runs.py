@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,15 @@ from embodied_rm.errors import UserError
 from embodied_rm.run import RunFolder
 
 
-def open_run(name: str, config: Any, folder: Path, *, resume: bool) -> RunFolder:
-    """Open the run folder of a command and write the resolved config into it.
+def open_run(name: str, config: Any, folder: Path, *, resume: bool, how: Sequence[str] = ()) -> RunFolder:
+    """Open the run folder of a command and write the resolved config into it; `how`: see `Command`.
 
     Raises `UserError` when it holds a run that may not be continued, or another one than this.
     """
     run = RunFolder.open(folder, resume=resume)
     resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
     if (folder / "config.json").exists():
-        _check_same(run.read_json("config.json"), resolved, folder)
+        _check_same(run.read_json("config.json"), resolved, folder, how)
     else:
         run.write_json("config.json", {**resolved, "version": version("embodied-rm")})
     return run
@@ -34,8 +35,8 @@ def forget(run: RunFolder) -> None:
         run.path.rmdir()
 
 
-def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path, how: Sequence[str]) -> None:
     if before["command"] != now["command"]:
         raise UserError(f"the run in {folder} is one of embodied-rm {before['command']}, not of {now['command']}")
-    if changed := differing_keys(before["config"], now["config"]):
+    if changed := [key for key in differing_keys(before["config"], now["config"]) if key not in how]:
         raise UserError(f"the run in {folder} was started with other values of {', '.join(changed)}: not resumed")

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import DataError
 from embodied_rm.types import Views
 
 BLOCK = 32
@@ -16,25 +17,41 @@ AHEAD = 2
 """Blocks that are read before they are asked for."""
 
 T = TypeVar("T")
+Block = tuple[int, Views | DataError]
+"""Which episode it is of, and its next frames, a row of `Views` a frame; or why there are no more."""
 
 
 def films(
-    source: EpisodeSource, rows: Sequence[int], views: Sequence[str], size: tuple[int, int] | None
-) -> Iterator[tuple[int, Views]]:
-    """The episodes `rows` one after the other, (row, frames of the next block): a row of `Views` is a frame.
+    source: EpisodeSource, rows: Iterable[int], views: Sequence[str], size: tuple[int, int] | None
+) -> Iterator[Block]:
+    """The episodes `rows` one after the other, in blocks; what cannot be read ends its episode, and the next follows.
 
-    Reads ahead. `size` (height, width); None: as each was stored. Raises `DataError` naming a file and its fault.
+    Reads ahead, so that `rows` are taken in a thread. `size` (height, width); None: as each was stored.
     """
-    return ahead(
-        (row, source.moments(row, start, min(start + BLOCK, length), views=views, size=shape))
-        for row in rows
-        for length, shape in ((source.meta[row].length, size or source.picture_size(row)),)
-        for start in range(0, length, BLOCK)
-    )
+    return ahead(block for row in rows for block in film(source, row, views, size))
 
 
-def count_blocks(source: EpisodeSource, rows: Sequence[int]) -> int:
-    """How many blocks `films` gives."""
+def film(source: EpisodeSource, row: int, views: Sequence[str], size: tuple[int, int] | None) -> Iterator[Block]:
+    """One episode, see `films`."""
+    length = source.meta[row].length
+    try:
+        shape = size or source.picture_size(row)
+        for start in range(0, length, BLOCK):
+            yield row, source.moments(row, start, min(start + BLOCK, length), views=views, size=shape)
+    except DataError as error:
+        yield row, error
+
+
+def shown(blocks: Iterable[Block]) -> Iterator[Views]:
+    """The frames of one episode. Raises `DataError` where they end with a fault."""
+    for _, views in blocks:
+        if isinstance(views, DataError):
+            raise views
+        yield views
+
+
+def count_blocks(source: EpisodeSource, rows: Iterable[int]) -> int:
+    """How many blocks `films` gives of episodes without a fault."""
     return sum(-(-source.meta[row].length // BLOCK) for row in rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,6 +72,10 @@ class EpisodeSource(Protocol):
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Episode]: ...
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The files that an episode is read from: what it shows in the order of `views`, then what else it holds."""
+        ...
 
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""

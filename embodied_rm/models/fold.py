@@ -8,7 +8,8 @@ from itertools import groupby
 import numpy as np
 
 from embodied_rm.models.base import Following, Memory, Reference, RewardModel
-from embodied_rm.models.foresight import Foresight, foreseeable
+from embodied_rm.models.foresight import foreseeable, foreseen
+from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.plans import THEN, Plans
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reference import reference_of
@@ -101,11 +102,11 @@ def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, 
     """What `advance` says of the frames of one episode, one after the other."""
     if isinstance(model, Following):
         return model.follow(memory, views)
-    known = isinstance(model, ProgressNet) and foreseeable(memory, views)
-    ready = Foresight(model, memory, views) if known else model  # type: ignore[arg-type]
+    if isinstance(model, ProgressNet) and isinstance(memory, FrameMemory) and foreseeable(memory, views):
+        return foreseen(model, memory, views)
     parts = []
     for t in range(len(views)):
-        judged, memory = ready.advance(memory, views.rows(np.array([t])))
+        judged, memory = model.advance(memory, views.rows(np.array([t])))
         parts.append(judged)
     return joined(parts), memory
 

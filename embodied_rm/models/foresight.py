@@ -1,70 +1,77 @@
-"""`Foresight`: a `ProgressNet` that has looked at the next frames of an episode before it is asked about them."""
+"""What a `ProgressNet` says of the next frames of an episode, all of which it looks at before it judges the first."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from embodied_rm.models.base import Memory
-from embodied_rm.models.heads import Heads, Said
+from embodied_rm import fusion
+from embodied_rm.models.heads import Said
 from embodied_rm.models.memory import FrameMemory
+from embodied_rm.models.ood import widened
 from embodied_rm.models.progress_net import ProgressNet, judging
+from embodied_rm.models.reference import Located
 from embodied_rm.models.witness import there
-from embodied_rm.types import Views
+from embodied_rm.types import Progress, Views
 
 
-class Foresight(ProgressNet):
-    """`advance` of one environment as the net's own, up to rounding, for the T frames given and in their order.
+def foreseeable(memory: FrameMemory, views: Views) -> bool:
+    """Whether `foreseen` is for these: one row that has seen a frame, and something to see in every frame to come."""
+    return len(memory) == 1 and bool(memory.opened.all()) and bool(there(views).any(axis=1).all())
 
-    States and heads do not depend on what is judged: of all T frames they are computed at once, several times as fast.
+
+def foreseen(net: ProgressNet, memory: FrameMemory, views: Views) -> tuple[Progress, FrameMemory]:
+    """`advance` of one environment for the T frames given, in their order and up to rounding; both `foreseeable`.
+
+    States and heads do not depend on what is judged: of all T frames they are computed at once. What is carried from
+    frame to frame are two numbers and, on a reference's way, a belief. Raises `UserError` when a view is unknown.
     """
-
-    def __init__(self, net: ProgressNet, memory: Memory, views: Views) -> None:
-        """`memory` is what comes before `views`; both are to be `foreseeable`.
-
-        Raises `UserError` when a view is unknown to the net.
-        """
-        assert isinstance(memory, FrameMemory)
-        nn.Module.__init__(self)
-        self.config = net.config
-        with judging(net):
-            self._states, self._looks, self._shown = net._look(views, memory.instruction.expand(len(views), -1))
-            self.heads = ForeseenHeads(net.heads, memory, self._states, self._looks)  # type: ignore[assignment]
-        self._next = 0
-        self.eval()
-
-    def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        now = slice(self._next, self._next + 1)
-        self._next += 1
-        self.heads.now = now  # type: ignore[assignment]
-        return self._states[now], None if self._looks is None else self._looks[now], self._shown[now]
-
-
-class ForeseenHeads:
-    """As `heads.Heads`: what they say of the frame `now`."""
-
-    def __init__(self, heads: Heads, memory: FrameMemory, states: Tensor, looks: Tensor | None) -> None:
-        """`states` [T, width] follow each other, the first of them follows `memory`; `looks` [T, V, width]: the same
-        without each of the views."""
-        self.now = slice(0, 1)
+    with judging(net):
+        states, looks, seen = net._look(views, memory.instruction.expand(len(views), -1))
         anchors = [torch.cat([memory.previous, states[:-1]]), memory.first.expand_as(states)]
         if memory.goal is not None:
             anchors.append(memory.goal.expand_as(states))
-        self._said: Said = heads(torch.stack(anchors), states)
-        self._doubted = None if looks is None else heads.completion(memory.first_looks.expand_as(looks), looks)
+        said = net.heads(torch.stack(anchors), states)
+        located = way(net, memory, states)
+        first_looks = None if looks is None else memory.first_looks.expand_as(looks)
+        done = net._done(said, first_looks, looks) if located is None else located.done
+        fused = in_turn(net, memory, said, located)
+        after = memory.updated(seen[-1:], **net._after(fused, states, said, done, located, slice(-1, None)))
+    ood = said.ood.cpu().numpy()
+    return Progress(
+        value=fused.potential,
+        valid=np.ones(len(states), bool),
+        stage=said.step.argmax(dim=-1).cpu().numpy(),
+        success=done.cpu().numpy(),
+        spread=widened(fused.spread, ood, net.config.usual_ood),
+        ood=ood,
+    ), after
 
-    def __call__(self, anchors: Tensor, now: Tensor) -> Said:
-        """Of one row, whose anchors and state are known."""
-        hop, *others = self._said
-        return Said(hop[:, self.now], *(said[self.now] for said in others))
 
-    def completion(self, first: Tensor, now: Tensor) -> Tensor:
-        """Of that row without each of the views, [1, V]."""
-        assert self._doubted is not None
-        return self._doubted[self.now]
+def way(net: ProgressNet, memory: FrameMemory, states: Tensor) -> Located | None:
+    """Where on its reference's way the row is at each of the T moments; None without a reference."""
+    found: list[Located] = []
+    for t in range(len(states)):
+        here = net._located(memory, states[t : t + 1])
+        if here is None:
+            return None
+        memory = replace(memory, belief=here.belief, passed=here.passed)
+        found.append(here)
+    return Located(**{name: torch.cat([getattr(here, name) for here in found]) for name in vars(found[0])})
 
 
-def foreseeable(memory: Memory, views: Views) -> bool:
-    """Whether `Foresight` is for these: one row that has seen a frame, and something to see in every frame to come."""
-    opened = isinstance(memory, FrameMemory) and len(memory) == 1 and bool(memory.opened.all())
-    return opened and bool(there(views).any(axis=1).all())
+def in_turn(net: ProgressNet, memory: FrameMemory, said: Said, located: Located | None) -> fusion.Fused:
+    """The T potentials, one after the other: each is the next one's anchor."""
+    hops, errors = said.hop.cpu().numpy(), said.error.cpu().numpy()
+    found = None if located is None else located.potential.cpu().numpy()
+    potential, doubt = memory.potential(), memory.doubt.cpu().numpy()
+    steps: list[fusion.Fused] = []
+    for t in range(len(errors)):
+        now = slice(t, t + 1)
+        on_way = None if found is None else found[now]
+        steps.append(fusion.judged(net.config.fusion, potential, doubt, hops[:, now], errors[now], on_way))
+        potential, doubt = steps[-1].potential, steps[-1].doubt
+    return fusion.Fused(*(np.concatenate(column) for column in zip(*steps, strict=True)))

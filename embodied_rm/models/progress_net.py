@@ -15,14 +15,14 @@ from embodied_rm import fusion
 from embodied_rm.errors import UserError, choices
 from embodied_rm.models.base import Memory, Reference, Sight
 from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
-from embodied_rm.models.heads import Heads
+from embodied_rm.models.heads import Heads, Said
 from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.ood import StateDistribution, widened
 from embodied_rm.models.pictures import Pictures
 from embodied_rm.models.reference import Located, around, locate
 from embodied_rm.models.state import StateFusion, ViewToken
 from embodied_rm.models.witness import MAJORITY, agreed, there
-from embodied_rm.types import Array, Episode, Progress, Views
+from embodied_rm.types import Episode, Progress, Views
 
 BLANK = "; a picture of one colour shows nothing"
 BLOCK = 64
@@ -228,30 +228,18 @@ class ProgressNet(nn.Module):
             located = self._located(memory, state)
             anchors = [memory.previous, memory.first] + ([] if memory.goal is None else [memory.goal])
             said = self.heads(torch.stack(anchors), state)
-            hops = said.hop.cpu().numpy()
-            perspectives = self._perspectives(memory, hops)
-            if located is not None:
-                perspectives["reference"] = located.potential.cpu().numpy()
-            carried, error = memory.doubt.cpu().numpy(), said.error.cpu().numpy()
-            precise = self.config.fusion == "precise"
-            share = fusion.step_share(carried, hops[0], error) if precise else np.float32(0.5)
-            potential = fusion.fuse(self.config.fusion, memory.potential(), perspectives, share)
-            done = torch.sigmoid(said.completion)
-            if looks is not None and located is None:
-                done = agreed(done, torch.sigmoid(self.heads.completion(memory.first_looks, looks)))
-            doubt = fusion.carry_doubt(carried, hops[0], error, share, fusion.STEP_ERROR if precise else 0.0)
-            after = memory.updated(
-                seen,
-                previous=state,
-                phi=torch.from_numpy(potential).to(seen.device),
-                doubt=torch.from_numpy(doubt).to(seen.device),
-                success=done if located is None else located.done,
-                stage=said.step.argmax(dim=-1),
-                **({} if located is None else {"belief": located.belief, "passed": located.passed}),
+            fused = fusion.judged(
+                self.config.fusion,
+                memory.potential(),
+                memory.doubt.cpu().numpy(),
+                said.hop.cpu().numpy(),
+                said.error.cpu().numpy(),
+                None if located is None else located.potential.cpu().numpy(),
             )
+            done = self._done(said, memory.first_looks, looks) if located is None else located.done
+            after = memory.updated(seen, **self._after(fused, state, said, done, located))
         ood = said.ood.cpu().numpy()
-        spread = fusion.spread(after.doubt.cpu().numpy(), perspectives)
-        return after.progress(seen, widened(spread, ood, self.config.usual_ood), ood), after
+        return after.progress(seen, widened(fused.spread, ood, self.config.usual_ood), ood), after
 
     def _located(self, memory: FrameMemory, state: Tensor) -> Located | None:
         """Where on its reference's way each row is; None without references."""
@@ -260,15 +248,33 @@ class ProgressNet(nn.Module):
         assert memory.belief is not None and memory.passed is not None and memory.reference_progress is not None
         return locate(memory.belief, memory.passed, memory.reference, memory.reference_progress, state)
 
-    def _perspectives(self, memory: FrameMemory, hops: Array) -> dict[str, Array]:
-        """The potential of each row as seen from its anchors, float32 [N] each; `hops` [A, N] are those from the
-        previous, the first and perhaps the goal frame."""
-        potentials: dict[str, Array | float] = {
-            "incremental": memory.potential(),
-            "forward": fusion.FIRST,
-            "backward": fusion.GOAL,
+    def _done(self, said: Said, first_looks: Tensor | None, looks: Tensor | None) -> Tensor:
+        """Probability [N] that the task is done, where no reference is followed."""
+        done = torch.sigmoid(said.completion)
+        if looks is None:
+            return done
+        assert first_looks is not None
+        return agreed(done, torch.sigmoid(self.heads.completion(first_looks, looks)))
+
+    def _after(
+        self,
+        fused: fusion.Fused,
+        state: Tensor,
+        said: Said,
+        done: Tensor,
+        located: Located | None,
+        rows: slice = slice(None),
+    ) -> dict[str, Tensor]:
+        """What memory holds after a judgement of these rows of it."""
+        on_way = {} if located is None else {"belief": located.belief[rows], "passed": located.passed[rows]}
+        return {
+            "previous": state[rows],
+            "phi": torch.from_numpy(fused.potential[rows]).to(state.device),
+            "doubt": torch.from_numpy(fused.doubt[rows]).to(state.device),
+            "success": done[rows],
+            "stage": said.step[rows].argmax(dim=-1),
+            **on_way,
         }
-        return {name: fusion.apply_hop(potentials[name], hop) for name, hop in zip(potentials, hops, strict=False)}
 
     def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """States [N, width] of the moments shown, those [N, V, width] without each of the net's views (None: nowhere is

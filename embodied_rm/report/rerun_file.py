@@ -16,6 +16,7 @@ from PIL import Image
 
 from embodied_rm.data.film import count_blocks, films
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.errors import DataError
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Array, Frames, IntArray, Views
 
@@ -56,6 +57,8 @@ def write_rerun(
             send_words(stream, meta, fps)
             send_curves(stream, lines, fps)
             for _, views in blocks:
+                if isinstance(views, DataError):
+                    raise views
                 send_views(stream, views, frame, fps)
                 frame += len(views)
         stream.disconnect()

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -109,13 +110,14 @@ def reward_model(config: BenchScoreConfig, source: EpisodeSource) -> ProgressNet
 
 
 def contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> dict[str, Callable[[], object]]:
-    """Decoding alone, and all that scoring does but plots and videos."""
+    """Decoding alone, and all that scoring does but plots and videos, anew each time."""
     rows, views, size = range(len(source)), views_for(net.sight, source), net.config.encoder.image_size
-    bare = ScoreConfig(plots=False, videos=False)
-    return {
-        DECODED: lambda: deque(films(source, rows, views, size), maxlen=0),
-        SCORED: lambda: score(net, source, bare, run, Silent()),
-    }
+    bare, number = ScoreConfig(plots=False, videos=False), count()
+
+    def scored() -> object:
+        return score(net, source, bare, RunFolder.open(run.path / f"scored_{next(number)}"), Silent())
+
+    return {DECODED: lambda: deque(films(source, rows, views, size), maxlen=0), SCORED: scored}
 
 
 def turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> Iterator[tuple[str, float]]:

@@ -1,26 +1,33 @@
-"""`embodied-rm score`: the progress of every frame of a recording."""
+"""`embodied-rm score`: the progress of every frame of recordings, one or a corpus."""
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import spoken_model
-from embodied_rm.cli.recordings import recordings
+from embodied_rm.cli.places import reward_model_in, spoken_model
+from embodied_rm.cli.recordings import recordings, tell
 from embodied_rm.cli.reports import panel
 from embodied_rm.cli.trial import opened
+from embodied_rm.data.faults import Fault, named
 from embodied_rm.data.goal import read_goal
+from embodied_rm.data.identity import episodes_identity, file_identity
 from embodied_rm.data.names import Names
-from embodied_rm.errors import UserError
-from embodied_rm.models.base import Judge
-from embodied_rm.models.judges.config import JudgeConfig
-from embodied_rm.report import Report, write_report
-from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score import ScoreConfig, read_for, score, series
-from embodied_rm.types import Episode
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.models.checkpoint import judging_digest
+from embodied_rm.models.judges.config import JudgeConfig, identity
+from embodied_rm.report import Panel, Report, write_report
+from embodied_rm.run import Reporter, RunFolder, Silent
+from embodied_rm.score import ScoreConfig, Scored, Scorer, read_for, score_corpus, series
+from embodied_rm.score.config import HOW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,56 +51,90 @@ class ScoreCommand(ScoreConfig):
 
 
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Score, and leave table, pictures, report and metrics in the run folder."""
+    """Score what is not scored yet, and leave table, pictures, report and metrics in the run folder."""
     started = time.monotonic()
-    model, _ = opened(config.checkpoint, config.judge)
     source = recordings(config.data, reporter, config.instruction, config.names)
-    chosen = config.episodes or tuple(range(len(source)))
-    reporter.table(
-        "score",
-        {
-            "episodes": len(chosen),
-            "views of the model": model.sight.views or "any",
-            "views of the recording": source.views,
-        },
+    reporter.table("score", about(config, source))
+    scored = score_corpus(
+        partial(open_scorer, config, source.views),
+        source,
+        narrow(config, ScoreConfig),
+        run,
+        reporter,
+        made_of(config),
+        gpus=int(config.judge.device.startswith("cuda")),
     )
-    goal = read_goal(config.goal, model.sight.views or source.views) if config.goal else None
-    shown = (
-        None
-        if config.reference is None
-        else demonstration(model, config.reference, config.instruction, config.names, reporter)
-    )
-    curves = score(model, source, narrow(config, ScoreConfig), run, reporter, goal, shown)
+    tell(scored.faults, reporter)
     if config.rerun:
         from embodied_rm.report.rerun_file import write_rerun
 
-        scale = getattr(model, "interval_scale", None)
-        told = {row: series(curve, scale) for row, curve in curves.items()}
+        scale = open_scorer(config, source.views).interval_scale if config.judge.layout is None else None
+        told = {row: series(curve, scale) for row, curve in scored.curves.items()}
         write_rerun(run, source, told, reporter)
-    rows = reporter.track(list(curves)[: config.shown], "write report")
-    panels = tuple(panel(source, row, curves[row]) for row in rows)
+    rows = reporter.track(list(scored.curves)[: config.shown], "write report")
+    panels = tuple(shown(source, rows, scored, reporter))
     by = spoken_model(config.checkpoint, config.judge)
     report = Report(title="Scored recordings", subtitle=f"{config.data}, by {by}", panels=panels)
     write_report(run.file("report.html"), report)
-    numbers = {
-        "episodes": len(curves),
-        "frames": sum(map(len, curves.values())),
-        "invalid": sum(int((~curve.valid).sum()) for curve in curves.values()),
-        "seconds": time.monotonic() - started,
-        **judge_faults(model),
-    }
-    reporter.table("scored", numbers)
+    numbers = {**counted(source, scored), "seconds": time.monotonic() - started}
+    reporter.table("scored", {**numbers, "left_out": len(numbers["left_out"])})
     run.write_json("metrics.json", {"score": numbers})
 
 
-def judge_faults(model: Judge) -> dict[str, int]:
-    """Of a judge that may fail to answer: how many frames it left unscored, by why."""
-    return {f"invalid: {why}": count for why, count in sorted(getattr(model, "faults", {}).items())}
+def about(config: ScoreCommand, source: EpisodeSource) -> dict[str, object]:
+    """What is scored and who does it."""
+    return {
+        "episodes": len(config.episodes) or len(source),
+        "views of the recording": source.views,
+        "judge": spoken_model(config.checkpoint, config.judge),
+        "engine": config.engine,
+        "workers": config.workers,
+    }
 
 
-def demonstration(model: Judge, folder: Path, instruction: str | None, names: Names, reporter: Reporter) -> Episode:
-    """The first recording of a folder, as the model sees it."""
-    return next(read_for(model.sight, recordings(folder, reporter, instruction, names), [0]))
+def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
+    """The model, the goal and the demonstration that are named; `views`: those of the recordings."""
+    model, _ = opened(config.checkpoint, config.judge)
+    sight = model.sight
+    goal = read_goal(config.goal, sight.views or views) if config.goal else None
+    if config.reference is None:
+        return Scorer(model=model, goal=goal)
+    known = recordings(config.reference, Silent(), config.instruction, config.names)
+    return Scorer(model=model, goal=goal, reference=next(read_for(sight, known, [0])))
 
 
-COMMAND = Command(schema=ScoreCommand, start=start)
+def made_of(config: ScoreCommand) -> dict[str, str]:
+    """Whatever decides how the model judges, see `score_corpus`."""
+    asked = config.judge.layout is not None
+    told = {"model": identity(config.judge) if asked else judging_digest(reward_model_in(config.checkpoint))}
+    if config.goal:
+        pictures = " ".join(f"{path.stem} {file_identity(path)}" for path in config.goal)
+        told["goal"] = hashlib.sha256(pictures.encode()).hexdigest()
+    if config.reference is not None:
+        known = recordings(config.reference, Silent(), config.instruction, config.names)
+        told["reference"] = episodes_identity(known, [0])
+    return told
+
+
+def shown(source: EpisodeSource, rows: Iterator[int], scored: Scored, reporter: Reporter) -> Iterator[Panel]:
+    """The episodes beside their scores; one whose other views cannot be read is told, not shown."""
+    for row in rows:
+        try:
+            yield panel(source, row, scored.curves[row])
+        except DataError as error:
+            tell([Fault.told_by(error, ())], reporter)
+
+
+def counted(source: EpisodeSource, scored: Scored) -> dict[str, Any]:
+    """How many episodes and frames there are, and what is missing."""
+    invalid = {row: int((~curve.valid).sum()) for row, curve in scored.curves.items()}
+    return {
+        "episodes": len(invalid),
+        "frames": sum(source.meta[row].length for row in invalid),
+        "invalid": sum(invalid.values()),
+        **{f"invalid: {why}": count for why, count in sorted(scored.unscored.items())},
+        "left_out": [*named(source.faults), *named(scored.faults)],
+    }
+
+
+COMMAND = Command(schema=ScoreCommand, start=start, how=HOW)

@@ -55,6 +55,10 @@ class Hdf5Dataset:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The file of an episode."""
+        return (self._entries[index].file,)
+
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""
         return self._entries[index].height, self._entries[index].width

@@ -70,6 +70,11 @@ class LeRobotDataset:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The films and the table of numbers of an episode."""
+        row = self._rows[index]
+        return (*(row.videos[view][0] for view in self.views), row.data)
+
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""
         info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])

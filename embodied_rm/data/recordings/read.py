@@ -64,6 +64,10 @@ class Recordings:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The films of a recording."""
+        return tuple(self._recordings[index].videos[view] for view in self.views)
+
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""
         info = self._infos[index][self.views[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -41,6 +42,9 @@ class InMemory:
 
     def frame_rate(self, index: int) -> float:
         return self._known[index].fps
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        return ()
 
     def moments(self, index, start, stop, *, views, size) -> Views:
         found = self._known[index]

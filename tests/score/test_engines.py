@@ -1,0 +1,108 @@
+"""Whoever does the work, the bytes are the same."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from score_corpus import COUNT, open_killed, open_mistaken, open_net, open_picky, save_net, scored_by, write_corpus
+
+from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.errors import UserError
+from embodied_rm.run import RunFolder, Silent
+from embodied_rm.score import TABLE, ScoreConfig, score, score_corpus
+from embodied_rm.score.engines.on_ray import cpus_each, room_for
+from embodied_rm.score.job import Job
+from embodied_rm.score.shards import FOLDER
+
+KINDS = {
+    "two processes": {"workers": 2},
+    "two actors of Ray": {"engine": "ray", "workers": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> LeRobotDataset:
+    return LeRobotDataset(write_corpus(tmp_path_factory.mktemp("corpus") / "data"))
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_net(tmp_path_factory.mktemp("net") / "net")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors of Ray import what they are handed, here the helpers of this folder."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_are_those_of_one_process(
+    kind: str, data: LeRobotDataset, net: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The counts of what a judge leaves unscored too; with pictures; and whoever goes on."""
+    one = scored_by(open_picky, net, data, tmp_path / "one")
+    shared = scored_by(open_picky, net, data, tmp_path / "shared", videos=True, **KINDS[kind])
+    assert (tmp_path / "shared" / TABLE).read_bytes() == (tmp_path / "one" / TABLE).read_bytes()
+    assert shared.unscored == one.unscored and list(shared.curves) == list(range(COUNT))
+    assert len(list((tmp_path / "shared").glob("*.mp4"))) == COUNT
+    assert "Traceback" not in capfd.readouterr().err
+    next((tmp_path / "shared" / FOLDER).glob("00001*")).unlink()
+    scored_by(
+        open_picky, net, data, tmp_path / "shared", videos=True, **{**KINDS[kind], "engine": "local", "workers": 1}
+    )
+    assert (tmp_path / "shared" / TABLE).read_bytes() == (tmp_path / "one" / TABLE).read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mistake_that_a_worker_meets_is_told_as_it_is_here(
+    kind: str, data: LeRobotDataset, net: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="is nowhere to be found"):
+        scored_by(open_mistaken, net, data, tmp_path, **KINDS[kind])
+
+
+def test_a_worker_that_is_killed_is_told(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"killed by signal 9.*resume=true and fewer workers"):
+        scored_by(open_killed, net, data, tmp_path, workers=2)
+
+
+def test_mistakes(data: LeRobotDataset, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"unknown engine 'rai'. Did you mean 'ray'\?"):
+        ScoreConfig(engine="rai")
+    with pytest.raises(UserError, match="workers must be >= 1, got 0"):
+        ScoreConfig(workers=0)
+    with pytest.raises(UserError, match="address=auto is of a Ray cluster: it needs engine=ray"):
+        ScoreConfig(address="auto")
+    run = RunFolder.open(tmp_path / "run")
+    with pytest.raises(UserError, match="score_corpus is for other engines"):
+        score(open_net(net).model, data, ScoreConfig(workers=2), run, Silent())
+    with pytest.raises(UserError, match=r"no Ray cluster is reached at address=127\.0\.0\.1:1"):
+        ray = ScoreConfig(engine="ray", address="127.0.0.1:1")
+        score_corpus(partial(open_net, net), data, ray, run, Silent(), {})
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"engine=ray needs Ray.*embodied-rm\[ray\]"):
+        scored_by(open_net, net, data, tmp_path / "none", engine="ray")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "each"),
+    [((2,), 1, 2), ((2,), 2, 1), ((2,), 5, 1), ((4, 4), 3, 2), ((3, 3), 2, 3), ((5, 3), 2, 3), ((64, 64), 128, 1)],
+)
+def test_processors_are_shared_so_that_every_worker_finds_room_on_one_machine(
+    nodes: tuple[int, ...], workers: int, each: int
+) -> None:
+    assert cpus_each(nodes, workers) == each
+
+
+def test_room_on_a_cluster(data: LeRobotDataset, tmp_path: Path) -> None:
+    job = Job(opener=open, source=data, config=ScoreConfig(engine="ray", workers=2), run=tmp_path, made_of={}, gpus=1)
+    assert room_for(job, [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 2.0}]) == {"num_cpus": 4, "num_gpus": 1}
+    with pytest.raises(UserError, match="no machine of the Ray cluster has one"):
+        room_for(job, [{"CPU": 8.0}])
+    with pytest.raises(UserError, match="no processor"):
+        room_for(job, [{"memory": 1.0}])
