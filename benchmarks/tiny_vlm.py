@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,18 @@ SAYINGS = [text for module in (prompts, released_prompts) for text in vars(modul
 """What judges are told."""
 
 
-def ids(tokenizer: Any) -> dict[str, int]:
+def ids(tokenizer: Any) -> dict[str, Any]:
     """The token ids that a Qwen-VL's description names."""
     names = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
     return {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in names.items()}
 
 
-def qwen25(**text: Any) -> tuple[Any, Any]:
+def qwen25() -> tuple[Any, Any]:
     """Model and processor of the Qwen2.5-VL family, pictures of up to 56x56."""
     tokenizer = tokenizer_of()
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
     config = transformers.Qwen2_5_VLConfig(
-        text_config={**TEXT, "vocab_size": len(tokenizer), "rope_parameters": rope, **text, **ends(tokenizer)},
+        text_config={**TEXT, "vocab_size": len(tokenizer), "rope_parameters": rope, **ends(tokenizer)},
         vision_config={
             **EYE,
             "patch_size": 14,
@@ -101,16 +102,22 @@ def qwen25(**text: Any) -> tuple[Any, Any]:
     return transformers.Qwen2_5_VLForConditionalGeneration(config), processor
 
 
-def qwen3(special: tuple[str, ...] = SPECIAL, **text: Any) -> tuple[Any, Any]:
-    """Model and processor of the Qwen3-VL family, pictures of up to 64x64."""
+def qwen3(
+    special: tuple[str, ...] = SPECIAL,
+    text: Mapping[str, Any] | None = None,
+    eye: Mapping[str, Any] | None = None,
+    patch: int = 16,
+) -> tuple[Any, Any]:
+    """Model and processor of the Qwen3-VL family, pictures of up to 64x64; `text` and `eye`: other sizes."""
     tokenizer = tokenizer_of(special)
     rope = {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 10000.0}
     known = {**TEXT, "head_dim": 16, "vocab_size": len(tokenizer), "rope_parameters": rope}
     config = transformers.Qwen3VLConfig(
-        text_config={**known, **text, **ends(tokenizer)},
+        text_config={**known, **(text or {}), **ends(tokenizer)},
         vision_config={
             **EYE,
-            "patch_size": 16,
+            **(eye or {}),
+            "patch_size": patch,
             "spatial_merge_size": 2,
             "temporal_patch_size": 2,
             "num_position_embeddings": 64,
@@ -119,7 +126,7 @@ def qwen3(special: tuple[str, ...] = SPECIAL, **text: Any) -> tuple[Any, Any]:
         **ids(tokenizer),
     )
     processor = transformers.Qwen3VLProcessor(
-        image_processor=transformers.Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=64 * 64),
+        image_processor=transformers.Qwen2VLImageProcessor(patch_size=patch, min_pixels=32 * 32, max_pixels=64 * 64),
         tokenizer=tokenizer,
         video_processor=transformers.Qwen3VLVideoProcessor(),
         chat_template=TEMPLATE,
@@ -169,6 +176,19 @@ Turns = list[tuple[list[dict[str, Any]], str]]
 
 def teach(model: Any, processor: Any, turns: Turns, updates: int, rate: float) -> float:
     """Learn to answer conversations as they should be, all of them at every update; the last loss."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
+    last = float("inf")
+    for _ in range(updates):
+        now = loss(model, processor, turns)
+        optimiser.zero_grad()
+        now.backward()
+        optimiser.step()
+        last = now.item()
+    return last
+
+
+def loss(model: Any, processor: Any, turns: Turns) -> torch.Tensor:
+    """Cross-entropy of the answers that the conversations should have."""
     texts = [processor.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c, _ in turns]
     pictures = [[part["image"] for turn in c for part in turn["content"] if part["type"] == "image"] for c, _ in turns]
     whole = [f"{text}{answer}<|im_end|>" for text, (_, answer) in zip(texts, turns, strict=True)]
@@ -177,11 +197,4 @@ def teach(model: Any, processor: Any, turns: Turns, updates: int, rate: float) -
     for row, (_, answer) in enumerate(turns):
         length = len(processor.tokenizer(f"{answer}<|im_end|>", add_special_tokens=False)["input_ids"])
         labels[row, -length:] = inputs["input_ids"][row, -length:]
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
-    loss = torch.tensor(float("inf"))
-    for _ in range(updates):
-        loss = model(**inputs, labels=labels).loss
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return loss.item()
+    return model(**inputs, labels=labels).loss
