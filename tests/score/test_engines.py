@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import tempfile
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.errors import UserError
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.score import TABLE, ScoreConfig, score, score_corpus
-from embodied_rm.score.engines.on_ray import cpus_each, room_for
+from embodied_rm.score.engines.on_ray import cluster, cpus_each, room_for
 from embodied_rm.score.job import Job
 from embodied_rm.score.shards import FOLDER
 
@@ -58,12 +61,47 @@ def test_the_bytes_are_those_of_one_process(
     assert (tmp_path / "shared" / TABLE).read_bytes() == (tmp_path / "one" / TABLE).read_bytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_mistake_that_a_worker_meets_is_told_as_it_is_here(
-    kind: str, data: LeRobotDataset, net: Path, tmp_path: Path
-) -> None:
+def test_a_mistake_that_a_worker_meets_is_told_as_it_is_here(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is nowhere to be found"):
-        scored_by(open_mistaken, net, data, tmp_path, **KINDS[kind])
+        scored_by(open_mistaken, net, data, tmp_path, workers=2)
+
+
+def descendants(of: int) -> set[int]:
+    """The processes that this one has started, those that they have, and so on."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has just ended
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = {of}
+    while young := {child for child, parent in parents.items() if parent in found} - found:
+        found |= young
+    return found - {of}
+
+
+def listening(pids: set[int]) -> set[str]:
+    """The addresses, in hexadecimal, at which processes wait for connections."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            sockets |= {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]
+    return {row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goes_when_we_go(
+    data: LeRobotDataset, net: Path, tmp_path: Path
+) -> None:
+    """And is told a mistake that an actor meets, as a Ray that is there already is."""
+    before, config = descendants(os.getpid()), ScoreConfig(engine="ray")
+    with cluster(config) as ray:
+        addresses = listening(descendants(os.getpid()) - before | {os.getpid()})
+        assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
+        assert not import_module("ray._private.usage.usage_lib").usage_stats_enabled()
+        with pytest.raises(UserError, match="is nowhere to be found"):
+            scored_by(open_mistaken, net, data, tmp_path, engine="ray")
+        assert ray.is_initialized()
+    assert not ray.is_initialized() and descendants(os.getpid()) <= before
+    assert not list(Path(tempfile.gettempdir()).glob("ray*/session_*"))
 
 
 def test_a_worker_that_is_killed_is_told(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:

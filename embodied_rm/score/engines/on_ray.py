@@ -14,6 +14,7 @@ from typing import Any
 
 from embodied_rm.errors import UserError
 from embodied_rm.run import Silent
+from embodied_rm.score.config import ScoreConfig
 from embodied_rm.score.engines.here import cores, score_here
 from embodied_rm.score.job import Job
 from embodied_rm.score.shards import Shard
@@ -35,7 +36,7 @@ def score_on_ray(job: Job, shards: Sequence[Shard]) -> Iterator[Shard]:
     """
     by_number = {shard.number: shard for shard in shards}
     rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
-    with cluster(job) as ray:
+    with cluster(job.config) as ray:
         room = room_for(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
         scored = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
             Actor,
@@ -93,41 +94,55 @@ def cpus_each(nodes: Sequence[int], workers: int) -> int:
 
 
 @contextmanager
-def cluster(job: Job) -> Iterator[Any]:
-    """Ray, connected: to the cluster at the address, to the one that this process is in already, or to one of our own
-    that goes when we go."""
-    ray = imported(QUIET if job.config.address else {**QUIET, **LOOPBACK})
+def cluster(config: ScoreConfig) -> Iterator[Any]:
+    """Ray, connected: to the one that this process is in already, to the cluster at the address, or to one of our own
+    that goes when we go. Raises `UserError` without Ray, or without a cluster."""
+    if config.address is not None:
+        knock(config.address)
+    ray = imported(QUIET if config.address else {**QUIET, **LOOPBACK})
     if ray.is_initialized():
         yield ray
         return
     with TemporaryDirectory(prefix="ray") as folder:
-        if job.config.address:
+        quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if config.address is not None:
             try:
-                knock(job.config.address)
-                ray.init(address=job.config.address, logging_level=logging.ERROR, log_to_driver=False)
+                ray.init(address=config.address, **quiet)
             except (OSError, ValueError, RuntimeError) as fault:
-                raise UserError(f"no Ray cluster is reached at address={job.config.address} ({fault})") from None
+                raise unreached(config.address, fault) from None
         else:
-            ray.init(
-                address="local",
-                num_cpus=max(cores(), job.config.workers),
-                object_store_memory=OBJECTS,
-                include_dashboard=False,
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-                _temp_dir=folder,
-            )
+            refuse_open(ray)
+            cpus = max(cores(), config.workers)
+            own = {"num_cpus": cpus, "object_store_memory": OBJECTS, "include_dashboard": False, "_temp_dir": folder}
+            ray.init(address="local", **own, **quiet)
         try:
             yield ray
         finally:
             ray.shutdown()
 
 
+def refuse_open(ray: Any) -> None:
+    """Raises `UserError` when a Ray of our own would listen to the network."""
+    if ray.util.get_node_ip_address() not in ("127.0.0.1", "::1"):
+        raise UserError(
+            "Ray was imported before engine=ray could keep its ports to this machine: import it later, set "
+            f"{' '.join(f'{name}={value}' for name, value in LOOPBACK.items())}, or call ray.init() yourself"
+        )
+
+
 def knock(address: str) -> None:
-    """Raises `OSError` when nobody listens there: Ray would wait for minutes."""
+    """Raises `UserError` when nobody listens at host:port, where Ray would wait for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), PATIENCE_S).close()
+        try:
+            socket.create_connection((host, int(port)), PATIENCE_S).close()
+        except OSError as fault:
+            raise unreached(address, fault) from None
+
+
+def unreached(address: str, fault: Exception) -> UserError:
+    """The sentence for a cluster that is not there."""
+    return UserError(f"no Ray cluster is reached at address={address} ({fault})")
 
 
 def imported(environment: Mapping[str, str]) -> Any:
