@@ -41,8 +41,19 @@ MARGIN = 0.1
 
 def objective(outputs: Outputs, batch: Batch, schemes: Mapping[str, Scheme], rng: np.random.Generator) -> Tensor:
     """The sum of the objectives of the schemes, a scalar to minimise. Draws from `rng` only where a term needs it."""
-    told = [losses.total(terms(outputs, batch, name, scheme, rng), WEIGHTS) for name, scheme in schemes.items()]
-    return torch.stack(told).sum()
+    return summed(every_term(outputs, batch, schemes, rng))
+
+
+def every_term(
+    outputs: Outputs, batch: Batch, schemes: Mapping[str, Scheme], rng: np.random.Generator
+) -> dict[str, dict[Term, Tensor]]:
+    """Scheme -> the terms that it teaches, not yet weighted."""
+    return {name: terms(outputs, batch, name, scheme, rng) for name, scheme in schemes.items()}
+
+
+def summed(told: Mapping[str, Mapping[Term, Tensor]]) -> Tensor:
+    """The objective from the terms of all schemes."""
+    return torch.stack([losses.total(each, WEIGHTS) for each in told.values()]).sum()
 
 
 def terms(outputs: Outputs, batch: Batch, name: str, scheme: Scheme, rng: np.random.Generator) -> dict[Term, Tensor]:

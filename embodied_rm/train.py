@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.fusion import Fusion
 from embodied_rm.group import ALONE, Group
 from embodied_rm.labels.frames import Batch, Batches, fingerprint, label, refuse_overlap
-from embodied_rm.labels.schemes import Labeller, Scheme, chosen
+from embodied_rm.labels.schemes import Labeller, Scheme, Term, chosen
+from embodied_rm.logs import Log, open_log
+from embodied_rm.logs.weights_and_biases import refuse_project
 from embodied_rm.models import low_rank
 from embodied_rm.models.augment import OF_PICTURES, AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
@@ -33,7 +36,7 @@ from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
 from embodied_rm.models.training_pass import Pictures, augmented, shared_passes
-from embodied_rm.objective import WEIGHTS, objective
+from embodied_rm.objective import WEIGHTS, every_term, summed
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
@@ -84,10 +87,13 @@ class TrainConfig:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     checkpoint_seconds: float = 60.0
     """Seconds between two saves of the training state, from which an interrupted run resumes."""
+    wandb: str | None = None
+    """Project of Weights & Biases that is told every update too; None: none."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         chosen(self.labels)
+        refuse_project(self.wandb)
         for key, scheme in (("label_tower", "discovered"), ("label_judge", "preferences")):
             if getattr(self, key) is not None and scheme not in self.labels:
                 raise UserError(f"{key} is for labels=[{scheme}], got labels=[{', '.join(self.labels)}]")
@@ -197,8 +203,9 @@ def fit(
     group.say("resumed")  # before the first one may save anew
     reporter.table("reward model", description(net, len(episodes), config))
     net.train()
-    for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED, group), "train", total=100):
-        pass
+    with open_log(run, reporter, config.wandb, group.rank) as log:
+        for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED, log, group), "train", total=100):
+            pass
     net.eval()
     low_rank.merge(net.encoder.clip.visual)
     if group.rank == 0:
@@ -260,8 +267,11 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config), default=str))
 
 
-def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path, group: Group = ALONE) -> Iterator[int]:
-    """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached."""
+def learn(
+    learner: Learner, batches: Batches, config: TrainConfig, folder: Path, log: Log, group: Group = ALONE
+) -> Iterator[int]:
+    """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached. Logs
+    every update."""
     assert isinstance(learner.module, ProgressNet)
     schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
@@ -269,14 +279,24 @@ def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path,
         batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
         passes = shared_passes(learner.module, batch, pictures, group, config.accumulate)
         draws = [config.seed, learner.updates, 1]
-        losses = (objective(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
-        learner.update(losses, config.learning_rate * schedule(share), group)
+        told = (every_term(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
+        row: dict[str, Any] = {"learning_rate": config.learning_rate * schedule(share)}
+        row["gradient"] = learner.update((noted(each, row) for each in told), row["learning_rate"], group)
         learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
+        log.write(learner.updates, {**row, "seconds": learner.seconds})
         if group.rank == 0 and learner.seconds - saved > config.checkpoint_seconds:
             learner.save(folder, settings(config))
             saved = learner.seconds
         for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
             yield percent
+
+
+def noted(told: Mapping[str, Mapping[Term, Tensor]], row: dict[str, Any]) -> Tensor:
+    """The objective from its terms, all of which the row is told. Every part of a batch sees all of it: the same."""
+    total = summed(told)
+    each = {name: {term: loss.item() for term, loss in terms.items()} for name, terms in told.items()}
+    row["loss"] = {"total": total.item(), **each}
+    return total
 
 
 def prepared(encoder: Encoder, batches: Batches, config: TrainConfig, update: int) -> tuple[Batch, Pictures]:

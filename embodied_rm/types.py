@@ -86,6 +86,8 @@ class Episode:
     """float32 [T, S]: robot state or policy observation."""
     action: Array | None = None
     """float32 [T, A]."""
+    judged: Progress | None = None
+    """What a judge said of its T frames; None: none was asked."""
     meta: Mapping[str, str] = field(default_factory=dict)
     """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
 
@@ -104,7 +106,12 @@ class Episode:
                 )
         if not self.fps > 0:
             raise UserError(f"{self.name}: fps must be > 0, got {self.fps}")
-        for label, column in (("progress", self.progress), ("state", self.state), ("action", self.action)):
+        for label, column in (
+            ("progress", self.progress),
+            ("state", self.state),
+            ("action", self.action),
+            ("judged", self.judged),
+        ):
             if column is not None and len(column) != len(self):
                 raise UserError(f"{self.name}: {label} has {len(column)} rows, the views have {len(self)} frames")
         for before, after in zip(self.steps, self.steps[1:], strict=False):

@@ -19,6 +19,7 @@ ARROWS = {
     "types": {"errors"},
     "run": {"errors"},
     "group": {"errors", "run"},
+    "logs": {"errors", "run"},
     "checkpoint_io": NOUNS | {"run"},
     "labels": NOUNS,
     "provenance": NOUNS | {"labels"},
@@ -41,16 +42,18 @@ ARROWS = {
         "run",
         "checkpoint_io",
         "group",
+        "logs",
     },
     "objective": NOUNS | {"labels", "losses", "models"},
     "report": NOUNS | {"run", "data"},
+    "annotate": NOUNS | {"data", "labels", "report"},
     "audit": NOUNS
     | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.envs.reward_config"}
     | {"run"},
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
-BELOW_VERBS |= {"provenance", "group"}
+BELOW_VERBS |= {"provenance", "group", "logs"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",

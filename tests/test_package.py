@@ -101,8 +101,8 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
         "config.json",
         "metrics.json",
         "report.html",
-        "progress.parquet",
         "shards",
+        "progress.parquet",
         "episode_000000.png",
         "episode_000000.mp4",
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from curves import drawn
 from sprites import episodes
 
 from embodied_rm.checkpoint_io import MANIFEST
@@ -20,6 +21,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.group import ALONE, Group
 from embodied_rm.labels.frames import Batches, label
 from embodied_rm.labels.schemes import chosen
+from embodied_rm.logs.event_file import PREFIX
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import sized
@@ -74,6 +76,12 @@ def test_two_processes_learn_what_one_does_also_when_they_are_killed(data: Path,
     assert again.returncode == 0, again.stderr
     ended = weights(tmp_path / "killed")
     assert all(torch.equal(ended[name], two[name]) for name in two), "as if nothing had happened"
+
+    assert len(list((tmp_path / "2").glob(f"{PREFIX}*"))) == 1, "of two processes one draws curves"
+    alone, undisturbed, interrupted = (drawn(tmp_path / name) for name in ("1", "2", "killed"))
+    for tag in ("loss/total", "gradient"):
+        assert [step for step, _ in alone[tag]] == list(range(1, UPDATES + 1))
+        assert alone[tag] == undisturbed[tag] == interrupted[tag]
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(data: Path, tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def play(episode: Episode, frames: IntArray) -> Episode:
         views={name: pictures[frames] for name, pictures in episode.views.items()},
         progress=None if progress is None else progress[frames],
         steps=(),
+        judged=None,
         state=None,
         action=None,
         success=None,

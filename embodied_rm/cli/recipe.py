@@ -54,7 +54,7 @@ class Recipe:
         }
         paid = asked or not self.refine.reward.of_simulator
         guide = {} if find_rule(self.refine.reward.rule).shapes else dict.fromkeys(GUIDING)
-        improve = {**asdict(self.refine), **guide, **where}
+        improve = {**asdict(self.refine), **guide, **where, "wandb": None}  # whoever looks on
         return policy, {**policy, "refine": improve, "model": model if paid else None}
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from embodied_rm.data.annotation import AnnotationStore
 from embodied_rm.data.hdf5.minari import FILE, minari_file, open_minari
 from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.annotate import LeRobotAnnotations
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.names import AS_STORED, Names
 from embodied_rm.data.recordings.folder import in_folder, in_folders
 from embodied_rm.data.recordings.read import Recordings
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, listed
+from embodied_rm.data.recordings.write_folder import FolderAnnotations
+from embodied_rm.data.recordings.write_table import TableAnnotations
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
 
@@ -57,3 +61,27 @@ def open_data(path: Path | str, instruction: str | None = None, names: Names = A
 def _listed(path: Path, names: Names) -> Recordings:
     found, faults = listed(path)
     return Recordings(found, names, faults, path)
+
+
+def annotations_of(path: Path | str, source: EpisodeSource) -> AnnotationStore:
+    """Where the annotations of a source are kept that `open_data` opened from `path`.
+
+    Raises `DataError` for a layout that has no place for them, or none that can be written.
+    """
+    path = Path(path)
+    try:
+        if isinstance(source, LeRobotDataset):
+            return LeRobotAnnotations(
+                path, [row if m.number is None else m.number for row, m in enumerate(source.meta)]
+            )
+        if not isinstance(source, Recordings):
+            raise DataError(f"{path}: HDF5 files are not written")
+    except DataError as error:
+        raise DataError(
+            f"{error}, so it cannot be annotated; `embodied-rm convert data={path}` writes a dataset that can"
+        ) from None
+    if any((path / table).exists() for table in (JSON_TABLE, CSV_TABLE)):
+        return TableAnnotations(path, [meta.name for meta in source.meta])
+    alone = any(path.glob("*.mp4"))
+    folders = [path if alone else path / meta.name for meta in source.meta]
+    return FolderAnnotations(folders, [meta.length for meta in source.meta])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +21,15 @@ def read_json(path: Path, what: str, kind: type) -> Any:
     if not isinstance(content, kind):
         raise DataError(f"{path}: a JSON {'object' if kind is dict else 'list'} was expected")
     return content
+
+
+def json_like(text: str, value: Any) -> str:
+    """JSON written as the text is that it replaces: indented, spaced, escaped and ended alike. A text that `json.dumps`
+    wrote of the same value comes back to the byte."""
+    found = re.match(r"\s*[\[{]\r?\n([ \t]*)", text)
+    colon = ":" if found is None and re.search(r'":\S', text) else ": "
+    comma = "," if found is not None or colon == ":" else ", "
+    indent = None if found is None else found[1]
+    body = json.dumps(value, indent=indent, separators=(comma, colon), ensure_ascii=text.isascii())
+    ended = body + text[len(text.rstrip()) :]
+    return ended.replace("\n", "\r\n") if "\r\n" in text else ended

@@ -89,10 +89,13 @@ class EpisodeSource(Protocol):
         """The numbers of an episode. Raises `DataError` as `episode` does."""
         ...
 
-    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+    def moments(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
         """The frames [start, stop) of one episode, a row a frame, resized to (height, width) while decoding.
 
-        Read in order, one call goes on where the last one ended. Raises `DataError` as `episode` does.
+        None: as they are stored; views of different sizes must then be asked for one by one. Read in order,
+        one call goes on where the last one ended. Raises `DataError` as `episode` does.
         """
         ...
 

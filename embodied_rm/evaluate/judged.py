@@ -83,4 +83,4 @@ def backward(episode: Episode, labels: LabelledEpisode) -> Episode:
     """The episode's first frame, then its frames from the one at which it is done back to the first."""
     end = finish(labels)
     views = {name: np.concatenate([frames[:1], frames[:end][::-1]]) for name, frames in episode.views.items()}
-    return replace(episode, views=views, steps=(), progress=None, state=None, action=None)
+    return replace(episode, views=views, steps=(), progress=None, state=None, action=None, judged=None)

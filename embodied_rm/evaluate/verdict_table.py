@@ -24,25 +24,30 @@ from embodied_rm.types import Array, IntArray, Progress
 
 def verdict_table(curves: Sequence[Progress], labels: Sequence[LabelledEpisode], scale: float | None = None) -> Table:
     """The metrics of verdicts, steps and spread; `docs/metrics.md` says what they are. `scale`: see `doubt_table`."""
+    return {
+        **said_done(curves, labels),
+        "step_accuracy": step_accuracy(curves, labels),
+        "segmentation_f1": segmentation_f1(matched_segments(curves, labels)),
+        **doubt_table(curves, labels, scale),
+        "ood_rate": ood_rate(curves),
+    }
+
+
+def said_done(curves: Sequence[Progress], labels: Sequence[LabelledEpisode]) -> Table:
+    """The metrics of verdicts; none of a model that never says when a task is done."""
     done = np.array([bool(episode.done[-1]) for episode in labels])
     last = np.array([curve.success[-1] for curve in curves])
     said = np.concatenate([curve.success[1:] for curve in curves])
+    if np.isnan(said).any():
+        return {}
     precision, recall = verdicts(curves, labels)
-    told = {
+    return {
         "success_auc": roc_auc(last, done),
         "mcc": mcc(last >= 0.5, done),
         "completion_accuracy": mean((last >= 0.5) == done),
         "ece": expected_calibration_error(said, np.concatenate([episode.done[1:] for episode in labels])),
         "verdict_precision": precision,
         "verdict_recall": recall,
-    }
-    silent = bool(np.isnan(said).any())  # a model that never says when a task is done
-    return {
-        **(dict.fromkeys(told, np.nan) if silent else told),
-        "step_accuracy": step_accuracy(curves, labels),
-        "segmentation_f1": segmentation_f1(matched_segments(curves, labels)),
-        **doubt_table(curves, labels, scale),
-        "ood_rate": ood_rate(curves),
     }
 
 

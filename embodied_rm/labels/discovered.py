@@ -50,11 +50,16 @@ def label(episodes: Sequence[Episode], features: Sequence[Array] | None = None) 
 
 
 def _found(episode: Episode, features: Array, count: int) -> Targets:
-    keys = np.zeros(len(episode), bool) if episode.action is None else key_frames(episode.action[:, -1])
-    edges = segment(features, max(count, int(keys.sum()) + 1), keys)
+    edges = found_edges(episode, features, count)
     steps = len(edges) - 1
     parts = [Segment(step=k, start=a, end=b, into=k + 1) for k, (a, b) in enumerate(pairwise(edges))]
     return outcome_only(episode, climb(parts, np.arange(steps + 1) / steps, np.ones(len(episode))))
+
+
+def found_edges(episode: Episode, features: Array, count: int) -> list[int]:
+    """Where the steps of an episode begin, and its end: [0, ..., T], `count` of them or as many as the gripper says."""
+    keys = np.zeros(len(episode), bool) if episode.action is None else key_frames(episode.action[:, -1])
+    return segment(features, max(count, int(keys.sum()) + 1), keys)
 
 
 def coarse(episode: Episode) -> Array:

@@ -56,7 +56,7 @@ def backwards(episode: Episode, steps: int) -> Episode | None:
         return None
     turned = {name: frames[last::-1] for name, frames in episode.views.items()}
     film = replace(episode, name=f"{episode.name} backwards", views=turned, instruction=opposites[0], success=True,
-                   steps=(), progress=None, state=None, action=None)  # fmt: skip
+                   steps=(), progress=None, state=None, action=None, judged=None)  # fmt: skip
     wish = {**episode.meta, "goal": f"not: {goal_of(episode)}", "paraphrases": " | ".join(opposites)}
     return replace(film, progress=undoing(share[last::-1], np.append(change[:1], change[last:0:-1])), meta=wish)
 

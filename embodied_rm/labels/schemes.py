@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from embodied_rm.errors import UserError, lookup
-from embodied_rm.labels import clock, discovered, hops, ordinal, pairs, preferences, rewind, stages, visual_change
+from embodied_rm.labels import (
+    clock,
+    discovered,
+    hops,
+    judged,
+    ordinal,
+    pairs,
+    preferences,
+    rewind,
+    stages,
+    visual_change,
+)
 from embodied_rm.labels.targets import Targets
 from embodied_rm.types import Episode
 
@@ -33,7 +44,7 @@ INCREMENTAL: frozenset[Term] = frozenset({"everywhere", "neighbours", "rewound"}
 
 Labeller = Callable[[Sequence[Episode]], list[Targets]]
 """The targets of every episode, from all that are trained on. Raises `DataError` naming what the data lack."""
-Told = Literal["true progress", "steps", "outcome"]
+Told = Literal["true progress", "steps", "outcome", "judgement"]
 """The most that a scheme is told of an episode."""
 
 
@@ -73,6 +84,7 @@ SCHEMES: Mapping[str, Scheme] = {
         teaches=("partial_return", "regret", "doubt", "completion", "contrast"),
         told="true progress",
     ),
+    "judged": Scheme(label=judged.label, teaches=(*CURVE, "contrast"), told="judgement"),
     "clock": Scheme(label=clock.label, teaches=(*CURVE, "contrast"), told="outcome"),
 }
 

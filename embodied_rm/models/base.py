@@ -118,6 +118,15 @@ class RewardModel(Protocol):
 
 
 @runtime_checkable
+class Following(Protocol):
+    """A model that judges frames of one episode together where they are all there; not every model does."""
+
+    def follow(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
+        """What `advance` says of these frames, a row a frame, one after the other; `memory` has one row."""
+        ...
+
+
+@runtime_checkable
 class Judge(RewardModel, Protocol):
     """A reward model that says what it is to be shown, so that recordings can be read for it."""
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from embodied_rm.models.base import Memory, Reference, RewardModel
+from embodied_rm.models.base import Following, Memory, Reference, RewardModel
 from embodied_rm.models.foresight import foreseeable, foreseen
 from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.plans import THEN, Plans
@@ -100,6 +100,8 @@ def begun(
 
 def follow(model: RewardModel, memory: Memory, views: Views) -> tuple[Progress, Memory]:
     """What `advance` says of the frames of one episode, one after the other."""
+    if isinstance(model, Following):
+        return model.follow(memory, views)
     if isinstance(model, ProgressNet) and isinstance(memory, FrameMemory) and foreseeable(memory, views):
         return foreseen(model, memory, views)
     parts = []

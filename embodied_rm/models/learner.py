@@ -57,9 +57,10 @@ class Learner:
         self.seconds = 0.0
         """Time spent on these updates, in all sessions."""
 
-    def update(self, losses: Iterable[Tensor], learning_rate: float, group: Group = ALONE) -> None:
-        """One step down the sum of the gradients of all losses, and of those that others in the group have. They are
-        asked for one by one. Raises `UserError`, nothing changed, when one is not a number."""
+    def update(self, losses: Iterable[Tensor], learning_rate: float, group: Group = ALONE) -> float:
+        """One step down the sum of the gradients of all losses, and of those that others in the group have; the norm of
+        that sum before it was clipped. They are asked for one by one. Raises `UserError`, nothing changed, when one is
+        not a number."""
         self.module.zero_grad(set_to_none=True)
         for loss in losses:
             if not bool(torch.isfinite(loss)):
@@ -69,12 +70,13 @@ class Learner:
                 )
             loss.backward()
         group.all_reduce(p.grad for p in self._parameters if p.grad is not None)
-        nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        norm = nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for optimiser in self._optimisers.values():
             for some in optimiser.param_groups:
                 some["lr"] = learning_rate * some["pace"]
             optimiser.step()
         self.updates += 1
+        return float(norm)
 
     def save(self, folder: Path, settings: Mapping[str, object]) -> None:
         """Put everything away. `settings`: the configuration, which must be the same when it is taken up again."""

@@ -28,7 +28,7 @@ def render(report: Report) -> str:
     """The page's HTML."""
     parts = {
         "title": html.escape(report.title),
-        "style": _asset("report.css"),
+        "style": _asset("look.css") + _asset("report.css"),
         "script": _asset("report.js"),
         "data": embed(describe(report)),
     }

@@ -15,6 +15,7 @@ import torch
 from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.errors import UserError
 from embodied_rm.group import ALONE, Group
+from embodied_rm.logs import open_log
 from embodied_rm.models.base import RewardModel
 from embodied_rm.rewards.rules import Rule
 from embodied_rm.rewards.steps import finished
@@ -84,7 +85,8 @@ def refine(
     needed with an `imitation_coef`. Of a `group`, each process has its share of the worlds; the first one judges and
     writes, the others need no `evaluate`, `watch` and `check`.
 
-    After every iteration the run folder holds its row in `progress.jsonl` and a checkpoint of everything that learns;
+    After every iteration the run folder holds its row in `progress.jsonl` and in TensorBoard's event file, and a
+    checkpoint of everything that learns;
     a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
     on the CPU it ends with the weights of a run that was never interrupted, to the last bit. Where the environment
     has no `snapshot` and `restore`, or the memory of the model cannot be stored, episodes start afresh on
@@ -112,18 +114,19 @@ def refine(
             settlement.cut()
             ripe_from += len(rows)
     wrapped.drain()  # what the resets took is no iteration's
-    for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
-        if settled(rows, config):
-            break
-        guidance = guided(wrapped.rule, config, rows)
-        observation, row = iterate(wrapped, learner, settlement, observation, iteration, config, guidance)
-        started = time.perf_counter()
-        watching = {**watched(judged(watch, policy, group)), **checked(agreed(check, policy, iteration, group))}
-        rows.append({**row, "ripe": iteration >= ripe_from, **watching})
-        rows[-1]["seconds"]["watch"] = time.perf_counter() - started
-        rows[-1]["alarm"] = alarm(rows)
-        save(learner, settlement, wrapped, rows, run)
-        reporter.note(describe(rows[-1]))
+    with open_log(run, reporter, config.wandb, group.rank) as log:
+        for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
+            if settled(rows, config):
+                break
+            guidance = guided(wrapped.rule, config, rows)
+            observation, row = iterate(wrapped, learner, settlement, observation, iteration, config, guidance)
+            started = time.perf_counter()
+            watching = {**watched(judged(watch, policy, group)), **checked(agreed(check, policy, iteration, group))}
+            rows.append({**row, "ripe": iteration >= ripe_from, **watching})
+            rows[-1]["seconds"]["watch"] = time.perf_counter() - started
+            rows[-1]["alarm"] = alarm(rows)
+            save(learner, settlement, wrapped, rows, run, log)
+            reporter.note(describe(rows[-1]))
     if group.rank == 0:
         save_policy(run.path / POLICY, policy)
     refined = judged(evaluate, policy, group)

@@ -9,17 +9,18 @@ from torch import Tensor
 
 from embodied_rm.checkpoint_io import load_tensors, save_tensors, serialised, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.logs import Log
 from embodied_rm.rl.credit.settlement import Settlement
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.ppo import PPO
-from embodied_rm.rl.watch.progress_rows import Row, read_rows
+from embodied_rm.rl.watch.progress_rows import Row, as_curves, read_rows
 from embodied_rm.run import RunFolder, write_atomic
 
 ARCHITECTURE = "ppo_refinement"
 CHECKPOINT, PROGRESS = "checkpoint", "progress.jsonl"
 
 
-def save(learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder) -> None:
+def save(learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], run: RunFolder, log: Log) -> None:
     """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows. Of several processes the
     first one writes, the episodes of all."""
     group = learner.group
@@ -27,6 +28,7 @@ def save(learner: PPO, settlement: Settlement, env: RewardEnv, rows: list[Row], 
     if group.rank:
         return
     episodes = {f"episodes{rank}": parse_tensors(content) for rank, content in enumerate(told)}
+    log.write(rows[-1]["iteration"], as_curves(rows[-1]))
     write_atomic(run.file(PROGRESS), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     manifest = {"architecture": ARCHITECTURE, "iterations": len(rows), "processes": group.size}
     parts = {"settlement": settlement.state(), **episodes}

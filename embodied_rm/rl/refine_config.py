@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from embodied_rm.errors import UserError
+from embodied_rm.logs.weights_and_biases import refuse_project
 from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.learner.ppo import PPOConfig
 
@@ -38,11 +39,14 @@ class RefineConfig:
     watched: int = 64
     """Episodes by which the simulator judges the policy after every iteration, for the learning curve and the alarm
     (`embodied_rm.rl.watch.monitor`); 0: none."""
+    wandb: str | None = None
+    """Project of Weights & Biases that is told every iteration too; None: none."""
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
 
     def __post_init__(self) -> None:
+        refuse_project(self.wandb)
         for name in ("iterations", "rollout_steps", "stop_patience"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")

@@ -2,7 +2,7 @@
 shard, so that a run which was killed goes on."""
 
 from embodied_rm.score.config import ScoreConfig
-from embodied_rm.score.pictures import CURVE_SIZE
+from embodied_rm.score.pictures import CURVE_SIZE, series
 from embodied_rm.score.run import score, score_corpus
 from embodied_rm.score.scored import Scored
 from embodied_rm.score.scorer import Scorer
@@ -18,5 +18,6 @@ __all__ = [
     "read_for",
     "score",
     "score_corpus",
+    "series",
     "views_for",
 ]

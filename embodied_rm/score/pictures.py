@@ -65,9 +65,7 @@ def plot(meta: EpisodeMeta, fps: float, curve: Progress, scale: float | None = N
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
     seconds = np.arange(len(curve)) / fps
-    low, high = np.clip(curve.value - curve.spread, 0, 1), np.clip(curve.value + curve.spread, 0, 1)
-    if scale is not None:
-        low, high = interval(curve.value, curve.spread, scale)
+    low, high = bounds(curve, scale)
     axes.fill_between(seconds, low, high, alpha=0.25, linewidth=0)
     axes.plot(seconds, curve.value, label="progress")
     axes.plot(seconds, curve.success, label="probability of success", linewidth=1)
@@ -81,6 +79,20 @@ def plot(meta: EpisodeMeta, fps: float, curve: Progress, scale: float | None = N
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
+
+
+def bounds(curve: Progress, scale: float | None = None) -> tuple[Array, Array]:
+    """What is drawn around the progress, float32 [T] in [0, 1]: of a calibrated model its interval, else a spread."""
+    if scale is not None:
+        return interval(curve.value, curve.spread, scale)
+    return np.clip(curve.value - curve.spread, 0, 1), np.clip(curve.value + curve.spread, 0, 1)
+
+
+def series(curve: Progress, scale: float | None = None) -> dict[str, Array]:
+    """All that is drawn of a judgement, name -> float32 [T]; nan where the model did not or could not say it."""
+    low, high = bounds(curve, scale)
+    told = {"progress": curve.value, "low": low, "high": high, "success": curve.success, "spread": curve.spread}
+    return {name: np.where(curve.valid, line, np.nan) for name, line in {**told, "ood": curve.ood}.items()}
 
 
 def display_size(size: tuple[int, int], views: int) -> tuple[int, int]:

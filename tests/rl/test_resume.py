@@ -8,19 +8,23 @@ from typing import Any
 
 import pytest
 import torch
+from curves import drawn
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.checkpoint_io import load_tensors
+from embodied_rm.logs import numbers
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rl import refine_checkpoint
 from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.envs.seeing import Seeing
 from embodied_rm.rl.learner.imitation import Pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
-from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT
+from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT, PROGRESS
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.judge import Verdict
+from embodied_rm.rl.watch.progress_rows import as_curves, read_rows
 from embodied_rm.run import RunFolder, Silent
 from sim.randomize import Randomization
 from sim.vec_env import TabletopVecEnv
@@ -89,3 +93,24 @@ def test_it_ends_with_the_same_bits_however_often_it_dies(
     assert any("worlds.physics" in name for name in whole)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_its_curves_are_its_rows_though_it_died_between_a_row_and_its_checkpoint(tmp_path, monkeypatch) -> None:
+    reward, rollout = RewardConfig(success_patience=2, success_threshold=0.2), CONFIG.rollout_steps
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "lift_cube", reward, 2 * rollout + 3)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(refine_checkpoint, "save_tensors", dies)
+        play(tmp_path, "lift_cube", reward)
+    assert len(read_rows(tmp_path / PROGRESS)) == 3, "the row of an iteration that is not stored"
+    play(tmp_path, "lift_cube", reward)
+    rows = [numbers(as_curves(row)) for row in read_rows(tmp_path / PROGRESS)]
+    assert len(rows) == CONFIG.iterations and {"critic_loss", "seconds/learn", "alarm"} <= set(rows[0])
+    for tag, points in drawn(tmp_path).items():
+        known = [(step, row[tag]) for step, row in enumerate(rows) if tag in row]
+        assert [step for step, _ in points] == [step for step, _ in known], tag
+        assert [value for _, value in points] == pytest.approx([value for _, value in known], rel=1e-6), tag

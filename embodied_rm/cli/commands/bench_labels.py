@@ -61,7 +61,7 @@ class BenchLabelsConfig:
 
     data: Path | None = None
     unseen: Path | None = None
-    labels: tuple[str, ...] = tuple(SCHEMES)
+    labels: tuple[str, ...] = tuple(name for name, scheme in SCHEMES.items() if scheme.told != "judgement")
     seeds: int = 3
     updates: int = 600
     image_size: tuple[int, int] = (64, 64)

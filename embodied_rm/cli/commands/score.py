@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from embodied_rm.data.goal import read_goal
 from embodied_rm.data.identity import episodes_identity, file_identity
 from embodied_rm.data.names import Names
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import DataError
+from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.checkpoint import judging_digest
 from embodied_rm.models.judges.config import JudgeConfig, identity
 from embodied_rm.report import Panel, Report, write_report
 from embodied_rm.run import Reporter, RunFolder, Silent
-from embodied_rm.score import ScoreConfig, Scored, Scorer, read_for, score_corpus
+from embodied_rm.score import ScoreConfig, Scored, Scorer, read_for, score_corpus, series
 from embodied_rm.score.config import HOW
 
 
@@ -40,7 +41,13 @@ class ScoreCommand(ScoreConfig):
     reference: Path | None = None
     shown: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
+    rerun: bool = False
     names: Names = field(default_factory=Names)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rerun and find_spec("rerun") is None:
+            raise UserError("rerun=true needs the SDK of Rerun, an optional package: pip install 'embodied-rm[rerun]'")
 
 
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -58,6 +65,8 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
         gpus=int(config.judge.device.startswith("cuda")),
     )
     tell(scored.faults, reporter)
+    if config.rerun:
+        for_rerun(run, source, scored, reporter)
     rows = reporter.track(list(scored.curves)[: config.shown], "write report")
     panels = tuple(shown(source, rows, scored, reporter))
     by = spoken_model(config.checkpoint, config.judge)
@@ -108,6 +117,17 @@ def shown(source: EpisodeSource, rows: Iterator[int], scored: Scored, reporter: 
     for row in rows:
         try:
             yield panel(source, row, scored.curves[row])
+        except DataError as error:
+            tell([Fault.told_by(error, ())], reporter)
+
+
+def for_rerun(run: RunFolder, source: EpisodeSource, scored: Scored, reporter: Reporter) -> None:
+    """An rrd of every episode; one whose other views cannot be read is told."""
+    from embodied_rm.report.rerun_file import write_rerun
+
+    for row in reporter.track(scored.curves, "write for Rerun"):
+        try:
+            write_rerun(run, source, {row: series(scored.curves[row], scored.interval_scale)}, Silent())
         except DataError as error:
             tell([Fault.told_by(error, ())], reporter)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,10 @@ from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.recordings import recordings, sound
 from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
 from embodied_rm.cli.trial import opened_net
+from embodied_rm.data.judgements import Judgements
 from embodied_rm.data.names import Names
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import UserError
 from embodied_rm.group import joined
 from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
@@ -34,8 +36,20 @@ class TrainCommand(TrainConfig):
     """What the data must be recordings of; "none": of anything."""
     names: Names = field(default_factory=Names)
     """What stored views and columns are called here."""
+    judged: Path | None = None
+    """Run folder of scoring, whose scores labels=[judged] teaches."""
     reversals: bool = False
     """Whether films are played backwards too, see `embodied_rm.labels.reversal`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.judged is None) == ("judged" in self.labels):
+            raise UserError(
+                f"labels=[judged] teaches what was said in judged=<run folder of embodied-rm score>, got labels="
+                f"[{', '.join(self.labels)}] and judged={self.judged}"
+            )
+        if self.judged is not None and self.reversals:
+            raise UserError("reversals=true plays films backwards, which nobody has judged: leave it out with judged=")
 
 
 def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -49,6 +63,8 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if begin is not None:
         config = replace(config, image_size=begin.config.encoder.image_size)
     known = list(read(data, f"{config.data}", config, reporter))
+    if config.judged is not None:
+        known = list(with_judgements(data, config.judged, known, config.stride))
     known = with_reversals(known) if config.reversals else known
     held_out: Iterator[Episode] = iter(())
     if config.held_out is not None:
@@ -71,6 +87,15 @@ def read(data: EpisodeSource, where: str, config: TrainCommand, reporter: Report
     """The episodes of a dataset at the size that the model sees; `where` they lie, for who waits."""
     how = partial(data.episode, size=config.image_size, stride=config.stride)
     yield from sound(data, range(len(data)), how, reporter, f"read {where}")
+
+
+def with_judgements(data: EpisodeSource, run: Path, episodes: Iterable[Episode], stride: int) -> Iterator[Episode]:
+    """The episodes of a dataset with what was said of them in a run of scoring, those of them that were scored."""
+    told, rows = Judgements.read(run), {meta.name: row for row, meta in enumerate(data.meta)}
+    for episode in episodes:
+        row = rows[episode.name]
+        number = data.meta[row].number
+        yield told.beside(episode, row if number is None else number, data.meta[row].length, stride)
 
 
 COMMAND = Command(schema=TrainCommand, start=start, distributed=True)

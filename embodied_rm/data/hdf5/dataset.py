@@ -67,7 +67,9 @@ class Hdf5Dataset:
         """Frames a second of an episode."""
         return self._entries[index].fps
 
-    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+    def moments(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
         """Read some frames of one episode; see `EpisodeSource.moments`."""
         entry = self._entries[index]
         names, rows = chosen_views(views, self.views, entry.meta.name), range(start, stop)

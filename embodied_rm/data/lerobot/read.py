@@ -84,7 +84,9 @@ class LeRobotDataset:
         """Frames a second, of all episodes."""
         return self.fps
 
-    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+    def moments(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
         """Read some frames of one episode; see `EpisodeSource.moments`."""
         names, videos = chosen_views(views, self.views, str(self.path)), self._rows[index].videos
         seconds = np.arange(start, stop) / self.fps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +20,21 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
         return pq.read_table(path, columns=columns, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read ({_first_line(error)})") from None
+
+
+def changed(path: Path, change: Callable[[pa.Table], pa.Table]) -> bytes:
+    """The bytes of a parquet file in which every row group is changed: groups, types and compression stay.
+
+    Raises `DataError` as `read_parquet`.
+    """
+    footer(path)
+    out = io.BytesIO()
+    with pq.ParquetFile(path) as file:
+        compression = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "snappy"
+        with pq.ParquetWriter(out, file.schema_arrow, compression=compression) as writer:
+            for group in range(file.num_row_groups):
+                writer.write_table(change(file.read_row_group(group)))
+    return out.getvalue()
 
 
 def footer(path: Path) -> pq.FileMetaData:

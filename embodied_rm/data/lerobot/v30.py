@@ -23,7 +23,7 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
     Raises `DataError` when no list can be read.
     """
     listing = root / "meta" / "episodes"
-    paths = sorted(listing.glob("chunk-*/file-*.parquet"))
+    paths = listings(root)
     if not paths:
         raise DataError(f"{listing}: no episodes are listed there (no chunk-*/file-*.parquet)")
     rows: list[Row] = []
@@ -46,6 +46,11 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
         raise DataError(str(faults[0]) if faults else f"{listing}: lists no episodes")
     faults += order_faults(listing, rows, wrong, info["total_episodes"])
     return sorted(rows, key=lambda row: row.index), faults
+
+
+def listings(root: Path) -> list[Path]:
+    """The files that list the episodes."""
+    return sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
 
 
 def task_count(root: Path) -> int:
@@ -92,7 +97,7 @@ def _row(root: Path, record: Mapping[str, Any], keys: Mapping[str, str]) -> Row:
     place = {"chunk_index": record["data/chunk_index"], "file_index": record["data/file_index"]}
     return Row(
         index=index,
-        meta=_meta(record),
+        meta=meta_of(record),
         start=record["dataset_from_index"],
         data=root / fmt.DATA_PATH.format(**place),
         videos={view: _video_place(root, record, key) for view, key in keys.items()},
@@ -110,7 +115,8 @@ def _name(record: Mapping[str, Any], index: int) -> str:
     return name if isinstance(name, str) and name else usual_name(index)
 
 
-def _meta(record: Mapping[str, Any]) -> EpisodeMeta:
+def meta_of(record: Mapping[str, Any]) -> EpisodeMeta:
+    """What a row of `meta/episodes` says of its episode. Raises `DataError` where it makes no sense."""
     index, length = record["episode_index"], record["length"]
     columns = (record.get(key) or () for key in (fmt.STEP_NAMES, fmt.STEP_STARTS, fmt.STEP_ENDS))
     try:

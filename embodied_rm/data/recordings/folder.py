@@ -12,6 +12,8 @@ from embodied_rm.errors import DataError
 
 ANNOTATION = "annotated_keyframes.json"
 """The steps, see `read_steps`."""
+SUCCESS = "success.json"
+"""Whether the task was done: {"success": true} or false. Without the file nobody has said."""
 INSTRUCTION = "task_instruction.json"
 """A list of phrasings of the instruction, in the recording's folder or the one above; the first one is used."""
 
@@ -31,7 +33,19 @@ def in_folder(folder: Path | str, instruction: str | None = None) -> Recording:
         videos=videos,
         instruction=_instruction(folder) if instruction is None else instruction,
         steps=annotation if annotation.exists() else (),
+        success=read_success(folder),
     )
+
+
+def read_success(folder: Path) -> bool | None:
+    """What is said of the outcome of the recording in a folder. Raises `DataError` naming the file and its fault."""
+    path = folder / SUCCESS
+    if not path.exists():
+        return None
+    success = read_json(path, "JSON", dict).get("success")
+    if success is not None and not isinstance(success, bool):
+        raise DataError(f"{path}: success is {success!r}; true or false was expected")
+    return success
 
 
 def in_folders(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[Fault]]:

@@ -81,7 +81,9 @@ class Recordings:
         """Of a film nothing else is known."""
         return Columns()
 
-    def moments(self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int]) -> Views:
+    def moments(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
         """Read some frames of one recording; see `EpisodeSource.moments`."""
         names = chosen_views(views, self.views, self.meta[index].name)
         paths, infos = self._recordings[index].videos, self._infos[index]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data.faults import Fault, inside
+from embodied_rm.data.faults import Fault, inside, shortened
 from embodied_rm.data.json_file import read_json
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.video.mp4 import check_file
@@ -47,6 +47,15 @@ def listed(folder: Path) -> tuple[list[Recording], list[Fault]]:
         except DataError as error:
             faults.append(Fault(file=path, what=f"entry {i} ({name}): {error}", episodes=(name,)))
     return found, faults
+
+
+def listed_as(folder: Path, name: str) -> Recording:
+    """The recording of that name in the table of a folder. Raises `DataError` where it cannot be read any more."""
+    found, faults = listed(folder)
+    for recording in found:
+        if recording.name == name:
+            return recording
+    raise DataError(f"{folder}: its table lists no {name} that can be read any more; {shortened(faults)}")
 
 
 def _name(entry: Any, i: int) -> str:

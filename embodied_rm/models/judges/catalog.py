@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-from embodied_rm.errors import lookup
+from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.base import Sight
 from embodied_rm.models.judges.chat import Chat
 from embodied_rm.models.judges.config import QUESTIONS_OF, JudgeConfig
@@ -12,6 +14,12 @@ from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
 from embodied_rm.models.judges.local import ATTENTION, DTYPES, LocalChat
 from embodied_rm.models.judges.questions import Question
 from embodied_rm.models.judges.vlm_judge import VlmJudge
+from embodied_rm.models.released.lrm import HeadsChat, Three
+from embodied_rm.models.released.rewind import RewindChat, Sixteen
+from embodied_rm.models.released.robo_dopamine import PIXELS, Hops
+from embodied_rm.models.released.robo_reward import Grade
+from embodied_rm.models.released.robometer import LastFrame, RobometerChat
+from embodied_rm.models.released.vlac import Critic, VlacChat
 
 
 def open_judge(config: JudgeConfig) -> VlmJudge:
@@ -29,17 +37,17 @@ def open_judge(config: JudgeConfig) -> VlmJudge:
     return VlmJudge(chat, question, sight)
 
 
-def chat_of(config: JudgeConfig) -> Chat:
-    """A generative model, from its folder or behind its endpoint."""
+def how(config: JudgeConfig) -> dict[str, Any]:
+    """How a model in this process runs."""
+    names = ("device", "dtype", "attention", "batch")
+    return {name: getattr(config, name) for name in names}
+
+
+def chat_of(config: JudgeConfig, pixels: tuple[int, int] | None = None) -> Chat:
+    """A generative model, from its folder or behind its endpoint; `pixels`: see `LocalChat`."""
     if config.url is None:
         assert config.folder is not None
-        return LocalChat(
-            config.folder,
-            device=config.device,
-            dtype=config.dtype,
-            attention=config.attention,
-            batch=config.batch,
-        )
+        return LocalChat(config.folder, pixels=pixels, **how(config))
     assert config.model is not None
     return EndpointChat(
         EndpointConfig(
@@ -58,5 +66,60 @@ def by_question(config: JudgeConfig) -> tuple[Chat, Question]:
     return chat_of(config), QUESTIONS_OF[config.answers][config.question]
 
 
+def robo_dopamine(config: JudgeConfig) -> tuple[Chat, Question]:
+    """Its three cameras are `views`."""
+    return chat_of(config, PIXELS), Hops(config.views)
+
+
+def robo_reward(config: JudgeConfig) -> tuple[Chat, Question]:
+    """Its camera is the first of `views`."""
+    return chat_of(config), Grade(config.views)
+
+
+def lrm(config: JudgeConfig) -> tuple[Chat, Question]:
+    """Its camera is the first of `views`."""
+    folder, base = at_home(config)
+    return HeadsChat(folder, base, **how(config)), Three(config.views)
+
+
+def vlac(config: JudgeConfig) -> tuple[Chat, Question]:
+    """Its camera is the first of `views`."""
+    assert config.folder is not None
+    return VlacChat(config.folder, **how(config)), Critic(config.views)
+
+
+def robometer(config: JudgeConfig) -> tuple[Chat, Question]:
+    """All cameras, each by itself."""
+    folder, base = at_home(config)
+    return RobometerChat(folder, base, **how(config)), LastFrame()
+
+
+def rewind(config: JudgeConfig) -> tuple[Chat, Question]:
+    """All cameras, each by itself."""
+    folder, base = at_home(config)
+    return RewindChat(folder, base, device=config.device), Sixteen()
+
+
+def at_home(config: JudgeConfig) -> tuple[Path, Path]:
+    """The released files, and those of what they were made from. Raises `UserError` where one is not named."""
+    assert config.folder is not None
+    if config.base is None:
+        raise UserError(f"judge={config.layout} needs judge.base=..., {BASES[config.layout or '']}")
+    return config.folder, config.base
+
+
+BASES = {
+    "lrm": "the folder of the Qwen3-VL that its adapters are for",
+    "robometer": "the folder of the Qwen3-VL that it was made from, whose processor it uses",
+    "rewind": "a folder with its encoders in dinov2/ and minilm/",
+}
 Maker = Callable[[JudgeConfig], tuple[Chat, Question]]
-MAKERS: Mapping[str, Maker] = {"question": by_question}
+MAKERS: Mapping[str, Maker] = {
+    "question": by_question,
+    "robo_dopamine": robo_dopamine,
+    "vlac": vlac,
+    "robo_reward": robo_reward,
+    "lrm": lrm,
+    "robometer": robometer,
+    "rewind": rewind,
+}

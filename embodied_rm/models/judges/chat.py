@@ -26,15 +26,19 @@ class Query:
     """Most tokens that it may write."""
     head: str = ""
     """Which of several sets of adapted weights answers; empty: the model itself."""
+    fps: float = 1.0
+    """Frames a second of its films."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came back: text, log-probabilities of the choices, or what went wrong."""
+    """What came back: text, log-probabilities of the choices, numbers of its heads, or what went wrong."""
 
     text: str | None = None
     logprobs: Mapping[str, float] | None = None
     """Of each choice, in nats."""
+    numbers: Mapping[str, float] | None = None
+    """What heads of the model's own give, by their names."""
     fault: str | None = None
     """Why there is no answer: one of `FAULTS`."""
 

@@ -20,8 +20,8 @@ LAYOUTS = {
     "robometer": "Robometer",
     "rewind": "ReWiND",
 }
-SERVED = ("question", "robo_dopamine", "robo_reward")
-"""Layouts that an endpoint can serve: plain generative models."""
+SERVED = ("question", "robo_dopamine")
+"""Layouts that an endpoint can serve: generative models that are shown pictures."""
 WRITTEN, LOGPROBS = "written", "logprobs"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -32,13 +33,19 @@ class LocalChat:
         dtype: str = "float32",
         attention: str = "sdpa",
         batch: int = 16,
+        pixels: tuple[int, int] | None = None,
     ) -> None:
         """Raises `CheckpointError` naming the folder when it holds no such model, its processor and tokenizer, and
-        every one of its weights in safetensors."""
+        every one of its weights in safetensors.
+
+        `pixels`: the fewest and the most of a picture; None: as the processor in the folder has it.
+        """
         self.folder, self.batch = folder, batch
         self.processor: Any
         self.model: Any
         self.processor, self.model = opened(folder, dtype, attention)
+        if pixels is not None:
+            self.processor.image_processor.size = {"shortest_edge": pixels[0], "longest_edge": pixels[1]}
         self.model.to(device).eval()
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
@@ -72,7 +79,7 @@ class LocalChat:
             add_generation_prompt=True,
             return_dict=True,
             return_tensors="pt",
-            processor_kwargs={"padding": True, "padding_side": "left"},
+            processor_kwargs={"padding": True, "padding_side": "left", **films(queries)},
         )
         return {name: tensor.to(self.model.device) for name, tensor in given.items()}
 
@@ -90,9 +97,20 @@ class LocalChat:
         return logits.log_softmax(dim=-1).gather(2, said[:, :, None]).sum(dim=(1, 2))
 
 
-def _kind(query: Query) -> tuple[tuple[str, ...], int]:
+def _kind(query: Query) -> tuple[str, tuple[str, ...], int]:
     """What queries that are answered together have in common."""
-    return query.choices, query.max_tokens
+    return query.head, query.choices, query.max_tokens
+
+
+def films(queries: Sequence[Query]) -> dict[str, Any]:
+    """What a processor must know of films: when their frames were taken, and that all of them are to be seen."""
+    told = [
+        {"fps": query.fps, "total_num_frames": len(part), "frames_indices": list(range(len(part)))}
+        for query in queries
+        for part in query.parts
+        if not isinstance(part, str) and part.ndim == 4
+    ]
+    return {"video_metadata": told, "do_sample_frames": False} if told else {}
 
 
 def conversation(query: Query) -> list[dict[str, Any]]:
@@ -105,7 +123,7 @@ def _content(part: Part) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = "image" if part.ndim == 3 else "video"
-    return {"type": kind, kind: part}
+    return {"type": kind, kind: np.array(part)}  # a copy: the library warns of pictures that it could not write to
 
 
 def opened(folder: Path, dtype: str, attention: str) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from embodied_rm.models.judges import parse, prompts
 from embodied_rm.models.judges.chat import Answer, Part, Query
 from embodied_rm.models.judges.film import Picture
 from embodied_rm.models.judges.memory import Moment
+from embodied_rm.types import Frames
 
 CLOSER_HOP = 0.1
 """Share of what is left (or was gained) that "closer" (or "farther") is worth."""
@@ -88,6 +89,25 @@ def filmed(moment: Moment, most: int = MOMENTS) -> list[Part]:
     for number, picture in enumerate(moment.film.evenly(moment.now, most), start=1):
         parts += shown(prompts.MOMENT.format(number=number), picture, moment.names)
     return parts
+
+
+def interleaved(template: str, instruction: str, pictures: Sequence[Frames], *, stripped: bool = False) -> list[Part]:
+    """A prompt in which each `<image>` is a picture and `{instruction}` the sentence; `stripped` of the white space
+    around its pieces. No sentence can bring pictures of its own."""
+    pieces = template.split("<image>")
+    assert len(pieces) == len(pictures) + 1
+    texts = [piece.replace("{instruction}", instruction) for piece in pieces]
+    texts = [text.strip() for text in texts] if stripped else texts
+    parts: list[Part] = [texts[0]]
+    for picture, text in zip(pictures, texts[1:], strict=True):
+        parts += [picture, text]
+    return [part for part in parts if not isinstance(part, str) or part]
+
+
+def cameras(picture: Picture, moment: Moment, order: Sequence[str]) -> list[Frames]:
+    """The views of a moment that are there, those of `order` first and in it."""
+    known = picture.of(moment.names)
+    return [known[name] for name in dict.fromkeys((*order, *moment.names)) if name in known]
 
 
 @dataclass(frozen=True)

@@ -62,12 +62,14 @@ class VlmJudge:
                 f"{len(instructions)} instructions" + ("" if goal is None else f", {len(goal)} goals")
             )
         first, names = pictures(views), tuple(views.names)
-        aims: Sequence[Picture | None] = [None] * len(first) if goal is None else pictures(goal)
-        rows = zip(instructions, first, aims, strict=True)
+        aims = [None] * len(first) if goal is None else aligned(goal, names)
+        rows = zip(map(plain, instructions), first, aims, strict=True)
         film = Film(room=self.question.keeps)
         return JudgeMemory(
             tuple(
-                Moment(instruction=sentence, names=names, film=film, first=seen, previous=seen, now=seen, goal=aim)
+                Moment(
+                    instruction=plain(sentence), names=names, film=film, first=seen, previous=seen, now=seen, goal=aim
+                )
                 for sentence, seen, aim in rows
             )
         )
@@ -122,6 +124,8 @@ class VlmJudge:
 
     def _ask(self, moments: Sequence[Moment]) -> list[Sequence[Answer]]:
         """The answers about each moment; all queries of all moments go out together."""
+        if not moments:
+            return []
         queries = [self.question.ask(moment) for moment in moments]
         answers = iter(self.chat.ask([query for some in queries for query in some]))
         return [[next(answers) for _ in some] for some in queries]
@@ -138,6 +142,11 @@ class VlmJudge:
         return Verdict(moment.scored(*said), True)
 
 
+def plain(sentence: str) -> str:
+    """A sentence that names no token of any model, which are written in angle brackets."""
+    return sentence.translate(str.maketrans("<>", "()"))
+
+
 def showing(views: Views) -> list[bool]:
     """Of each environment, whether any of its views shows anything."""
     return [bool(row.any()) for row in there(views)]
@@ -147,6 +156,20 @@ def pictures(views: Views) -> list[Picture]:
     """One an environment."""
     frames = views.frames if isinstance(views.frames, np.ndarray) else views.frames.cpu().numpy()
     return [Picture(*each) for each in zip(frames, there(views), strict=True)]
+
+
+def aligned(goal: Views, names: Sequence[str]) -> list[Picture | None]:
+    """The goal pictures of each environment as pictures of the views `names`, of which it need not show all. Raises
+    `UserError` for one that shows none."""
+    shown, missing = pictures(goal), np.zeros_like(pictures(goal)[0].frames[0])
+    found: list[Picture | None] = []
+    for picture in shown:
+        known = {name: frame for name, frame in picture.of(goal.names).items() if name in names}
+        if not known:
+            raise UserError(f"a goal picture shows none of the views {', '.join(names)}")
+        frames = np.stack([known.get(name, missing) for name in names])
+        found.append(Picture(frames, np.array([name in known for name in names])))
+    return found
 
 
 def told(verdicts: Sequence[Verdict]) -> Progress:

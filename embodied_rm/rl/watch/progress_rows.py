@@ -63,6 +63,11 @@ def summarise(iteration: int, stats: LoopStats, update: UpdateStats) -> Row:
     }
 
 
+def as_curves(row: Row) -> Row:
+    """A row as curves draw it, which know no words: whether there was an alarm, not which."""
+    return {**row, "alarm": row["alarm"] is not None}
+
+
 def describe(row: Row) -> str:
     """One line about one iteration."""
 

@@ -1,0 +1,106 @@
+"""A dataset whose frames say their number, served as `embodied-rm annotate` serves it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.annotate.proposals import by_change
+from embodied_rm.annotate.server import AnnotationServer
+from embodied_rm.annotate.session import Session
+from embodied_rm.data.catalog import annotations_of, open_data
+from embodied_rm.data.video.files import write_video
+from embodied_rm.types import Frames, IntArray
+
+LENGTH, FPS = 60, 10
+VIEWS = {"left": 0, "right": 1000, "top": 2000}
+"""View -> the number that its first frame bears."""
+STEPS = [
+    {"annotation": "reach", "start_frame_id": 5, "end_frame_id": 20},
+    {"annotation": "grasp", "start_frame_id": 20, "end_frame_id": 40},
+    {"annotation": "lift", "start_frame_id": 40, "end_frame_id": 60},
+]
+BITS = 12
+
+
+def painted(numbers: IntArray | range, height: int, width: int) -> Frames:
+    """uint8 [T, H, W, 3]: each frame's number as a row of dark and bright blocks."""
+    bits = (np.asarray(numbers)[:, None] >> np.arange(BITS)) & 1
+    levels = np.where(bits, 210, 40).astype(np.uint8)
+    row = np.repeat(levels, -(-width // BITS), axis=1)[:, :width]
+    return np.broadcast_to(row[:, None, :, None], (len(row), height, width, 3)).copy()
+
+
+def number_in(frame: Frames) -> int:
+    """The number painted into uint8 [H, W, 3 or more]."""
+    width = frame.shape[1]
+    centres = ((np.arange(BITS) + 0.5) * -(-width // BITS)).astype(int)
+    return int(sum(1 << bit for bit, at in enumerate(centres) if frame[:, at, :3].mean() > 125))
+
+
+def make_recordings(folder: Path) -> Path:
+    """Two recordings of three views of different sizes; only the first has steps."""
+    for place, name in enumerate(("cup_0", "cup_1")):
+        (folder / name).mkdir(parents=True)
+        for view, first in VIEWS.items():
+            numbers = range(first + 100 * place, first + 100 * place + LENGTH)
+            size = (48, 96) if view == "left" else (72, 120)
+            write_video(folder / name / f"{view}.mp4", painted(numbers, *size), FPS)
+    (folder / "cup_0" / "annotated_keyframes.json").write_text(json.dumps(STEPS, indent=4))
+    (folder / "task_instruction.json").write_text('["put the cup away"]')
+    return folder
+
+
+@contextmanager
+def served(folder: Path, names: tuple[str, ...] = ()) -> Iterator[AnnotationServer]:
+    """A server of the dataset, in a thread."""
+    source = open_data(folder)
+    session = Session(source, annotations_of(folder, source), by_change(names), names)
+    with AnnotationServer(session, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def ask(
+    server: AnnotationServer,
+    path: str,
+    method: str = "GET",
+    body: bytes | None = None,
+    token: str | None = None,
+    **headers: str,
+) -> Answer:
+    """One request; `token` instead of the right one. A header's `_` is a `-`."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    try:
+        said = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, f"/{server.token if token is None else token}/{path}", body, said)
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.headers), response.read())
+    finally:
+        connection.close()

@@ -1,0 +1,57 @@
+"""One served dataset for all that only look at it, and copies for those that write."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from annotated_worlds import make_recordings, served
+from browsers import FLAGS, chromium
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from embodied_rm.annotate.server import AnnotationServer
+
+
+@pytest.fixture(scope="package")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only to be looked at."""
+    return make_recordings(tmp_path_factory.mktemp("annotated") / "data")
+
+
+@pytest.fixture
+def folder(recordings: Path, tmp_path: Path) -> Path:
+    """To be written into."""
+    return Path(shutil.copytree(recordings, tmp_path / "data"))
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[AnnotationServer]:
+    """Serves `folder`."""
+    with served(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real one, without a window."""
+    path = chromium()
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page, which must not complain of anything until the end."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    shown = context.new_page()
+    complaints: list[str] = []
+    shown.on("pageerror", lambda error: complaints.append(str(error)))
+    shown.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    yield shown
+    context.close()
+    # That a save was refused is told by the browser too.
+    assert [told for told in complaints if not told.startswith("Failed to load resource: the server responded")] == []

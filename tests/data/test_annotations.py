@@ -1,0 +1,304 @@
+"""Annotations written back: what is saved is what is read, everything else stays, and a crash leaves old or new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from lerobot_v21 import write_v21
+from painted import make_episode, painted
+from test_hdf5 import write_robomimic
+from test_recordings_table import CSV, ENTRIES, STEPS
+
+from embodied_rm.data.annotation import Annotation
+from embodied_rm.data.catalog import annotations_of, open_data
+from embodied_rm.data.json_file import json_like
+from embodied_rm.data.lerobot.stats import column_stats, pooled
+from embodied_rm.data.lerobot.write import DatasetWriter, step_column
+from embodied_rm.data.video.files import write_video
+from embodied_rm.errors import DataError
+from embodied_rm.types import Step
+
+LENGTH = 16
+NEW = Annotation(
+    steps=(Step(name="reach, then grasp", start=1, end=4), Step(name="hebe ä", start=4, end=16)), success=False
+)
+REAL_STEPS = """[
+    {
+        "anotation": "subtask1",
+        "start_frame_id": 1,
+        "end_frame_id": 5,
+        "note": "kept"
+    },
+    {
+        "anotation": "subtask2",
+        "start_frame_id": 5,
+        "end_frame_id": 16
+    }
+]"""
+
+
+def films(folder: Path, count: int = 3) -> None:
+    (folder / "films").mkdir(parents=True)
+    for i in range(count):
+        write_video(folder / "films" / f"{i}.mp4", painted(range(LENGTH)), 10)
+        write_video(folder / "films" / f"w{i}.mp4", painted(range(LENGTH)), 10)
+    (folder / "films" / "w1.mp4").rename(folder / "w1.mp4")
+
+
+def recordings(folder: Path) -> Path:
+    for name in ("a", "b", "c"):
+        (folder / name).mkdir(parents=True)
+        write_video(folder / name / "top.mp4", painted(range(LENGTH)), 10)
+    (folder / "task_instruction.json").write_text('["tidy up"]')
+    (folder / "b" / "annotated_keyframes.json").write_text(REAL_STEPS)
+    return folder
+
+
+def json_table(folder: Path) -> Path:
+    films(folder)
+    entries = [{**ENTRIES[0], "success": None}, ENTRIES[1], {**ENTRIES[2], "operator": "Zoë", "tries": 3}]
+    (folder / "episodes.json").write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
+    return folder
+
+
+def csv_table(folder: Path) -> Path:
+    films(folder)
+    (folder / "episodes.csv").write_bytes(b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode())
+    (folder / "steps.csv").write_bytes(STEPS.replace("first", "second").encode()[:-1])
+    return folder
+
+
+def lerobot(folder: Path) -> Path:
+    with DatasetWriter(folder, data_file_mb=1e-6) as writer:
+        for i in range(3):
+            writer.add(make_episode(i, LENGTH))
+    return folder
+
+
+LAYOUTS = {"recordings": recordings, "json": json_table, "csv": csv_table, "lerobot": lerobot}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A dataset of each layout, to be copied."""
+    return {name: make(tmp_path_factory.mktemp(name) / "data") for name, make in LAYOUTS.items()}
+
+
+@pytest.fixture
+def copied(made: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A dataset of a layout, to be written into."""
+    return lambda layout: Path(shutil.copytree(made[layout], tmp_path / "data"))
+
+
+def everything(folder: Path) -> dict[str, str]:
+    """Each file's digest."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def annotations(folder: Path) -> list[Annotation]:
+    return [Annotation(steps=meta.steps, success=meta.success) for meta in open_data(folder).meta]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_written_is_what_is_read_and_the_others_stay(copied, layout: str) -> None:
+    folder = copied(layout)
+    before = annotations(folder)
+    store = annotations_of(folder, open_data(folder))
+    for index in range(3):
+        for annotation in (NEW, replace(NEW, success=True), Annotation(), replace(NEW, success=None), before[index]):
+            store.write(index, annotation)
+            assert [store.read(i) for i in range(3)] == [*before[:index], annotation, *before[index + 1 :]]
+    store.write(2, NEW)
+    assert annotations(folder) == [*before[:2], NEW]
+    assert open_data(folder).faults == () and not list(folder.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_written_again_unchanged_leaves_every_byte(copied, layout: str) -> None:
+    folder = copied(layout)
+    store, before = annotations_of(folder, open_data(folder)), everything(folder)
+    for index, annotation in enumerate(annotations(folder)):
+        store.write(index, annotation)
+    assert everything(folder) == before
+
+
+TOUCHED = {
+    "recordings": {"b/annotated_keyframes.json", "b/success.json"},
+    "json": {"episodes.json"},
+    "csv": {"episodes.csv", "steps.csv"},
+    "lerobot": {"meta/episodes/chunk-000/file-000.parquet", "meta/stats.json", "data/chunk-000/file-001.parquet"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_other_file_is_touched(copied, layout: str) -> None:
+    folder = copied(layout)
+    before = everything(folder)
+    annotations_of(folder, open_data(folder)).write(1, replace(NEW, success=True))
+    after = everything(folder)
+    assert {name for name in before | after if before.get(name) != after.get(name)} == TOUCHED[layout]
+
+
+def test_recordings_keep_spelling_layout_and_what_else_is_said(copied) -> None:
+    folder = copied("recordings")
+    steps = (Step(name="subtask1", start=1, end=7), Step(name="subtask2", start=7, end=16))
+    annotations_of(folder, open_data(folder)).write(1, Annotation(steps=steps, success=True))
+    path = folder / "b" / "annotated_keyframes.json"
+    assert path.read_text() == REAL_STEPS.replace('frame_id": 5', 'frame_id": 7')
+    assert json.loads((folder / "b" / "success.json").read_text()) == {"success": True}
+
+
+def test_a_success_mark_that_makes_no_sense_costs_its_recording(copied) -> None:
+    folder = copied("recordings")
+    (folder / "c" / "success.json").write_text('{"success": "mostly"}')
+    (fault,) = open_data(folder).faults
+    assert fault.episodes == ("c",) and "success is 'mostly'; true or false was expected" in str(fault)
+
+
+def test_a_csv_table_changes_in_its_own_lines_only(copied) -> None:
+    folder = copied("csv")
+    lines = (folder / "episodes.csv").read_bytes().splitlines(keepends=True)
+    steps = (folder / "steps.csv").read_bytes()
+    store = annotations_of(folder, open_data(folder))
+    store.write(2, NEW)
+    third = b"third,stop,false,films/2.mp4,films/w2.mp4,\r\n"
+    assert (folder / "episodes.csv").read_bytes().splitlines(keepends=True) == [*lines[:3], third]
+    added = 'third,"reach, then grasp",1,4\nthird,hebe ä,4,16\n'.encode()
+    assert (folder / "steps.csv").read_bytes() == steps + b"\n" + added
+    (folder / "steps.csv").unlink()
+    store.write(1, NEW)
+    assert (folder / "steps.csv").read_text().startswith('name,step,start,end\nsecond,"reach, then grasp",1,4\n')
+
+
+def test_a_csv_table_without_a_column_of_success_gets_one(tmp_path: Path) -> None:
+    films(tmp_path)
+    (tmp_path / "episodes.csv").write_text("instruction,top\nstop,films/0.mp4\ngo,films/1.mp4\n")
+    annotations_of(tmp_path, open_data(tmp_path)).write(1, Annotation(success=True))
+    assert (tmp_path / "episodes.csv").read_text() == "instruction,top,success\nstop,films/0.mp4\ngo,films/1.mp4,true\n"
+    assert [meta.success for meta in open_data(tmp_path).meta] == [None, True]
+
+
+def test_a_table_in_which_lines_have_moved_is_written_in_the_right_one(copied) -> None:
+    folder = copied("json")
+    store = annotations_of(folder, open_data(folder))
+    entries = json.loads((folder / "episodes.json").read_text())
+    (folder / "episodes.json").write_text(json.dumps(entries[::-1]))
+    store.write(0, NEW)
+    assert {m.name: m.success for m in open_data(folder).meta} == {"first": False, "second": False, "third": None}
+    (folder / "episodes.json").write_text(json.dumps(entries[1:]))
+    with pytest.raises(DataError, match="lists no first that can be read any more"):
+        store.write(0, NEW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([{"a": "ä", "b": [1.5, None]}, 3]),
+        json.dumps([{"a": "ä", "b": []}], ensure_ascii=False, indent=1) + "\n",
+        json.dumps({"a": [1, 2]}, separators=(",", ":")),
+        json.dumps([{"a": 1}], indent="\t").replace("\n", "\r\n"),
+        "[]",
+        "{}\n",
+    ],
+)
+def test_json_comes_back_to_the_byte(text: str) -> None:
+    assert json_like(text, json.loads(text)) == text
+
+
+def test_lerobot_says_the_same_in_every_column(copied, tmp_path: Path) -> None:
+    folder = copied("lerobot")
+    before = [pq.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))]
+    annotations_of(folder, open_data(folder)).write(1, NEW)
+    after = [pq.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))]
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        assert old.drop(["step"]).equals(new.drop(["step"])) and old.schema.equals(new.schema, check_metadata=True)
+        due = step_column(NEW.steps, LENGTH) if i == 1 else old["step"].to_numpy()
+        assert np.array_equal(new["step"].to_numpy(), due)
+    # As if it had been recorded so.
+    with DatasetWriter(tmp_path / "fresh", data_file_mb=1e-6) as writer:
+        for i in range(3):
+            episode = make_episode(i, LENGTH)
+            writer.add(replace(episode, steps=NEW.steps, success=NEW.success) if i == 1 else episode)
+    listing = "meta/episodes/chunk-000/file-000.parquet"
+    assert pq.read_table(folder / listing).equals(pq.read_table(tmp_path / "fresh" / listing))
+    for name in ("meta/stats.json", "meta/info.json", "meta/tasks.parquet"):
+        assert (folder / name).read_bytes() == (tmp_path / "fresh" / name).read_bytes()
+
+
+class Crash(BaseException):
+    """The power is gone."""
+
+
+WRITES = {"recordings": 2, "json": 1, "csv": 2, "lerobot": 3}
+"""Files that a save replaces."""
+
+
+@pytest.mark.parametrize(("layout", "fails_at"), [(name, at + 1) for name in WRITES for at in range(WRITES[name])])
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_crash_leaves_the_old_or_the_new(copied, layout: str, fails_at: int, renamed: bool, monkeypatch) -> None:
+    folder = copied(layout)
+    source = open_data(folder)
+    store = annotations_of(folder, source)
+    old = [store.read(i) for i in range(3)]
+    calls = 0
+    plain = Path.replace
+
+    def failing(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            if renamed:
+                plain(self, target)
+            raise Crash
+        return plain(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    new = replace(NEW, success=True)
+    with pytest.raises(Crash):
+        store.write(1, new)
+    found = annotations(folder)
+    assert [found[0], found[2]] == [old[0], old[2]]
+    assert found[1].steps in (old[1].steps, new.steps) and found[1].success in (old[1].success, new.success)
+    if layout not in ("recordings", "csv"):  # there steps and success are two files
+        assert found[1] in (old[1], new)
+    store = annotations_of(folder, source)
+    behind = store.mend()
+    assert store.mend() == () and [store.read(i) for i in range(3)] == found
+    if layout == "lerobot":
+        assert bool(behind) == ((1, False) < (fails_at, renamed) < (3, True))
+        stored = pq.read_table(folder / "data/chunk-000/file-001.parquet")["step"].to_numpy()
+        assert np.array_equal(stored, step_column(found[1].steps, LENGTH))
+        columns = [step_column(one.steps, LENGTH) for one in found]
+        stats = {key: value.tolist() for key, value in pooled(map(column_stats, columns)).items()}
+        assert json.loads((folder / "meta/stats.json").read_text())["step"] == stats
+    store.write(1, new)
+    assert store.read(1) == new
+
+
+@pytest.mark.parametrize("layout", ["robomimic", "v2.1", "foreign"])
+def test_what_cannot_be_written_is_refused_and_told_how_to_convert(tmp_path: Path, layout: str) -> None:
+    if layout == "robomimic":
+        folder = write_robomimic(tmp_path / "in.hdf5")
+    elif layout == "v2.1":
+        folder = write_v21(tmp_path / "in", [make_episode(i, 12) for i in range(2)])
+    else:
+        folder = lerobot(tmp_path / "in")
+        listing = folder / "meta/episodes/chunk-000/file-000.parquet"
+        pq.write_table(pq.read_table(listing).drop(["success", "steps/name", "steps/start", "steps/end"]), listing)
+    before = everything(tmp_path)
+    with pytest.raises(DataError) as caught:
+        annotations_of(folder, open_data(folder))
+    said = str(caught.value)
+    assert f"`embodied-rm convert data={folder}`" in said and "\n" not in said and everything(tmp_path) == before

@@ -1,0 +1,46 @@
+"""A chat whose answers are a function of what it is asked: what a judge makes of them is then known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from embodied_rm.models.judges.chat import Answer, Query
+from embodied_rm.types import Episode
+
+
+class Scripted:
+    """A `Chat`; keeps every query."""
+
+    def __init__(self, answer: Callable[[Query], Answer]) -> None:
+        self.answer = answer
+        self.asked: list[Query] = []
+        self.calls = 0
+
+    def ask(self, queries: Sequence[Query]) -> list[Answer]:
+        self.calls += 1
+        self.asked += queries
+        return [self.answer(query) for query in queries]
+
+
+def pictures(query: Query) -> list[np.ndarray]:
+    return [part for part in query.parts if not isinstance(part, str)]
+
+
+def text(query: Query) -> str:
+    return "".join(part for part in query.parts if isinstance(part, str))
+
+
+def brightness(query: Query) -> int:
+    """The red of the middle of the last picture."""
+    last = pictures(query)[-1]
+    return int(last[last.shape[0] // 2, last.shape[1] // 2, 0])
+
+
+def ramp(length: int, views: tuple[str, ...] = ("front",), start: int = 0, step: int = 10) -> Episode:
+    """A film whose middle grows brighter by `step` a frame."""
+    frames = np.zeros((length, 8, 8, 3), np.uint8)
+    frames[:, :, :4] = 255  # a picture of one colour shows nothing
+    frames[:, 4, 4] = (start + step * np.arange(length))[:, None]
+    return Episode(name="ramp", views=dict.fromkeys(views, frames), instruction="make it bright", fps=10.0)

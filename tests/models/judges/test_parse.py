@@ -1,0 +1,74 @@
+"""What answers say: numbers and choices in the forms that were asked for, and nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embodied_rm.models.judges import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<progress>40%</progress>", 0.4),
+        ("It grips.\n<progress> 62.5 % </progress>", 0.625),
+        ("<progress>10%</progress> no: <progress>100</progress>", 1.0),
+        ("<progress>140%</progress>", None),
+        ("<progress>-3%</progress>", None),
+        ("<progress>half</progress>", None),
+        ("40%", None),
+        ("", None),
+    ],
+)
+def test_progress_is_the_last_tagged_percentage_of_the_task(text: str, value: float | None) -> None:
+    assert parse.progress(text) == value
+
+
+@given(st.integers(0, 100), st.text(alphabet=st.characters(exclude_characters="<>")))
+def test_what_stands_around_a_tagged_number_does_not_matter(number: int, talk: str) -> None:
+    assert parse.progress(f"{talk}<progress>{number}%</progress>{talk}") == pytest.approx(number / 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("Yes, it is.", "yes"), ("no", "no"), ("  **No**", "no"), ("Done: yes", None), ("maybe yes", None), ("1", None)],
+)
+def test_only_the_first_word_is_a_yes_or_a_no(text: str, word: str | None) -> None:
+    assert parse.first_word(text, ("yes", "no")) == word
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"), [("ANSWER: 3", "3"), ("ANSWER: 1. No: answer: **5**", "5"), ("ANSWER: 7", None), ("3", None)]
+)
+def test_a_grade_stands_behind_the_last_answer(text: str, grade: str | None) -> None:
+    assert parse.answer(text, ("1", "2", "3", "4", "5")) == grade
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('I think {"more": "B"} so', "B"),
+        ('{"more": "A"} or rather {"more": "B"}', "B"),
+        ('{"more": "A"} {broken', "A"),
+        ('{"less": 1}', None),
+        ("nothing", None),
+    ],
+)
+def test_a_field_is_that_of_the_last_object(text: str, value: object) -> None:
+    assert parse.field(text, "more") == value
+
+
+@given(st.dictionaries(st.sampled_from("ABCDE"), st.floats(-800, 0), min_size=1))
+def test_probabilities_of_choices_sum_to_one_and_keep_their_ratios(logprobs: dict[str, float]) -> None:
+    found = parse.probabilities(logprobs)
+    assert sum(found.values()) == pytest.approx(1)
+    shift = math.log(1e-3)
+    assert parse.probabilities({k: v + shift for k, v in logprobs.items()}) == pytest.approx(found)
+
+
+def test_a_choice_that_is_not_listed_beside_one_that_is_counts_nothing() -> None:
+    assert parse.probabilities({"yes": -0.1, "no": -math.inf}) == {"yes": 1.0, "no": 0.0}
