@@ -11,12 +11,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 from score_corpus import COUNT, open_killed, open_mistaken, open_net, open_picky, save_net, scored_by, write_corpus
 
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.errors import UserError
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.score import TABLE, ScoreConfig, score, score_corpus
+from embodied_rm.score.engines.here import threads_of, torch_threads
 from embodied_rm.score.engines.on_ray import cluster, cpus_each, room_for
 from embodied_rm.score.job import Job
 from embodied_rm.score.shards import FOLDER
@@ -144,3 +146,14 @@ def test_room_on_a_cluster(data: LeRobotDataset, tmp_path: Path) -> None:
         room_for(job, [{"CPU": 8.0}])
     with pytest.raises(UserError, match="no processor"):
         room_for(job, [{"memory": 1.0}])
+
+
+def test_threads_are_those_of_the_kind_of_judge_inside_and_as_before_behind(net: Path) -> None:
+    """They move the last bits of a sum: our models have one wherever they run."""
+    ours, other = open_net(net).model, open_picky(net).model
+    assert (threads_of(ours, ScoreConfig(), 6), threads_of(other, ScoreConfig(), 6)) == (1, 6)
+    assert threads_of(ours, ScoreConfig(threads=3), 6) == threads_of(other, ScoreConfig(threads=3), 6) == 3
+    before = torch.get_num_threads()
+    with torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before

@@ -142,7 +142,10 @@ def knock(address: str) -> None:
 
 def unreached(address: str, fault: Exception) -> UserError:
     """The sentence for a cluster that is not there."""
-    return UserError(f"no Ray cluster is reached at address={address} ({fault})")
+    return UserError(
+        f"no Ray cluster is reached at address={address} ({fault}); one that wants a token is asked with "
+        "RAY_AUTH_MODE=token in the environment and its token in ~/.ray/auth_token"
+    )
 
 
 def imported(environment: Mapping[str, str]) -> Any:
