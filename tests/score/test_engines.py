@@ -98,7 +98,7 @@ def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goe
     with cluster(config) as ray:
         addresses = listening(descendants(os.getpid()) - before | {os.getpid()})
         assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
-        assert not import_module("ray._private.usage.usage_lib").usage_stats_enabled()
+        assert not import_module("ray._common.usage.usage_lib").usage_stats_enabled()
         with pytest.raises(UserError, match="is nowhere to be found"):
             scored_by(open_mistaken, net, data, tmp_path, engine="ray")
         assert ray.is_initialized()
