@@ -32,7 +32,7 @@ from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
-from embodied_rm.models.training_pass import Pictures, augmented, shared_passes
+from embodied_rm.models.training_pass import Pictures, Precision, augmented, shared_passes
 from embodied_rm.objective import WEIGHTS, objective
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
@@ -79,6 +79,8 @@ class TrainConfig:
     """Moments of each; all ordered pairs are supervised."""
     accumulate: int = 1
     """Parts in which a process judges its share of a batch, one after the other: less memory for more time."""
+    precision: Precision = "float32"
+    """In which the net judges while it learns; weights, losses and optimiser are float32, and so is the checkpoint."""
     learning_rate: float = 2e-3
     weight_decay: float = 0.05
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -267,7 +269,7 @@ def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path,
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
     while (share := max(group.say(elapsed(learner, config)))) < 1:
         batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
-        passes = shared_passes(learner.module, batch, pictures, group, config.accumulate)
+        passes = shared_passes(learner.module, batch, pictures, group, config.accumulate, config.precision)
         draws = [config.seed, learner.updates, 1]
         losses = (objective(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
         learner.update(losses, config.learning_rate * schedule(share), group)
