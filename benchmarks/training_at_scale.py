@@ -1,8 +1,9 @@
-"""What mixed precision costs and gains in training: python benchmarks/training_at_scale.py precision
+"""What training at scale costs and gains: python benchmarks/training_at_scale.py precision|held
 
 Runs `embodied-rm train` side by side on films drawn for it and prints, for each run, updates a second (of twice as many
 updates the additional ones: starting and reading do not count), the ratio to the first run, and peak memory (RSS) of
-the largest process.
+the largest process. That includes writing the checkpoint, which the first process does with all of the weights; `held`
+shows what each of two processes holds between the updates.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
+from embodied_rm import train as verb
 from embodied_rm.cli.benchmarks import machine
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.group import ALONE, Group, joined
+from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Episode, Step
 
 VIT = ["tower=vit_small_patch16_224", "image_size=[224,224]", "batch=4", "moments=4", "learning_rate=1e-4"]
@@ -72,11 +79,38 @@ def run(data: Path, out: Path, processes: int, updates: int, keys: list[str]) ->
     return json.loads((out / "metrics.json").read_text())["train"]["seconds"], used.ru_maxrss / 1024
 
 
+def held(shard: bool) -> None:
+    """Print what this process, one of two, has in memory after an update of a large tower, and how long that took."""
+    ended = [time.perf_counter()]
+
+    class Watched(verb.Learner):
+        def update(self, losses: Iterable[Tensor], learning_rate: float, group: Group = ALONE) -> None:
+            super().update(losses, learning_rate, group)
+            ended.append(time.perf_counter())
+            took = ended[-1] - ended[-2]
+            logging.info(f"shard={shard}: process {group.rank}: {resident():.0f} MB, {took:.1f} s since the last")
+
+    verb.Learner = Watched  # type: ignore[misc]
+    config = verb.TrainConfig(tower="vit_base_patch16_224", image_size=(224, 224), batch=2, moments=3, updates=6)
+    films = [film(number, 32, 224) for number in range(4)]
+    with tempfile.TemporaryDirectory() as folder, joined("cpu") as group:
+        verb.train(films, config, RunFolder.open(Path(folder)), Silent(), group=group, shard=shard)
+
+
+def resident() -> float:
+    """MB that this process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES, help="what is compared")
+    parser.add_argument("case", choices=[*CASES, "held"], help="what is compared")
+    parser.add_argument("--shard", action="store_true", help="of held: share the tower")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if args.case == "held":
+        held(args.shard)
+        return
     logging.info(machine())
     first = None
     with tempfile.TemporaryDirectory() as folder:

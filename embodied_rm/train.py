@@ -7,7 +7,9 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,9 @@ from embodied_rm.models.map_cache import MapCache
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.sharding import sharded
 from embodied_rm.models.tokens import known_words
-from embodied_rm.models.training_pass import Pictures, Precision, augmented, shared_passes
+from embodied_rm.models.training_pass import Judge, Pictures, Precision, augmented, shared_passes, training_pass
 from embodied_rm.objective import WEIGHTS, objective
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
@@ -115,9 +118,11 @@ def train(
     start: ProgressNet | None = None,
     facts: Mapping[str, Any] | None = None,
     group: Group = ALONE,
+    shard: bool = False,
 ) -> ProgressNet:
     """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode. Of a `group`, each
-    process sees its share of every batch; the first one writes.
+    process sees its share of every batch; the first one writes. `shard`: whether the group shares the towers, instead
+    of holding all of them each.
 
     With `start`, a model that learns on (it is not changed): its tower, picture size and fusion stay, views and steps
     that it does not know are added; `facts`: what it was trained on, as its checkpoint says.
@@ -133,7 +138,7 @@ def train(
     refuse_overlap(scenes, scenes_held_out, "scene")
     fresh = new_net(known, config)
     net = fresh if start is None else extended(start, fresh)
-    fit(net, known, config, run, reporter, group=group)
+    fit(net, known, config, run, reporter, group=group, shard=shard)
     if group.rank:
         return net
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
@@ -175,10 +180,11 @@ def fit(
     rehearsed: Sequence[Episode] = (),
     foreign: Sequence[str] = (),
     group: Group = ALONE,
+    shard: bool = False,
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
-    `rehearsed` and `foreign` as in `Batches`.
+    `rehearsed` and `foreign` as in `Batches`, `shard` as in `train`.
     """
     refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
@@ -194,17 +200,33 @@ def fit(
         raise UserError("lora is what a tower learns that does not learn otherwise, and that of start does")
     if config.lora:
         low_rank.adapt(net.encoder.clip.visual, config.lora)
-    learner = Learner(net, weight_decay=config.weight_decay)
-    learner.resume(run.path / UNFINISHED, settings(config))
-    group.say("resumed")  # before the first one may save anew
     reporter.table("reward model", description(net, len(episodes), config))
     net.train()
-    for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED, group), "train", total=100):
-        pass
+    with passes(net, config, group, shard) as judge:
+        learner = Learner(net, weight_decay=config.weight_decay)
+        told = settings(config) | ({"shard": True} if shard else {})
+        learner.resume(run.path / UNFINISHED, told)
+        group.say("resumed")  # before the first one may save anew
+        updates = learn(learner, judge, batches, config, run.path / UNFINISHED, told, group)
+        for _ in reporter.track(updates, "train", total=100):
+            pass
     net.eval()
     low_rank.merge(net.encoder.clip.visual)
     if group.rank == 0:
         learner.discard(run.path / UNFINISHED)
+
+
+def passes(net: ProgressNet, config: TrainConfig, group: Group, shard: bool) -> AbstractContextManager[Judge]:
+    """How a batch is judged, by a net whose towers are shared by the group if that is wanted."""
+    if not shard:
+        return nullcontext(partial(training_pass, net, precision=config.precision))
+    if group.size == 1:
+        raise UserError(
+            "shard=true shares towers among processes: torchrun --nproc-per-node=2 -m embodied_rm train ..."
+        )
+    if config.cache is not None:
+        raise UserError("shard=true shares towers that cache never looks with while training: say one of them")
+    return sharded(net, config.precision, group)
 
 
 def refuse_changes(config: TrainConfig) -> None:
@@ -262,21 +284,34 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config), default=str))
 
 
-def learn(learner: Learner, batches: Batches, config: TrainConfig, folder: Path, group: Group = ALONE) -> Iterator[int]:
-    """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached."""
+def learn(
+    learner: Learner,
+    judge: Judge,
+    batches: Batches,
+    config: TrainConfig,
+    folder: Path,
+    told: Mapping[str, Any],
+    group: Group,
+) -> Iterator[int]:
+    """Update until the schedule ends, saving the state in `folder` now and then, with the settings `told`; yields each
+    percent reached."""
     assert isinstance(learner.module, ProgressNet)
     schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
-    while (share := max(group.say(elapsed(learner, config)))) < 1:
+    while True:
+        said = group.say([elapsed(learner, config), learner.seconds - saved > config.checkpoint_seconds])
+        share, due = max(share for share, _ in said), said[0][1]  # by the first one's clock
+        if share >= 1:
+            return
+        if due:
+            learner.save(folder, told, group)
+            saved = learner.seconds
         batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
-        passes = shared_passes(learner.module, batch, pictures, group, config.accumulate, config.precision)
+        passes = shared_passes(judge, batch, pictures, group, config.accumulate)
         draws = [config.seed, learner.updates, 1]
         losses = (objective(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
         learner.update(losses, config.learning_rate * schedule(share), group)
         learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
-        if group.rank == 0 and learner.seconds - saved > config.checkpoint_seconds:
-            learner.save(folder, settings(config))
-            saved = learner.seconds
         for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
             yield percent
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Literal
@@ -99,15 +99,13 @@ def _said(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs:
     )
 
 
-def shared_passes(
-    net: ProgressNet,
-    batch: Batch,
-    pictures: Pictures,
-    group: Group,
-    accumulate: int,
-    precision: Precision = "float32",
-) -> Iterator[Outputs]:
-    """The same of the whole batch, once for each part that this process judges: gradients go through that part alone.
+Judge = Callable[[Batch, Pictures], Outputs]
+"""What says of a batch what `training_pass` does."""
+
+
+def shared_passes(judge: Judge, batch: Batch, pictures: Pictures, group: Group, accumulate: int) -> Iterator[Outputs]:
+    """What `judge` says of the whole batch, once for each part that this process judges: gradients go through that part
+    alone.
 
     Each of a group has a share of the episodes, in `accumulate` parts. The gradients of all parts of everybody add up
     to that of the whole batch, by the same sums however the parts are dealt out: two parts of one process learn to the
@@ -121,9 +119,9 @@ def shared_passes(
     fixed: list[Outputs | None] = [None]
     if accumulate > 1:
         with torch.no_grad():
-            fixed = [training_pass(net, *part, precision) for part in parts]
+            fixed = [judge(*part) for part in parts]
     for i, part in enumerate(parts):
-        yield _together([*fixed[:i], training_pass(net, *part, precision), *fixed[i + 1 :]], group)
+        yield _together([*fixed[:i], judge(*part), *fixed[i + 1 :]], group)
 
 
 def _part(batch: Batch, pictures: Pictures, rows: slice) -> tuple[Batch, Pictures]:
