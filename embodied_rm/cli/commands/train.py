@@ -38,6 +38,8 @@ class TrainCommand(TrainConfig):
     """What stored views and columns are called here."""
     judged: Path | None = None
     """Run folder of scoring, whose scores labels=[judged] teaches."""
+    shard: bool = False
+    """Whether processes share the towers' weights, gradients and moments, instead of holding all of them each."""
     reversals: bool = False
     """Whether films are played backwards too, see `embodied_rm.labels.reversal`."""
 
@@ -71,7 +73,7 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
         unseen = recordings(config.held_out, reporter, names=config.names)
         held_out = read(unseen, f"{config.held_out}", config, reporter)
     with joined("cpu") as group:
-        net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group)
+        net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group, config.shard)
     if group.rank:
         return
     numbers = {
