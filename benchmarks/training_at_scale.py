@@ -1,4 +1,4 @@
-"""What training at scale costs and gains: python benchmarks/training_at_scale.py precision|held
+"""What training at scale costs and gains: python benchmarks/training_at_scale.py precision|stream|held
 
 Runs `embodied-rm train` side by side on films drawn for it and prints, for each run, updates a second (of twice as many
 updates the additional ones: starting and reading do not count), the ratio to the first run, and peak memory (RSS) of
@@ -30,6 +30,7 @@ from embodied_rm.run import RunFolder, Silent
 from embodied_rm.types import Episode, Step
 
 VIT = ["tower=vit_small_patch16_224", "image_size=[224,224]", "batch=4", "moments=4", "learning_rate=1e-4"]
+MANY = {"films": 300, "frames": 80, "side": 64}
 FEW, SMALL = {"films": 8, "frames": 32, "side": 224}, {"films": 32, "frames": 32, "side": 64}
 CASES = {
     "precision": [
@@ -37,6 +38,10 @@ CASES = {
         ("vit_small_patch16_224, bfloat16", FEW, 1, 3, [*VIT, "precision=bfloat16"]),
         ("patch_tower_tiny, float32", SMALL, 1, 60, []),
         ("patch_tower_tiny, bfloat16", SMALL, 1, 60, ["precision=bfloat16"]),
+    ],
+    "stream": [
+        ("in memory", MANY, 1, 60, []),
+        ("memory_gb=0.1", MANY, 1, 60, ["memory_gb=0.1"]),
     ],
 }
 """What is compared: name, data, processes, updates, keys."""

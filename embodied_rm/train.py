@@ -42,7 +42,8 @@ from embodied_rm.models.training_pass import Judge, Pictures, Precision, augment
 from embodied_rm.objective import WEIGHTS, every_term, summed
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.types import Episode
+from embodied_rm.types import Episode, IntArray
+from embodied_rm.window import Window
 
 CHECKPOINT = "checkpoint"
 """Folder of the trained model inside the run folder."""
@@ -124,11 +125,12 @@ def train(
     start: ProgressNet | None = None,
     facts: Mapping[str, Any] | None = None,
     group: Group = ALONE,
+    window: Window | None = None,
     shard: bool = False,
 ) -> ProgressNet:
     """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode. Of a `group`, each
-    process sees its share of every batch; the first one writes. `shard`: whether the group shares the towers, instead
-    of holding all of them each.
+    process sees its share of every batch; the first one writes. `window`: what glimpsed the episodes, if they are not
+    all in memory; `shard`: whether the group shares the towers, instead of holding all of them each.
 
     With `start`, a model that learns on (it is not changed): its tower, picture size and fusion stay, views and steps
     that it does not know are added; `facts`: what it was trained on, as its checkpoint says.
@@ -144,7 +146,7 @@ def train(
     refuse_overlap(scenes, scenes_held_out, "scene")
     fresh = new_net(known, config)
     net = fresh if start is None else extended(start, fresh)
-    fit(net, known, config, run, reporter, group=group, shard=shard)
+    fit(net, known, config, run, reporter, group=group, window=window, shard=shard)
     if group.rank:
         return net
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
@@ -186,12 +188,16 @@ def fit(
     rehearsed: Sequence[Episode] = (),
     foreign: Sequence[str] = (),
     group: Group = ALONE,
+    window: Window | None = None,
     shard: bool = False,
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
-    `rehearsed` and `foreign` as in `Batches`, `shard` as in `train`.
+    `rehearsed` and `foreign` as in `Batches`, `window` and `shard` as in `train`.
     """
+    if window is not None:
+        refuse_looks(config)
+        window.begin(config.seed, config.batch, group)
     refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
     views, size = net.config.views, net.config.encoder.image_size
@@ -210,12 +216,14 @@ def fit(
     net.train()
     with passes(net, config, group, shard) as judge, open_log(run, reporter, config.wandb, group.rank) as log:
         learner = Learner(net, weight_decay=config.weight_decay)
-        kept = settings(config) | ({"shard": True} if shard else {})
+        kept = settings(config) | ({"shard": True} if shard else {}) | (window.settings(group) if window else {})
         learner.resume(run.path / UNFINISHED, kept)
         group.say("resumed")  # before the first one may save anew
-        updates = learn(learner, judge, batches, config, run.path / UNFINISHED, kept, log, group)
+        updates = learn(learner, judge, batches, config, run.path / UNFINISHED, kept, log, group, window)
         for _ in reporter.track(updates, "train", total=100):
             pass
+    if window is not None:
+        window.end()
     net.eval()
     low_rank.merge(net.encoder.clip.visual)
     if group.rank == 0:
@@ -245,6 +253,15 @@ def refuse_changes(config: TrainConfig) -> None:
         raise UserError(
             f"cache keeps what the tower sees in the pictures as they are, none of them changed: add {zeros}"
         )
+
+
+def refuse_looks(config: TrainConfig) -> None:
+    """Raises `UserError` for what looks at all pictures before anything is learned, and so needs them in memory."""
+    names = [name for name, scheme in chosen(config.labels).items() if scheme.looks]
+    found = [f"labels=[{name}]" for name in names]
+    found += [f"{key}=" for key in ("label_judge", "cache") if getattr(config, key) is not None]
+    if found:
+        raise UserError(f"memory_gb keeps a part of the films in memory, and {found[0]} looks at all of them first")
 
 
 def refuse_several_wishes(episodes: Iterable[Episode]) -> None:
@@ -299,6 +316,7 @@ def learn(
     kept: Mapping[str, Any],
     log: Log,
     group: Group,
+    window: Window | None,
 ) -> Iterator[int]:
     """Update until the schedule ends, saving the state in `folder` now and then, with the settings `kept`; yields each
     percent reached. Logs every update."""
@@ -313,7 +331,9 @@ def learn(
         if due:
             learner.save(folder, kept, group)
             saved = learner.seconds
-        batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
+        lanes = window.lanes(learner.updates) if window else None
+        mine = group.rows(group.share(config.batch, "batch"))
+        batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates, lanes, mine)
         passes = shared_passes(judge, batch, pictures, group, config.accumulate)
         draws = [config.seed, learner.updates, 1]
         told = (every_term(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
@@ -333,11 +353,19 @@ def noted(told: Mapping[str, Mapping[Term, Tensor]], row: dict[str, Any]) -> Ten
     return total
 
 
-def prepared(encoder: Encoder, batches: Batches, config: TrainConfig, update: int) -> tuple[Batch, Pictures]:
-    """What an update learns from. Drawn from a stream of its own: a run that goes on needs to know no more than how far
-    it was. (To make it ready in a thread beside the update before gained nothing on two cores.)"""
+def prepared(
+    encoder: Encoder,
+    batches: Batches,
+    config: TrainConfig,
+    update: int,
+    lanes: Sequence[IntArray] | None = None,
+    shown: slice = slice(None),
+) -> tuple[Batch, Pictures]:
+    """What an update learns from, see `Batches.draw`. Drawn from a stream of its own: a run that goes on needs to
+    know no more than how far it was. (To make it ready in a thread beside the update before gained nothing on two
+    cores.)"""
     rng = np.random.default_rng([config.seed, update, 0])
-    batch = batches.draw(config.batch, config.moments, rng)
+    batch = batches.draw(config.batch, config.moments, rng, lanes, shown)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     return batch, augmented(encoder, batch, config.augment, generator)
 
