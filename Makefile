@@ -124,6 +124,7 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/embodied-rm bench reward page=docs/benchmarks.md out=$(RUN)/reward
 	$(BIN)/embodied-rm bench model page=docs/benchmarks.md out=$(RUN)/model
 	$(BIN)/embodied-rm bench score page=docs/benchmarks.md out=$(RUN)/score
+	$(BIN)/python benchmarks/score_dataset.py
 	$(BIN)/embodied-rm bench experts page=docs/benchmarks.md out=$(RUN)/experts
 	$(BIN)/embodied-rm bench pictures page=docs/benchmarks.md out=$(RUN)/pictures
 	$(BIN)/python benchmarks/ppo_speed.py

@@ -3,7 +3,7 @@
 Makes a LeRobot dataset of 100 episodes, 60 to 120 frames of three views each, cut from the recordings in
 `--recordings` (640x480). Then, in turn and `--rounds` times: decodes all of it, judging nothing; scores it as
 `embodied-rm score` does, without plots and videos, with a model of the architecture in the box that knows these views:
-in this process, in two processes, on a Ray with one actor and with two. Writes docs/results/score_dataset.md.
+in this process, in two processes, on a Ray with one actor and with two. Writes its section of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from embodied_rm.cli.benchmarks import machine
+from embodied_rm.cli.benchmarks import put_section
 from embodied_rm.cli.places import IN_THE_BOX
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.film import films
@@ -36,6 +36,7 @@ from embodied_rm.score import TABLE, ScoreConfig, Scorer, score_corpus, views_fo
 from embodied_rm.types import Episode
 
 RECORDINGS = Path("../shared/data/real_bimanual")
+EPISODES = 100
 SHORTEST, LONGEST = 60, 120
 """Frames of an episode."""
 ASKED = 0.8
@@ -102,38 +103,41 @@ def timed(call: Callable[[], object]) -> tuple[float, object]:
     return time.perf_counter() - began, told
 
 
-def report(source: LeRobotDataset, seconds: Mapping[str, list[float]], digests: set[str], line: str) -> str:
-    """The page for docs/results."""
+def section(source: LeRobotDataset, seconds: Mapping[str, list[float]], digests: set[str], line: str) -> str:
+    """The results as Markdown."""
     frames = sum(meta.length for meta in source.meta) * len(source.views)
     height, width = source.picture_size(0)
-    lines = [
-        "# A dataset scored",
+    shares = {
+        name: median(alone / mine for alone, mine in zip(seconds[DECODED], taken, strict=True))
+        for name, taken in seconds.items()
+    }
+    rows = [
+        f"| {name} | {median(taken):.1f} | {frames / median(taken):,.0f} | {shares[name]:.2f} |"
+        for name, taken in seconds.items()
+    ]
+    same = "the same bytes from all" if len(digests) == 1 else f"{len(digests)} different ones"
+    return "\n".join([
+        "## Scoring a dataset",
         "",
-        f"{len(source)} episodes, {frames:,} pictures of {len(source.views)} views, {width}x{height}, LeRobot v3.0; "
-        f"the architecture in the box. Medians of {len(seconds[DECODED])} rounds, in turn; the share is the median of "
-        f"those within a round. Starting processes, actors and Ray is counted. {machine()}.",
-        "",
-        f"    {line}",
+        f"`{line}`: {len(source)} episodes, {frames:,} pictures of {len(source.views)} views, {width}x{height}, "
+        "LeRobot v3.0; the architecture in the box; without plots and videos. "
+        f"Medians of {len(seconds[DECODED])} rounds, in turn; the share is the median of those within a round. Starting processes, actors and Ray counts.",
         "",
         "| | seconds | view-frames a second | share of decoding alone |",
         "|---|---|---|---|",
-    ]
-    for name, taken in seconds.items():
-        share = median(alone / mine for alone, mine in zip(seconds[DECODED], taken, strict=True))
-        lines.append(f"| {name} | {median(taken):.1f} | {frames / median(taken):,.0f} | {share:.2f} |")
-    share = median(alone / mine for alone, mine in zip(seconds[DECODED], seconds[HERE], strict=True))
-    verdict = "met" if share >= ASKED else "missed"
-    same = "the same bytes from all" if len(digests) == 1 else f"{len(digests)} different tables"
-    return "\n".join([*lines, "", f"Asked of this process: {ASKED}, {verdict}. The tables: {same}.", ""])
+        *rows,
+        "",
+        f"Asked of this process: {ASKED}, {'met' if shares[HERE] >= ASKED else 'missed'}. The tables: {same}.",
+    ])  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="of which the episodes are cut")
-    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, help="where the dataset is kept for another time; made there if missing")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/score_dataset.md"), help="the page")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="gets a section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with tempfile.TemporaryDirectory() as folder:
@@ -149,9 +153,9 @@ def main() -> None:
                 seconds[name].append(taken)
                 digests |= {str(told)} if told else set()
                 logging.info("round %d of %d, %s: %.1f s", turn + 1, args.rounds, name, taken)
-        line = f"python benchmarks/score_dataset.py --episodes {args.episodes} --rounds {args.rounds}"
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(report(source, seconds, digests, line))
+        line = f"python benchmarks/score_dataset.py --rounds {args.rounds}"
+        line += f" --episodes {args.episodes}" if args.episodes != EPISODES else ""
+        put_section(args.page, "score_dataset", section(source, seconds, digests, line))
 
 
 if __name__ == "__main__":

@@ -83,5 +83,11 @@ def finish(job: Job, scorer: Scorer, shard: Shard, episodes: Sequence[Judged]) -
         tables.append(episode_table(one.row, curve, meta, int(job.firsts[one.row]), scale))
         faults += pictures.leave(job.source, one.row, curve)
     unscored = sum((one.unscored for one in episodes), Counter())
-    told = Told(made_of=job.made(shard), lengths=tuple(lengths), faults=tuple(faults), unscored=unscored)
+    told = Told(
+        made_of=job.made(shard),
+        lengths=tuple(lengths),
+        faults=tuple(faults),
+        unscored=unscored,
+        interval_scale=scale,
+    )
     store(shard.path(job.run), tables, told)

@@ -25,6 +25,8 @@ class Scored:
     """Why episodes were left out, or lack a video."""
     unscored: Counter[str]
     """Frames that the judge left unscored, by why."""
+    interval_scale: float | None
+    """That of a calibrated model."""
 
     @classmethod
     def of(cls, run: Path, shards: Sequence[Shard], told: Sequence[Told]) -> Scored:
@@ -33,6 +35,7 @@ class Scored:
             curves=Curves(run, shards, told),
             faults=tuple(fault for one in told for fault in one.faults),
             unscored=sum((Counter(one.unscored) for one in told), Counter()),
+            interval_scale=told[0].interval_scale,
         )
 
 

@@ -53,6 +53,8 @@ class Told:
     """Why some are left out, or lack a video."""
     unscored: Mapping[str, int] = field(default_factory=Counter)
     """Frames that the judge left unscored, by why."""
+    interval_scale: float | None = None
+    """That of a calibrated model."""
 
     def as_json(self) -> str:
         """One line, the same for the same."""

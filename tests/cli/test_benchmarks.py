@@ -49,7 +49,7 @@ def test_films_are_scored_and_decoded_in_turn(tmp_path):
     told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
     assert (told["frames"], told["views"], told["pictures"]) == (40, 3, "64x48")
     assert told["scored_to_decoded"] > 0 and told["decoded_per_s"] > 0
-    assert (tmp_path / "run/progress.parquet").exists()
+    assert (tmp_path / "run/scored_0/progress.parquet").exists()
     assert (
         f"| scored | {told['scored_per_s']:,.0f} | {told['scored_to_decoded']:.2f} |"
         in (tmp_path / "page.md").read_text()

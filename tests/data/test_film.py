@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from painted import H, W, painted
 
-from embodied_rm.data.film import AHEAD, BLOCK, ahead, count_blocks, films
+from embodied_rm.data.film import AHEAD, BLOCK, ahead, count_blocks, films, shown
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.recordings.folder import in_folder
@@ -65,8 +65,11 @@ def test_no_more_is_read_than_a_few_blocks_ahead() -> None:
     assert len(made) == 49
 
 
-def test_a_film_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
-    broken = Recordings([recording(tmp_path / "broken", 2 * BLOCK)])
+def test_a_film_that_cannot_be_read_ends_by_name_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    found = Recordings([recording(tmp_path / name, 2 * BLOCK) for name in ("broken", "sound")])
     (tmp_path / "broken" / "wrist.mp4").unlink()
+    told, *blocks = films(found, [0, 1], found.views, SIZE)
     with pytest.raises(DataError, match=r"wrist\.mp4: the video file does not exist"):
-        list(films(broken, [0], broken.views, SIZE))
+        list(shown([told]))
+    assert told[0] == 0 and [row for row, _ in blocks] == [1, 1]
+    assert sum(map(len, shown(blocks))) == 2 * BLOCK

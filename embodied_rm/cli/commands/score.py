@@ -66,11 +66,7 @@ def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     )
     tell(scored.faults, reporter)
     if config.rerun:
-        from embodied_rm.report.rerun_file import write_rerun
-
-        scale = open_scorer(config, source.views).interval_scale if config.judge.layout is None else None
-        told = {row: series(curve, scale) for row, curve in scored.curves.items()}
-        write_rerun(run, source, told, reporter)
+        for_rerun(run, source, scored, reporter)
     rows = reporter.track(list(scored.curves)[: config.shown], "write report")
     panels = tuple(shown(source, rows, scored, reporter))
     by = spoken_model(config.checkpoint, config.judge)
@@ -121,6 +117,17 @@ def shown(source: EpisodeSource, rows: Iterator[int], scored: Scored, reporter: 
     for row in rows:
         try:
             yield panel(source, row, scored.curves[row])
+        except DataError as error:
+            tell([Fault.told_by(error, ())], reporter)
+
+
+def for_rerun(run: RunFolder, source: EpisodeSource, scored: Scored, reporter: Reporter) -> None:
+    """An rrd of every episode; one whose other views cannot be read is told."""
+    from embodied_rm.report.rerun_file import write_rerun
+
+    for row in reporter.track(scored.curves, "write for Rerun"):
+        try:
+            write_rerun(run, source, {row: series(scored.curves[row], scored.interval_scale)}, Silent())
         except DataError as error:
             tell([Fault.told_by(error, ())], reporter)
 
