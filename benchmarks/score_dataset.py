@@ -121,7 +121,8 @@ def section(source: LeRobotDataset, seconds: Mapping[str, list[float]], digests:
         "",
         f"`{line}`: {len(source)} episodes, {frames:,} pictures of {len(source.views)} views, {width}x{height}, "
         "LeRobot v3.0; the architecture in the box; without plots and videos. "
-        f"Medians of {len(seconds[DECODED])} rounds, in turn; the share is the median of those within a round. Starting processes, actors and Ray counts.",
+        f"Medians of {len(seconds[DECODED])} rounds, in turn; the share is the median of those within a round. "
+        "Starting processes, actors and Ray counts.",
         "",
         "| | seconds | view-frames a second | share of decoding alone |",
         "|---|---|---|---|",
