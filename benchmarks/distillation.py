@@ -39,7 +39,7 @@ PAGE = Path("docs/results/distillation.md")
 SPLITS = {"taught": (60, 60, 0), "labelled": (60, 60, 500), "unseen": (20, 20, 900)}
 """Successes, failures and seed of what the judge learns from, what it labels, and what both are judged on."""
 ASKED = {"voc": 0.95, "speed": 100.0}
-UPDATES, BATCH, RATE = 2500, 24, 1e-3
+UPDATES, BATCH, RATE = 2000, 24, 2e-3
 TOGETHER = 64
 """Environments that are judged side by side for the timing."""
 
@@ -66,9 +66,9 @@ def taught_judge(folder: Path, data: Path, updates: int) -> Path:
     if (folder / "config.json").exists():
         return folder
     torch.manual_seed(0)
-    text = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4}
-    eye = {"hidden_size": 96, "intermediate_size": 256, "num_heads": 4, "depth": 4, "out_hidden_size": 192}
-    model, processor = tiny_vlm.qwen3(text={**text, "num_key_value_heads": 2, "head_dim": 48}, eye=eye, patch=8)
+    text = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+    eye = {"hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "depth": 2, "out_hidden_size": 128}
+    model, processor = tiny_vlm.qwen3(text={**text, "num_key_value_heads": 2, "head_dim": 32}, eye=eye, patch=8)
     episodes = list(open_data(data / "dataset"))
     rng, rows = np.random.default_rng(0), []
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
@@ -135,7 +135,7 @@ def main() -> None:
     out: Path = asked.out
     data = {split: record(out, split) for split in SPLITS}
     judge = taught_judge(out / "judge", data["taught"], asked.updates)
-    words = ["judge=question", f"judge.folder={judge}", "judge.batch=32"]
+    words = ["judge=question", f"judge.folder={judge}", "judge.batch=16"]
     plain = ["videos=false", "plots=false", "every=2"]
     labels = once(out / "labels", ["score", f"data={data['labelled']}", *words, *plain])
     learn = ["train", f"data={data['labelled']}", "labels=[judged]", f"judged={labels}", "augment.shift=0.06"]
@@ -144,7 +144,7 @@ def main() -> None:
     of_judge = measured(once(out / "of_judge", ["evaluate", f"data={data['unseen']}", *words]))
     of_student = measured(once(out / "of_student", ["evaluate", f"data={data['unseen']}", f"checkpoint={fast}"]))
     shown = list(open_data(data["unseen"] / "dataset"))
-    slow = open_judge(JudgeConfig(layout="question", folder=judge, batch=32))
+    slow = open_judge(JudgeConfig(layout="question", folder=judge, batch=16))
     quick = load_progress_net(fast / "checkpoint")
     speeds = {"judge": frames_per_second(slow, shown, 3), "student": frames_per_second(quick, shown, 100)}
     scored = json.loads((labels / "metrics.json").read_text())["score"]

@@ -7,7 +7,9 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,14 @@ from embodied_rm.models.map_cache import MapCache
 from embodied_rm.models.plans import wishes_of
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.sharding import sharded
 from embodied_rm.models.tokens import known_words
-from embodied_rm.models.training_pass import Pictures, augmented, shared_passes
+from embodied_rm.models.training_pass import Judge, Pictures, Precision, augmented, shared_passes, training_pass
 from embodied_rm.objective import WEIGHTS, every_term, summed
 from embodied_rm.provenance import provenance, together
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.types import Episode
+from embodied_rm.types import Episode, IntArray
+from embodied_rm.window import Window
 
 CHECKPOINT = "checkpoint"
 """Folder of the trained model inside the run folder."""
@@ -82,6 +86,8 @@ class TrainConfig:
     """Moments of each; all ordered pairs are supervised."""
     accumulate: int = 1
     """Parts in which a process judges its share of a batch, one after the other: less memory for more time."""
+    precision: Precision = "float32"
+    """In which the net judges while it learns; weights, losses and optimiser are float32, and so is the checkpoint."""
     learning_rate: float = 2e-3
     weight_decay: float = 0.05
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -119,9 +125,12 @@ def train(
     start: ProgressNet | None = None,
     facts: Mapping[str, Any] | None = None,
     group: Group = ALONE,
+    window: Window | None = None,
+    shard: bool = False,
 ) -> ProgressNet:
     """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode. Of a `group`, each
-    process sees its share of every batch; the first one writes.
+    process sees its share of every batch; the first one writes. `window`: what glimpsed the episodes, if they are not
+    all in memory; `shard`: whether the group shares the towers, instead of holding all of them each.
 
     With `start`, a model that learns on (it is not changed): its tower, picture size and fusion stay, views and steps
     that it does not know are added; `facts`: what it was trained on, as its checkpoint says.
@@ -137,7 +146,7 @@ def train(
     refuse_overlap(scenes, scenes_held_out, "scene")
     fresh = new_net(known, config)
     net = fresh if start is None else extended(start, fresh)
-    fit(net, known, config, run, reporter, group=group)
+    fit(net, known, config, run, reporter, group=group, window=window, shard=shard)
     if group.rank:
         return net
     data = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
@@ -179,11 +188,16 @@ def fit(
     rehearsed: Sequence[Episode] = (),
     foreign: Sequence[str] = (),
     group: Group = ALONE,
+    window: Window | None = None,
+    shard: bool = False,
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
-    `rehearsed` and `foreign` as in `Batches`.
+    `rehearsed` and `foreign` as in `Batches`, `window` and `shard` as in `train`.
     """
+    if window is not None:
+        refuse_looks(config)
+        window.begin(config.seed, config.batch, group)
     refuse_several_wishes(episodes)
     need_perspectives(net.config, config.labels)
     views, size = net.config.views, net.config.encoder.image_size
@@ -198,18 +212,35 @@ def fit(
         raise UserError("lora is what a tower learns that does not learn otherwise, and that of start does")
     if config.lora:
         low_rank.adapt(net.encoder.clip.visual, config.lora)
-    learner = Learner(net, weight_decay=config.weight_decay)
-    learner.resume(run.path / UNFINISHED, settings(config))
-    group.say("resumed")  # before the first one may save anew
     reporter.table("reward model", description(net, len(episodes), config))
     net.train()
-    with open_log(run, reporter, config.wandb, group.rank) as log:
-        for _ in reporter.track(learn(learner, batches, config, run.path / UNFINISHED, log, group), "train", total=100):
+    with passes(net, config, group, shard) as judge, open_log(run, reporter, config.wandb, group.rank) as log:
+        learner = Learner(net, weight_decay=config.weight_decay)
+        kept = settings(config) | ({"shard": True} if shard else {}) | (window.settings(group) if window else {})
+        learner.resume(run.path / UNFINISHED, kept)
+        group.say("resumed")  # before the first one may save anew
+        updates = learn(learner, judge, batches, config, run.path / UNFINISHED, kept, log, group, window)
+        for _ in reporter.track(updates, "train", total=100):
             pass
+    if window is not None:
+        window.end()
     net.eval()
     low_rank.merge(net.encoder.clip.visual)
     if group.rank == 0:
         learner.discard(run.path / UNFINISHED)
+
+
+def passes(net: ProgressNet, config: TrainConfig, group: Group, shard: bool) -> AbstractContextManager[Judge]:
+    """How a batch is judged, by a net whose towers are shared by the group if that is wanted."""
+    if not shard:
+        return nullcontext(partial(training_pass, net, precision=config.precision))
+    if group.size == 1:
+        raise UserError(
+            "shard=true shares towers among processes: torchrun --nproc-per-node=2 -m embodied_rm train ..."
+        )
+    if config.cache is not None:
+        raise UserError("shard=true shares towers that cache never looks with while training: say one of them")
+    return sharded(net, config.precision, group)
 
 
 def refuse_changes(config: TrainConfig) -> None:
@@ -222,6 +253,15 @@ def refuse_changes(config: TrainConfig) -> None:
         raise UserError(
             f"cache keeps what the tower sees in the pictures as they are, none of them changed: add {zeros}"
         )
+
+
+def refuse_looks(config: TrainConfig) -> None:
+    """Raises `UserError` for what looks at all pictures before anything is learned, and so needs them in memory."""
+    names = [name for name, scheme in chosen(config.labels).items() if scheme.looks]
+    found = [f"labels=[{name}]" for name in names]
+    found += [f"{key}=" for key in ("label_judge", "cache") if getattr(config, key) is not None]
+    if found:
+        raise UserError(f"memory_gb keeps a part of the films in memory, and {found[0]} looks at all of them first")
 
 
 def refuse_several_wishes(episodes: Iterable[Episode]) -> None:
@@ -268,25 +308,39 @@ def settings(config: TrainConfig) -> dict[str, Any]:
 
 
 def learn(
-    learner: Learner, batches: Batches, config: TrainConfig, folder: Path, log: Log, group: Group = ALONE
+    learner: Learner,
+    judge: Judge,
+    batches: Batches,
+    config: TrainConfig,
+    folder: Path,
+    kept: Mapping[str, Any],
+    log: Log,
+    group: Group,
+    window: Window | None,
 ) -> Iterator[int]:
-    """Update until the schedule ends, saving the state in `folder` now and then; yields each percent reached. Logs
-    every update."""
+    """Update until the schedule ends, saving the state in `folder` now and then, with the settings `kept`; yields each
+    percent reached. Logs every update."""
     assert isinstance(learner.module, ProgressNet)
     schemes = chosen(config.labels)
     percent, saved, clock = 0, learner.seconds, time.perf_counter()
-    while (share := max(group.say(elapsed(learner, config)))) < 1:
-        batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)
-        passes = shared_passes(learner.module, batch, pictures, group, config.accumulate)
+    while True:
+        said = group.say([elapsed(learner, config), learner.seconds - saved > config.checkpoint_seconds])
+        share, due = max(share for share, _ in said), said[0][1]  # by the first one's clock
+        if share >= 1:
+            return
+        if due:
+            learner.save(folder, kept, group)
+            saved = learner.seconds
+        lanes = window.lanes(learner.updates) if window else None
+        mine = group.rows(group.share(config.batch, "batch"))
+        batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates, lanes, mine)
+        passes = shared_passes(judge, batch, pictures, group, config.accumulate)
         draws = [config.seed, learner.updates, 1]
         told = (every_term(outputs, batch, schemes, np.random.default_rng(draws)) for outputs in passes)
         row: dict[str, Any] = {"learning_rate": config.learning_rate * schedule(share)}
         row["gradient"] = learner.update((noted(each, row) for each in told), row["learning_rate"], group)
         learner.seconds, clock = learner.seconds + time.perf_counter() - clock, time.perf_counter()
         log.write(learner.updates, {**row, "seconds": learner.seconds})
-        if group.rank == 0 and learner.seconds - saved > config.checkpoint_seconds:
-            learner.save(folder, settings(config))
-            saved = learner.seconds
         for percent in range(percent + 1, int(100 * elapsed(learner, config)) + 1):  # noqa: B020
             yield percent
 
@@ -299,11 +353,19 @@ def noted(told: Mapping[str, Mapping[Term, Tensor]], row: dict[str, Any]) -> Ten
     return total
 
 
-def prepared(encoder: Encoder, batches: Batches, config: TrainConfig, update: int) -> tuple[Batch, Pictures]:
-    """What an update learns from. Drawn from a stream of its own: a run that goes on needs to know no more than how far
-    it was. (To make it ready in a thread beside the update before gained nothing on two cores.)"""
+def prepared(
+    encoder: Encoder,
+    batches: Batches,
+    config: TrainConfig,
+    update: int,
+    lanes: Sequence[IntArray] | None = None,
+    shown: slice = slice(None),
+) -> tuple[Batch, Pictures]:
+    """What an update learns from, see `Batches.draw`. Drawn from a stream of its own: a run that goes on needs to
+    know no more than how far it was. (To make it ready in a thread beside the update before gained nothing on two
+    cores.)"""
     rng = np.random.default_rng([config.seed, update, 0])
-    batch = batches.draw(config.batch, config.moments, rng)
+    batch = batches.draw(config.batch, config.moments, rng, lanes, shown)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     return batch, augmented(encoder, batch, config.augment, generator)
 

@@ -250,7 +250,8 @@ def intern_tokenizer(folder: Path) -> dict[str, int]:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines * 4), model_writer=model, vocab_size=420, model_type="bpe", byte_fallback=True,
-        character_coverage=1.0, minloglevel=2, hard_vocab_limit=False,
+        character_coverage=1.0, normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2,
+        hard_vocab_limit=False,
     )  # fmt: skip
     (folder / "tokenizer.model").write_bytes(model.getvalue())
     first = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).vocab_size()

@@ -27,6 +27,7 @@ ARROWS = {
     "shaping": NOUNS,
     "rewards": NOUNS | {"labels", "shaping"},
     "losses": NOUNS,
+    "window": NOUNS | {"data", "group", "labels"},
     "metrics": NOUNS,
     "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels"},
     "data": NOUNS | {"run"},
@@ -53,7 +54,7 @@ ARROWS = {
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
-BELOW_VERBS |= {"provenance", "group", "logs"}
+BELOW_VERBS |= {"provenance", "group", "logs", "window"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",

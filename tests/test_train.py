@@ -13,12 +13,17 @@ from sprites import episode, episodes
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import CheckpointError, DataError, UserError
 from embodied_rm.evaluate import evaluate
+from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.schemes import chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.fold import fold
+from embodied_rm.models.learner import Learner
 from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.training_pass import training_pass
+from embodied_rm.objective import objective
 from embodied_rm.run import RunFolder, Silent
-from embodied_rm.train import CHECKPOINT, UNFINISHED, TrainConfig, schedule, train
+from embodied_rm.train import CHECKPOINT, UNFINISHED, TrainConfig, new_net, prepared, schedule, train
 
 QUICK = TrainConfig(
     image_size=(32, 32), updates=6, batch=4, moments=4, augment=AugmentConfig(drop_view=0.3), checkpoint_seconds=1e-9
@@ -100,18 +105,65 @@ class KillingReporter(Silent):
                 raise KilledError
 
 
-def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path):
-    data = episodes(4)
-    straight = train(data, QUICK, RunFolder.open(tmp_path / "straight"), Silent())
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path, precision):
+    data, config = episodes(4), replace(QUICK, precision=precision)
+    straight = train(data, config, RunFolder.open(tmp_path / "straight"), Silent())
     with pytest.raises(KilledError):
-        train(data, QUICK, RunFolder.open(tmp_path / "broken"), KillingReporter())
+        train(data, config, RunFolder.open(tmp_path / "broken"), KillingReporter())
     run = RunFolder.open(tmp_path / "broken", resume=True)
     assert (run.path / UNFINISHED).exists() and not (run.path / CHECKPOINT).exists()
     with pytest.raises(CheckpointError, match="another configuration: learning_rate"):
-        train(data, replace(QUICK, learning_rate=1e-4), run, Silent())
-    resumed = train(data, QUICK, run, Silent())
+        train(data, replace(config, learning_rate=1e-4), run, Silent())
+    resumed = train(data, config, run, Silent())
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_half_precision_learns_the_same_and_its_checkpoint_is_in_full(learned, tmp_path):
+    """Of the same toy world, by the same batches: progress of unseen episodes nearly as in full precision."""
+    config = TrainConfig(
+        image_size=(32, 32), updates=150, batch=8, moments=6, augment=AugmentConfig(colour=0.05), precision="bfloat16"
+    )
+    run = RunFolder.open(tmp_path / "run")
+    train(episodes(30) + episodes(30, start=100, task="return"), config, run, Silent())
+    net = load_progress_net(run.path / CHECKPOINT)
+    assert {tensor.dtype for tensor in net.state_dict().values()} == {torch.float32}
+    unseen = episodes(12, start=500) + episodes(12, start=600, task="return")
+    half, full = (evaluate(model, unseen, Silent())["reward_model"] for model in (net, learned))
+    assert half["voc"] > 0.95 and half["success_auc"] > 0.95, half
+    assert abs(half["mae"] - full["mae"]) < 0.02, (half, full)
+
+
+def losses_of(config: TrainConfig, updates: int) -> list[float]:
+    """What a fresh net loses in each of its first updates."""
+    known = episodes(8) + episodes(4, start=100, task="return")
+    net = new_net(known, config).train()
+    batches, learner = Batches(label(known), net.config.views), Learner(net, weight_decay=config.weight_decay)
+    told = []
+    for update in range(updates):
+        batch, pictures = prepared(net.encoder, batches, config, update)
+        outputs = training_pass(net, batch, pictures, config.precision)
+        assert all(value.dtype == torch.float32 for value in vars(outputs).values())
+        loss = objective(outputs, batch, chosen(config.labels), np.random.default_rng(update))
+        told.append(float(loss.detach()))
+        learner.update([loss], 1e-3)
+        assert all(p.grad.dtype == p.dtype == torch.float32 for p in net.parameters() if p.grad is not None)
+    return told
+
+
+def test_half_precision_is_half_precision_and_follows_the_losses_of_full():
+    full, half = (np.array(losses_of(replace(QUICK, precision=p), 20)) for p in ("float32", "bfloat16"))
+    assert np.allclose(half, full, rtol=0.05), np.abs(half / full - 1).max()
+    assert (half != full).all(), "nothing was rounded"
+
+
+def test_what_a_frozen_tower_read_in_half_precision_is_judged_by_in_full(tmp_path):
+    config = replace(QUICK, train_tower=False, updates=2, precision="bfloat16")
+    run = RunFolder.open(tmp_path / "run")
+    net, shown = train(episodes(4), config, run, Silent()), episodes(2, start=500)
+    for mine, stored in zip(fold(net, shown), fold(load_progress_net(run.path / CHECKPOINT), shown), strict=True):
+        assert np.array_equal(mine.value, stored.value)
 
 
 def test_a_loss_that_is_not_a_number_ends_training_and_saves_nothing_broken(tmp_path):

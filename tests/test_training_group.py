@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +28,9 @@ from embodied_rm.logs.event_file import PREFIX
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import sized
-from embodied_rm.models.training_pass import shared_passes
+from embodied_rm.models.training_pass import shared_passes, training_pass
 from embodied_rm.objective import objective
-from embodied_rm.train import CHECKPOINT, UNFINISHED, TrainConfig, new_net, prepared
+from embodied_rm.train import CHECKPOINT, UNFINISHED, TrainConfig, new_net, passes, prepared
 
 UPDATES = 12
 KEYS = ("image_size=[32,32]", "batch=6", "moments=4", f"updates={UPDATES}", "augment.drop_view=0.3")
@@ -57,21 +60,25 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_progress_net(out / CHECKPOINT).state_dict()
 
 
-def test_two_processes_learn_what_one_does_also_when_they_are_killed(data: Path, tmp_path: Path) -> None:
-    for processes in (1, 2):
-        done = train(data, tmp_path / str(processes), processes, f"accumulate={2 // processes}")
-        assert done.returncode == 0, done.stderr
-    one, two = weights(tmp_path / "1"), weights(tmp_path / "2")
+@pytest.fixture(scope="module")
+def two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """What two processes learn."""
+    out = tmp_path_factory.mktemp("two") / "run"
+    done = train(data, out, 2)
+    assert done.returncode == 0, done.stderr
+    return weights(out)
+
+
+def test_two_processes_learn_what_one_does_also_when_they_are_killed(
+    data: Path, tmp_path: Path, two: dict[str, torch.Tensor]
+) -> None:
+    done = train(data, tmp_path / "1", 1, "accumulate=2")
+    assert done.returncode == 0, done.stderr
+    one = weights(tmp_path / "1")
     assert all(torch.equal(one[name], two[name]) for name in one), "two parts in one process, or one in each of two"
 
     often = ("checkpoint_seconds=1e-9",)
-    line = command(data, tmp_path / "killed", 2, *often)
-    child = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    while not (tmp_path / "killed" / UNFINISHED / MANIFEST).exists():
-        assert child.poll() is None, "it ended before it stored anything"
-        time.sleep(0.01)
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    kill(data, tmp_path / "killed", *often)
     again = train(data, tmp_path / "killed", 2, *often, "resume=true")
     assert again.returncode == 0, again.stderr
     ended = weights(tmp_path / "killed")
@@ -82,6 +89,114 @@ def test_two_processes_learn_what_one_does_also_when_they_are_killed(data: Path,
     for tag in ("loss/total", "gradient"):
         assert [step for step, _ in alone[tag]] == list(range(1, UPDATES + 1))
         assert alone[tag] == undisturbed[tag] == interrupted[tag]
+
+
+def kill(data: Path, out: Path, *words: str) -> None:
+    """Train in two processes, which die as soon as they have stored anything."""
+    line = command(data, out, 2, *words)
+    child = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while not (out / UNFINISHED / MANIFEST).exists():
+        assert child.poll() is None, "it ended before it stored anything"
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def test_towers_that_are_shared_learn_what_whole_ones_do_also_when_they_are_killed(
+    data: Path, tmp_path: Path, two: dict[str, torch.Tensor]
+) -> None:
+    done = train(data, tmp_path / "shared", 2, "shard=true")
+    assert done.returncode == 0, done.stderr
+    shared = weights(tmp_path / "shared")
+    for name in two:
+        torch.testing.assert_close(shared[name], two[name], rtol=0, atol=1e-5, msg=name)
+
+    often = ("shard=true", "checkpoint_seconds=1e-9")
+    kill(data, tmp_path / "killed", *often)
+    shutil.copytree(tmp_path / "killed", tmp_path / "three")
+    again = train(data, tmp_path / "killed", 2, *often, "resume=true")
+    assert again.returncode == 0, again.stderr
+    ended = weights(tmp_path / "killed")
+    assert all(torch.equal(ended[name], shared[name]) for name in shared), "as if nothing had happened"
+    more = train(data, tmp_path / "three", 3, *often, "resume=true")
+    assert more.returncode == 0, more.stderr
+    ended = weights(tmp_path / "three")
+    assert max(float((ended[name] - shared[name]).abs().max()) for name in shared) < 0.02, "other sums, the same run"
+
+
+def test_of_a_tower_that_is_shared_every_process_holds_a_part(data: Path, tmp_path: Path) -> None:
+    """Half of weights, gradients and moments; with low-rank matrices beside weights that do not learn, in half
+    precision, in parts; and the reader that does not learn stays whole."""
+    script = tmp_path / "held.py"
+    script.write_text(HELD)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, *launcher, str(script), str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+HELD = """
+import sys
+from pathlib import Path
+
+import torch
+from torch.distributed.tensor import DTensor
+
+sys.path.insert(0, sys.argv[1])
+from sprites import episodes
+
+from embodied_rm import train as verb
+from embodied_rm.group import joined
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.run import RunFolder, Silent
+
+seen = []
+
+
+class Watched(verb.Learner):
+    def update(self, losses, rate, group):
+        super().update(losses, rate, group)
+        cut = {name: p for name, p in self.module.named_parameters() if isinstance(p, DTensor)}
+        assert not [name for name in cut if ".clip." not in name], "what stands on the towers is whole"
+        moments = [v for o in self._optimisers.values() for s in o.state.values() for v in s.values()]
+        for tensors in (cut.values(), [p.grad for p in cut.values() if p.grad is not None], moments):
+            parts = [t for t in tensors if isinstance(t, DTensor)]
+            held = sum(t.to_local().numel() for t in parts)
+            assert 0.4 < held / sum(t.numel() for t in parts) < 0.6
+        seen.append(set(cut))
+
+
+verb.Learner = Watched
+CASES = {
+    "both": {},
+    "eye": {"train_tower": False, "lora": 2, "precision": "bfloat16", "accumulate": 2},
+}
+with joined("cpu") as group:
+    for name, keys in CASES.items():
+        config = verb.TrainConfig(
+            tower="test_vit", image_size=(160, 160), updates=2, batch=4, moments=3, **keys
+        )
+        out = Path(sys.argv[2]) / name
+        net = verb.train(episodes(4), config, RunFolder.open(out, resume=True), Silent(), group=group, shard=True)
+        group.say("written")
+        stored = load_progress_net(out / "checkpoint").state_dict()
+        assert all(torch.equal(tensor, stored[key]) for key, tensor in net.state_dict().items())
+        reader = [key for key in seen[-1] if ".clip." in key and ".visual." not in key]
+        assert bool(reader) == (name == "both") and len(seen[-1]) > len(reader)
+        blocks = [key for key in seen[-1] if ".blocks." in key]
+        assert blocks
+"""
+
+
+def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
+    config = TrainConfig(image_size=(32, 32), batch=6, moments=4)
+    net = new_net(episodes(2), config)
+    with pytest.raises(UserError, match="shard=true shares towers among processes: torchrun"):
+        passes(net, config, ALONE, shard=True)
+    kept = replace(config, train_tower=False, cache=tmp_path, augment=AugmentConfig(shift=0, colour=0, flicker=0))
+    with pytest.raises(UserError, match="shard=true shares towers that cache never looks with"):
+        passes(net, kept, Group(size=2), shard=True)
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(data: Path, tmp_path: Path) -> None:
@@ -100,7 +215,7 @@ def test_the_gradients_of_parts_add_up_to_that_of_the_whole_batch() -> None:
 
     def gradient(parts: int) -> torch.Tensor:
         net.zero_grad(set_to_none=True)
-        for outputs in shared_passes(net, batch, pictures, ALONE, parts):
+        for outputs in shared_passes(partial(training_pass, net), batch, pictures, ALONE, parts):
             objective(outputs, batch, chosen(config.labels), np.random.default_rng(1)).backward()
         return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
 

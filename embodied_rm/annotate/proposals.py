@@ -13,7 +13,7 @@ from embodied_rm.data.stride import kept_frames
 from embodied_rm.errors import DataError
 from embodied_rm.labels.change_points import segment, step_count
 from embodied_rm.labels.discovered import coarse, found_edges
-from embodied_rm.types import Episode, IntArray, Step
+from embodied_rm.types import Array, Episode, IntArray, Step
 
 Proposer = Callable[[Episode], Sequence[Step]]
 """From an episode, thinned out and small, to its steps in terms of its frames. Any judge may stand here."""
@@ -36,6 +36,27 @@ def by_change(names: Sequence[str] = ()) -> Proposer:
         return [Step(name=n, start=a, end=b) for n, (a, b) in zip(called, pairwise(edges), strict=False)]
 
     return propose
+
+
+def by_progress(judge: Callable[[Episode], Array], names: Sequence[str]) -> Proposer:
+    """Steps of equal shares of the progress [T] that a judge sees: each begins behind the last frame that has not come
+    so far. `names`: at least one; an episode with fewer frames has the first of them."""
+
+    def propose(episode: Episode) -> list[Step]:
+        edges = share_edges(judge(episode), min(len(names), len(episode)))
+        return [Step(name=n, start=a, end=b) for n, (a, b) in zip(names, pairwise(edges), strict=False)]
+
+    return propose
+
+
+def share_edges(progress: Array, count: int) -> list[int]:
+    """Where each of `count` equal shares of a progress [T] begins, and T; every share has a frame at least."""
+    edges, length = [0], len(progress)
+    for share in range(1, count):
+        before = np.flatnonzero(progress < share / count)
+        edge = int(before[-1]) + 1 if len(before) else 0
+        edges.append(min(max(edge, edges[-1] + 1), length - (count - share)))
+    return [*edges, length]
 
 
 def proposed(source: EpisodeSource, index: int, propose: Proposer) -> tuple[Step, ...]:

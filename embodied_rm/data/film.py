@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -55,7 +55,7 @@ def count_blocks(source: EpisodeSource, rows: Iterable[int]) -> int:
     return sum(-(-source.meta[row].length // BLOCK) for row in rows)
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def ahead(items: Iterable[T]) -> Generator[T]:
     """The items, made in a thread, up to `AHEAD` of them before they are asked for."""
     rest = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="film") as reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,16 @@ NEGATIONS = ("do not ", "don't ", "never ")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Glimpsed(Episode):
+    """An episode whose pictures were seen once; now they may not be in memory."""
+
+    film: str
+    """See `fingerprint`."""
+    end: str
+    """See `end_of`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelledEpisode:
     """What training needs of one episode."""
 
@@ -41,6 +51,8 @@ class LabelledEpisode:
     """See `distinct_goal_of`."""
     fulfils: tuple[str, ...]
     """Other goals that are fulfilled whenever this one is."""
+    end: str
+    """See `end_of`."""
     targets: Mapping[str, Targets]
     """Labelling scheme -> what it says of the T frames. The first one's are those below."""
 
@@ -88,6 +100,7 @@ def label(
             goal=goal_of(episode),
             distinct_goal=distinct_goal_of(episode),
             fulfils=sentences(episode, "fulfils"),
+            end=end_of(episode),
             targets={name: column[i] for name, column in columns.items()},
         )
         for i, episode in enumerate(episodes)
@@ -96,7 +109,14 @@ def label(
 
 def fingerprint(episode: Episode) -> str:
     """SHA-256 of what the episode shows, the same whatever it is called and whatever is asked for."""
-    return hashed(episode.views)
+    return episode.film if isinstance(episode, Glimpsed) else hashed(episode.views)
+
+
+def end_of(episode: Episode) -> str:
+    """SHA-256 of what its last moment shows."""
+    if isinstance(episode, Glimpsed):
+        return episode.end
+    return hashed({name: frames[-1] for name, frames in episode.views.items()})
 
 
 def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str], what: str = "episode") -> None:
@@ -205,7 +225,6 @@ class Batches:
         self._share = shares(self.episodes)
         first = next(iter(self.episodes[0].views.values()))
         self._size, self._kind = first.shape[1:], first.dtype
-        self._ends = [hashed({name: frames[-1] for name, frames in e.views.items()}) for e in self.episodes]
         self._done: dict[str, list[int]] = {}
         for i, episode in enumerate(self.episodes):
             if episode.done[-1]:
@@ -213,18 +232,33 @@ class Batches:
         further = [(self.episodes[0].task, text) for text in foreign]
         self._foreign = ForeignInstructions(self.episodes, self._wording, further)
 
-    def draw(self, size: int, moments: int, rng: np.random.Generator) -> Batch:
-        """A batch of `size` episodes at `moments` moments and a goal."""
-        rows = self._rows(size, rng)
+    def draw(
+        self,
+        size: int,
+        moments: int,
+        rng: np.random.Generator,
+        lanes: Sequence[IntArray] | None = None,
+        shown: slice = slice(None),
+    ) -> Batch:
+        """A batch of `size` episodes at `moments` moments and a goal.
+
+        `lanes`: which episodes each part of the batch is drawn from, goals too; None: from all. `shown`: the rows whose
+        pictures are looked at; those of the others are black.
+        """
+        pools = self._rows(size, rng, self._pools if lanes is None else lanes)
+        rows = np.concatenate(pools)
         drawn = [self.episodes[row] for row in rows]
         at = [sample_moments(episode.progress, moments, rng) for episode in drawn]
-        goals = [self._goal(int(row), rng) for row in rows]
+        among = [None if lanes is None else set(lanes[i].tolist()) for i in range(len(pools))]
+        goals = [self._goal(int(row), rng, held) for pool, held in zip(pools, among, strict=True) for row in pool]
+        looked = range(size)[shown]
         shape = (size, moments + 1, len(self.views))
         frames, present = np.zeros((*shape, *self._size), self._kind), np.zeros(shape, bool)
         for b, (episode, goal) in enumerate(zip(drawn, goals, strict=True)):
-            self._show(episode, at[b], frames[b, :-1], present[b, :-1])
-            shown = episode if goal is None else goal
-            self._show(shown, np.array([len(shown) - 1]), frames[b, -1:], present[b, -1:])
+            aim = episode if goal is None else goal
+            last = np.array([len(aim) - 1])
+            for film, moment, part in ((episode, at[b], slice(-1)), (aim, last, slice(-1, None))):
+                self._show(film, moment, frames[b, part] if b in looked else None, present[b, part])
         foreign = [[self._foreign.draw(episode, rng) for episode in drawn] for _ in range(FOREIGN)]
         own = [e.sentences[0] for e in drawn]
         targets = [{name: t.at(m) for name, t in e.targets.items()} for e, m in zip(drawn, at, strict=True)]
@@ -241,28 +275,33 @@ class Batches:
             has_goal=np.array([goal is not None for goal in goals]),
         )
 
-    def _rows(self, size: int, rng: np.random.Generator) -> IntArray:
-        """Which episodes a batch has: of the new and the rehearsed ones half, none twice while there are enough."""
-        counts = (size - size // 2, size // 2) if len(self._pools) > 1 else (size,)
+    def _rows(self, size: int, rng: np.random.Generator, pools: Sequence[Sequence[int] | IntArray]) -> list[IntArray]:
+        """Which episodes a batch has: as many of each pool, none twice while there are enough."""
+        counts = [len(part) for part in np.array_split(np.arange(size), len(pools))]
 
-        def drawn(pool: range, count: int) -> IntArray:
+        def drawn(pool: Sequence[int] | IntArray, count: int) -> IntArray:
             share = self._share[pool]
             return rng.choice(pool, count, replace=count > len(pool), p=share / share.sum())
 
-        return np.concatenate([drawn(pool, count) for pool, count in zip(self._pools, counts, strict=True)])
+        return [drawn(pool, count) for pool, count in zip(pools, counts, strict=True)]
 
-    def _goal(self, row: int, rng: np.random.Generator) -> LabelledEpisode | None:
-        """Another film that ends in success at the same goal, the same one in other words not counted; None: there is
-        none."""
-        done = [i for i in self._done.get(self.episodes[row].goal, ()) if self._ends[i] != self._ends[row]]
+    def _goal(self, row: int, rng: np.random.Generator, held: Set[int] | None) -> LabelledEpisode | None:
+        """Another film that ends in success at the same goal, of those that are `held` (None: all), the same one in
+        other words not counted; None: there is none."""
+        episode = self.episodes[row]
+        others = (i for i in self._done.get(episode.goal, ()) if held is None or i in held)
+        done = [i for i in others if self.episodes[i].end != episode.end]
         return self.episodes[done[rng.integers(len(done))]] if done else None
 
-    def _show(self, episode: LabelledEpisode, at: IntArray, frames: npt.NDArray[Any], present: BoolArray) -> None:
-        """Write the episode's pictures at those moments into `frames` [M, V, ...]."""
+    def _show(
+        self, episode: LabelledEpisode, at: IntArray, frames: npt.NDArray[Any] | None, present: BoolArray
+    ) -> None:
+        """Write the episode's pictures at those moments into `frames` [M, V, ...], if there are any."""
         for v, name in enumerate(self.views):
             if name in episode.views:
-                frames[:, v] = episode.views[name][at]
                 present[:, v] = True
+                if frames is not None:
+                    frames[:, v] = episode.views[name][at]
 
 
 def with_all_sentences(episodes: Sequence[LabelledEpisode]) -> list[LabelledEpisode]:

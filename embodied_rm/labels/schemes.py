@@ -55,6 +55,8 @@ class Scheme:
     label: Labeller
     teaches: tuple[Term, ...]
     told: Told
+    looks: bool = False
+    """Whether it looks at the pictures of all episodes before anything is learned."""
 
     @property
     def incremental(self) -> bool:
@@ -66,8 +68,8 @@ CURVE: tuple[Term, ...] = ("everywhere", "forward", "goal", "doubt", "completion
 SCHEMES: Mapping[str, Scheme] = {
     "hops": Scheme(label=hops.label, teaches=(*CURVE, "step", "contrast"), told="true progress"),
     "stages": Scheme(label=stages.label, teaches=(*CURVE, "step", "contrast"), told="steps"),
-    "visual_change": Scheme(label=visual_change.label, teaches=(*CURVE, "step", "contrast"), told="steps"),
-    "discovered": Scheme(label=discovered.label, teaches=(*CURVE, "contrast"), told="outcome"),
+    "visual_change": Scheme(label=visual_change.label, teaches=(*CURVE, "step", "contrast"), told="steps", looks=True),
+    "discovered": Scheme(label=discovered.label, teaches=(*CURVE, "contrast"), told="outcome", looks=True),
     "ordinal": Scheme(
         label=ordinal.label, teaches=("forward", "foreign", "doubt", "completion", "contrast"), told="true progress"
     ),

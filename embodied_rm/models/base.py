@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -123,6 +123,15 @@ class Following(Protocol):
 
     def follow(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
         """What `advance` says of these frames, a row a frame, one after the other; `memory` has one row."""
+        ...
+
+
+@runtime_checkable
+class Retrospective(Protocol):
+    """A model that judges a film when it is whole, and has no say before: nobody can be paid by it."""
+
+    def judge_film(self, instruction: str, blocks: Iterable[Views]) -> Progress:
+        """The judgement of every frame; the rows of each block are the next frames."""
         ...
 
 

@@ -164,7 +164,9 @@ class Encoder(nn.Module):
             if len(self._known) > REMEMBERED:
                 self._known.clear()
                 fresh = list(dict.fromkeys(sentences))
-            with torch.inference_mode(False), torch.no_grad():  # what is kept may be learned from
+            # What is kept may be learned from, and is read when judging, in full precision.
+            full = torch.autocast(self.gain.device.type, enabled=False)
+            with torch.inference_mode(False), torch.no_grad(), full:
                 self._known.update(zip(fresh, self.read(self.tokenize(fresh)), strict=True))
         return torch.stack([self._known[sentence] for sentence in sentences])
 

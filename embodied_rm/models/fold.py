@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from embodied_rm.models.base import Following, Memory, Reference, RewardModel
+from embodied_rm.models.base import Following, Memory, Reference, Retrospective, RewardModel
 from embodied_rm.models.foresight import foreseeable, foreseen
 from embodied_rm.models.memory import FrameMemory
 from embodied_rm.models.plans import THEN, Plans
@@ -31,6 +31,8 @@ def fold(
     model is one). The last frame of `goals[i]` is the goal picture of `episodes[i]`, `references[i]` its reference;
     they have the same views where the episodes do.
     """
+    if isinstance(model, Retrospective):
+        return [model.judge_film(episode.instruction, [film_of(episode)]) for episode in episodes]
     groups = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
     order = sorted(groups, key=lambda i: (str(groups[i]), -len(episodes[i])))
     curves: dict[int, Progress] = {}
@@ -72,6 +74,8 @@ def fold_film(
     reference: Episode | None = None,
 ) -> Progress:
     """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
+    if isinstance(model, Retrospective):
+        return model.judge_film(instruction, blocks)
     model = Plans(model) if THEN in instruction else model
     aim = None if goal is None else views_at([goal], -1)
     way = None if reference is None else reference_of([reference])
@@ -125,6 +129,11 @@ def _blank(length: int) -> Progress:
         success=np.zeros(length, np.float32),
         spread=np.zeros(length, np.float32),
     )
+
+
+def film_of(episode: Episode) -> Views:
+    """All frames of an episode, one a row."""
+    return Views(names=tuple(episode.views), frames=np.stack(list(episode.views.values()), axis=1))
 
 
 def views_at(episodes: Sequence[Episode], t: int) -> Views:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from embodied_rm.checkpoint_io import MANIFEST, load_into, load_tensors, save_tensors, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.group import ALONE, Group
+from embodied_rm.models.sharding import laid_out_as, local, whole
 
 ARCHITECTURE = "training_state"
 READING_PACE = 0.1
@@ -29,6 +31,20 @@ def mixes(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and ".clip." not in f".{name}" and not name.endswith("embedding")
 
 
+def clip(gradients: Sequence[Tensor], longest: float, group: Group) -> float:
+    """Shorten the gradients, all together, to that norm; what it was. Of those that are cut, everybody has a part; the
+    norm is of double precision, in which it does not matter how they are."""
+    mine, cut = [[local(g) for g in gradients if isinstance(g, DTensor) == kind] for kind in (False, True)]
+    squared = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) ** 2 for g in (*cut, *mine)])
+    if cut:
+        group.all_reduce([squared[: len(cut)]])
+    norm = squared.sum().sqrt()
+    share = (longest / (norm + 1e-6)).clamp(max=1.0).float()
+    for gradient in (*cut, *mine):
+        gradient.mul_(share)
+    return norm.item()
+
+
 class Learner:
     """Muon over the matrices between layers and AdamW over all other trainable parameters of a module, weight decay on
     matrices only, gradients clipped to norm 1.
@@ -42,10 +58,12 @@ class Learner:
         for slow in (False, True):
             chosen = [p for name, p in named if slow == reads(name) and not mixes(name, p)]
             pace = READING_PACE if slow else 1.0
-            groups += [
-                {"params": [p for p in chosen if p.ndim > 1], "weight_decay": weight_decay, "pace": pace},
-                {"params": [p for p in chosen if p.ndim <= 1], "weight_decay": 0.0, "pace": pace},
-            ]
+            for cut in (False, True):  # the fused optimiser takes no mixture
+                some = [p for p in chosen if cut == isinstance(p, DTensor)]
+                groups += [
+                    {"params": [p for p in some if p.ndim > 1], "weight_decay": weight_decay, "pace": pace},
+                    {"params": [p for p in some if p.ndim <= 1], "weight_decay": 0.0, "pace": pace},
+                ]
         mixing = [{"params": [p for name, p in named if mixes(name, p)], "pace": 1.0}]
         self.module = module
         self._parameters = [p for _, p in named]
@@ -69,23 +87,27 @@ class Learner:
                     f"learning_rate={learning_rate:g} is too high for these data"
                 )
             loss.backward()
-        group.all_reduce(p.grad for p in self._parameters if p.grad is not None)
-        norm = nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        group.all_reduce([g for g in gradients if not isinstance(g, DTensor)])  # those that are cut are summed already
+        norm = clip(gradients, 1.0, group)
         for optimiser in self._optimisers.values():
             for some in optimiser.param_groups:
                 some["lr"] = learning_rate * some["pace"]
             optimiser.step()
         self.updates += 1
-        return float(norm)
+        return norm
 
-    def save(self, folder: Path, settings: Mapping[str, object]) -> None:
-        """Put everything away. `settings`: the configuration, which must be the same when it is taken up again."""
-        tensors = {
-            **with_prefix("module", self.module.state_dict()),
-            **{
-                key: value for name in self._optimisers for key, value in with_prefix(name, self._moments(name)).items()
-            },
-        }
+    def save(self, folder: Path, settings: Mapping[str, object], group: Group = ALONE) -> None:
+        """Put everything away, whole: the first of a group does, which all of it has to ask for. `settings`: the
+        configuration, which must be the same when it is taken up again."""
+        tensors = with_prefix("module", self.module.state_dict())
+        for name in self._optimisers:
+            tensors |= with_prefix(name, self._moments(name))
+        for name in sorted(tensors):  # everybody asks in the same order, whatever that of a file was
+            all_of_it = whole(tensors[name])
+            tensors[name] = all_of_it if group.rank == 0 else torch.empty(0)
+        if group.rank:
+            return
         manifest = {
             "architecture": ARCHITECTURE,
             "settings": dict(settings),
@@ -103,9 +125,12 @@ class Learner:
             return
         tensors, manifest = load_tensors(folder, ARCHITECTURE)
         if manifest["settings"] != settings:
-            changed = sorted(k for k in settings if manifest["settings"].get(k) != settings[k])
+            before = manifest["settings"]
+            changed = sorted(k for k in before.keys() | settings.keys() if before.get(k) != settings.get(k))
             raise CheckpointError(f"{folder}: the interrupted run had another configuration: {', '.join(changed)}")
-        load_into(self.module, under_prefix("module", tensors), folder)
+        stored, now = under_prefix("module", tensors), self.module.state_dict()
+        cut = {n: laid_out_as(t, stored[n]) for n, t in now.items() if isinstance(t, DTensor) and n in stored}
+        load_into(self.module, {**stored, **cut}, folder)
         for name in self._optimisers:
             self._resume_moments(name, under_prefix(name, tensors))
         self.updates, self.seconds = manifest["updates"], manifest["seconds"]
@@ -122,9 +147,7 @@ class Learner:
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in moments.items():
             what, i = key.rsplit(".", 1)
-            # The fused optimiser walks memory: a moment must lie as its parameter does (channels last or not).
-            laid_out = value if value.ndim == 0 else torch.empty_like(parameters[int(i)]).copy_(value)
-            state.setdefault(int(i), {})[what] = laid_out
+            state.setdefault(int(i), {})[what] = value if value.ndim == 0 else laid_out_as(parameters[int(i)], value)
         resumed.load_state_dict({**resumed.state_dict(), "state": state})
 
     @staticmethod

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from embodied_rm.labels.frames import Batch
 from embodied_rm.models.augment import AugmentConfig, hide_views, impostors, tint, warp
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.progress_net import ProgressNet
+
+Precision = Literal["float32", "bfloat16"]
+"""In which a net judges while it learns. Weights, losses and optimiser are float32 in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +66,14 @@ def augmented(encoder: Encoder, batch: Batch, config: AugmentConfig, generator: 
     return Pictures(varied=varied, shown=shown)
 
 
-def training_pass(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs:
-    """Judge a batch by its pictures."""
+def training_pass(net: ProgressNet, batch: Batch, pictures: Pictures, precision: Precision = "float32") -> Outputs:
+    """Judge a batch by its pictures. The outputs are float32 whatever the precision."""
+    with torch.autocast(net.view_embedding.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        said = _said(net, batch, pictures)
+    return Outputs(**{field.name: getattr(said, field.name).float() for field in fields(Outputs)})
+
+
+def _said(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs:
     shown = pictures.shown
     seen = pictures.varied[shown]
     # Pixels lie channels last, as the tower wants them.
@@ -89,10 +99,13 @@ def training_pass(net: ProgressNet, batch: Batch, pictures: Pictures) -> Outputs
     )
 
 
-def shared_passes(
-    net: ProgressNet, batch: Batch, pictures: Pictures, group: Group, accumulate: int
-) -> Iterator[Outputs]:
-    """The same of the whole batch, once for each part that this process judges: gradients go through that part alone.
+Judge = Callable[[Batch, Pictures], Outputs]
+"""What says of a batch what `training_pass` does."""
+
+
+def shared_passes(judge: Judge, batch: Batch, pictures: Pictures, group: Group, accumulate: int) -> Iterator[Outputs]:
+    """What `judge` says of the whole batch, once for each part that this process judges: gradients go through that part
+    alone.
 
     Each of a group has a share of the episodes, in `accumulate` parts. The gradients of all parts of everybody add up
     to that of the whole batch, by the same sums however the parts are dealt out: two parts of one process learn to the
@@ -106,9 +119,9 @@ def shared_passes(
     fixed: list[Outputs | None] = [None]
     if accumulate > 1:
         with torch.no_grad():
-            fixed = [training_pass(net, *part) for part in parts]
+            fixed = [judge(*part) for part in parts]
     for i, part in enumerate(parts):
-        yield _together([*fixed[:i], training_pass(net, *part), *fixed[i + 1 :]], group)
+        yield _together([*fixed[:i], judge(*part), *fixed[i + 1 :]], group)
 
 
 def _part(batch: Batch, pictures: Pictures, rows: slice) -> tuple[Batch, Pictures]:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embodied_rm.annotate import proposals
-from embodied_rm.annotate.proposals import by_change, proposed, thinned
+from embodied_rm.annotate.proposals import by_change, by_progress, proposed, share_edges, thinned
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.data.stride import kept_frames
@@ -75,3 +77,22 @@ def test_any_judge_may_propose(tmp_path):
     source = stored(tmp_path / "data", filmed())
     half = lambda episode: [Step(name=episode.instruction, start=0, end=len(episode) // 2)]  # noqa: E731
     assert proposed(source, 0, half) == (Step(name="go", start=0, end=60),)
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=40), st.integers(1, 8))
+def test_shares_of_any_progress_are_steps_in_order(progress: list[float], count: int) -> None:
+    count = min(count, len(progress))
+    edges = share_edges(np.array(progress, np.float32), count)
+    assert edges[0] == 0 and edges[-1] == len(progress) and len(edges) == count + 1
+    assert all(a < b for a, b in pairwise(edges))
+
+
+def test_a_judges_progress_is_cut_into_equal_shares_and_what_was_undone_begins_anew(tmp_path):
+    source = stored(tmp_path / "data", filmed())
+    rising = np.linspace(0, 1, len(SCENES), dtype=np.float32)
+    steps = proposed(source, 0, by_progress(lambda episode: rising, ("a", "b", "c", "d")))
+    assert [step.start for step in steps] == [0, 30, 60, 90]
+    undone = np.where(np.arange(len(SCENES)) < 100, np.minimum(rising, 0.4), rising)
+    undone[70] = 0.9
+    steps = proposed(source, 0, by_progress(lambda episode: undone, ("a", "b")))
+    assert [step.start for step in steps] == [0, 100], "behind the last frame that has not come so far"

@@ -13,11 +13,15 @@ from pathlib import Path
 
 import faulty
 import pytest
+import tiny_vlm
 from lerobot_v21 import write_v21
 
+from embodied_rm.cli.commands.annotate import AnnotateCommand, proposer
 from embodied_rm.cli.main import main
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.errors import UserError
+from embodied_rm.models.judges.config import JudgeConfig
 from embodied_rm.types import Step
 
 ROOT = Path(__file__).parents[2]
@@ -74,3 +78,14 @@ def test_what_it_cannot_write_it_refuses_in_one_sentence(tmp_path: Path, capsys:
 def test_a_port_that_is_taken_is_told(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["annotate", f"data={dataset}", "port=99999"]) == 2
     assert "port 99999 of 127.0.0.1 cannot be used" in capsys.readouterr().err
+
+
+def test_a_judge_proposes_the_steps_that_are_named(dataset: Path, tmp_path: Path) -> None:
+    judge = JudgeConfig(layout="question", folder=tiny_vlm.saved(tmp_path / "judge", says="<progress>70%</progress>"))
+    config = AnnotateCommand(data=dataset, steps=("reach", "lift", "put"), judge=judge)
+    film = next(iter(open_data(dataset / "dataset")))
+    steps = proposer(config)(film)
+    assert [step.name for step in steps] == ["reach", "lift", "put"]
+    assert [step.start for step in steps[:2]] == [0, 1], "70 % at once: the second of three steps is done with"
+    with pytest.raises(UserError, match="name them, steps="):
+        proposer(AnnotateCommand(data=dataset, judge=judge))

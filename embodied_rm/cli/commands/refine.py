@@ -14,10 +14,11 @@ from embodied_rm.cli.worlds import WorldConfig, learner_device, make_check, make
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.fusion import Fusion
 from embodied_rm.group import Group, joined
-from embodied_rm.models.base import Judge
+from embodied_rm.models.base import Judge, Retrospective
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.judges.catalog import open_judge
 from embodied_rm.models.judges.config import JudgeConfig
+from embodied_rm.models.judges.shuffled import OFFLINE
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.imitation import Pairs, load_pairs
@@ -96,6 +97,8 @@ def paying_model(config: RefineCommand) -> Judge:
         if config.fusion is not None:
             raise UserError(f"fusion is for a checkpoint of this package, not for judge={config.judge.layout}")
         judge = open_judge(config.judge)
+        if isinstance(judge, Retrospective):
+            raise UserError(OFFLINE)
         config.reward.refuse_silence(judge.tells_success)
         for view in judge.sight.views or ():
             lookup(dict.fromkeys(config.world.views), view, "view of the worlds, for judge.views")

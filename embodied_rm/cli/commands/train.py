@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from embodied_rm.errors import UserError
 from embodied_rm.group import joined
 from embodied_rm.labels.reversal import with_reversals
 from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.train import TrainConfig, train
+from embodied_rm.train import TrainConfig, refuse_looks, train
 from embodied_rm.types import Episode
+from embodied_rm.window import Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ class TrainCommand(TrainConfig):
     """What stored views and columns are called here."""
     judged: Path | None = None
     """Run folder of scoring, whose scores labels=[judged] teaches."""
+    shard: bool = False
+    """Whether processes share the towers' weights, gradients and moments, instead of holding all of them each."""
+    memory_gb: float | None = None
+    """Pictures that are in memory at once, GB a process; None: all."""
     reversals: bool = False
     """Whether films are played backwards too, see `embodied_rm.labels.reversal`."""
 
@@ -55,6 +60,10 @@ class TrainCommand(TrainConfig):
 def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     """Train, and leave checkpoint and metrics in the run folder. Raises `DataError` where the data leaves its split."""
     started = time.monotonic()
+    if config.memory_gb is not None:
+        refuse_looks(config)
+        if config.reversals:
+            raise UserError("memory_gb keeps a part of the films in memory, and reversals= looks at all of them first")
     check_split(config.split)
     data = recordings(config.data, reporter, names=config.names)
     if config.split.name != NONE:
@@ -62,16 +71,21 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     begin, facts = (None, None) if config.start is None else opened_net(config.start)
     if begin is not None:
         config = replace(config, image_size=begin.config.encoder.image_size)
-    known = list(read(data, f"{config.data}", config, reporter))
+    seen = partial(data.episode, size=config.image_size, stride=config.stride)
+    window = None if config.memory_gb is None else Window(seen, config.memory_gb)
+    known: list[Episode] = list(read(data, f"{config.data}", window.glimpse if window else seen, reporter))
     if config.judged is not None:
         known = list(with_judgements(data, config.judged, known, config.stride))
     known = with_reversals(known) if config.reversals else known
     held_out: Iterator[Episode] = iter(())
     if config.held_out is not None:
         unseen = recordings(config.held_out, reporter, names=config.names)
-        held_out = read(unseen, f"{config.held_out}", config, reporter)
+        how = partial(unseen.episode, size=config.image_size, stride=config.stride)
+        held_out = read(unseen, f"{config.held_out}", how, reporter)
     with joined("cpu") as group:
-        net = train(known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group)
+        net = train(
+            known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group, window, config.shard
+        )
     if group.rank:
         return
     numbers = {
@@ -83,9 +97,8 @@ def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"train": numbers})
 
 
-def read(data: EpisodeSource, where: str, config: TrainCommand, reporter: Reporter) -> Iterator[Episode]:
-    """The episodes of a dataset at the size that the model sees; `where` they lie, for who waits."""
-    how = partial(data.episode, size=config.image_size, stride=config.stride)
+def read(data: EpisodeSource, where: str, how: Callable[[int], Episode], reporter: Reporter) -> Iterator[Episode]:
+    """The episodes of a dataset; `where` they lie, for who waits."""
     yield from sound(data, range(len(data)), how, reporter, f"read {where}")
 
 

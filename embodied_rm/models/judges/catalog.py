@@ -9,10 +9,11 @@ from typing import Any
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.base import Sight
 from embodied_rm.models.judges.chat import Chat
-from embodied_rm.models.judges.config import QUESTIONS_OF, JudgeConfig
+from embodied_rm.models.judges.config import QUESTIONS_OF, SHUFFLED, JudgeConfig
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
 from embodied_rm.models.judges.local import ATTENTION, DTYPES, LocalChat
 from embodied_rm.models.judges.questions import Question
+from embodied_rm.models.judges.shuffled import ShuffledJudge
 from embodied_rm.models.judges.vlm_judge import VlmJudge
 from embodied_rm.models.released.lrm import HeadsChat, Three
 from embodied_rm.models.released.rewind import RewindChat, Sixteen
@@ -22,7 +23,7 @@ from embodied_rm.models.released.robometer import LastFrame, RobometerChat
 from embodied_rm.models.released.vlac import Critic, VlacChat
 
 
-def open_judge(config: JudgeConfig) -> VlmJudge:
+def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge:
     """The judge of a configuration that names one. Raises `UserError` for what does not fit together, and
     `CheckpointError` naming the file of a folder that cannot be loaded."""
     assert config.layout is not None
@@ -33,6 +34,8 @@ def open_judge(config: JudgeConfig) -> VlmJudge:
     sight = Sight(
         views=config.views or None, image_size=None if height_width is None else (height_width[0], height_width[1])
     )
+    if config.layout == "question" and config.question == SHUFFLED:
+        return ShuffledJudge(chat_of(config), sight)
     chat, question = MAKERS[config.layout](config)
     return VlmJudge(chat, question, sight)
 

@@ -23,6 +23,8 @@ LAYOUTS = {
 SERVED = ("question", "robo_dopamine")
 """Layouts that an endpoint can serve: generative models that are shown pictures."""
 WRITTEN, LOGPROBS = "written", "logprobs"
+SHUFFLED = "shuffled"
+"""The question about a whole film, of which nobody can be paid; the others are in `questions`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,8 @@ class JudgeConfig:
             raise UserError(f"judge.batch must be >= 1, got {self.batch}")
         if self.layout == "question":
             lookup(QUESTIONS_OF, self.answers, "value of judge.answers")
-            lookup(QUESTIONS_OF[self.answers], self.question, f"question that is answered by {self.answers}")
+            known = dict.fromkeys(QUESTIONS_OF[self.answers]) | dict.fromkeys([SHUFFLED] * (self.answers == WRITTEN))
+            lookup(known, self.question, f"question that is answered by {self.answers}")
 
     def refuse_homeless(self) -> None:
         """Raises `UserError` unless it is said where the judge is, and it can be there."""

@@ -132,3 +132,18 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent(change: dict[str
 def test_a_model_that_is_not_there_ends_the_run_with_what_the_server_says(chat: LocalChat) -> None:
     with serving(chat) as endpoint, pytest.raises(UserError, match=r"refuses \(404\): .*no such model"):
         asked(endpoint, model="huge").ask([Query(parts=("How far?",))])
+
+
+def test_a_question_about_whole_films_is_scored_and_pays_nobody(
+    chat: LocalChat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with DatasetWriter(tmp_path / "films") as writer:
+        writer.add(episode(0, length=8))
+    with serving(chat) as endpoint:
+        asking = ["judge=question", "judge.question=shuffled", f"judge.url={endpoint.url}", "judge.model=tiny"]
+        assert main(["score", f"data={tmp_path}/films", f"out={tmp_path}/scored", "videos=false", *asking]) == 0
+        assert len(endpoint.outcomes) == 1, "one question a film"
+        assert main(["audit", f"data={tmp_path}/films", f"out={tmp_path}/audited", *asking]) == 2
+    assert "looks at the whole film" in capsys.readouterr().err
+    numbers = json.loads((tmp_path / "scored" / "metrics.json").read_text())["score"]
+    assert numbers["invalid"] == numbers["invalid: unparsable"] == 7, "this model says one thing only"

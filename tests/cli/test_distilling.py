@@ -1,0 +1,89 @@
+"""Scores of a judge become labels of a model: score, then train labels=[judged], on the same data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_vlm
+from sprites import episode
+
+from embodied_rm.cli.commands.train import with_judgements
+from embodied_rm.cli.main import main
+from embodied_rm.data.catalog import open_data
+from embodied_rm.data.judgements import Judgements
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.errors import DataError
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.fold import fold
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("films") / "dataset"
+    with DatasetWriter(folder) as writer:
+        for number in range(6):
+            writer.add(episode(number, success=number % 3 > 0, length=15))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def labels(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labels")
+    judge = tiny_vlm.saved(folder / "judge", says="<progress>70%</progress>")
+    words = ["score", f"data={films}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "every=4"]
+    assert main([*words, "videos=false", "plots=false"]) == 0
+    return folder / "run"
+
+
+def test_what_was_said_stands_beside_the_frames_it_was_said_of(films: Path, labels: Path) -> None:
+    source = open_data(films)
+    for stride in (1, 2, 3):
+        read = [source.episode(row, stride=stride) for row in range(len(source))]
+        for film in with_judgements(source, labels, read, stride):
+            assert film.judged is not None
+            frames = [*range(0, 15, stride)] if 14 % stride == 0 else [*range(0, 15, stride), 14]
+            assert film.judged.valid.tolist() == [frame % 4 == 0 or frame == 14 for frame in frames]
+            value = film.judged.value[film.judged.valid][1:]
+            assert value == pytest.approx(0.7) and film.judged.value[0] == 0
+
+
+def test_a_model_learns_what_the_judge_said_and_nothing_else(films: Path, labels: Path, tmp_path: Path) -> None:
+    words = [
+        "train",
+        f"data={films}",
+        f"out={tmp_path}/run",
+        "labels=[judged]",
+        f"judged={labels}",
+        "image_size=[32,32]",
+    ]
+    assert main([*words, "updates=150", "batch=6", "moments=4"]) == 0
+    net = load_progress_net(tmp_path / "run" / "checkpoint")
+    curves = fold(net, [open_data(films).episode(row, size=(32, 32)) for row in range(3)])
+    assert np.mean([curve.value[2:] for curve in curves]) == pytest.approx(0.7, abs=0.15)
+
+
+def test_labels_of_other_data_are_refused(films: Path, labels: Path, tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "other") as writer:
+        writer.add(episode(0, length=9))
+    source = open_data(tmp_path / "other")
+    with pytest.raises(DataError, match="has 9 frames, 15 of them scored"):
+        list(with_judgements(source, labels, list(source), 1))
+    with pytest.raises(DataError, match="not the scores that embodied-rm score leaves"):
+        Judgements.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["labels=[judged]"], "judged=None"),
+        (["judged=somewhere"], "got labels=[hops]"),
+        (["labels=[judged]", "judged=somewhere", "reversals=true"], "nobody has judged"),
+    ],
+)
+def test_one_without_the_other_makes_no_sense(
+    films: Path, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", f"data={films}", f"out={tmp_path}/run", *words]) == 2
+    assert message in capsys.readouterr().err
