@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -101,9 +100,13 @@ def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goe
         assert not import_module("ray._common.usage.usage_lib").usage_stats_enabled()
         with pytest.raises(UserError, match="is nowhere to be found"):
             scored_by(open_mistaken, net, data, tmp_path, engine="ray")
-        assert ray.is_initialized()
+        folder = Path(import_module("ray._private.worker").global_worker.node.get_session_dir_path())
+        assert ray.is_initialized() and folder.exists()
     assert not ray.is_initialized() and descendants(os.getpid()) <= before
-    assert not list(Path(tempfile.gettempdir()).glob("ray*/session_*"))
+    assert not folder.exists()
+    with pytest.raises(Exception, match="Ray"):
+        ray.nodes()
+    assert not ray.is_initialized(), "nor does it come back"
 
 
 def test_a_worker_that_is_killed_is_told(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from embodied_rm.score.engines.here import cores, score_here
 from embodied_rm.score.job import Job
 from embodied_rm.score.shards import Shard
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-"""Environment, read when Ray is imported: nothing is reported to anybody, and its own parts speak in its logs only."""
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_ENABLE_AUTO_CONNECT": "0"}
+"""Environment, read when Ray is imported: nothing is reported to anybody, its own parts speak in its logs only, and
+where a Ray is lost no other one is started in its place."""
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The same of a Ray of our own: every port is bound to the loopback interface, as where Ray builds no clusters."""
 PATIENCE_S = 10.0
