@@ -63,11 +63,11 @@ def lrm(folder: Path) -> dict[str, Path]:
         "progress": prompts.LRM_PROGRESS,
     }
     turns = [(shown(prompt), SAYS[head]) for head, prompt in asked.items()]
-    assert tiny_vlm.teach(model, processor, turns, 80, 1e-2) < 0.1
+    assert tiny_vlm.teach(model, processor, turns, 150, 1e-2) < 0.01
     model.save_pretrained(base)
     processor.save_pretrained(base)
     for head in asked:
-        adapter(base, head, 0.01).save_pretrained(folder / "released" / head)
+        adapter(base, head, 0.002).save_pretrained(folder / "released" / head)
     return {"folder": folder / "released", "base": base}
 
 

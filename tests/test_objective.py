@@ -110,7 +110,7 @@ def test_moments_and_pictures_of_the_default_do_not_depend_on_further_schemes():
     assert alone.foreign == beside.foreign and list(beside.targets) == ["hops", "preferences", "clock"]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name in SCHEMES if SCHEMES[name].told != "judgement"])
 def test_every_scheme_trains_the_net_and_its_seed_decides(name, tmp_path):
     net, again = trained(tmp_path / "a", [name]), trained(tmp_path / "b", [name])
     assert all(torch.isfinite(tensor).all() for tensor in net.values())
@@ -125,7 +125,7 @@ def test_the_objectives_of_several_schemes_are_summed(tmp_path):
     assert trained(tmp_path, ["hops", "pairs"])
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name in SCHEMES if SCHEMES[name].told != "judgement"])
 def test_heads_that_know_the_labels_cost_less_than_heads_that_see_them_reversed(name):
     batch, schemes = batch_of([name], size=15), chosen([name])
     targets = batch.targets[name]

@@ -59,7 +59,9 @@ def test_the_patch_that_a_policy_comes_upon_is_a_false_claim_of_the_model_that_i
     hacked = hacks.PleasedByPatch(net, (int(top), int(left)))
 
     def alone(model) -> float:
-        found = make_check(task, WorldConfig(), replace(config, seed=1), sees="state", model=model)(policy, 0)
+        found = make_check(task, WorldConfig(), replace(config, seed=1), sees="state", model=model, eyes=None)(
+            policy, 0
+        )
         return found.unfounded / found.episodes
 
     assert alone(hacked) > 2 * UNFOUNDED and alone(net) == 0

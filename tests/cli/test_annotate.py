@@ -36,6 +36,11 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def hear_ctrl_c() -> None:
+    """As in a terminal: whatever runs in the background of a shell begins deaf to it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
     command = [sys.executable, "-m", "embodied_rm", "annotate", f"data={dataset}", "steps=[reach, lift]"]
     with subprocess.Popen(
@@ -45,6 +50,7 @@ def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
         text=True,
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "80"},
+        preexec_fn=hear_ctrl_c,
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         told = ""

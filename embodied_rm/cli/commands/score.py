@@ -53,6 +53,8 @@ class ScoreCommand(ScoreConfig):
 def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     """Score what is not scored yet, and leave table, pictures, report and metrics in the run folder."""
     started = time.monotonic()
+    if config.judge.layout is None:
+        reward_model_in(config.checkpoint)  # one that is missing is told before anything is read
     source = recordings(config.data, reporter, config.instruction, config.names)
     reporter.table("score", about(config, source))
     scored = score_corpus(
