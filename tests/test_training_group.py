@@ -61,16 +61,22 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    """What two processes learn."""
+def run_of_two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folder of two processes that nothing disturbed."""
     out = tmp_path_factory.mktemp("two") / "run"
     done = train(data, out, 2)
     assert done.returncode == 0, done.stderr
-    return weights(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def two(run_of_two: Path) -> dict[str, torch.Tensor]:
+    """What two processes learn."""
+    return weights(run_of_two)
 
 
 def test_two_processes_learn_what_one_does_also_when_they_are_killed(
-    data: Path, tmp_path: Path, two: dict[str, torch.Tensor]
+    data: Path, tmp_path: Path, run_of_two: Path, two: dict[str, torch.Tensor]
 ) -> None:
     done = train(data, tmp_path / "1", 1, "accumulate=2")
     assert done.returncode == 0, done.stderr
@@ -84,8 +90,8 @@ def test_two_processes_learn_what_one_does_also_when_they_are_killed(
     ended = weights(tmp_path / "killed")
     assert all(torch.equal(ended[name], two[name]) for name in two), "as if nothing had happened"
 
-    assert len(list((tmp_path / "2").glob(f"{PREFIX}*"))) == 1, "of two processes one draws curves"
-    alone, undisturbed, interrupted = (drawn(tmp_path / name) for name in ("1", "2", "killed"))
+    assert len(list(run_of_two.glob(f"{PREFIX}*"))) == 1, "of two processes one draws curves"
+    alone, undisturbed, interrupted = map(drawn, (tmp_path / "1", run_of_two, tmp_path / "killed"))
     for tag in ("loss/total", "gradient"):
         assert [step for step, _ in alone[tag]] == list(range(1, UPDATES + 1))
         assert alone[tag] == undisturbed[tag] == interrupted[tag]
