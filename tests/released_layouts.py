@@ -30,9 +30,7 @@ ROBOMETER_TOKENS = ("<|split_token|>", "<|reward_token|>", "<|pref_token|>", "<|
 SAYS = {
     "robo_dopamine": "<score>+30%</score>",
     "robo_reward": "ANSWER: 4",
-    "contrastive": '{"more_complete_image": "ImageB"}',
-    "completion": '{"task_completed": "no"}',
-    "progress": '{"completion_progress": 0.4}',
+    "lrm": '{"more_complete_image": "ImageB", "task_completed": "no", "completion_progress": 0.4}',
     "vlac": "1",
 }
 """What those that write have learned to write, whatever they are asked."""
@@ -52,32 +50,32 @@ def robo_reward(folder: Path) -> dict[str, Path]:
 def lrm(folder: Path) -> dict[str, Path]:
     """Three adapters as PEFT saves them, one of which holds the whole eye, and the Qwen3-VL that they are for.
 
-    It is that model which has learned the three forms of answers; the adapters change it a little.
+    It is that model which has learned to answer, all three questions at once; the adapters change it a little.
     """
     base = folder / "base"
     torch.manual_seed(0)
     model, processor = tiny_vlm.qwen3()
-    asked = {
-        "contrastive": prompts.LRM_CONTRASTIVE,
-        "completion": prompts.LRM_COMPLETION,
-        "progress": prompts.LRM_PROGRESS,
-    }
-    turns = [(shown(prompt), SAYS[head]) for head, prompt in asked.items()]
-    assert tiny_vlm.teach(model, processor, turns, 150, 1e-2) < 0.01
+    asked = (prompts.LRM_CONTRASTIVE, prompts.LRM_COMPLETION, prompts.LRM_PROGRESS)
+    turns = [(shown(prompt, seed), SAYS["lrm"]) for prompt in asked for seed in range(6)]
+    assert tiny_vlm.teach(model, processor, turns, 150, 6e-3) < 0.02
     model.save_pretrained(base)
     processor.save_pretrained(base)
-    for head in asked:
-        adapter(base, head, 0.002).save_pretrained(folder / "released" / head)
+    for head in ("contrastive", "completion", "progress"):
+        adapter(base, head, 0.001).save_pretrained(folder / "released" / head)
     return {"folder": folder / "released", "base": base}
 
 
-def shown(prompt: str) -> list[dict[str, Any]]:
-    """A conversation of one turn: the prompt about noise."""
-    rng = np.random.default_rng(len(prompt))
-    texts = [{"type": "text", "text": text.replace("{instruction}", "lift it")} for text in prompt.split("<image>")]
-    content: list[dict[str, Any]] = texts[:1]
+def shown(prompt: str, seed: int = 0) -> list[dict[str, Any]]:
+    """A conversation of one turn: the prompt, its pieces with white space around them or without, about greys with some
+    noise."""
+    rng = np.random.default_rng(seed)
+    task = ("lift it", "bring the red square to the right", "open the drawer")[seed % 3]
+    texts = [text.replace("{instruction}", task) for text in prompt.split("<image>")]
+    texts = [text.strip() for text in texts] if seed % 2 else texts
+    content: list[dict[str, Any]] = [{"type": "text", "text": texts[0]}]
     for text in texts[1:]:
-        content += [{"type": "image", "image": rng.integers(0, 255, (32, 32, 3), np.uint8)}, text]
+        grey = rng.integers(0, 128) + rng.integers(0, 99, (32, 32, 3))
+        content += [{"type": "image", "image": grey.astype(np.uint8)}, {"type": "text", "text": text}]
     return [{"role": "user", "content": content}]
 
 

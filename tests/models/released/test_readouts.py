@@ -137,7 +137,7 @@ def test_vlac_writes_a_conversation_with_a_place_for_what_it_sees(layout: Layout
 def test_vlacs_value_stays_between_nothing_and_all(value: float, change: float) -> None:
     after = stepped(value, change)
     assert 0 <= after <= 100
-    assert after >= value - 1e-9 if change >= 0 else after <= max(value, FLOOR) + 1e-9
+    assert after >= value - 1e-9 if change > 0 else after <= max(value, FLOOR) + 1e-9
 
 
 @pytest.mark.parametrize(
