@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import mistakes
-from embodied_rm.cli.configs import command_names, config_dir, group_choices, groups_of, spoken
+from embodied_rm.cli.configs import command_names, config_dir, folder_of, group_choices, groups_of, spoken
 from embodied_rm.cli.schema import build, composable
 from embodied_rm.errors import UserError
 
@@ -92,7 +92,7 @@ def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
     groups = groups_of(command)
     for override in overrides:
         if override.key_or_group in groups:
-            mistakes.check_choice(override, group_choices(str(override.key_or_group)))
+            mistakes.check_choice(override, group_choices(folder_of(groups[str(override.key_or_group)])))
     known = light(command, [_qualified(o, groups) for o in overrides if o.key_or_group in groups])
     for override in overrides:
         if override.key_or_group not in groups:

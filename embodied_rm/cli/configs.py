@@ -39,10 +39,22 @@ def spoken(command: str) -> str:
 
 
 def groups_of(command: str) -> dict[str, str]:
-    """The config groups that a command's YAML file includes: name -> what Hydra calls it in an override."""
+    """The config groups that a command's YAML file includes: name -> what Hydra calls it in an override.
+
+    A group that fills another key than its own (`judge@labeller`) goes by the name of that key.
+    """
     included = [key.name for key in read_page(config_dir() / f"{command}.yaml").groups]
-    names = {name.split("@")[0]: name.replace(HERE, "@_global_") for name in included}
-    return {name: full for name, full in names.items() if group_choices(name)}
+    return {said(key): key.replace(HERE, "@_global_") for key in included if group_choices(folder_of(key))}
+
+
+def folder_of(group: str) -> str:
+    """The folder with the choices of a group, however Hydra calls it in a defaults list or an override."""
+    return group.split("@")[0]
+
+
+def said(group: str) -> str:
+    """What a group of a defaults list is called on the command line."""
+    return folder_of(group) if group.endswith(HERE) else group.split("@")[-1]
 
 
 def group_choices(group: str) -> list[str]:

@@ -8,7 +8,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embodied_rm.cli.configs import HERE, Key, command_names, config_dir, group_choices, read_page, spoken
+from embodied_rm.cli.configs import (
+    HERE,
+    Key,
+    command_names,
+    config_dir,
+    folder_of,
+    group_choices,
+    read_page,
+    said,
+    spoken,
+)
 
 RUN_KEYS = (
     Key("out", "runs/<command>/<time>", "the run folder; a folder that already holds a run is refused"),
@@ -35,7 +45,7 @@ def show_command(console: Console, name: str) -> None:
     page = read_page(config_dir() / f"{name}.yaml")
     _line(console, f"embodied-rm {spoken(name)}: {page.summary}", style="bold")
     _line(console, "\n".join(page.about).rstrip() + "\n")
-    groups = [key for key in page.groups if group_choices(_group(key))]
+    groups = [key for key in page.groups if group_choices(folder_of(key.name))]
     keys = [*map(explained, page.keys), *(inner for key in groups for inner in _inner(key))]
     if keys:
         _grid(console, "Keys", _rows(keys))
@@ -55,12 +65,8 @@ def explained(key: Key) -> Key:
     return Key(key.name, key.default, there.get(rest, ""))
 
 
-def _group(key: Key) -> str:
-    return key.name.split("@")[0]
-
-
 def _inner(key: Key) -> list[Key]:
-    page = read_page(config_dir() / _group(key) / f"{key.default}.yaml")
+    page = read_page(config_dir() / folder_of(key.name) / f"{key.default}.yaml")
     prefix = "" if key.name.endswith(HERE) else f"{key.name.split('@')[-1]}."
     return [Key(f"{prefix}{inner.name}", inner.default, inner.meaning) for inner in page.keys]
 
@@ -68,9 +74,9 @@ def _inner(key: Key) -> list[Key]:
 def _group_rows(groups: Sequence[Key]) -> list[tuple[str, ...]]:
     """Each choice of each group with what its file says of it."""
     return [
-        (f"{_group(key)}={choice}", read_page(config_dir() / _group(key) / f"{choice}.yaml").summary)
+        (f"{said(key.name)}={choice}", read_page(config_dir() / folder_of(key.name) / f"{choice}.yaml").summary)
         for key in groups
-        for choice in group_choices(_group(key))
+        for choice in group_choices(folder_of(key.name))
     ]
 
 

@@ -13,6 +13,8 @@ from sim.registry import make_task
 
 GUIDING = ("guidance", "guided_until")
 """Settings of refinement that mean nothing to rules that do not shape."""
+LOOKING_ON = ("wandb", "labeller", "labelling")
+"""Those of whoever looks on and changes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,9 @@ class Recipe:
         }
         paid = asked or not self.refine.reward.of_simulator
         guide = {} if find_rule(self.refine.reward.rule).shapes else dict.fromkeys(GUIDING)
-        improve = {**asdict(self.refine), **guide, **where, "wandb": None}  # whoever looks on
+        improve = {**asdict(self.refine), **guide, **where, **dict.fromkeys(LOOKING_ON)}
+        if self.refine.judge.layout is None:
+            improve["judge"] = None
         return policy, {**policy, "refine": improve, "model": model if paid else None}
 
 

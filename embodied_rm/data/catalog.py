@@ -16,6 +16,7 @@ from embodied_rm.data.recordings.read import Recordings
 from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, listed
 from embodied_rm.data.recordings.write_folder import FolderAnnotations
 from embodied_rm.data.recordings.write_table import TableAnnotations
+from embodied_rm.data.several import Several
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
 
@@ -51,10 +52,13 @@ def open_data(path: Path | str, instruction: str | None = None, names: Names = A
     files = sorted(file for file in path.iterdir() if file.suffix in HDF5)
     if files:
         return open_robomimic(files, path, instruction, names)
+    datasets = sorted(info.parents[1] for info in path.glob(f"[!.]*/{fmt.INFO_PATH}"))
+    if datasets:
+        return Several({folder.name: open_data(folder, instruction, names) for folder in datasets}, path)
     raise DataError(
         f"{path}: holds no episodes: neither {fmt.INFO_PATH} (a LeRobot dataset), nor {JSON_TABLE} or {CSV_TABLE} "
         f"(a table of recordings), nor <view>.mp4 (a recording), nor <episode>/<view>.mp4 (several recordings), nor "
-        f"*.hdf5 (robomimic), nor {FILE} (Minari)"
+        f"*.hdf5 (robomimic), nor {FILE} (Minari), nor <dataset>/{fmt.INFO_PATH} (several LeRobot datasets)"
     )
 
 
@@ -74,6 +78,8 @@ def annotations_of(path: Path | str, source: EpisodeSource) -> AnnotationStore:
             return LeRobotAnnotations(
                 path, [row if m.number is None else m.number for row, m in enumerate(source.meta)]
             )
+        if isinstance(source, Several):
+            raise DataError(f"{path}: holds several datasets, name one of them")
         if not isinstance(source, Recordings):
             raise DataError(f"{path}: HDF5 files are not written")
     except DataError as error:

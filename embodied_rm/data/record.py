@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from embodied_rm.data.track import Track
 from embodied_rm.errors import UserError
-from embodied_rm.types import BoolArray, Episode, Frames, IntArray, Step
+from embodied_rm.types import BoolArray, Episode, Frames, IntArray
 
 Observations = npt.NDArray[np.float32]
 Act = Callable[[Observations, IntArray], npt.NDArray[np.float32]]
@@ -48,22 +47,6 @@ class ViewedVectorEnv(Protocol):
     def render_views(self, rows: IntArray) -> Frames:
         """uint8 [n, V, H, W, 3]: what the cameras of `rows` show now."""
         ...
-
-
-@dataclass
-class Track:
-    """The episode under way in one row."""
-
-    instruction: str
-    frames: list[Frames] = field(default_factory=list)
-    state: list[Observations] = field(default_factory=list)
-    action: list[npt.NDArray[np.float32]] = field(default_factory=list)
-    progress: list[np.float32] = field(default_factory=list)
-    stage: list[int] = field(default_factory=list)
-    latest: npt.NDArray[np.float32] | None = None
-    """The action last taken."""
-    elapsed: int = 0
-    """Control steps since the reset."""
 
 
 class Recorder:
@@ -107,7 +90,8 @@ class Recorder:
         self._begin(begun, obs, info)
         while self._tracks:
             actions = self.act(obs, np.flatnonzero(begun))
-            self._note_actions(actions)
+            for row, track in self._tracks.items():
+                track.note_action(actions[row])
             obs, _, terminated, truncated, info = self.env.step(actions)
             done = terminated | truncated | info["diverged"]
             self._film(self._due(done, info["diverged"]), obs, info)
@@ -123,16 +107,8 @@ class Recorder:
         instructions = self.env.instructions
         for row in rows:
             self._left[row] -= 1
-            self._tracks[int(row)] = Track(instruction=instructions[row])
+            self._tracks[int(row)] = Track(int(row), instructions[row])
         self._film(rows, obs, info)
-
-    def _note_actions(self, actions: npt.NDArray[np.float32]) -> None:
-        """Keep the actions taken at filmed frames, and the latest one."""
-        for row, track in self._tracks.items():
-            track.latest = actions[row].copy()
-            if len(track.action) < len(track.frames):
-                track.action.append(track.latest)
-            track.elapsed += 1
 
     def _due(self, done: BoolArray, diverged: BoolArray) -> IntArray:
         """The rows to film now."""
@@ -148,11 +124,7 @@ class Recorder:
             return
         pictures = self.env.render_views(rows)
         for picture, row in zip(pictures, rows, strict=True):
-            track = self._tracks[int(row)]
-            track.frames.append(picture)
-            track.state.append(obs[row].copy())
-            track.progress.append(info["progress"][row])
-            track.stage.append(int(info["stage"][row]))
+            self._tracks[int(row)].film(picture, obs, info)
 
     def _end(self, rows: IntArray, info: Mapping[str, Any]) -> Iterator[Episode]:
         for row in rows:
@@ -165,24 +137,6 @@ class Recorder:
             yield self._episode(track, bool(info["success"][row]), self.describe(int(row)))
 
     def _episode(self, track: Track, success: bool, text: Mapping[str, str]) -> Episode:
-        frames = np.stack(track.frames, axis=1)  # [V, T, H, W, 3]: each view contiguous
         self._ended += 1
-        return Episode(
-            name=f"episode_{self._ended - 1:06d}",
-            views=dict(zip(self.env.view_names, frames, strict=True)),
-            instruction=track.instruction,
-            fps=self.fps,
-            steps=runs(track.stage, self.env.step_names),
-            success=success,
-            progress=np.array(track.progress, np.float32),
-            state=np.array(track.state, np.float32),
-            action=np.array([*track.action, track.latest], np.float32),
-            meta=dict(text),
-        )
-
-
-def runs(stages: list[int], names: tuple[str, ...]) -> tuple[Step, ...]:
-    """The steps of a stage column: one per run of equal stages. A stage taken up again is a step again."""
-    column = np.asarray(stages)
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(column)) + 1, [len(column)]])
-    return tuple(Step(name=names[column[start]], start=int(start), end=int(end)) for start, end in pairwise(edges))
+        name, views = f"episode_{self._ended - 1:06d}", self.env.view_names
+        return track.episode(name, views, self.env.step_names, fps=self.fps, success=success, text=text)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_vlm
+import torch
 from sprites import episode
 
 from embodied_rm.cli.commands.train import with_judgements
@@ -17,6 +19,7 @@ from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import DataError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.fold import fold
+from embodied_rm.rl.learner.policy import load_policy
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +90,28 @@ def test_one_without_the_other_makes_no_sense(
 ) -> None:
     assert main(["train", f"data={films}", f"out={tmp_path}/run", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_films_of_a_refinement_are_labelled_while_it_runs_and_change_nothing_of_it(tmp_path: Path) -> None:
+    tiny = ("world.num_envs=4", "world.image_size=32")
+    demos, cloned = tmp_path / "demos", tmp_path / "cloned"
+    assert main(["collect", "tasks=[lift_cube]", "successes=2", "failures=0", f"out={demos}", *tiny]) == 0
+    words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=2", "steps=20", "episodes=2"]
+    assert main([*words, f"out={cloned}", *tiny]) == 0
+    judge = tiny_vlm.saved(tmp_path / "judge", says="<progress>70%</progress>")
+    words = ["refine", "task=lift_cube", f"policy={cloned}", "iterations=3", "rollout_steps=80", "episodes=2"]
+    words += ["watched=0", "reward.score_every=7", "ppo.minibatches=4", "ppo.epochs=1", *tiny]
+    assert main([*words, f"out={tmp_path}/alone"]) == 0
+    labeller = ["labeller=question", f"labeller.folder={judge}", "labelling.worlds=2", "labelling.part=2"]
+    watched = [*words, f"out={tmp_path}/watched", *labeller, "labelling.every=20"]
+    assert main(watched) == 0
+    one, other = (load_policy(tmp_path / name / "policy") for name in ("alone", "watched"))
+    for before, after in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(before, after)
+    told = json.loads((tmp_path / "watched" / "metrics.json").read_text())["tasks"]["lift_cube"]
+    labelled = tmp_path / "watched" / "labelled"
+    films = open_data(labelled / "films")
+    assert len(films) == told["films_labelled"] >= 4 and told["films_dropped"] == 0
+    assert set(films.views) == {"front", "wrist"}
+    words = ["train", f"data={labelled}/films", "labels=[judged]", f"judged={labelled}", f"out={tmp_path}/student"]
+    assert main([*words, "image_size=[32,32]", "updates=2", "batch=2", "moments=3"]) == 0

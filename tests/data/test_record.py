@@ -10,7 +10,8 @@ from painted import numbers_in
 
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.record import Recorder, runs
+from embodied_rm.data.record import Recorder
+from embodied_rm.data.track import runs
 from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Step
 

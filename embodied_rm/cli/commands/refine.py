@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from embodied_rm.cli.command import Command, narrow
 from embodied_rm.cli.places import POLICY, checkpoint_in, imitated_in, reward_model_in
 from embodied_rm.cli.reports import learning_curves, success_row, task_metrics
 from embodied_rm.cli.worlds import WorldConfig, learner_device, make_check, make_judge, make_worlds, shown
+from embodied_rm.data.filming import Filming
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.fusion import Fusion
 from embodied_rm.group import Group, joined
 from embodied_rm.models.base import Judge, Retrospective
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.judges.catalog import open_judge
-from embodied_rm.models.judges.config import JudgeConfig
+from embodied_rm.models.judges.config import JudgeConfig, identity
 from embodied_rm.models.judges.shuffled import OFFLINE
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
@@ -26,12 +29,16 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_polic
 from embodied_rm.rl.refine import Evaluate, Refined, refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.score import Scorer
+from embodied_rm.score.background import BackgroundScorer, LabellingConfig
 from sim.registry import make_task
 
 WITHOUT_GOAL: dict[str, Fusion] = {
     "incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean", "precise": "precise"
 }  # fmt: skip
 """Fusions that need neither a goal picture nor a reference: there is none in refinement."""
+LABELLED = "labelled"
+"""In the run folder: films and what the labeller said of them."""
 NEEDY = ("backward", "reference")
 """Those that cannot do without."""
 
@@ -46,6 +53,9 @@ class RefineCommand(RefineConfig):
     fusion: str | None = None
     episodes: int = 200
     judge: JudgeConfig = field(default_factory=JudgeConfig)
+    labeller: JudgeConfig = field(default_factory=JudgeConfig)
+    """Who labels films of the training, for another model to learn from; nobody is paid by it."""
+    labelling: LabellingConfig = field(default_factory=LabellingConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
 
     def __post_init__(self) -> None:
@@ -63,11 +73,15 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     device = learner_device(config.world)
     policy, model = policy.to(device), on_device(paying_model(config), device)
     eyes = None if policy.spec.sees == "state" else eyes_of(config, model).to(device)
-    with joined(config.world.device) as group:
-        done = refine_task(config, policy, model, eyes, demonstrations, run, reporter, group)
+    with joined(config.world.device) as group, labels_of(config, run, group) as labels:
+        done = refine_task(config, policy, model, eyes, demonstrations, run, reporter, group, labels)
+        if labels is not None:
+            labels.finish(reporter)
     if group.rank:
         return
     metrics = task_metrics(done)
+    if labels is not None:
+        metrics |= {"films_labelled": len(labels), "films_dropped": labels.dropped}
     reporter.table(f"refined {task}", metrics)
     report = Report(
         title=f"Refinement of {task}",
@@ -78,6 +92,14 @@ def start(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     )
     write_report(run.file("report.html"), report)
     run.write_json("metrics.json", {"tasks": {task: metrics}})
+
+
+def labels_of(config: RefineCommand, run: RunFolder, group: Group) -> AbstractContextManager[BackgroundScorer | None]:
+    """Who labels films of the first process's worlds beside the training, if anybody does."""
+    if config.labeller.layout is None or group.rank:
+        return nullcontext()
+    scorer = Scorer(model=open_judge(config.labeller))
+    return BackgroundScorer(scorer, run.path / LABELLED, config.labelling, identity(config.labeller))
 
 
 def on_device(model: Judge, device: torch.device) -> Judge:
@@ -144,8 +166,10 @@ def refine_task(
     run: RunFolder,
     reporter: Reporter,
     group: Group,
+    labels: BackgroundScorer | None = None,
 ) -> Refined:
-    """Refine `policy` in place in this process's share of the worlds of the task; the first process judges.
+    """Refine `policy` in place in this process's share of the worlds of the task; the first process judges. `labels`
+    gets films of some of them.
 
     Judging episodes are the same before and after.
     """
@@ -162,7 +186,11 @@ def refine_task(
     watch = judges(config.watched) if group.rank == 0 and config.watched else None
     to_check = watch is not None and config.reward.success == "model"
     check = make_check(task, world, plain, sees=sees, model=model, eyes=eyes) if to_check else None
-    worlds = shown(make_worlds(task, mine, ends_on_success=False), sees, eyes)
+    played: VectorEnv = make_worlds(task, mine, ends_on_success=False)
+    if labels is not None:
+        how = config.labelling
+        played = Filming(played, labels.offer, rows=how.worlds, every=how.every)
+    worlds = shown(played, sees, eyes)
     try:
         return refine(worlds, policy, model, plain, run, reporter, judge, watch, check, demonstrations, group)
     finally:
