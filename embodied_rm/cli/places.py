@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import MANIFEST
+from embodied_rm.data.hub import fetched, on_hub
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.config import NOBODY, JudgeConfig
 from sim.paths import ASSETS
@@ -57,7 +58,10 @@ def spoken_model(folder: Path | None, judge: JudgeConfig = NOBODY) -> str:
 
 
 def dataset_in(folder: Path) -> Path:
-    """The dataset `folder` itself (or file, of a format that is one), or the one in the run folder `folder`."""
+    """The dataset `folder` itself (or file, of a format that is one), or the one in the run folder `folder`; one of the
+    hub (`hub:owner/name`) is fetched."""
+    if on_hub(folder):
+        return fetched(folder)
     if not folder.exists():
         raise UserError(f"the dataset folder {folder} does not exist")
     return folder / DATASET if (folder / DATASET / "meta").is_dir() else folder
