@@ -22,6 +22,7 @@ from embodied_rm.models.encoders import EncoderConfig
 from embodied_rm.models.onnx_graphs import GRAPHS, onnx_graphs
 from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.self_test import STORED, written
 
 ARCHITECTURE = "progress_net"
 EXPORTED = "progress_net_onnx"
@@ -31,7 +32,7 @@ T = TypeVar("T")
 def save_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str, Any]) -> None:
     """Write the net; `facts` is any JSON object about it: hash of its data, metrics."""
     manifest = {"architecture": ARCHITECTURE, "net": asdict(net.config), "facts": dict(facts)}
-    save_tensors(folder, net.state_dict(), manifest)
+    save_tensors(folder, net.state_dict(), {**manifest, STORED: written(net, net.sight)})
 
 
 def load_progress_net(folder: Path | str) -> ProgressNet:
@@ -54,7 +55,9 @@ def export_progress_net(folder: Path | str, net: ProgressNet, facts: Mapping[str
     form in ONNX.
     """
     files = {f"{name}.onnx": content for name, content in onnx_graphs(net).items()}
-    save_files(folder, files, {"architecture": EXPORTED, "net": asdict(net.config), "facts": dict(facts)})
+    manifest = {"architecture": EXPORTED, "net": asdict(net.config), "facts": dict(facts)}
+    exported = OnnxNet(net.config, {name: files[f"{name}.onnx"] for name in GRAPHS})
+    save_files(folder, files, {**manifest, STORED: written(exported, exported.sight)})
     return _load_exported(folder)
 
 
@@ -62,7 +65,7 @@ def judging_digest(folder: Path | str) -> str:
     """SHA-256 of all that decides how a model judges: its weights, and how they are put together. Two models of one
     training may share their weights and fuse their perspectives otherwise."""
     manifest = read_manifest(folder)
-    told = {key: value for key, value in manifest.items() if key not in ("facts", "manifest_sha256")}
+    told = {key: value for key, value in manifest.items() if key not in ("facts", STORED, "manifest_sha256")}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,0 +1,95 @@
+"""`embodied-rm serve`: a reward model for environments elsewhere, over HTTP and gRPC."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.cli.command import Command, narrow
+from embodied_rm.cli.places import reward_model_in, spoken_model
+from embodied_rm.cli.trial import opened
+from embodied_rm.errors import UserError
+from embodied_rm.models.base import Retrospective
+from embodied_rm.models.checkpoint import judging_digest
+from embodied_rm.models.judges.config import JudgeConfig, identity
+from embodied_rm.models.judges.shuffled import OFFLINE
+from embodied_rm.models.plan_memory import PlanMemory
+from embodied_rm.models.plans import Plans
+from embodied_rm.models.self_test import expected_of, passed, tested
+from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.serve.config import ServeConfig
+from embodied_rm.serve.http.server import serve
+from embodied_rm.serve.meter import log_to_stderr
+from embodied_rm.serve.served import About, serve_in_thread
+from embodied_rm.serve.service import RewardService
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeCommand(ServeConfig):
+    """What is served."""
+
+    checkpoint: Path | None = None
+    name: str = "reward"
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+
+
+def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    key = key_of(config)
+    config.refuse_open_door(key)
+    served = serve_in_thread(partial(opened_and_tested, config))
+    reporter.table("serve", table(config, served.about, key))
+    if not served.about.sound:
+        reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")
+    log_to_stderr()
+    make = partial(RewardService, served, narrow(config, ServeConfig))
+    serve(make, key, lambda url: reporter.note(f"serving at {url}; Ctrl-C ends"))
+
+
+def key_of(config: ServeCommand) -> str | None:
+    """The key that requests must show. Raises `UserError` where its variable is empty."""
+    if config.key_variable is None:
+        return None
+    key = os.environ.get(config.key_variable, "")
+    if not key:
+        raise UserError(f"key_variable={config.key_variable}, and no such environment variable is set")
+    return key
+
+
+def opened_and_tested(config: ServeCommand) -> tuple[Plans, About, PlanMemory]:
+    """The model, what is said of it, and how it remembers."""
+    judge, _ = opened(config.checkpoint, config.judge)
+    if isinstance(judge, Retrospective):
+        raise UserError(OFFLINE)
+    model = Plans(judge)
+    said, memory = tested(model, judge.sight)
+    assert isinstance(memory, PlanMemory)
+    folder = None if config.judge.layout is not None else reward_model_in(config.checkpoint)
+    expected = None if folder is None else expected_of(read_manifest(folder))
+    about = About(
+        name=config.name,
+        version=identity(config.judge) if folder is None else judging_digest(folder),
+        views=judge.sight.views,
+        image_size=judge.sight.image_size,
+        tells_success=model.tells_success,
+        storable=memory.storable,
+        sound=passed(said, expected),
+    )
+    return model, about, memory
+
+
+def table(config: ServeCommand, about: About, key: str | None) -> dict[str, object]:
+    """What is shown before it starts."""
+    return {
+        "model": spoken_model(config.checkpoint, config.judge),
+        "version": about.version[:12],
+        "views": about.views or "any",
+        "judged side by side": f"at most {config.batch} environments",
+        "key": "none: for this machine alone" if key is None else f"that in {config.key_variable}",
+    }
+
+
+COMMAND = Command(schema=ServeCommand, start=start, keeps_run=False)

@@ -1,0 +1,215 @@
+"""Speaks to a reward service. What it returns was judged; where it cannot be, it waits, and then raises."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from .errors import LostError, OutageError, OutOfStepError, ServiceError
+from .wire import BINARY, LENGTH, TIMEOUT, Bytes, Message, read_answer, request_of
+
+Array = npt.NDArray[Any]
+Frames = Mapping[str, Array]
+"""View -> uint8 [N, H, W, 3]."""
+PIECE = 1 << 17
+"""Bytes that are sent at once."""
+AGAIN = (408, 429, 502, 503, 504)
+"""Statuses after which a request is sent again: the service is full, restarting or slow."""
+PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Seconds before the first retry; each pause is twice the one before, and less by chance."""
+
+
+class Judgement(NamedTuple):
+    """What a reward model says of one frame of N environments."""
+
+    value: Array
+    """float32 [N] in [0, 1]: the progress. Of a frame that is not `valid` the one before it."""
+    valid: Array
+    """bool [N]: whether the frame was judged."""
+    stage: Array
+    """int64 [N]: the step under way."""
+    success: Array
+    """float32 [N]: probability that the task is done; nan where the model does not say."""
+    spread: Array
+    """float32 [N]: expected error of the progress."""
+    ood: Array
+    """float32 [N]: how unusual the frame is, above 1 more than any that the model knows; nan where it does not say."""
+    state: Optional[bytes]
+    """What the service remembers of the episodes, where it was asked to send that along."""
+
+
+class RewardClient:
+    """A connection to a reward service, for one run.
+
+    A request that may have been lost is sent again, with the same run, environment, episode and step: the service
+    answers it once, and the same. While the service cannot be reached, or takes no requests, a call blocks, up to
+    `patience` seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: Optional[str] = None,
+        run: Optional[str] = None,
+        patience: float = 60.0,
+        timeout: float = 30.0,
+    ) -> None:
+        """`key`: the service's, if it has one; `run`: a name that no other client has, by default made by chance;
+        `timeout`: seconds that one attempt may take."""
+        self.run = run or secrets.token_hex(16)
+        self.retried = 0
+        """Attempts after the first one, of all requests."""
+        self._patience, self._timeout = patience, timeout
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout, trust_env=False)
+        self._random = random.Random()
+
+    def __enter__(self) -> RewardClient:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. Episodes that were not ended are forgotten by the service after a while."""
+        self._http.close()
+
+    def about(self) -> dict[str, Any]:
+        """The model that is served: its name, version, views, and whether it tells success."""
+        server = json.loads(self._sent("GET", "/v1/about").content)
+        return dict(server)
+
+    def begin(
+        self,
+        env: Sequence[int],
+        episode: Sequence[int],
+        instructions: Sequence[str],
+        frames: Frames,
+        *,
+        state: bool = False,
+    ) -> Judgement:
+        """Open an episode in each of N environments, at its first frame; episodes of one are numbered upwards.
+
+        `state`: whether what the service remembers is sent along, so that it can be sent back with `restore`.
+        """
+        header = {"env": list(env), "episode": list(episode), "instruction": list(instructions), "state": state}
+        return self._judged("begin", header, frames)
+
+    def advance(
+        self,
+        env: Sequence[int],
+        episode: Sequence[int],
+        step: Sequence[int],
+        frames: Frames,
+        *,
+        state: bool = False,
+    ) -> Judgement:
+        """Judge one more frame of each, the `step`-th after the first.
+
+        Raises `LostError` where the service knows nothing of an episode, `OutOfStepError` where it is at another step.
+        """
+        header = {"env": list(env), "episode": list(episode), "step": list(step), "state": state}
+        return self._judged("advance", header, frames)
+
+    def end(self, env: Sequence[int], episode: Sequence[int]) -> None:
+        """Have episodes forgotten."""
+        self._asked("end", request_of({"run": self.run, "env": list(env), "episode": list(episode)}, []))
+
+    def restore(
+        self,
+        env: Sequence[int],
+        episode: Sequence[int],
+        step: Sequence[int],
+        *,
+        state: bytes,
+        rows: int,
+        row: Sequence[int],
+    ) -> None:
+        """Send back what the service remembered of `rows` episodes: of these, number `row` is each environment's."""
+        header = {"run": self.run, "env": list(env), "episode": list(episode), "step": list(step)}
+        self._asked("restore", request_of({**header, "rows": rows, "row": list(row), "state": len(state)}, [state]))
+
+    def _judged(self, asked: str, header: dict[str, Any], frames: Frames) -> Judgement:
+        names = list(frames)
+        pixels = np.stack([np.asarray(frames[name]) for name in names], axis=1)
+        if pixels.dtype != np.uint8 or pixels.ndim != 5:
+            raise ValueError(f"frames must be uint8 [N, H, W, 3] each, got {pixels.dtype} {list(pixels.shape)} of all")
+        told = {"run": self.run, **header, "views": names, "frames": {"shape": list(pixels.shape)}}
+        response = self._asked(asked, request_of(told, [pixels.data.cast("B")]))
+        told, columns, tail = read_answer(response.content, int(response.headers[LENGTH]))
+        for name in ("success", "ood"):
+            columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
+        return Judgement(**columns, state=bytes(tail) if told["state"] else None)
+
+    def _asked(self, asked: str, message: Message) -> httpx.Response:
+        text, blobs = message
+        headers = {"Content-Type": BINARY, LENGTH: str(len(text)), TIMEOUT: str(int(self._timeout * 1000))}
+        headers["Content-Length"] = str(len(text) + sum(map(len, blobs)))
+        return self._sent("POST", f"/v1/{asked}", [text, *blobs], headers)
+
+    def _sent(
+        self, method: str, path: str, content: Sequence[Bytes] = (), headers: Optional[dict[str, str]] = None
+    ) -> httpx.Response:
+        """The answer, however often it takes."""
+        until, pause = time.monotonic() + self._patience, PAUSE
+        while True:
+            try:
+                response = self._http.request(method, path, content=pieces(content), headers=headers)
+            except httpx.TransportError as fault:
+                reason, wait = f"cannot be reached ({fault})", 0.0
+            else:
+                if response.status_code < 300:
+                    return response
+                if response.status_code not in AGAIN:
+                    raise refusal_of(response)
+                reason = f"takes no requests ({response.status_code}: {told_in(response).get('error')})"
+                wait = waited_for(response)
+            wait = max(wait, pause * self._random.uniform(0.5, 1.0))
+            if time.monotonic() + wait > until:
+                raise OutageError(f"the reward service {reason}, and that for {self._patience:g} s")
+            time.sleep(wait)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            self.retried += 1
+
+
+def pieces(content: Sequence[Bytes]) -> Iterator[bytes]:
+    """The bytes one after the other, in pieces: the service reads one while the next is copied."""
+    for blob in content:
+        view = memoryview(blob)
+        for start in range(0, len(view), PIECE):
+            yield bytes(view[start : start + PIECE])
+
+
+def refusal_of(response: httpx.Response) -> ServiceError:
+    """What the service says of a request that it does not take."""
+    told, status = told_in(response), response.status_code
+    message = f"{told.get('error') or response.reason_phrase} ({status})"
+    if status == 410:
+        return LostError(message, told.get("env", []))
+    if status == 409:
+        return OutOfStepError(message, status)
+    return ServiceError(message, status)
+
+
+def told_in(response: httpx.Response) -> dict[str, Any]:
+    """The JSON of a refusal; empty where somebody else refuses, between us and the service."""
+    try:
+        told = response.json()
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def waited_for(response: httpx.Response) -> float:
+    """Seconds that a service asks to wait."""
+    asked = response.headers.get("Retry-After", "")
+    return float(asked) if asked.isdigit() else 0.0

@@ -1,0 +1,60 @@
+"""Who may come in: whoever shows the key, or where there is none, whoever is no web page of somebody else's."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+
+from starlette.datastructures import Headers
+
+from embodied_rm.serve.config import loopback
+from embodied_rm.serve.refusal import RefusalError, Why
+
+OPEN = ("/v2/health/live", "/v2/health/ready")
+"""Paths that need no key: whether the service is there is no secret."""
+
+
+class Door:
+    """Looks at the headers of a request, before anything of its body is read."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key
+
+    def refuse(self, path: str, headers: Headers) -> None:
+        """Raises `RefusalError` for whoever may not come in."""
+        if path in OPEN:
+            return
+        if self._key is None:
+            refuse_foreign(headers)
+        elif not hmac.compare_digest(shown(headers).encode(), self._key.encode()):
+            raise RefusalError(Why.NO_KEY, "show the key of this service: Authorization: Bearer <key>")
+
+
+def shown(headers: Headers) -> str:
+    """The key that is shown, however; none is an empty one."""
+    if (key := headers.get("x-api-key")) is not None:
+        return key
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() == "basic":  # as browsers ask for it: any name, the key for a password
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""
+
+
+def refuse_foreign(headers: Headers) -> None:
+    """A browser on this machine shows pages of strangers, which may try to speak to services on it: they come from
+    another origin, or by another name. Raises `RefusalError` for those."""
+    host = headers.get("host", "")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if host and not loopback(name.strip("[]")):
+        raise RefusalError(
+            Why.FOREIGN, f"this service is not called {host[:60]}: without a key it is this machine's alone"
+        )
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise RefusalError(Why.FOREIGN, "pages of other origins may not speak to this service")

@@ -1,0 +1,81 @@
+"""Connections that send nothing, or headers without end: a server of web pages puts up with them, this one not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from embodied_rm.serve.config import Limits
+
+HEADERS = 32 << 10
+"""Bytes of a request line and headers."""
+AHEAD = 1 << 20
+"""Bytes of a body that are read before they are asked for. Of 1.5 MB, uvicorn's own 64 KB cost a millisecond."""
+
+
+def guarded(limits: Limits) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol for a service with these limits."""
+
+    class Guarded(HttpToolsProtocol):
+        """Closes connections that are too many, and those whose headers are too slow or too long."""
+
+        _reading = True
+        """Whether the headers of a request are awaited."""
+        _read = 0
+        """Bytes since they are."""
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                transport.abort()
+                return
+            self._await_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._reading:
+                self._read += len(data)
+                if self._timer is None:
+                    self._await_headers()
+            super().data_received(data)
+            if self._reading and self._read > HEADERS and not self.transport.is_closing():
+                self._refuse(b"431 Request Header Fields Too Large")
+
+        def on_headers_complete(self) -> None:
+            self._stop()
+            self._reading = False
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._reading, self._read = True, 0
+            super().on_message_complete()
+
+        def on_body(self, body: bytes) -> None:
+            if self.cycle.response_complete:
+                return
+            self.cycle.body += body
+            if len(self.cycle.body) > AHEAD:
+                self.flow.pause_reading()
+            self.cycle.message_event.set()
+
+        def _await_headers(self) -> None:
+            self._timer = self.loop.call_later(limits.body_s, self._refuse, b"408 Request Timeout")
+
+        def _stop(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _refuse(self, status: bytes) -> None:
+            self._stop()
+            if not self.transport.is_closing():
+                self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                self.transport.close()
+
+    return Guarded

@@ -1,0 +1,72 @@
+"""Runs the service until it is told to end, and ends when everybody who was let in has an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+import uvloop
+
+from embodied_rm.serve.http.app import make_app
+from embodied_rm.serve.http.guard import guarded
+from embodied_rm.serve.meter import tell
+from embodied_rm.serve.service import RewardService
+
+KEEP_ALIVE = 75
+"""Seconds for which an idle connection is kept."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which says that it is not ready before it stops listening."""
+
+    def __init__(self, config: uvicorn.Config, service: RewardService, started: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._service, self._told = service, started
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.draining = True
+        tell("draining", signal=sig, waiting=len(self._service.queue))
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list | None = None) -> None:
+        await super().startup(sockets)
+        if self.servers:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._told(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+def serve(make: Callable[[], RewardService], key: str | None, started: Callable[[str], None]) -> None:
+    """Run a service until SIGTERM or SIGINT; `started` is told its address when it listens."""
+    gc.collect()
+    gc.freeze()  # what was loaded stays: looking through it for garbage took a tenth of a second now and then
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(make, key, started))
+
+
+async def _serve(make: Callable[[], RewardService], key: str | None, started: Callable[[str], None]) -> None:
+    service = make()
+    config = service.config
+    server = Server(
+        uvicorn.Config(
+            make_app(service, key),
+            host=config.host,
+            port=config.port,
+            http=guarded(service.limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=int(config.drain_s),
+        ),
+        service,
+        started,
+    )
+    async with service:
+        await server.serve()
+    tell("ended")

@@ -1,0 +1,224 @@
+"""What the service does, whichever way it is spoken to: bytes of a request in, bytes of an answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.serve.client.wire import Message, answer_of
+from embodied_rm.serve.config import Limits, ServeConfig
+from embodied_rm.serve.engine import Engine
+from embodied_rm.serve.meter import Meter
+from embodied_rm.serve.pictures import views_of
+from embodied_rm.serve.protocol import (
+    UNSEEN,
+    Advance,
+    AdvanceHeader,
+    Begin,
+    BeginHeader,
+    EndHeader,
+    Pixels,
+    Restore,
+    RestoreHeader,
+    counted,
+    episodes_of,
+    header_of,
+    pixels_of,
+    shown_in,
+    told,
+    unfit,
+)
+from embodied_rm.serve.queue import ADVANCE, BEGIN, RESTORE, FairQueue, Outcome, Remembered, Work
+from embodied_rm.serve.refusal import RefusalError, Why
+from embodied_rm.serve.served import Served
+from embodied_rm.serve.sessions import KINDS, UNKNOWN, Columns, Sessions, nothing_yet
+from embodied_rm.types import Progress, Views
+
+
+class RewardService:
+    """A reward model that judges episodes of many clients. `async with service:` runs it.
+
+    Every `answer_*` takes the JSON of a request, the bytes behind it, and when its answer is of no use any more, by the
+    loop's clock. Raises `RefusalError`.
+    """
+
+    def __init__(self, served: Served, config: ServeConfig) -> None:
+        self.about, self.config, self.meter = served.about, config, Meter()
+        self.draining = False
+        self.sessions = Sessions(config.limits)
+        self.queue = FairQueue(config.limits)
+        self.engine = Engine(served, self.queue, self.meter, batch=config.batch, wait=config.wait_ms / 1000)
+        self._decoders = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self.asked: dict[str, Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]] = {
+            "begin": self.answer_begin,
+            "advance": self.answer_advance,
+            "end": self.answer_end,
+            "restore": self.answer_restore,
+        }
+        self.meter.watch("sessions", "Episodes under way", lambda: len(self.sessions))
+        self.meter.watch("queue", "Requests that wait to be judged", lambda: len(self.queue))
+        self.meter.watch("ready", "Whether it takes requests", lambda: float(self.ready))
+
+    async def __aenter__(self) -> RewardService:
+        await self.engine.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.engine.__aexit__(*error)
+        self._decoders.shutdown()
+
+    @property
+    def limits(self) -> Limits:
+        return self.config.limits
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes requests: it judged what it was tested with as it should, and is not about to end."""
+        return self.about.sound and self.engine.alive and not self.draining
+
+    def refuse(self) -> None:
+        """Raises `RefusalError` where no request is taken now, whatever it says."""
+        if not self.ready:
+            why = "it is about to end" if self.draining else "it does not judge as it did when its model was made"
+            raise RefusalError(Why.NOT_READY, f"the service takes no requests: {why}", retry_after=1.0)
+        self.queue.refuse_more()
+
+    async def answer_begin(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
+        header = header_of(BeginHeader, text)
+        of = episodes_of(header, self.limits)
+        instructions = told(header.instruction, len(of), self.limits)
+        pixels = pixels_of(header.frames, header.views, len(of), blob, self.limits)
+        views = await self._views(pixels)
+        call = Begin(
+            of=of,
+            step=(0,) * len(of),
+            instructions=instructions,
+            views=views,
+            shown=shown_in(len(of), pixels),
+            state=header.state,
+        )
+        return await self._answered(call, expires)
+
+    async def answer_advance(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
+        header = header_of(AdvanceHeader, text)
+        of = episodes_of(header, self.limits)
+        step = counted("step", header.step, len(of))
+        if min(step) < 1:
+            raise unfit("step", min(step), "from 1 on: step 0 is the frame that begins an episode")
+        pixels = pixels_of(header.frames, header.views, len(of), blob, self.limits)
+        views = await self._views(pixels)
+        call = Advance(of=of, step=step, views=views, shown=shown_in(len(of), pixels), state=header.state)
+        return await self._answered(call, expires)
+
+    async def answer_end(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
+        of = episodes_of(header_of(EndHeader, text), self.limits)
+        refuse_bytes(blob)
+        return answer_of({}, {"ended": self.sessions.end(of)})
+
+    async def answer_restore(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
+        header = header_of(RestoreHeader, text)
+        of = episodes_of(header, self.limits)
+        if header.state != len(blob):
+            raise unfit("state", f"{len(blob)} bytes", f"{header.state}, as the JSON says")
+        if not self.about.storable:
+            raise RefusalError(
+                Why.DOES_NOT_FIT, "state: what this model remembers cannot be sent along, and not sent back"
+            )
+        step, row = counted("step", header.step, len(of)), counted("row", header.row, len(of))
+        if not 0 < header.rows <= self.limits.rows or max(row) >= header.rows:
+            raise unfit("row", f"{max(row)} of {header.rows}", f"rows of at most {self.limits.rows}")
+        call = Restore(of=of, step=step, shown=(UNSEEN,) * len(of), row=row, rows=header.rows, state=blob)
+        self.sessions.refuse_restore(call)
+        await self._judge(call, range(len(of)), expires)
+        return answer_of({}, {"restored": len(of)})
+
+    async def _views(self, pixels: Pixels) -> Views:
+        if pixels.pictures is None:
+            return views_of(pixels, self.limits)
+        decode = functools.partial(views_of, pixels, self.limits)
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, decode)
+
+    async def _answered(self, call: Begin | Advance, expires: float) -> Message:
+        """The judgement of every row: of those that are new, and of those that were asked about before."""
+        if call.state and not self.about.storable:
+            raise RefusalError(
+                Why.DOES_NOT_FIT, "state: what this model remembers cannot be sent along: ask without it"
+            )
+        rows = self.sessions.sort(call)
+        tail = await self._judge(call, rows.fresh, expires) if rows.fresh else b""
+        for earlier in rows.waiting:
+            await self._in_time(earlier, expires)
+        said = self.sessions.said(call)
+        if call.state and not tail:
+            tail = await self.engine.stored(self.sessions.places(call.of, range(len(call.of))))
+        return answer_of(said, {"model": self.about.version, "state": len(tail)}, tail)
+
+    async def _judge(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> bytes:
+        """Have these rows judged, and remember what came out. The memory of all rows, if it is asked for and they are
+        all."""
+        done = self.sessions.judge(call, rows)
+        try:
+            outcome = await self.engine.put(self._work(call, rows, expires))
+        except BaseException:
+            self.sessions.drop(call, rows)
+            raise
+        else:
+            self.sessions.settle(call, rows, outcome.slab, outcome.start, self._said(call, outcome, len(rows)))
+            return outcome.stored
+        finally:
+            done.set_result(None)
+            asyncio.get_running_loop().call_soon(let_go, call)
+
+    def _work(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> Work:
+        loop, everyone = asyncio.get_running_loop(), len(rows) == len(call.of)
+        work = functools.partial(
+            Work, client=call.of.run, rows=len(rows), expires=expires, outcome=loop.create_future()
+        )
+        if isinstance(call, Restore):
+            return work(kind=RESTORE, state=Remembered(call.state, call.rows, call.row))
+        views = call.views if everyone else call.views.rows(np.array(rows))
+        work = functools.partial(work, views=views, stores=call.state and everyone)
+        if isinstance(call, Begin):
+            return work(kind=BEGIN, instructions=[call.instructions[row] for row in rows])
+        places = self.sessions.places(call.of, rows)
+        return work(kind=ADVANCE, places=lambda: places)
+
+    def _said(self, call: Begin | Advance | Restore, outcome: Outcome, rows: int) -> Columns | None:
+        if isinstance(call, Restore):
+            return None
+        if outcome.progress is None:
+            return nothing_yet(rows)
+        self.meter.judged(outcome.progress)
+        return sent(outcome.progress)
+
+    async def _in_time(self, earlier: asyncio.Future[None], expires: float) -> None:
+        left = expires - asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait_for(asyncio.shield(earlier), max(left, 0))
+        except TimeoutError:
+            raise RefusalError(Why.TOO_LATE, "its time was over before it was judged") from None
+
+
+def let_go(call: Begin | Advance | Restore) -> None:
+    """Hold the frames of a request no longer: it was answered."""
+    for shown in call.shown:
+        shown.count()
+
+
+def sent(progress: Progress) -> Columns:
+    """A judgement as it is sent: what is no number is `UNKNOWN`."""
+    columns = {name: getattr(progress, name) for name in KINDS}
+    for name in ("success", "ood"):
+        columns[name] = np.where(np.isfinite(columns[name]), columns[name], np.float32(UNKNOWN))
+    return {name: column.astype(KINDS[name], copy=False) for name, column in columns.items()}
+
+
+def refuse_bytes(blob: memoryview) -> None:
+    """Raises `RefusalError` for bytes of which the JSON does not speak."""
+    if len(blob):
+        raise RefusalError(Why.UNPARSABLE, f"{len(blob)} bytes behind the JSON, of which it does not speak")
