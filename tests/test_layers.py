@@ -29,7 +29,7 @@ ARROWS = {
     "losses": NOUNS,
     "window": NOUNS | {"data", "group", "labels"},
     "metrics": NOUNS,
-    "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels"},
+    "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels", "serve.client"},
     "data": NOUNS | {"run"},
     "rl": NOUNS
     | {
@@ -46,6 +46,8 @@ ARROWS = {
         "logs",
     },
     "objective": NOUNS | {"labels", "losses", "models"},
+    "serve": NOUNS
+    | {"models.base", "models.plans", "models.plan_memory", "models.self_test", "checkpoint_io", "shaping"},
     "report": NOUNS | {"run", "data"},
     "annotate": NOUNS | {"data", "labels", "report"},
     "audit": NOUNS

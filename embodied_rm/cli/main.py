@@ -1,7 +1,7 @@
 """The composition root: picks the command, composes its config, opens its run folder, turns mistakes into one line.
 
 Exit codes: 0 done, 1 a fault of ours (with its traceback), 2 a mistake in the input, 3 a strict audit failed,
-130 interrupted.
+4 a reward service cannot be reached or refuses, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from embodied_rm.cli.configs import command_names, joined, spoken
 from embodied_rm.cli.console import ConsoleReporter, clock, make_console
 from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder, Silent, processes
+from embodied_rm.serve.client.errors import ServiceError
 
 RESUMABLE = (
     "adapt",
@@ -63,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _complain(f"error: {error}")
         return 2
+    except ServiceError as error:
+        _complain(f"error: {error}")
+        return 4
 
 
 def dispatch(words: Sequence[str]) -> int:

@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as serialised
 
+from embodied_rm.checkpoint_io import serialised
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import Memory, Storable
 from embodied_rm.serve.meter import Meter
@@ -77,35 +77,32 @@ class Engine:
                 self._some.clear()
                 continue
             self._idle.clear()
-            started = time.perf_counter()
-            results = await loop.run_in_executor(self._thread, self._judge, works)
-            self._meter.batch(sum(work.rows for work in works), time.perf_counter() - started)
-            for work, result in zip(works, results, strict=True):
-                if work.outcome.done():
-                    continue
-                if isinstance(result, Outcome):
-                    work.outcome.set_result(result)
-                else:
-                    work.outcome.set_exception(result)
+            await self._judge(works)
             self._idle.set()
             await asyncio.sleep(0)  # whoever was answered may ask again before the next batch is taken
+
+    async def _judge(self, works: Sequence[Work]) -> None:
+        """Judge a batch. Where it fails as a whole each work is tried alone, so that one cannot spoil the others."""
+        started = time.perf_counter()
+        try:
+            outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._together, works)
+        except Exception as fault:
+            for work in works:
+                if len(works) > 1:
+                    await self._judge([work])
+                elif not work.outcome.done():
+                    work.outcome.set_exception(self._told(fault))
+            return
+        self._meter.batch(sum(work.rows for work in works), time.perf_counter() - started)
+        for work, outcome in zip(works, outcomes, strict=True):
+            if not work.outcome.done():
+                work.outcome.set_result(outcome)
 
     async def _gather(self) -> None:
         """Give a batch that is not full time to fill."""
         until = time.monotonic() + self._wait
         while self._wait and self._queue.rows < self._batch and (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, self._wait / 8))
-
-    # In the thread
-
-    def _judge(self, works: Sequence[Work]) -> list[Outcome | Exception]:
-        """What comes out of each; where all together fail, each is tried alone, so that one cannot spoil the others."""
-        try:
-            return self._together(works)
-        except Exception as fault:
-            if len(works) == 1:
-                return [self._told(fault)]
-        return [one for work in works for one in self._judge([work])]
 
     def _told(self, fault: Exception) -> Exception:
         """As it is told to whoever asked."""
@@ -116,7 +113,9 @@ class Engine:
         self._meter.fault(fault)
         return RefusalError(Why.BROKEN, f"the model failed: {type(fault).__name__}")
 
-    def _together(self, works: Sequence[Work]) -> list[Outcome | Exception]:
+    # In the thread
+
+    def _together(self, works: Sequence[Work]) -> list[Outcome]:
         if works[0].kind == BEGIN:
             views = stacked([work.views for work in works if work.views is not None])
             memory: Memory = self._model.begin(views, [text for work in works for text in work.instructions])
@@ -127,7 +126,7 @@ class Engine:
         else:
             memory, progress = self._restored(works[0]), None
         slab, start = Slab(memory), 0
-        outcomes: list[Outcome | Exception] = []
+        outcomes: list[Outcome] = []
         for work in works:
             mine = slice(start, start + work.rows)
             stored = as_sent([(memory, row) for row in range(start, mine.stop)]) if work.stores else b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import read_manifest
@@ -21,10 +22,7 @@ from embodied_rm.models.plans import Plans
 from embodied_rm.models.self_test import expected_of, passed, tested
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.serve.config import ServeConfig
-from embodied_rm.serve.http.server import serve
-from embodied_rm.serve.meter import log_to_stderr
 from embodied_rm.serve.served import About, serve_in_thread
-from embodied_rm.serve.service import RewardService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +33,25 @@ class ServeCommand(ServeConfig):
     name: str = "reward"
     judge: JudgeConfig = field(default_factory=JudgeConfig)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if find_spec("uvicorn") is None:
+            raise UserError("serve needs a few packages more: pip install 'embodied-rm[serve]'")
+
 
 def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     key = key_of(config)
     config.refuse_open_door(key)
+    from embodied_rm.serve.http.server import serve  # needs an extra, as `ServeCommand` says
+    from embodied_rm.serve.meter import log_to_stderr
+
     served = serve_in_thread(partial(opened_and_tested, config))
     reporter.table("serve", table(config, served.about, key))
     if not served.about.sound:
         reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")
     log_to_stderr()
-    make = partial(RewardService, served, narrow(config, ServeConfig))
-    serve(make, key, lambda url: reporter.note(f"serving at {url}; Ctrl-C ends"))
+    serve(served, narrow(config, ServeConfig), key, lambda url, _: reporter.note(f"serving at {url}; Ctrl-C ends"))
 
 
 def key_of(config: ServeCommand) -> str | None:

@@ -9,10 +9,11 @@ from typing import Any
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.base import Sight
 from embodied_rm.models.judges.chat import Chat
-from embodied_rm.models.judges.config import QUESTIONS_OF, SHUFFLED, JudgeConfig
-from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
+from embodied_rm.models.judges.config import QUESTIONS_OF, SERVED_HERE, SHUFFLED, JudgeConfig
+from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig, key_in
 from embodied_rm.models.judges.local import ATTENTION, DTYPES, LocalChat
 from embodied_rm.models.judges.questions import Question
+from embodied_rm.models.judges.served import ServedModel
 from embodied_rm.models.judges.shuffled import ShuffledJudge
 from embodied_rm.models.judges.vlm_judge import VlmJudge
 from embodied_rm.models.released.lrm import HeadsChat, Three
@@ -22,12 +23,17 @@ from embodied_rm.models.released.robo_reward import Grade
 from embodied_rm.models.released.robometer import LastFrame, RobometerChat
 from embodied_rm.models.released.vlac import Critic, VlacChat
 
+PATIENCE = 600.0
+"""Seconds for which a run waits for a service that is away."""
 
-def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge:
+
+def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | ServedModel:
     """The judge of a configuration that names one. Raises `UserError` for what does not fit together, and
     `CheckpointError` naming the file of a folder that cannot be loaded."""
     assert config.layout is not None
     config.refuse_homeless()
+    if config.layout == SERVED_HERE:
+        return served_model(config)
     lookup(DTYPES, config.dtype, "value of judge.dtype")
     lookup(dict.fromkeys(ATTENTION), config.attention, "value of judge.attention")
     height_width = config.image_size or None
@@ -38,6 +44,18 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge:
         return ShuffledJudge(chat_of(config), sight)
     chat, question = MAKERS[config.layout](config)
     return VlmJudge(chat, question, sight)
+
+
+def served_model(config: JudgeConfig) -> ServedModel:
+    """The model of a service. Raises `ServiceError` where that cannot be reached."""
+    assert config.url is not None
+    try:
+        from embodied_rm.serve.client.reward_client import RewardClient  # by httpx, which is optional
+    except ModuleNotFoundError as fault:
+        raise UserError("a service is asked by httpx: pip install 'embodied-rm[endpoint]'") from fault
+    return ServedModel(
+        RewardClient(config.url, key=key_in(config.key_variable), timeout=config.timeout, patience=PATIENCE)
+    )
 
 
 def how(config: JudgeConfig) -> dict[str, Any]:

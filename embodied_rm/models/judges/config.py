@@ -19,9 +19,12 @@ LAYOUTS = {
     "lrm": "Large Reward Models: three LoRA heads over one model",
     "robometer": "Robometer",
     "rewind": "ReWiND",
+    "served": "whatever a service of this package serves, embodied-rm serve",
 }
 SERVED = ("question", "robo_dopamine")
 """Layouts that an endpoint can serve: generative models that are shown pictures."""
+SERVED_HERE = "served"
+"""The layout that is no layout: the service knows what it serves."""
 WRITTEN, LOGPROBS = "written", "logprobs"
 SHUFFLED = "shuffled"
 """The question about a whole film, of which nobody can be paid; the others are in `questions`."""
@@ -71,6 +74,10 @@ class JudgeConfig:
 
     def refuse_homeless(self) -> None:
         """Raises `UserError` unless it is said where the judge is, and it can be there."""
+        if self.layout == SERVED_HERE:
+            if self.url is None or self.folder is not None:
+                raise UserError("judge=served needs the address of the service, judge.url=..., and no folder")
+            return
         if (self.folder is None) == (self.url is None):
             raise UserError("a judge needs either judge.folder=..., its files, or judge.url=..., where it is served")
         if self.url is not None and self.model is None:

@@ -57,12 +57,18 @@ class EndpointConfig:
 
     def headers(self) -> dict[str, str]:
         """What says who asks. Raises `UserError` where the key is not there."""
-        if self.key_variable is None:
-            return {}
-        key = os.environ.get(self.key_variable)
-        if not key:
-            raise UserError(f"the environment variable {self.key_variable} is not set: it is to hold the key")
-        return {"Authorization": f"Bearer {key}"}
+        key = key_in(self.key_variable)
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def key_in(variable: str | None) -> str | None:
+    """The key in an environment variable; None: none is needed. Raises `UserError` where it is not there."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise UserError(f"the environment variable {variable} is not set: it is to hold the key")
+    return key
 
 
 class EndpointChat:

@@ -6,44 +6,23 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional
 
 import httpx
 import numpy as np
-import numpy.typing as npt
 
-from .errors import LostError, OutageError, OutOfStepError, ServiceError
-from .wire import BINARY, LENGTH, TIMEOUT, Bytes, Message, read_answer, request_of
+from embodied_rm.serve.client.errors import LostError, OutageError, OutOfStepError, ServiceError
+from embodied_rm.serve.client.judgement import Frames, Judgement
+from embodied_rm.serve.client.wire import BINARY, LENGTH, TIMEOUT, Bytes, Message, read_answer, request_of
 
-Array = npt.NDArray[Any]
-Frames = Mapping[str, Array]
-"""View -> uint8 [N, H, W, 3]."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PIECE = 1 << 17
 """Bytes that are sent at once."""
 AGAIN = (408, 429, 502, 503, 504)
 """Statuses after which a request is sent again: the service is full, restarting or slow."""
 PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds before the first retry; each pause is twice the one before, and less by chance."""
-
-
-class Judgement(NamedTuple):
-    """What a reward model says of one frame of N environments."""
-
-    value: Array
-    """float32 [N] in [0, 1]: the progress. Of a frame that is not `valid` the one before it."""
-    valid: Array
-    """bool [N]: whether the frame was judged."""
-    stage: Array
-    """int64 [N]: the step under way."""
-    success: Array
-    """float32 [N]: probability that the task is done; nan where the model does not say."""
-    spread: Array
-    """float32 [N]: expected error of the progress."""
-    ood: Array
-    """float32 [N]: how unusual the frame is, above 1 more than any that the model knows; nan where it does not say."""
-    state: Optional[bytes]
-    """What the service remembers of the episodes, where it was asked to send that along."""
 
 
 class RewardClient:
@@ -64,7 +43,10 @@ class RewardClient:
         timeout: float = 30.0,
     ) -> None:
         """`key`: the service's, if it has one; `run`: a name that no other client has, by default made by chance;
-        `timeout`: seconds that one attempt may take."""
+        `timeout`: seconds that one attempt may take. Raises `ValueError` for a key that would be sent in the clear."""
+        where = httpx.URL(url)
+        if key is not None and where.scheme != "https" and where.host not in LOOPBACK:
+            raise ValueError(f"a key is not sent in the clear: {url} needs https, or a tunnel to this machine")
         self.run = run or secrets.token_hex(16)
         self.retried = 0
         """Attempts after the first one, of all requests."""

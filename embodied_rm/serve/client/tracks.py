@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from .errors import LostError
-from .reward_client import Frames, Judgement, RewardClient
+from embodied_rm.serve.client.errors import LostError
+from embodied_rm.serve.client.judgement import Frames, Judgement
+
+if TYPE_CHECKING:
+    from embodied_rm.serve.client.reward_client import RewardClient
 
 
 class Kept(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,7 +21,7 @@ from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.sessions import LostError
 
-Handler = Callable[[Request], Awaitable[Response]]
+BROKEN = RefusalError(Why.BROKEN, "the service failed; its log says why")
 
 
 def make_app(service: RewardService, key: str | None) -> ASGIApp:
@@ -100,9 +99,9 @@ async def measured(service: RewardService, room: Room, request: Request, asked: 
         return message_response(await answered(service, room, request, asked, started))
     except RefusalError as fault:
         refusal = fault
-    except Exception as fault:
-        service.meter.fault(fault)
-        refusal = RefusalError(Why.BROKEN, "the service failed; its log says why")
+    except Exception:
+        refusal = BROKEN
+        raise
     finally:
         service.meter.answer(asked, loop.time() - started, refusal)
     return refusal_response(refusal)
@@ -178,4 +177,4 @@ async def not_found(request: Request, fault: Exception) -> Response:
 async def broken(request: Request, fault: Exception) -> Response:
     """A fault of ours."""
     tell("broken", path=request.url.path, fault=repr(fault))
-    return refusal_response(RefusalError(Why.BROKEN, "the service failed; its log says why"))
+    return refusal_response(BROKEN)

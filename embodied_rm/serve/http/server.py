@@ -10,11 +10,14 @@ from types import FrameType
 import uvicorn
 import uvloop
 
+from embodied_rm.serve.config import ServeConfig
 from embodied_rm.serve.http.app import make_app
 from embodied_rm.serve.http.guard import guarded
 from embodied_rm.serve.meter import tell
+from embodied_rm.serve.served import Served
 from embodied_rm.serve.service import RewardService
 
+Started = Callable[[str, Callable[[], None]], None]
 KEEP_ALIVE = 75
 """Seconds for which an idle connection is kept."""
 
@@ -22,7 +25,7 @@ KEEP_ALIVE = 75
 class Server(uvicorn.Server):
     """uvicorn's, which says that it is not ready before it stops listening."""
 
-    def __init__(self, config: uvicorn.Config, service: RewardService, started: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, service: RewardService, started: Started) -> None:
         super().__init__(config)
         self._service, self._told = service, started
 
@@ -35,20 +38,26 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._told(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+            self._told(f"http://{f'[{host}]' if ':' in host else host}:{port}", self.end)
+
+    def end(self) -> None:
+        """End, as at SIGTERM; may be called from any thread."""
+        self._service.draining = self.should_exit = True
 
 
-def serve(make: Callable[[], RewardService], key: str | None, started: Callable[[str], None]) -> None:
-    """Run a service until SIGTERM or SIGINT; `started` is told its address when it listens."""
+def serve(served: Served, config: ServeConfig, key: str | None, started: Started) -> None:
+    """Serve until SIGTERM or SIGINT, or until `end` is called.
+
+    `key`: what every request must show; None: nothing. `started` is told the address when it listens, and `end`.
+    """
     gc.collect()
     gc.freeze()  # what was loaded stays: looking through it for garbage took a tenth of a second now and then
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(make, key, started))
+        runner.run(_serve(served, config, key, started))
 
 
-async def _serve(make: Callable[[], RewardService], key: str | None, started: Callable[[str], None]) -> None:
-    service = make()
-    config = service.config
+async def _serve(served: Served, config: ServeConfig, key: str | None, started: Started) -> None:
+    service = RewardService(served, config)
     server = Server(
         uvicorn.Config(
             make_app(service, key),
@@ -62,7 +71,7 @@ async def _serve(make: Callable[[], RewardService], key: str | None, started: Ca
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=int(config.drain_s),
+            timeout_graceful_shutdown=max(1, round(config.drain_s)),
         ),
         service,
         started,
