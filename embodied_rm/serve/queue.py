@@ -112,7 +112,7 @@ class FairQueue:
             taken.append(line.popleft())
             rows += taken[-1].rows
             self._count -= 1
-        moved = dict.fromkeys(work.client for work in taken)
+        moved = dict.fromkeys(reversed(dict.fromkeys(work.client for work in reversed(taken))))  # the last taken, last
         first = {client: line for client, line in self._lines.items() if line and client not in moved}
         self._lines = first | {client: self._lines[client] for client in moved if self._lines[client]}
         return taken
