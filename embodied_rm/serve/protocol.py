@@ -237,14 +237,19 @@ def told(instructions: Sequence[str], rows: int, limits: Limits) -> tuple[str, .
     return tuple(instructions)
 
 
-def pixels_of(header: FramesHeader, views: Sequence[str], rows: int, blob: memoryview, limits: Limits) -> Pixels:
-    """The frames, which must be exactly as long as they say."""
-    names, shape = tuple(views), header.shape
+def view_names(names: Sequence[str], limits: Limits) -> tuple[str, ...]:
+    """The views of a request."""
     if not 0 < len(names) <= limits.views or len(set(names)) != len(names):
         raise unfit("views", f"{len(names)} of them", f"from 1 to {limits.views}, each once")
     for name in names:
         if not VIEW.fullmatch(name):
             raise unfit("views", repr(name[:40]), "names of 1 to 64 letters, digits and . : / _ -")
+    return tuple(names)
+
+
+def pixels_of(header: FramesHeader, views: Sequence[str], rows: int, blob: memoryview, limits: Limits) -> Pixels:
+    """The frames, which must be exactly as long as they say."""
+    names, shape = view_names(views, limits), header.shape
     if shape[:2] != [rows, len(names)]:
         raise unfit("frames.shape", shape[:8], f"[{rows}, {len(names)}, ...], environments and views")
     if header.lengths is not None:

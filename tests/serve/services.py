@@ -18,8 +18,8 @@ from embodied_rm.models.base import Sight
 from embodied_rm.models.plans import Plans
 from embodied_rm.models.self_test import tested
 from embodied_rm.serve.config import ServeConfig
-from embodied_rm.serve.http.server import serve
 from embodied_rm.serve.served import About, Served, serve_in_thread
+from embodied_rm.serve.server import serve
 from embodied_rm.types import Progress, Views
 
 VERSION = "0" * 64

@@ -43,8 +43,8 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     key = key_of(config)
     config.refuse_open_door(key)
-    from embodied_rm.serve.http.server import serve  # needs an extra, as `ServeCommand` says
     from embodied_rm.serve.meter import log_to_stderr
+    from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
 
     served = serve_in_thread(partial(opened_and_tested, config))
     reporter.table("serve", table(config, served.about, key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import Callable
 from types import FrameType
@@ -11,6 +12,7 @@ import uvicorn
 import uvloop
 
 from embodied_rm.serve.config import ServeConfig
+from embodied_rm.serve.grpc.server import GrpcServer
 from embodied_rm.serve.http.app import make_app
 from embodied_rm.serve.http.guard import guarded
 from embodied_rm.serve.meter import tell
@@ -76,6 +78,9 @@ async def _serve(served: Served, config: ServeConfig, key: str | None, started: 
         service,
         started,
     )
-    async with service:
+    spoken = GrpcServer(service, config, key) if config.grpc_port is not None else contextlib.nullcontext()
+    async with service, spoken:
+        if isinstance(spoken, GrpcServer):
+            tell("listening", grpc_port=spoken.port)
         await server.serve()
     tell("ended")

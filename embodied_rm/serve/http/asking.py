@@ -1,0 +1,92 @@
+"""Requests that have something judged: let in, read, answered and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from embodied_rm.serve.client.wire import BINARY
+from embodied_rm.serve.http.body import JSON, Room, parts_of, read_body, refuse_headers, seconds_left
+from embodied_rm.serve.http.responses import message_response, refusal_response
+from embodied_rm.serve.npy_batch import evaluate
+from embodied_rm.serve.open_inference import infer
+from embodied_rm.serve.refusal import RefusalError, Why
+from embodied_rm.serve.service import RewardService
+
+FORM = "multipart/form-data"
+Answer = Callable[[Request, bytes, float], Awaitable[Response]]
+"""(request, its body, when an answer is of no use any more) -> answer."""
+BROKEN = RefusalError(Why.BROKEN, "the service failed; its log says why")
+
+
+def asking(service: RewardService) -> list[Route]:
+    """The paths at which something is judged."""
+    room = Room(service.limits)
+    service.meter.watch("queue_bytes", "Bytes of requests that are held", lambda: room.held)
+
+    def route(path: str, asked: str, answer: Answer, *kinds: str) -> Route:
+        async def handle(request: Request) -> Response:
+            return await measured(service, room, request, asked, kinds, answer)
+
+        return Route(path, handle, methods=["POST"])
+
+    async def infer_films(request: Request, body: bytes, expires: float) -> Response:
+        refuse_other_model(service, request)
+        return message_response(await infer(service, *parts_of(body, request.headers, service.limits), expires))
+
+    async def evaluate_films(request: Request, body: bytes, expires: float) -> Response:
+        view = request.query_params.get("view", (service.about.views or ("front",))[0])
+        kind = request.headers.get("content-type", "")
+        return JSONResponse(await evaluate(service, kind, body, view, expires))
+
+    return [
+        *(route(f"/v1/{asked}", asked, session(service, asked), BINARY, JSON) for asked in service.asked),
+        route("/v2/models/{name}/infer", "infer", infer_films, BINARY, JSON),
+        route("/evaluate_batch_npy", "evaluate_batch_npy", evaluate_films, FORM),
+    ]
+
+
+def session(service: RewardService, asked: str) -> Answer:
+    """How a request about episodes is answered."""
+
+    async def answer(request: Request, body: bytes, expires: float) -> Response:
+        text, blob = parts_of(body, request.headers, service.limits)
+        return message_response(await service.asked[asked](text, blob, expires))
+
+    return answer
+
+
+async def measured(
+    service: RewardService, room: Room, request: Request, asked: str, kinds: tuple[str, ...], answer: Answer
+) -> Response:
+    """A request, counted on its way in and out."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    service.meter.accept(asked)
+    refusal: RefusalError | None = None
+    try:
+        service.refuse()
+        declared = refuse_headers(request.headers, kinds, service.limits)
+        expires = started + seconds_left(request.headers, service.limits)
+        with room.kept() as share:
+            body = await read_body(request, share, service.limits, declared)
+            return await answer(request, body, expires)
+    except RefusalError as fault:
+        refusal = fault
+    except BaseException:
+        refusal = BROKEN
+        raise
+    finally:
+        service.meter.answer(asked, loop.time() - started, refusal)
+    return refusal_response(refusal)
+
+
+def refuse_other_model(service: RewardService, request: Request) -> None:
+    """Raises `RefusalError` for a model that is not served here."""
+    name = request.path_params["name"]
+    if name != service.about.name:
+        raise RefusalError(Why.NO_SUCH_MODEL, f"no model {name[:60]!r} here, there is {service.about.name!r}")

@@ -1,0 +1,74 @@
+"""Requests that want to know something of the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from embodied_rm.serve.http.asking import refuse_other_model
+from embodied_rm.serve.open_inference import described
+from embodied_rm.serve.refusal import Why
+from embodied_rm.serve.service import RewardService
+
+EXTENSIONS = ["binary_tensor_data", "embodied_rm_sessions"]
+
+
+def telling(service: RewardService) -> list[Route]:
+    """The paths at which it says what it is, and how it is."""
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready(request: Request) -> Response:
+        return JSONResponse({"ready": service.ready}, 200 if service.ready else Why.NOT_READY.status)
+
+    async def server(request: Request) -> Response:
+        return JSONResponse({"name": "embodied-rm", "version": "2", "extensions": EXTENSIONS})
+
+    async def served(request: Request) -> Response:
+        return JSONResponse(about(service))
+
+    async def model(request: Request) -> Response:
+        refuse_other_model(service, request)
+        return JSONResponse(about(service))
+
+    async def model_ready(request: Request) -> Response:
+        refuse_other_model(service, request)
+        return await ready(request)
+
+    async def health(request: Request) -> Response:  # as Robometer's clients ask for it
+        return JSONResponse({"status": "healthy"}) if service.ready else await ready(request)
+
+    async def metrics(request: Request) -> Response:
+        return Response(service.meter.text(), media_type="text/plain; version=0.0.4")
+
+    return [
+        Route("/v2/health/live", live),
+        Route("/v2/health/ready", ready),
+        Route("/v2", server),
+        Route("/v2/models/{name}", model),
+        Route("/v2/models/{name}/ready", model_ready),
+        Route("/v1/about", served),
+        Route("/health", health),
+        Route("/metrics", metrics),
+    ]
+
+
+def about(service: RewardService) -> dict[str, Any]:
+    """The model, as the Open Inference Protocol describes one, and what is peculiar to reward models."""
+    told = service.about
+    return {
+        "name": told.name,
+        "versions": [told.version],
+        "platform": "embodied_rm",
+        **described(),
+        "parameters": {
+            "views": None if told.views is None else list(told.views),
+            "image_size": None if told.image_size is None else list(told.image_size),
+            "tells_success": told.tells_success,
+            "storable": told.storable,
+        },
+    }
