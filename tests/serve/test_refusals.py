@@ -1,0 +1,406 @@
+"""Whatever arrives that is no request is refused by the documented status, and a good request after it is answered."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from services import Hashing, by_view, films, first, following, serving, share
+
+from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm.serve.client.wire import LENGTH
+from embodied_rm.serve.config import Limits, ServeConfig
+
+LIFT = "lift the red cube"
+BINARY = "application/octet-stream"
+SMALL = Limits(body_mb=0.25, header_kb=4, rows=8, views=3, side=64, frames=6, text=40, body_s=0.6, connections=40)
+FILM = films(2, 2)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(Hashing(), config=ServeConfig(port=0, limits=SMALL)) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def still_right(url: str) -> Iterator[None]:
+    """After every test a good episode is judged as ever."""
+    yield
+    with RewardClient(url) as client:
+        client.begin([0], [0], [LIFT], by_view(FILM[0, :1]))
+        said = client.advance([0], [0], [1], by_view(FILM[1, :1]))
+    digest = following(first(LIFT, FILM[0, 0]), FILM[1, 0])
+    assert said.value[0] == pytest.approx(float(share(np.array([digest]))[0]), abs=1e-7)
+
+
+GOOD: dict[str, Any] = {
+    "run": "r",
+    "env": [0, 1],
+    "episode": [3, 4],
+    "instruction": [LIFT, "open it"],
+    "views": ["front", "wrist"],
+    "frames": {"shape": [2, 2, 8, 8, 3]},
+}
+PIXELS = FILM[0].tobytes()
+
+
+def post(url: str, header: Any, blob: bytes = PIXELS, asked: str = "begin", **headers: str) -> httpx.Response:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    sent = {LENGTH: str(len(text)), "content-type": BINARY, **headers}
+    return httpx.post(f"{url}/v1/{asked}", content=text + blob, headers=sent)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"run": ""}, "run"),
+        ({"run": "a/../b"}, "run"),
+        ({"run": "x" * 200}, "run"),
+        ({"run": 3}, "run"),
+        ({"env": []}, "env: got 0"),
+        ({"env": [0]}, "episode: got 2"),
+        ({"env": [1, 1]}, "one twice"),
+        ({"env": [-1, 0]}, "-1"),
+        ({"env": [1.0, 0]}, "Expected `int`"),
+        ({"env": [True, 0]}, "Expected `int`"),
+        ({"env": ["0", "1"]}, "Expected `int`"),
+        ({"env": [2**60, 0]}, "2^53"),
+        ({"env": list(range(9)), "episode": [0] * 9}, "from 1 to 8"),
+        ({"episode": [0]}, "episode: got 1"),
+        ({"instruction": [LIFT]}, "instruction: got 1"),
+        ({"instruction": [LIFT, ""]}, "1 to 40 letters"),
+        ({"instruction": [LIFT, "x" * 41]}, "41 letters"),
+        ({"instruction": [LIFT, "a\x00b"]}, "control"),
+        ({"instruction": [LIFT, "a; then "]}, "empty wish"),
+        ({"views": ["front"]}, "frames.shape"),
+        ({"views": ["front", "front"]}, "each once"),
+        ({"views": ["front", "a b"]}, "names of 1"),
+        ({"views": ["a", "b", "c", "d"]}, "from 1 to 3"),
+        ({"frames": {"shape": [2, 2, 8, 8]}}, "frames.shape"),
+        ({"frames": {"shape": [2, 2, 8, 8, 4]}}, "frames.shape"),
+        ({"frames": {"shape": [2, 2, 8, 9, 3]}}, "bytes"),
+        ({"frames": {"shape": [2, 2, 65, 8, 3]}}, "from 1 to 64"),
+        ({"frames": {"shape": [2, 2, -8, -8, 3]}}, "from 1 to 64"),
+        ({"frames": {"shape": [2, 2, 2**62, 8, 3]}}, "from 1 to 64"),
+        ({"frames": {"shape": [2, 2, 0, 8, 3]}}, "from 1 to 64"),
+        ({"frames": {"shape": [2, 2], "lengths": [1] * 4}}, "4 together"),
+        ({"frames": {"shape": [2, 2], "lengths": [768, 0, 384, 384]}}, "frames.lengths"),
+        ({"frames": {"shape": [2, 2], "lengths": [384] * 3}}, "frames.lengths"),
+        ({"frames": {"shape": [2, 2], "lengths": [192] * 4}}, "neither a JPEG nor a PNG"),
+        ({"frames": {"shape": [2, 2, 8, 8, 3], "url": "http://evil.example/x.png"}}, "unknown field"),
+        ({"path": "/etc/passwd"}, "unknown field"),
+        ({"state": "yes"}, "Expected `bool`"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(url: str, change: dict[str, Any], message: str) -> None:
+    refused = post(url, {**GOOD, **change})
+    assert refused.status_code == 422 and message in refused.json()["error"], refused.text
+
+
+@pytest.mark.parametrize("missing", list(GOOD))
+def test_a_field_that_is_missing_is_named(url: str, missing: str) -> None:
+    refused = post(url, {key: value for key, value in GOOD.items() if key != missing})
+    assert refused.status_code == 422 and missing in refused.json()["error"]
+
+
+def test_one_byte_more_or_less_is_not_what_was_said(url: str) -> None:
+    for blob in (PIXELS[:-1], PIXELS + b"x", b""):
+        assert post(url, GOOD, blob).status_code == 422
+    assert post(url, {"run": "r", "env": [0], "episode": [0]}, b"x", "end").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe{}",
+        b"\xef\xbb\xbf{}",
+        b'{"run": "\xc3\x28"}',
+        b"[" * 3000,
+        b'{"a":' * 600 + b"1" + b"}" * 600,
+        b'{"env": [NaN]}',
+        b'{"env": [1e400]}',
+        b'{"env": [' + b"9" * 3000 + b"]}",
+        b"\x80\x04\x95canary",
+    ],
+)
+def test_what_is_no_json_is_refused(url: str, text: bytes) -> None:
+    assert post(url, text).status_code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": ""}, 415),
+        ({"content-encoding": "gzip"}, 415),
+        ({LENGTH: "-1"}, 400),
+        ({LENGTH: "1e3"}, 400),
+        ({LENGTH: "9" * 30}, 400),
+        ({LENGTH: "0"}, 400),
+        ({LENGTH: "٣"}, 400),
+        ({LENGTH: "999999"}, 413),
+        ({LENGTH: "3000"}, 400),
+        ({"x-timeout-ms": "soon"}, 400),
+        ({"x-timeout-ms": "0"}, 504),
+    ],
+)
+def test_headers_that_do_not_fit_are_refused(url: str, headers: dict[str, str], status: int) -> None:
+    text = json.dumps(GOOD).encode()
+    sent = [(b"content-type", BINARY.encode()), (LENGTH.encode(), str(len(text)).encode())]
+    sent = [pair for pair in sent if pair[0].decode() not in headers]
+    more = [(key.encode(), value.encode()) for key, value in headers.items()]
+    assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=sent + more).status_code == status
+
+
+def test_a_length_that_is_told_twice_is_no_length(url: str) -> None:
+    text = json.dumps(GOOD).encode()
+    twice = [(LENGTH, str(len(text))), (LENGTH, "3"), ("content-type", BINARY)]
+    assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=twice).status_code == 400
+
+
+def test_no_method_of_no_path_breaks_anything(url: str) -> None:
+    paths = ["/", "/v1/begin", "/v1/advance", "/v1/end", "/v1/restore", "/v1/about", "/v2", "/v2/models/reward"]
+    paths += ["/v2/models/reward/infer", "/v2/health/live", "/metrics", "/evaluate_batch_npy", "/health", "/v1/%2e%2e"]
+    paths += ["//", "/v2/models/" + "x" * 5000 + "/infer", "/v2/models/%F0%9F%A4%96"]
+    with httpx.Client(base_url=url) as client:
+        for path, method in itertools.product(
+            paths, ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "FOO"]
+        ):
+            assert client.request(method, path, content=b"{}").status_code < 500, (path, method)
+
+
+def address(url: str) -> tuple[str, int]:
+    return "127.0.0.1", int(url.rpartition(":")[2])
+
+
+def raw(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
+    """What comes back for these bytes, until the connection is closed."""
+    with socket.create_connection(address(url), 10) as connection:
+        for part in parts:
+            try:
+                connection.sendall(part)
+            except OSError:
+                break
+            time.sleep(pause)
+        connection.settimeout(5)
+        answer = b""
+        try:
+            while part := connection.recv(65536):
+                answer += part
+        except OSError:
+            pass
+        return answer
+
+
+HEAD = b"POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "pause", "status"),
+    [
+        ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)], 0, b"400"),
+        ([b"GET /\r\n\r\n"], 0, b"40"),
+        ([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], 0, b"400"),
+        ([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-pad: " + b"y" * 70000 + b"\r\n\r\n"], 0, b"4"),
+        ([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"a: b\r\n" * 9000], 0, b"431"),
+        ([HEAD + b"content-length: 10\r\ncontent-length: 11\r\n\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: -1\r\n\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: 10\r\ntransfer-encoding: chunked\r\n\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: 99999999999\r\n\r\n"], 0, b"4"),
+        ([HEAD + b"content-length: 300000\r\n\r\n"], 0, b"413"),
+        ([HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"8000\r\n" + bytes(32768) + b"\r\n"] * 12], 0, b"413"),
+        ([HEAD + b"transfer-encoding: chunked\r\n\r\n", b"zz\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: 1000\r\n\r\n", *[b"x"] * 12], 0.1, b"408"),
+        ([HEAD + b"content-length: 1000\r\n\r\n", *[b"x"] * 12], 0.1, b"408"),
+        ([b"GET / HTTP/1.1\r\n", *[b"a: b\r\n"] * 12], 0.1, b"408"),
+        ([b"G", *[b"E"] * 12], 0.1, b"4"),
+    ],
+)
+def test_connections_that_do_not_behave_end(url: str, parts: list[bytes], pause: float, status: bytes) -> None:
+    answer = raw(url, *parts, pause=pause)
+    assert answer.startswith(b"HTTP/1.1 " + status) and b" 50" not in answer[:16]
+
+
+def test_a_connection_that_says_nothing_is_closed(url: str) -> None:
+    started = time.monotonic()
+    assert raw(url).startswith((b"HTTP/1.1 408", b""))
+    assert time.monotonic() - started < 4
+
+
+def test_connections_beyond_the_limit_are_closed_and_those_before_are_not(url: str) -> None:
+    held = [socket.create_connection(address(url), 5) for _ in range(60)]
+    time.sleep(0.2)
+    closed = 0
+    for connection in held:
+        connection.setblocking(False)
+        try:
+            closed += connection.recv(1) == b""
+        except BlockingIOError:
+            pass
+        except OSError:
+            closed += 1
+    for connection in held:
+        connection.close()
+    assert 18 <= closed <= 25
+    time.sleep(0.2)
+
+
+def test_requests_in_one_breath_are_answered_in_turn(url: str) -> None:
+    one = b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    last = b"GET /v2 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    answer = raw(url, one * 5 + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 6 and answer.index(b'"live"') < answer.index(b'"extensions"')
+
+
+def test_a_client_that_leaves_takes_nothing_along(url: str) -> None:
+    text = json.dumps(GOOD).encode()
+    for cut in (0, 5, 300):
+        with socket.create_connection(address(url), 5) as connection:
+            head = HEAD + f"{LENGTH}: {len(text)}\r\ncontent-length: {len(text) + len(PIXELS)}\r\n\r\n".encode()
+            connection.sendall(head + (text + PIXELS)[:cut])
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def png_of(width: int, height: int) -> bytes:
+    """A PNG file that says it is that large, of a few hundred bytes."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b"")
+
+
+def encoded(kind: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **how: Any) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, size, 1 if mode in ("L", "P", "I;16") else (1, 2, 3)).save(file, kind, **how)
+    return file.getvalue()
+
+
+JPEG, PNG = encoded("JPEG"), encoded("PNG")
+
+
+@pytest.mark.parametrize(
+    ("picture", "status"),
+    [
+        (png_of(12_000, 12_000), 413),
+        (png_of(40_000, 40_000), 422),
+        (png_of(65, 8), 413),
+        (png_of(0, 8), 422),
+        (png_of(64, 64), 422),
+        (JPEG[:20], 422),
+        (JPEG[: len(JPEG) // 2], 422),
+        (PNG[:45], 422),
+        (PNG[:33] + bytes(40), 422),
+        (encoded("GIF"), 422),
+        (encoded("BMP"), 422),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422),
+        (b"\x89PNG\r\n\x1a\n", 422),
+        (b"\xff\xd8\xff", 422),
+        (b"\x80\x04\x95canary", 422),
+        (encoded("PNG", (9, 8)), 422),
+    ],
+)
+def test_pictures_that_are_none_or_too_large_are_refused(url: str, picture: bytes, status: int) -> None:
+    files = [PNG, PNG, PNG, picture]
+    header = {**GOOD, "frames": {"shape": [2, 2], "lengths": [len(one) for one in files]}}
+    refused = post(url, header, b"".join(files))
+    assert refused.status_code == status and "frames" in refused.json()["error"], refused.text
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
+def test_pictures_of_other_colours_become_red_green_and_blue(url: str, mode: str) -> None:
+    picture = encoded("JPEG" if mode == "CMYK" else "PNG", mode="L" if mode == "L" else "RGB")
+    if mode in ("RGBA", "P"):
+        file = io.BytesIO()
+        Image.new("RGB", (8, 8), (1, 2, 3)).convert(mode).save(file, "PNG")
+        picture = file.getvalue()
+    header = {**GOOD, "run": mode, "frames": {"shape": [2, 2], "lengths": [len(picture)] * 4}}
+    assert post(url, header, picture * 4).status_code == 200
+
+
+def test_a_thousand_wrong_keys_open_nothing() -> None:
+    with serving(Hashing(), key="open sesame") as url, httpx.Client(base_url=url) as client:
+        statuses = {client.get("/v1/about", headers={"x-api-key": f"key {i}"}).status_code for i in range(1000)}
+        assert statuses == {401}
+        assert client.get("/v1/about", headers={"x-api-key": "open sesame"}).status_code == 200
+
+
+def restored(url: str, content: bytes, **change: Any) -> httpx.Response:
+    header = {"run": "m", "env": [0], "episode": [0], "step": [1], "row": [0], "rows": 1, "state": len(content)}
+    return post(url, {**header, **change}, content, "restore")
+
+
+def test_memory_that_is_none_of_this_model_s_is_refused(url: str) -> None:
+    with RewardClient(url) as client:
+        client.begin([0], [0], [LIFT], by_view(FILM[0, :1]))
+        state = client.advance([0], [0], [1], by_view(FILM[1, :1]), state=True).state
+    assert state is not None and restored(url, state).status_code == 200
+    assert restored(url, state, env=[0], step=[0]).status_code == 409  # it is farther by now
+    length = int.from_bytes(state[:8], "little")
+    head = state[8 : 8 + length]
+    wrong = [
+        b"",
+        b"\x80\x04\x95canary",
+        state[:-1],
+        (1 << 62).to_bytes(8, "little") + state[8:],
+        state[:8] + head.replace(b"I64", b"F64") + state[8 + length :],
+        state[:8] + head.replace(b"0.digest", b"0.other_") + state[8 + length :],
+        state[:8] + head.replace(b'"wishes"', b'"wished"') + state[8 + length :],
+        state.replace(LIFT.encode(), b'"' * len(LIFT)),
+        state.replace(LIFT.encode(), b"\xff" * len(LIFT)),
+    ]
+    for content in wrong:
+        refused = restored(url, content, env=[5])
+        assert refused.status_code == 422 and "state" in refused.json()["error"], refused.text
+    assert restored(url, state, env=[6], row=[1]).status_code == 422
+    assert restored(url, state, env=[6], rows=2).status_code == 422
+    assert restored(url, state, env=[6], state=3).status_code == 422
+
+
+def test_counts_add_up(url: str) -> None:
+    lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if not line.startswith("#")]
+    came = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_total"))
+    answered = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_requests_total"))
+    assert came == answered > 100
+    assert not [line for line in lines if 'outcome="broken"' in line]
+    held = [line for line in lines if line.startswith("embodied_rm_queue_bytes")]
+    assert held == ["embodied_rm_queue_bytes 0.0"]
+
+
+def test_many_at_once_are_refused_or_answered_and_none_is_forgotten() -> None:
+    model = Hashing(pause=0.05)
+    config = ServeConfig(port=0, batch=1, limits=Limits(queue=4, share=1.0))
+    statuses: list[int] = []
+    with serving(model, config=config) as url:
+
+        def ask(run: int) -> None:
+            statuses.append(post(url, {**GOOD, "run": f"r{run}"}).status_code)
+
+        threads = [threading.Thread(target=ask, args=(run,)) for run in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        refused = post(url, GOOD)
+    assert sorted(set(statuses)) == [200, 429] and len(statuses) == 24
+    assert 5 <= statuses.count(200) <= 12 and refused.status_code == 200
