@@ -1,5 +1,7 @@
 """Potential to reward: policy-invariant shaping (Ng, Harada and Russell 1999), once and for every caller.
 
+The client of the reward service takes this file along, into a Python of its own: it imports nothing but numpy.
+
 Raw progress paid as reward makes hovering near success worth more than success; a difference of potentials does not.
 """
 
@@ -8,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.types import BoolArray
-
 Floats = npt.NDArray[np.floating]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def shaped_reward(

@@ -24,7 +24,7 @@ ARROWS = {
     "labels": NOUNS,
     "provenance": NOUNS | {"labels"},
     "fusion": NOUNS,
-    "shaping": NOUNS,
+    "shaping": set(),
     "rewards": NOUNS | {"labels", "shaping"},
     "losses": NOUNS,
     "window": NOUNS | {"data", "group", "labels"},

@@ -381,7 +381,7 @@ def test_counts_add_up(url: str) -> None:
     lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if not line.startswith("#")]
     came = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_total"))
     answered = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_requests_total"))
-    assert came == answered > 100
+    assert came == answered > 20
     assert not [line for line in lines if 'outcome="broken"' in line]
     held = [line for line in lines if line.startswith("embodied_rm_queue_bytes")]
     assert held == ["embodied_rm_queue_bytes 0.0"]
