@@ -20,6 +20,7 @@ from embodied_rm.cli import help as pages
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.configs import command_names, joined, spoken
 from embodied_rm.cli.console import ConsoleReporter, clock, make_console
+from embodied_rm.cli.cores import bind_each
 from embodied_rm.errors import UnmetError, UserError, choices
 from embodied_rm.run import RunFolder, Silent, processes
 from embodied_rm.serve.client.errors import ServiceError
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # measured to make scoring 5 to 20 times slower on a busy machine, not spinning at all half as slow again on an idle
     # one. Read when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    if words[:1] == ["serve"]:
+        bind_each(os.environ)
     try:
         return dispatch(words)
     except KeyboardInterrupt:

@@ -30,7 +30,11 @@ def views_of(pixels: Pixels, limits: Limits) -> Views:
     Raises `RefusalError` for a file that is no such picture, is too large, or of another size than the others.
     """
     if pixels.pictures is None:
-        frames = np.frombuffer(pixels.raw, np.uint8).reshape(pixels.shape)
+        rows, views, *size = pixels.shape
+        if pixels.by_view:
+            frames = np.frombuffer(pixels.raw, np.uint8).reshape(views, rows, *size).swapaxes(0, 1)
+        else:
+            frames = np.frombuffer(pixels.raw, np.uint8).reshape(pixels.shape)
         return Views(names=pixels.names, frames=frames)
     rows, views = pixels.shape
     decoded = decode(pixels.pictures, limits)

@@ -41,6 +41,8 @@ class FramesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     shape: list[int]
     """[N, V, H, W, 3] of raw pixels, [N, V] of pictures."""
+    by_view: bool = False
+    """Whether the raw pixels of all environments follow each other view after view: [V, N, H, W, 3] in memory."""
     lengths: list[int] | None = None
     """Bytes of each JPEG or PNG, view after view, environment after environment; None: the pixels are raw."""
 
@@ -189,6 +191,8 @@ class Pixels:
     pictures: tuple[memoryview, ...] | None
     """Encoded ones; None: they are raw."""
     raw: memoryview
+    by_view: bool = False
+    """Whether raw ones follow each other view after view."""
 
 
 def header_of(kind: type[T], text: bytes | memoryview) -> T:
@@ -259,7 +263,7 @@ def pixels_of(header: FramesHeader, views: Sequence[str], rows: int, blob: memor
     size = shape[0] * shape[1] * shape[2] * shape[3] * 3
     if size != len(blob):
         raise unfit("frames", f"{len(blob)} bytes", f"{size}, for uint8 {shape}")
-    return Pixels(names=names, shape=tuple(shape), pictures=None, raw=blob)
+    return Pixels(names=names, shape=tuple(shape), pictures=None, raw=blob, by_view=header.by_view)
 
 
 def pictures_in(header: FramesHeader, blob: memoryview) -> tuple[memoryview, ...]:
@@ -275,10 +279,11 @@ def pictures_in(header: FramesHeader, blob: memoryview) -> tuple[memoryview, ...
 
 def shown_in(rows: int, pixels: Pixels) -> tuple[Shown, ...]:
     """What each row shows."""
+    each, raw = len(pixels.names), pixels.raw
     if pixels.pictures is None:
-        size = len(pixels.raw) // rows
-        return tuple(Shown((pixels.raw[row * size : (row + 1) * size],)) for row in range(rows))
-    each = len(pixels.names)
+        size = len(raw) // rows // (each if pixels.by_view else 1)
+        starts = range(0, len(raw), rows * size)
+        return tuple(Shown([raw[s + row * size : s + (row + 1) * size] for s in starts]) for row in range(rows))
     return tuple(Shown(pixels.pictures[row * each : (row + 1) * each]) for row in range(rows))
 
 

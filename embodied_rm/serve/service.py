@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,16 @@ from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.serve.served import Served
 from embodied_rm.serve.sessions import KINDS, UNKNOWN, Columns, Sessions, nothing_yet
 from embodied_rm.types import Progress, Views
+
+
+class Judged(NamedTuple):
+    """What came out of a request."""
+
+    columns: Columns
+    stored: bytes
+    """The memory of its rows, where that was asked for and all of them were judged."""
+    settled: asyncio.Future[None]
+    """Done when that is remembered."""
 
 
 class RewardService:
@@ -134,7 +144,7 @@ class RewardService:
             raise unfit("row", f"{max(row)} of {header.rows}", f"rows of at most {self.limits.rows}")
         call = Restore(of=of, step=step, shown=(UNSEEN,) * len(of), row=row, rows=header.rows, state=blob)
         self.sessions.refuse_restore(call)
-        await self._judge(call, range(len(of)), expires)
+        await (await self._judge(call, range(len(of)), expires)).settled
         return answer_of({}, {"restored": len(of)})
 
     async def _views(self, pixels: Pixels) -> Views:
@@ -150,29 +160,40 @@ class RewardService:
                 Why.DOES_NOT_FIT, "state: what this model remembers cannot be sent along: ask without it"
             )
         rows = self.sessions.sort(call)
-        tail = await self._judge(call, rows.fresh, expires) if rows.fresh else b""
+        if len(rows.fresh) == len(call.of):
+            judged = await self._judge(call, rows.fresh, expires)
+            return self._message(judged.columns, judged.stored)
+        if rows.fresh:
+            await (await self._judge(call, rows.fresh, expires)).settled
         for earlier in rows.waiting:
             await self._in_time(earlier, expires)
         said = self.sessions.said(call)
-        if call.state and not tail:
-            tail = await self.engine.stored(self.sessions.places(call.of, range(len(call.of))))
-        return answer_of(said, {"model": self.about.version, "state": len(tail)}, tail)
+        places = self.sessions.places(call.of, range(len(call.of)))
+        return self._message(said, await self.engine.stored(places) if call.state else b"")
 
-    async def _judge(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> bytes:
-        """Have these rows judged, and remember what came out. The memory of all rows, if it is asked for and they are
-        all."""
-        done = self.sessions.judge(call, rows)
+    def _message(self, said: Columns, stored: bytes) -> Message:
+        return answer_of(said, {"model": self.about.version, "state": len(stored)}, stored)
+
+    async def _judge(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> Judged:
+        """Have these rows judged. What came out is remembered when it has been sent: before anything else is asked, and
+        while whoever asked is reading."""
+        settled = self.sessions.judge(call, rows)
         try:
             outcome = await self.engine.put(self._work(call, rows, expires))
         except BaseException:
             self.sessions.drop(call, rows)
+            settled.set_result(None)
             raise
-        else:
-            self.sessions.settle(call, rows, outcome.slab, outcome.start, self._said(call, outcome, len(rows)))
-            return outcome.stored
-        finally:
-            done.set_result(None)
-            asyncio.get_running_loop().call_soon(let_go, call)
+        columns = self._said(call, outcome, len(rows))
+
+        def settle() -> None:
+            self.sessions.settle(call, rows, outcome.slab, outcome.start, columns)
+            settled.set_result(None)
+            for shown in call.shown:  # and their frames are held no longer
+                shown.count()
+
+        asyncio.get_running_loop().call_soon(settle)
+        return Judged(columns or {}, outcome.stored, settled)
 
     def _work(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> Work:
         loop, everyone = asyncio.get_running_loop(), len(rows) == len(call.of)
@@ -202,12 +223,6 @@ class RewardService:
             await asyncio.wait_for(asyncio.shield(earlier), max(left, 0))
         except TimeoutError:
             raise RefusalError(Why.TOO_LATE, "its time was over before it was judged") from None
-
-
-def let_go(call: Begin | Advance | Restore) -> None:
-    """Hold the frames of a request no longer: it was answered."""
-    for shown in call.shown:
-        shown.count()
 
 
 def sent(progress: Progress) -> Columns:

@@ -138,18 +138,20 @@ class Sessions:
     ) -> None:
         """What came out for these rows, which are those of `slab` from `start` on; None: they were taken up, and
         nobody knows what was said of them."""
-        now = self._clock()
+        now, left = self._clock(), set[Slab]()
         keys, moments = call.of.keys, call.moments
         for number, row in enumerate(rows):
             key = keys[row]
             del self._judging[key]
             session = self._known.get(key)
-            if session is None and isinstance(call, Advance):
-                continue  # it was ended meanwhile
-            if session is not None:
-                session.place.leave()
             said = None if columns is None else Said(columns, number)
-            self._known[key] = Session(moments[row], Place(slab, start + number), said, now)
+            if session is not None:
+                left.add(session.place.move(slab, start + number))
+                session.at, session.said, session.used = moments[row], said, now
+            elif not isinstance(call, Advance):  # else it was ended meanwhile
+                self._known[key] = Session(moments[row], Place(slab, start + number), said, now)
+        for one in left:
+            one.tidy()
 
     def drop(self, call: Begin | Advance | Restore, rows: Sequence[int]) -> None:
         """Nothing came out for these rows: their episodes are where they were."""

@@ -26,9 +26,18 @@ class Slab:
     def __len__(self) -> int:
         return len(self.memory)
 
+    def tidy(self) -> None:
+        """Where few are left, move them to a memory of their own."""
+        if not self.owned or len(self.owned) * SPARSE >= len(self):
+            return
+        left = list(self.owned)
+        smaller = Slab(self.memory.take(np.array([place.row for place in left])))
+        for row, place in enumerate(left):
+            place.move(smaller, row)
+
 
 class Place:
-    """One row of a slab, which belongs to one episode. Moves when the slab is cut down."""
+    """One row of a slab, which belongs to one episode."""
 
     __slots__ = ("row", "slab")
 
@@ -36,21 +45,18 @@ class Place:
         self.slab, self.row = slab, row
         slab.owned.add(self)
 
+    def move(self, slab: Slab, row: int) -> Slab:
+        """Be another row; the slab that was left, which wants to be tidied when all have left it that will."""
+        before = self.slab
+        before.owned.discard(self)
+        slab.owned.add(self)
+        self.slab, self.row = slab, row
+        return before
+
     def leave(self) -> None:
         """Give the row up."""
-        owned = self.slab.owned
-        owned.discard(self)
-        if owned and len(owned) * SPARSE < len(self.slab):
-            self._cut_down()
-
-    def _cut_down(self) -> None:
-        """Move all that are left to a memory of their own."""
-        left = list(self.slab.owned)
-        smaller = Slab(self.slab.memory.take(np.array([place.row for place in left])))
-        for row, place in enumerate(left):
-            place.slab, place.row = smaller, row
-            smaller.owned.add(place)
-        self.slab.owned.clear()
+        self.slab.owned.discard(self)
+        self.slab.tidy()
 
 
 Row = tuple[Memory, int]

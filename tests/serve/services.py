@@ -1,124 +1,18 @@
-"""Services on this machine, and models whose answer is known: a judgement that tells which film it was of."""
+"""Services on this machine."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from known_models import served_by
 
-from embodied_rm.models.base import Sight
-from embodied_rm.models.plans import Plans
-from embodied_rm.models.self_test import tested
 from embodied_rm.serve.config import ServeConfig
-from embodied_rm.serve.served import About, Served, serve_in_thread
 from embodied_rm.serve.server import serve
-from embodied_rm.types import Progress, Views
-
-VERSION = "0" * 64
-
-
-@dataclass(frozen=True)
-class Digests:
-    """The `Memory` of `Hashing`: what the film so far comes to."""
-
-    digest: Tensor
-    """int64 [N]."""
-
-    def __len__(self) -> int:
-        return len(self.digest)
-
-    def take(self, rows) -> Digests:
-        return Digests(self.digest[torch.from_numpy(np.asarray(rows))])
-
-    def put(self, rows, other) -> Digests:
-        digest = self.digest.clone()
-        digest[torch.from_numpy(np.asarray(rows))] = other.digest
-        return Digests(digest)
-
-    def potential(self) -> np.ndarray:
-        return share(self.digest.numpy())
-
-    def state(self) -> dict[str, Tensor]:
-        return {"digest": self.digest.clone()}
-
-    def restored(self, state: dict[str, Tensor]) -> Digests:
-        return Digests(state["digest"])
-
-
-class Hashing:
-    """A reward model whose judgement is a hash of its instruction and of every frame so far, of that row alone."""
-
-    sight = Sight()
-
-    def __init__(self, pause: float = 0.0) -> None:
-        """`pause`: seconds that a batch takes, as on a device that works by itself."""
-        self.pause = pause
-        self.batches: list[int] = []
-
-    def begin(self, views: Views, instructions, goal=None, reference=None) -> Digests:
-        self.spend(len(views))
-        return Digests(torch.tensor([first(text, views.frames[row]) for row, text in enumerate(instructions)]))
-
-    def advance(self, memory: Digests, views: Views) -> tuple[Progress, Digests]:
-        self.spend(len(views))
-        digest = torch.tensor(
-            [following(int(before), views.frames[row]) for row, before in enumerate(memory.digest.tolist())]
-        )
-        value = share(digest.numpy())
-        zero = np.zeros_like(value)
-        stage = digest.numpy().copy()
-        return Progress(value=value, valid=value >= 0, stage=stage, success=zero, spread=zero), Digests(digest)
-
-    def spend(self, rows: int) -> None:
-        self.batches.append(rows)
-        if self.pause:
-            time.sleep(self.pause)
-
-
-def first(instruction: str, frames: np.ndarray) -> int:
-    """The digest of an episode that begins so: [V, H, W, 3]."""
-    return number(instruction.encode() + frames.tobytes())
-
-
-def following(before: int, frames: np.ndarray) -> int:
-    """The digest after one frame more."""
-    return number(before.to_bytes(8, "little") + frames.tobytes())
-
-
-def number(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=6).digest(), "little")
-
-
-def share(digest: np.ndarray) -> np.ndarray:
-    return (digest % 100_000 / 100_000).astype(np.float32)
-
-
-def served_by(model: Any, **said: Any) -> Served:
-    """A model in its thread, as the command opens one."""
-
-    def opened() -> tuple[Plans, About, Any]:
-        planned = Plans(model)
-        _, memory = tested(planned, model.sight)
-        about = {
-            "name": "reward",
-            "version": VERSION,
-            "views": model.sight.views,
-            "image_size": model.sight.image_size,
-            "tells_success": planned.tells_success,
-            "storable": memory.storable,
-            "sound": True,
-        }
-        return planned, About(**{**about, **said}), memory
-
-    return serve_in_thread(opened)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from services import Hashing, first, following, serving, share
+from known_models import Hashing, first, following, share
+from services import serving
 
 from embodied_rm.serve.client.episodes import Shaping
 from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, observed, rendered

@@ -10,8 +10,9 @@ import httpx
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from known_models import Hashing, first, following, share
 from PIL import Image
-from services import Hashing, films, first, following, serving, share
+from services import films, serving
 
 from embodied_rm.serve.client.wire import LENGTH, read_answer, request_of
 from embodied_rm.serve.config import ServeConfig

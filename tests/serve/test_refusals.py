@@ -16,8 +16,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from known_models import Hashing, first, following, share
 from PIL import Image
-from services import Hashing, by_view, films, first, following, serving, share
+from services import by_view, films, serving
 
 from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.serve.client.wire import LENGTH

@@ -8,7 +8,8 @@ import time
 import httpx
 import numpy as np
 import pytest
-from services import Hashing, by_view, films, first, following, served_by, serving, share
+from known_models import Hashing, first, following, served_by, share
+from services import by_view, films, serving
 
 from embodied_rm.cli.places import IN_THE_BOX
 from embodied_rm.models.checkpoint import load_progress_net

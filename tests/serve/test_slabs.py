@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from services import Digests
+from known_models import Digests
 
 from embodied_rm.serve.slabs import Place, Slab, gathered
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.cli.command import Command, narrow
+from embodied_rm.cli.cores import float_again
 from embodied_rm.cli.places import reward_model_in, spoken_model
 from embodied_rm.cli.trial import opened
 from embodied_rm.errors import UserError
@@ -47,6 +48,7 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
 
     served = serve_in_thread(partial(opened_and_tested, config))
+    float_again()
     reporter.table("serve", table(config, served.about, key))
     if not served.about.sound:
         reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")

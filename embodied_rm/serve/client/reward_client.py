@@ -17,7 +17,7 @@ from embodied_rm.serve.client.judgement import Frames, Judgement
 from embodied_rm.serve.client.wire import BINARY, LENGTH, TIMEOUT, Bytes, Message, read_answer, request_of
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-PIECE = 1 << 17
+PIECE = 1 << 22
 """Bytes that are sent at once."""
 AGAIN = (408, 429, 502, 503, 504)
 """Statuses after which a request is sent again: the service is full, restarting or slow."""
@@ -121,12 +121,9 @@ class RewardClient:
         self._asked("restore", request_of({**header, "rows": rows, "row": list(row), "state": len(state)}, [state]))
 
     def _judged(self, asked: str, header: dict[str, Any], frames: Frames) -> Judgement:
-        names = list(frames)
-        pixels = np.stack([np.asarray(frames[name]) for name in names], axis=1)
-        if pixels.dtype != np.uint8 or pixels.ndim != 5:
-            raise ValueError(f"frames must be uint8 [N, H, W, 3] each, got {pixels.dtype} {list(pixels.shape)} of all")
-        told = {"run": self.run, **header, "views": names, "frames": {"shape": list(pixels.shape)}}
-        response = self._asked(asked, request_of(told, [pixels.data.cast("B")]))
+        shape, blobs = pixels_of(frames)
+        told = {"run": self.run, **header, "views": list(frames), "frames": {"shape": shape, "by_view": True}}
+        response = self._asked(asked, request_of(told, blobs))
         told, columns, tail = read_answer(response.content, int(response.headers[LENGTH]))
         for name in ("success", "ood"):
             columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
@@ -161,6 +158,17 @@ class RewardClient:
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
             self.retried += 1
+
+
+def pixels_of(frames: Frames) -> tuple[list[int], list[Bytes]]:
+    """The shape [N, V, H, W, 3] of all frames, and each view's pixels. Raises `ValueError` for what is none."""
+    arrays = [np.ascontiguousarray(view) for view in frames.values()]
+    shapes = {view.shape for view in arrays}
+    if len(shapes) != 1 or any(view.dtype != np.uint8 or view.ndim != 4 for view in arrays):
+        each = ", ".join(f"{name}: {view.dtype} {list(view.shape)}" for name, view in zip(frames, arrays))
+        raise ValueError(f"frames must be uint8 [N, H, W, 3], of one shape in all views, got {each or 'none'}")
+    rows, *size = arrays[0].shape
+    return [rows, len(arrays), *size], [view.data.cast("B") for view in arrays]
 
 
 def pieces(content: Sequence[Bytes]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.serve.service import RewardService
 
 FORM = "multipart/form-data"
-Answer = Callable[[Request, bytes, float], Awaitable[Response]]
+Answer = Callable[[Request, memoryview, float], Awaitable[Response]]
 """(request, its body, when an answer is of no use any more) -> answer."""
 BROKEN = RefusalError(Why.BROKEN, "the service failed; its log says why")
 
@@ -34,14 +34,14 @@ def asking(service: RewardService) -> list[Route]:
 
         return Route(path, handle, methods=["POST"])
 
-    async def infer_films(request: Request, body: bytes, expires: float) -> Response:
+    async def infer_films(request: Request, body: memoryview, expires: float) -> Response:
         refuse_other_model(service, request)
         return message_response(await infer(service, *parts_of(body, request.headers, service.limits), expires))
 
-    async def evaluate_films(request: Request, body: bytes, expires: float) -> Response:
+    async def evaluate_films(request: Request, body: memoryview, expires: float) -> Response:
         view = request.query_params.get("view", (service.about.views or ("front",))[0])
         kind = request.headers.get("content-type", "")
-        return JSONResponse(await evaluate(service, kind, body, view, expires))
+        return JSONResponse(await evaluate(service, kind, bytes(body), view, expires))
 
     return [
         *(route(f"/v1/{asked}", asked, session(service, asked), BINARY, JSON) for asked in service.asked),
@@ -53,7 +53,7 @@ def asking(service: RewardService) -> list[Route]:
 def session(service: RewardService, asked: str) -> Answer:
     """How a request about episodes is answered."""
 
-    async def answer(request: Request, body: bytes, expires: float) -> Response:
+    async def answer(request: Request, body: memoryview, expires: float) -> Response:
         text, blob = parts_of(body, request.headers, service.limits)
         return message_response(await service.asked[asked](text, blob, expires))
 

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from embodied_rm.serve.client.wire import BINARY, LENGTH, TIMEOUT
 from embodied_rm.serve.config import Limits
+from embodied_rm.serve.http.incoming import KEY
 from embodied_rm.serve.refusal import RefusalError, Why
 
 JSON = "application/json"
@@ -67,12 +68,15 @@ def refuse_headers(headers: Headers, kinds: tuple[str, ...], limits: Limits) -> 
     return size
 
 
-async def read_body(request: Request, share: Share, limits: Limits, declared: int) -> bytes:
+async def read_body(request: Request, share: Share, limits: Limits, declared: int) -> memoryview:
     """All of it. Raises `RefusalError` for one that is too long or too slow."""
     share.grow(declared)
+    incoming = request.scope.get("state", {}).get(KEY)
     chunks, size = [], 0
     try:
         async with asyncio.timeout(limits.body_s):
+            if incoming is not None:
+                return await incoming.accept()
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > limits.body:
@@ -81,12 +85,12 @@ async def read_body(request: Request, share: Share, limits: Limits, declared: in
                 chunks.append(chunk)
     except TimeoutError:
         raise RefusalError(Why.SLOW_BODY, f"the body did not arrive in {limits.body_s:g} s") from None
-    except ClientDisconnect:
+    except (ClientDisconnect, ConnectionError):
         raise RefusalError(Why.UNPARSABLE, "the connection broke before the body was whole") from None
-    return b"".join(chunks)
+    return memoryview(b"".join(chunks))
 
 
-def parts_of(body: bytes, headers: Headers, limits: Limits) -> tuple[memoryview, memoryview]:
+def parts_of(body: memoryview, headers: Headers, limits: Limits) -> tuple[memoryview, memoryview]:
     """The JSON of a body and what follows it. Raises `RefusalError` where the two do not fit."""
     length = number_in(headers, LENGTH.lower())
     length = len(body) if length is None else length
@@ -94,8 +98,7 @@ def parts_of(body: bytes, headers: Headers, limits: Limits) -> tuple[memoryview,
         raise RefusalError(Why.TOO_LARGE, f"the JSON has {length} bytes, at most {limits.header_kb} KB are read")
     if length > len(body):
         raise RefusalError(Why.UNPARSABLE, f"{LENGTH} is {length}, the whole body has {len(body)} bytes")
-    view = memoryview(body)
-    return view[:length], view[length:]
+    return body[:length], body[length:]
 
 
 def seconds_left(headers: Headers, limits: Limits) -> float:

@@ -8,11 +8,10 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from embodied_rm.serve.config import Limits
+from embodied_rm.serve.http.incoming import KEY, Incoming
 
 HEADERS = 32 << 10
 """Bytes of a request line and headers."""
-AHEAD = 1 << 20
-"""Bytes of a body that are read before they are asked for. Of 1.5 MB, uvicorn's own 64 KB cost a millisecond."""
 
 
 def guarded(limits: Limits) -> type[HttpToolsProtocol]:
@@ -26,6 +25,7 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
         _read = 0
         """Bytes since they are."""
         _timer: asyncio.TimerHandle | None = None
+        _incoming: Incoming | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -36,6 +36,8 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()
+            if self._incoming is not None:
+                self._incoming.break_off()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -51,6 +53,11 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
             self._stop()
             self._reading = False
             super().on_headers_complete()
+            told = [value for name, value in self.headers if name == b"content-length"]
+            length = int(told[0]) if len(told) == 1 and told[0].isdigit() else 0
+            self._incoming = Incoming(self.cycle, length) if 0 < length <= limits.body else None
+            if self._incoming is not None:
+                self.scope["state"][KEY] = self._incoming
 
         def on_message_complete(self) -> None:
             self._reading, self._read = True, 0
@@ -59,10 +66,10 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
         def on_body(self, body: bytes) -> None:
             if self.cycle.response_complete:
                 return
-            self.cycle.body += body
-            if len(self.cycle.body) > AHEAD:
-                self.flow.pause_reading()
-            self.cycle.message_event.set()
+            if self._incoming is not None and self._incoming.accepted:
+                self._incoming.write(body)
+            else:
+                super().on_body(body)
 
         def _await_headers(self) -> None:
             self._timer = self.loop.call_later(limits.body_s, self._refuse, b"408 Request Timeout")

@@ -1,0 +1,35 @@
+"""A service of a model whose answer is known, in a process of its own: python benchmarks/known_service.py"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+
+from known_models import Hashing, served_by
+
+from embodied_rm.serve.config import Limits, ServeConfig
+from embodied_rm.serve.server import serve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=0, help="of HTTP; 0: any that is free")
+    parser.add_argument("--grpc-port", type=int, help="of gRPC")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds that a batch takes")
+    parser.add_argument("--batch", type=int, default=256, help="environments judged side by side at most")
+    parser.add_argument("--limits", default="{}", help="JSON of what limits are to be others")
+    args = parser.parse_args()
+
+    def started(url: str, end: Callable[[], None]) -> None:
+        sys.stdout.write(f"serving at {url}\n")
+        sys.stdout.flush()
+
+    limits = Limits(**json.loads(args.limits))
+    config = ServeConfig(port=args.port, grpc_port=args.grpc_port, batch=args.batch, limits=limits)
+    serve(served_by(Hashing(args.pause)), config, None, started)
+
+
+if __name__ == "__main__":
+    main()
