@@ -136,7 +136,7 @@ def report(told: list[tuple[int, Load, int]], seconds: float) -> str:
             f"`python benchmarks/serve_overload.py`: a batch takes {1e3 * PAUSE:.0f} ms and has {BATCH} requests, "
             f"{QUEUE} may wait; {BATCH / PAUSE:.0f} requests a second and many times that, {seconds:.0f} s each, sent "
             "whether answers come or not, by 16 runs. Wrong: an answer that is not what that film must be told. Times: "
-            f"99 of 100, ms. Asked: none lost or wrong, goodput >= {GOODPUT}, refusals in {1e3 * REFUSED:.0f} ms, memory "
+            f"99 of 100, ms. Asked: none lost or wrong, goodput >= {GOODPUT}, refusals in {1e3 * REFUSED:.0f}, memory "
             f"within {GROWTH:.0%}.",
             "",
             "| load | offered | answered | refused (429) | lost | wrong | goodput | refusals | answers | memory |",
