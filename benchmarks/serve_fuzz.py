@@ -1,8 +1,8 @@
 """Messages that are nearly right, by the million: python benchmarks/serve_fuzz.py
 
 Good requests of every kind are changed at random: bytes, numbers, names, lengths, parts of them. In process they go to
-what reads them, and over sockets to a service, HTTP and gRPC. Whatever they are, they are answered or refused by a status
-below 500, in time, and a good episode is judged as ever after it. Writes the section of docs/reliability.md.
+what reads them, and over sockets to a service, HTTP and gRPC. Whatever they are, they are answered or refused by a
+status below 500, in time, and a good episode is judged as ever after it. Writes the section of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,29 @@ CHECK = 10_000
 """Messages between two good episodes."""
 FILM = np.random.default_rng(0).integers(0, 256, (3, 2, 2, 8, 8, 3), np.uint8)
 """[T, N, V, H, W, 3]."""
-ODD = [0, -1, 1, 2, 255, 256, 2**31, 2**32, 2**53, 2**63, 2**64, 10**400, 0.5, -0.0, 1e308, True, None, "", "0", [], {}]
+ODD: list[Any] = [
+    0,
+    -1,
+    1,
+    2,
+    255,
+    256,
+    2**31,
+    2**32,
+    2**53,
+    2**63,
+    2**64,
+    10**400,
+    0.5,
+    -0.0,
+    1e308,
+    True,
+    None,
+    "",
+    "0",
+    [],
+    {},
+]
 ODD += ["\u0000", "../", "x" * 5000, [[]], [None], {"a": {}}, "\U0001f916", "a; then b", "; then ", "NaN"]
 
 
@@ -60,13 +82,13 @@ class Message:
 
 def messages(state: bytes) -> list[Message]:
     """One of every kind; `state`: the memory of two episodes."""
-    whose = {"run": "r", "env": [0, 1], "episode": [0, 0]}
-    seen = {"views": VIEWS, "frames": {"shape": [2, 2, 8, 8, 3]}}
+    whose: dict[str, Any] = {"run": "r", "env": [0, 1], "episode": [0, 0]}
+    seen: dict[str, Any] = {"views": VIEWS, "frames": {"shape": [2, 2, 8, 8, 3]}}
     files = [encoded(frame, kind) for frame, kind in zip(FILM[0].reshape(4, 8, 8, 3), ["PNG", "JPEG"] * 2, strict=True)]
-    shown = {"views": VIEWS, "frames": {"shape": [2, 2], "lengths": [len(file) for file in files]}}
+    shown: dict[str, Any] = {"views": VIEWS, "frames": {"shape": [2, 2], "lengths": [len(file) for file in files]}}
     restore = {**whose, "step": [1, 1], "row": [0, 1], "rows": 2, "state": len(state)}
     film = np.moveaxis(FILM, 0, 1)
-    tensors = [
+    tensors: list[dict[str, Any]] = [
         {
             "name": "frames",
             "datatype": "UINT8",
@@ -118,7 +140,7 @@ class Mutations:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    def bytes(self, content: bytes) -> bytes:
+    def flipped(self, content: bytes) -> bytes:
         """Some bytes flipped, cut, doubled, moved, or put in."""
         chosen, data = self.random, bytearray(content)
         for _ in range(chosen.choice([1, 1, 1, 2, 4, 16])):
@@ -175,9 +197,9 @@ class Mutations:
         text, blob = good.text, good.blob
         match self.random.randrange(4):
             case 0:
-                text = self.bytes(text)
+                text = self.flipped(text)
             case 1:
-                blob = self.bytes(blob)
+                blob = self.flipped(blob)
             case _:
                 text = self.json(text)
         return Message(good.kind, text, blob)
@@ -213,13 +235,13 @@ async def in_process(count: Count, total: int) -> None:
             match number % 8:
                 case 6:
                     kind, content = change.random.choice(grpc)
-                    message = parsed(kind, change.bytes(content))
+                    message = parsed(kind, change.flipped(content))
                     if kind is INFER["ModelInferRequest"]:
                         await inferred(service, message, expires)
                     else:
                         await service.asked["begin"](message.header, memoryview(message.body), expires)
                 case 7:
-                    await evaluate(service, content_type, change.bytes(body), "front", expires)
+                    await evaluate(service, content_type, change.flipped(body), "front", expires)
                 case _:
                     bad = change.message(change.random.choice(goods))
                     if bad.kind == "infer":
@@ -256,7 +278,7 @@ async def remembered(service: RewardService) -> bytes:
     whose = {"run": "m", "env": [0, 1], "episode": [0, 0], "views": VIEWS, "frames": {"shape": [2, 2, 8, 8, 3]}}
     header = {**whose, "instruction": [LIFT, "open it"], "state": True}
     expires = asyncio.get_running_loop().time() + 5
-    text, blobs = await service.asked["begin"](json.dumps(header).encode(), memoryview(FILM[0].tobytes()), expires)
+    _, blobs = await service.asked["begin"](json.dumps(header).encode(), memoryview(FILM[0].tobytes()), expires)
     return bytes(blobs[-1])
 
 
@@ -340,7 +362,7 @@ async def by_grpc(
     channel: aio.Channel, path: str, content: bytes, change: Mutations, count: Count, number: int
 ) -> None:
     """A changed message to a method."""
-    bad = change.bytes(content)
+    bad = change.flipped(content)
     try:
         await channel.unary_unary(path)(bad, timeout=HANG)
         count.note("grpc: answered")
@@ -356,7 +378,7 @@ async def by_http(service: Running, good: Message, change: Mutations, count: Cou
     head += f"{LENGTH}: {len(bad.text)}\r\ncontent-length: {len(bad.text) + len(bad.blob)}\r\n\r\n"
     whole = head.encode() + bad.text + bad.blob
     if number % 3 == 0:
-        whole = change.bytes(head.encode()) + good.text + good.blob
+        whole = change.flipped(head.encode()) + good.text + good.blob
     try:
         async with asyncio.timeout(HANG):
             reader, writer = await asyncio.open_connection(*service.address)
@@ -381,8 +403,9 @@ async def golden_there(service: Running, count: Count, number: int) -> None:
 
     async def ask(asked: str, text: bytes, blob: bytes) -> tuple[bytes, int]:
         reader, writer = await asyncio.open_connection(*service.address)
-        head = f"POST /v1/{asked} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
-        head += f"content-type: application/octet-stream\r\n{LENGTH}: {len(text)}\r\ncontent-length: {len(text) + len(blob)}\r\n\r\n"
+        told = [f"POST /v1/{asked} HTTP/1.1", "host: 127.0.0.1", "connection: close"]
+        told += ["content-type: application/octet-stream", f"{LENGTH}: {len(text)}"]
+        head = "\r\n".join([*told, f"content-length: {len(text) + len(blob)}", "", ""])
         writer.write(head.encode() + text + blob)
         top, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()

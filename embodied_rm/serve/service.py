@@ -192,7 +192,7 @@ class RewardService:
             for shown in call.shown:  # and their frames are held no longer
                 shown.count()
 
-        asyncio.get_running_loop().call_soon(settle)
+        self.sessions.soon(settle)
         return Judged(columns or {}, outcome.stored, settled)
 
     def _work(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> Work:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -81,6 +82,7 @@ class Sessions:
         self._limits, self._clock = limits, clock
         self._known: dict[Key, Session] = {}
         self._judging: dict[Key, Judging] = {}
+        self._due: deque[Callable[[], None]] = deque()
         self._looked = clock()
 
     def __len__(self) -> int:
@@ -93,8 +95,18 @@ class Sessions:
             told.setdefault(run, []).append((env, session.at, session.said))
         return told
 
+    def soon(self, settle: Callable[[], None]) -> None:
+        """Have something settled as soon as nobody waits for an answer, and before anything else is asked."""
+        self._due.append(settle)
+        asyncio.get_running_loop().call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        while self._due:
+            self._due.popleft()()
+
     def sort(self, call: Begin | Advance) -> Sorted:
         """What is to be done for the rows of a request. Raises `RefusalError` where one of them is out of step."""
+        self._catch_up()
         self.forget_idle()
         rows, lost = Sorted(), []
         for row, (key, at) in enumerate(zip(call.of.keys, call.moments, strict=True)):
@@ -182,6 +194,7 @@ class Sessions:
 
     def end(self, of: Episodes) -> int:
         """Forget these episodes and those before them; how many there were."""
+        self._catch_up()
         known = [
             key
             for key, episode in zip(of.keys, of.episode, strict=True)
@@ -193,6 +206,7 @@ class Sessions:
 
     def refuse_restore(self, call: Restore) -> None:
         """Raises `RefusalError` unless these episodes may be taken up: none is being judged, or farther here."""
+        self._catch_up()
         for key, at in zip(call.of.keys, call.moments, strict=True):
             session = self._known.get(key)
             if key in self._judging:
