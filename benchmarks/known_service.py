@@ -10,6 +10,7 @@ from collections.abc import Callable
 from known_models import Hashing, served_by
 
 from embodied_rm.serve.config import Limits, ServeConfig
+from embodied_rm.serve.meter import log_to
 from embodied_rm.serve.server import serve
 
 
@@ -26,6 +27,7 @@ def main() -> None:
         sys.stdout.write(f"serving at {url}\n")
         sys.stdout.flush()
 
+    log_to(sys.stdout)
     limits = Limits(**json.loads(args.limits))
     config = ServeConfig(port=args.port, grpc_port=args.grpc_port, batch=args.batch, limits=limits)
     serve(served_by(Hashing(args.pause)), config, None, started)

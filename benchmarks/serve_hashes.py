@@ -36,8 +36,8 @@ PATIENCE = 90.0
 class Trial:
     """What has happened so far."""
 
-    def __init__(self, requests: int) -> None:
-        self.left = requests
+    def __init__(self, requests: int, service: Running) -> None:
+        self.left, self.service = requests, service
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
 
@@ -140,24 +140,24 @@ class Client:
         return (good or answers)[0]
 
 
-async def restarts(command: list[str], service: Running, trial: Trial, every: float) -> None:
+async def restarts(command: list[str], trial: Trial, every: float) -> None:
     """End the service now and then, kindly and not, and start it again at the same place."""
     choice = random.Random(0)
     while True:
         await asyncio.sleep(every)
         how = choice.choice([signal.SIGTERM, signal.SIGKILL])
-        service.process.send_signal(how)
-        await asyncio.to_thread(service.process.wait, 60)
+        trial.service.process.send_signal(how)
+        await asyncio.to_thread(trial.service.process.wait, 60)
         trial.counts[f"restarts by {how.name}"] += 1
-        service = await asyncio.to_thread(started, command)
+        trial.service = await asyncio.to_thread(started, command)
 
 
 async def run(args: argparse.Namespace) -> Trial:
     """All clients at once."""
     command = [*KNOWN, "--port", str(free_port())]
     service = await asyncio.to_thread(started, command)
-    trial = Trial(args.requests)
-    deaths = asyncio.create_task(restarts(command, service, trial, args.every))
+    trial = Trial(args.requests, service)
+    deaths = asyncio.create_task(restarts(command, trial, args.every))
     clients = [Client(number, service.address, trial) for number in range(args.clients)]
 
     async def told() -> None:
@@ -171,6 +171,7 @@ async def run(args: argparse.Namespace) -> Trial:
     finally:
         watch.cancel()
         deaths.cancel()
+        trial.service.process.terminate()
     return trial
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from embodied_rm.serve.refusal import RefusalError
+from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.types import Progress
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -25,6 +24,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._let_in = self._done = 0
         kept: dict[str, Any] = {"registry": self.registry}
         self._answered = Counter(
             "embodied_rm_requests", "Requests by what was asked and what became of it", ["asked", "outcome"], **kept
@@ -42,6 +42,10 @@ class Meter:
         self._broken = Counter("embodied_rm_non_finite_rewards", "Judgements that were no number, and not sent", **kept)
         self._faults = Counter("embodied_rm_model_faults", "Batches at which the model failed", **kept)
 
+    def totals(self) -> tuple[int, int]:
+        """How many requests were let in so far, and how many answered or refused."""
+        return self._let_in, self._done
+
     def watch(self, name: str, what: str, value: Callable[[], float]) -> None:
         """Tell a number that is read when somebody asks."""
         Gauge(f"embodied_rm_{name}", what, registry=self.registry).set_function(value)
@@ -49,13 +53,15 @@ class Meter:
     def accept(self, asked: str) -> None:
         """A request was let in."""
         self._accepted.labels(asked).inc()
+        self._let_in += 1
 
     def answer(self, asked: str, seconds: float, refusal: RefusalError | None = None) -> None:
         """It was answered, or refused."""
         outcome = OK if refusal is None else refusal.why.name.lower()
         self._answered.labels(asked, outcome).inc()
+        self._done += 1
         self._seconds.observe(seconds)
-        if refusal is not None and refusal.why.status >= 500:
+        if refusal is not None and refusal.why is Why.BROKEN:
             tell("refused", asked=asked, outcome=outcome, why=refusal.message, seconds=round(seconds, 4))
 
     def batch(self, rows: int, seconds: float) -> None:
@@ -88,9 +94,9 @@ def tell(event: str, **facts: Any) -> None:
     LOG.info(json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
 
 
-def log_to_stderr() -> None:
+def log_to(stream: TextIO) -> None:
     """Have the log written, a line an event."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(message)s"))
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)

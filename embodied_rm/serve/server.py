@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Generator
 from types import FrameType
 
 import uvicorn
@@ -35,6 +37,20 @@ class Server(uvicorn.Server):
         self._service.draining = True
         tell("draining", signal=sig, waiting=len(self._service.queue))
         super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """End by SIGTERM and SIGINT, and then go on: uvicorn's own would have the process die of the signal, before it
+        could say what it had done. In another thread than the first there are no signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
 
     async def startup(self, sockets: list | None = None) -> None:
         await super().startup(sockets)
@@ -83,4 +99,5 @@ async def _serve(served: Served, config: ServeConfig, key: str | None, started: 
         if isinstance(spoken, GrpcServer):
             tell("listening", grpc_port=spoken.port)
         await server.serve()
-    tell("ended")
+    accepted, answered = service.meter.totals()
+    tell("ended", accepted=accepted, answered=answered)

@@ -21,6 +21,7 @@ from embodied_rm.models.base import Judge, Retrospective
 from embodied_rm.models.checkpoint import digest_of, load_progress_net
 from embodied_rm.models.judges.catalog import open_judge
 from embodied_rm.models.judges.config import JudgeConfig, identity
+from embodied_rm.models.judges.served import ServedModel
 from embodied_rm.models.judges.shuffled import OFFLINE
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.report import Report, write_report
@@ -122,8 +123,11 @@ def paying_model(config: RefineCommand) -> Judge:
         if isinstance(judge, Retrospective):
             raise UserError(OFFLINE)
         config.reward.refuse_silence(judge.tells_success)
-        for view in judge.sight.views or ():
-            lookup(dict.fromkeys(config.world.views), view, "view of the worlds, for judge.views")
+        known, shown = judge.sight.views or (), config.world.views
+        if isinstance(judge, ServedModel):
+            known, shown = shown if judge.sight.views else (), known  # it is content with some of those that it knows
+        for view in known:
+            lookup(dict.fromkeys(shown), view, "view, of the worlds and the judge")
         return judge
     folder = reward_model_in(config.checkpoint)
     model = load_progress_net(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -44,7 +45,7 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     key = key_of(config)
     config.refuse_open_door(key)
-    from embodied_rm.serve.meter import log_to_stderr
+    from embodied_rm.serve.meter import log_to
     from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
 
     served = serve_in_thread(partial(opened_and_tested, config))
@@ -52,7 +53,7 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table("serve", table(config, served.about, key))
     if not served.about.sound:
         reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")
-    log_to_stderr()
+    log_to(sys.stderr)
     serve(served, narrow(config, ServeConfig), key, lambda url, _: reporter.note(f"serving at {url}; Ctrl-C ends"))
 
 
