@@ -49,6 +49,9 @@ test: .venv/installed-dev  ## lint, types, tests
 checkpoint: install  ## the model in the box and its card, from nothing (two hours)
 	$(BIN)/embodied-rm ship into=assets/checkpoints/tabletop out=$(RUN)
 
+client: install  ## the client of the reward service as a wheel of its own: dist/
+	$(BIN)/python -c "from embodied_rm.serve.package import write_wheel; write_wheel('dist')"
+
 labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
 

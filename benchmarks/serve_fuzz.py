@@ -16,6 +16,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,13 +184,13 @@ class Mutations:
                 case 0:
                     del value[key]
                 case 1 if isinstance(value, list):
-                    value.insert(key, self.random.choice(ODD))
+                    value.insert(key, deepcopy(self.random.choice(ODD)))
                 case 1:
-                    value[self.random.choice(["path", "url", "__class__", "x"])] = value[key]
+                    value[self.random.choice(["path", "url", "__class__", "x"])] = deepcopy(value[key])
                 case 2 if isinstance(value[key], int):
                     value[key] += self.random.choice([-1, 1, 2, 1 << 16])
                 case _:
-                    value[key] = self.random.choice(ODD)
+                    value[key] = deepcopy(self.random.choice(ODD))
             return
 
     def message(self, good: Message) -> Message:

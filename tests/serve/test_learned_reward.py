@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from services import serving
 from embodied_rm.serve.client.episodes import Shaping
 from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, observed, rendered
 from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm.serve.package import write_wheel
 from embodied_rm.types import Progress
 
 LIFT = "lift the red cube"
@@ -285,3 +289,29 @@ def test_the_client_needs_numpy_and_httpx_and_a_python_of_2020(path: Path) -> No
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
             assert not (called == "zip" and "strict" in keywords) and "kw_only" not in keywords
             assert not (called == "dataclass" and "slots" in keywords)
+
+
+def test_the_client_s_wheel_is_all_that_it_needs(url, tmp_path) -> None:
+    """Unpacked somewhere, with nothing else of ours where Python looks."""
+    wheel = write_wheel(tmp_path)
+    assert wheel.read_bytes() == write_wheel(tmp_path / "again").read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "alone")
+        names = {name for name in archive.namelist() if name.endswith(".py")}
+        record = next(name for name in archive.namelist() if name.endswith("RECORD"))
+        assert archive.read(record).decode().count("\n") == len(archive.namelist())
+    root = CLIENT[0].parents[3]
+    assert names == {str(path.relative_to(root)) for path in (*TAKEN_ALONG, root / "embodied_rm" / "__init__.py")}
+    trial = f"""
+import sys
+sys.path[:0] = [{str(tmp_path / "alone")!r}]
+from embodied_rm.serve.client.reward_client import RewardClient
+import embodied_rm, numpy as np
+assert embodied_rm.__file__.startswith({str(tmp_path)!r}), embodied_rm.__file__
+with RewardClient({url!r}) as client:
+    frames = {{"front": np.zeros((2, 8, 8, 3), np.uint8)}}
+    client.begin([0, 1], [0, 0], ["lift"] * 2, frames)
+    assert client.advance([0, 1], [0, 0], [1, 1], frames).valid.all()
+assert not {{"torch", "gymnasium", "msgspec", "starlette"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", trial], check=True, cwd=tmp_path, timeout=60)

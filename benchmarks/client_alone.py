@@ -1,0 +1,66 @@
+"""The client in a Python of its own, with nothing of ours but its wheel: python benchmarks/client_alone.py
+
+Makes an environment with that Python, installs the wheel, numpy, httpx and gymnasium from the package index, and has a
+vector environment paid by a service that runs here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import tempfile
+from pathlib import Path
+
+from serving import KNOWN, running
+
+from embodied_rm.serve.package import write_wheel
+
+TRIAL = """
+import sys
+import gymnasium as gym
+import numpy as np
+from embodied_rm.serve.client.episodes import Shaping
+from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, rendered
+from embodied_rm.serve.client.reward_client import RewardClient
+
+url = sys.argv[1]
+with RewardClient(url) as client:
+    env = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync", render_mode="rgb_array")
+    env = LearnedReward(env, client, Shaping(gamma=0.99), views=rendered(), instructions="hold the pole up")
+    env.reset(seed=0)
+    total, ends = 0.0, 0
+    for _ in range(60):
+        _, reward, terminated, truncated, infos = env.step(env.action_space.sample())
+        assert np.isfinite(reward).all() and (reward[~infos["stepped"]] == 0).all()
+        total, ends = total + reward.sum(), ends + int((terminated | truncated).sum())
+    env.close()
+    one = gym.make("CartPole-v1", render_mode="rgb_array")
+    one = SingleLearnedReward(one, client, Shaping(gamma=0.99), views=rendered(), instruction="hold the pole up")
+    one.reset(seed=0)
+    paid = [one.step(one.action_space.sample())[1] for _ in range(5)]
+    one.close()
+unwanted = {"torch", "msgspec", "starlette", "grpc", "mujoco", "pyarrow"} & set(sys.modules)
+assert not unwanted, unwanted
+versions = f"Python {sys.version.split()[0]}, gymnasium {gym.__version__}, numpy {np.__version__}"
+print(f"{versions}: {ends} episodes ended, paid {total:.2f}")
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default="python3.9", help="whose environment is made")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    with tempfile.TemporaryDirectory() as folder, running(KNOWN) as service:
+        own, wheel = Path(folder) / "own", write_wheel(folder)
+        subprocess.run([args.python, "-m", "venv", str(own)], check=True)
+        robot = str(own / "bin/python")
+        subprocess.run([robot, "-m", "pip", "install", "--quiet", f"{wheel}[gymnasium]", "pygame"], check=True)
+        words = [robot, "-I", "-W", "ignore", "-c", TRIAL, service.url]
+        told = subprocess.run(words, check=True, capture_output=True, text=True)
+    logging.info(told.stdout.strip())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Requests that are too large, too slow or explode: python benchmarks/serve_bombs.py
+
+Each is sent a few times, so that whatever is allocated once is there, and then a hundred times: it is refused by the
+documented status, and the service grows by no more than a mebibyte. Writes the section of docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+
+import grpc
+from serving import KNOWN, Running, free_port, running
+
+from embodied_rm.cli.benchmarks import put_section
+from embodied_rm.serve.client.wire import LENGTH
+
+LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
+GROWTH = 1 << 20
+WARM = 24
+AT_ONCE = 8
+HEAD = "POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+Parts = Iterator[bytes]
+NONE: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Bomb:
+    """Something that should not be let in."""
+
+    name: str
+    parts: Callable[[], Parts]
+    """What is sent, piece by piece."""
+    status: tuple[str, ...]
+    pause: float = 0.0
+    """Seconds between two pieces."""
+
+
+def whole(text: bytes, blob: bytes = b"", headers: Mapping[str, str] = NONE) -> Callable[[], Parts]:
+    """A request in one piece."""
+    told = {LENGTH: str(len(text)), "content-length": str(len(text) + len(blob)), **headers}
+    head = HEAD + "".join(f"{name}: {value}\r\n" for name, value in told.items()) + "\r\n"
+    return lambda: iter([head.encode() + text + blob])
+
+
+def pictures(width: int, height: int) -> Callable[[], Parts]:
+    """A PNG file of a few kilobytes that says it is that large, and inflates to as much."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    inflated = zlib.compress(bytes(min(3 * width * height, 50_000_000)), 9)
+    file = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", inflated) + chunk(b"IEND", b"")
+    header = {"run": "bomb", "env": [0], "episode": [0], "instruction": ["lift"], "views": ["front"]}
+    frames = {"shape": [1, 1], "lengths": [len(file)]}
+    return whole(json.dumps({**header, "frames": frames}).encode(), file)
+
+
+def texts() -> Callable[[], Parts]:
+    """A PNG file with text that inflates a thousandfold."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, 0)
+    text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000), 9))
+    file = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + text * 8 + chunk(b"IEND", b"")
+    header = {"run": "bomb", "env": [0], "episode": [0], "instruction": ["lift"], "views": ["front"]}
+    frames = {"shape": [1, 1], "lengths": [len(file)]}
+    return whole(json.dumps({**header, "frames": frames}).encode(), file)
+
+
+def chunked(pieces: int, size: int) -> Callable[[], Parts]:
+    """A body in chunks, without end."""
+
+    def parts() -> Parts:
+        yield (HEAD + f"{LENGTH}: 2\r\ntransfer-encoding: chunked\r\n\r\n").encode()
+        chunk = f"{size:x}\r\n".encode() + bytes(size) + b"\r\n"
+        together = max(1, 65536 // len(chunk))
+        yield from repeat(chunk * together, pieces // together)
+
+    return parts
+
+
+def slowly(content: bytes, more: bytes, count: int) -> Callable[[], Parts]:
+    """Something, and then a byte at a time."""
+    return lambda: iter([content, *[more] * count])
+
+
+FORM = "POST /evaluate_batch_npy HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+MANY = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n' * 30_000
+LONG = f"content-length: {len(MANY)}\r\n\r\n".encode()
+BOMBS = (
+    Bomb("body longer than is read, told", whole(b"{}", headers={"content-length": "99999999"}), ("413",)),
+    Bomb("body longer than is read, not told", chunked(200, 65536), ("413",)),
+    Bomb("a million chunks of one byte", chunked(1_000_000, 1), ("400", "413", "408")),
+    Bomb("JSON larger than is read", whole(b" " * 600_000), ("413",)),
+    Bomb("JSON 200,000 deep", whole(b"[" * 200_000), ("400", "422")),
+    Bomb("JSON of 100,000 numbers", whole(b'{"env": [' + b"1," * 100_000 + b"1]}"), ("422",)),
+    Bomb("a number of 100,000 digits", whole(b'{"env": [' + b"9" * 100_000 + b"]}"), ("400", "422")),
+    Bomb("PNG of 144 megapixels", pictures(12_000, 12_000), ("413",)),
+    Bomb("PNG of 400 megapixels", pictures(20_000, 20_000), ("413", "422")),
+    Bomb("PNG that inflates to more than it says", pictures(512, 512), ("200", "422", "409")),
+    Bomb("PNG with text that inflates a thousandfold", texts(), ("413", "422")),
+    Bomb("memory of 2^62 bytes", whole(b'{"run":"r","env":[0],"episode":[0],"step":[1],"row":[0],"rows":1,"state":16}',
+         (1 << 62).to_bytes(8, "little") + bytes(8)), ("422",)),
+    Bomb("compressed body", whole(b"{}", zlib.compress(bytes(1_000_000)), {"content-encoding": "gzip"}), ("415",)),
+    Bomb("form of 30,000 parts", lambda: iter([FORM.encode() + LONG + MANY]), ("400",)),
+    Bomb("64 KB of one header", lambda: iter([HEAD.encode() + b"a: " + b"b" * 65536 + b"\r\n\r\n"]), ("400", "431")),
+    Bomb("10,000 headers", lambda: iter([HEAD.encode() + b"a: b\r\n" * 10_000 + b"\r\n"]), ("400", "431")),
+    Bomb("headers that do not end", slowly(HEAD.encode(), b"a", 8), ("408",), 0.1),
+    Bomb("body that does not end", slowly((HEAD + "content-length: 1000\r\n\r\n").encode(), b"a", 8), ("408",), 0.1),
+    Bomb("nothing at all", lambda: iter([]), ("408",), 0.0),
+    Bomb("TLS", lambda: iter([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(500)]), ("400",)),
+    Bomb("a pickle", whole(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94."), ("400",)),
+)  # fmt: skip
+
+
+def sent(service: Running, bomb: Bomb) -> str:
+    """Send it; the status that comes back, "" where the connection is closed without one."""
+    with socket.create_connection(service.address, 10) as connection:
+        try:
+            for part in bomb.parts():
+                connection.sendall(part)
+                time.sleep(bomb.pause)
+        except OSError:
+            pass  # the service has said all that it will, and reads no more
+        told = b""
+        try:
+            connection.settimeout(10)
+            while len(told) < 12 and (part := connection.recv(4096)):
+                told += part
+        except OSError:
+            pass
+    return told[9:12].decode() if told.startswith(b"HTTP/1.1 ") else ""
+
+
+def over_grpc(port: int, content: bytes, compression: grpc.Compression) -> str:
+    """A message of that many bytes; the status that comes back."""
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=options, compression=compression) as channel:
+        try:
+            channel.unary_unary("/embodied_rm.Rewards/Begin")(content, timeout=20)
+        except grpc.RpcError as fault:
+            return str(fault.code().name)
+    return "OK"
+
+
+def tried(service: Running, times: int, attempt: Callable[[], str]) -> tuple[set[str], int]:
+    """What came back, and by how much the service has grown since it was warm."""
+    with ThreadPoolExecutor(AT_ONCE) as crowd:
+        told = set(crowd.map(lambda _: attempt(), range(WARM)))
+        time.sleep(0.3)
+        before = service.memory()
+        told |= set(crowd.map(lambda _: attempt(), range(times)))
+    time.sleep(0.3)
+    return told, service.memory() - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=100, help="each")
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    rows, bad, port = [], [], free_port()
+    with running([*KNOWN, "--grpc-port", str(port), "--limits", json.dumps(LIMITS)]) as service:
+        large, exhausted = bytes(8_000_000), ("RESOURCE_EXHAUSTED",)
+        grpcs = {
+            "gRPC: a message longer than is read": grpc.Compression.NoCompression,
+            "gRPC: one that inflates to that": grpc.Compression.Gzip,
+        }
+        trials: list[tuple[str, tuple[str, ...], Callable[[], str]]] = [
+            *((bomb.name, bomb.status, partial(sent, service, bomb)) for bomb in BOMBS),
+            *((name, exhausted, partial(over_grpc, port, large, how)) for name, how in grpcs.items()),
+        ]
+        for name, status, attempt in trials:
+            told, growth = tried(service, args.times, attempt)
+            rows.append(f"| {name} | {', '.join(sorted(told)) or 'closed'} | {growth / (1 << 20):+.2f} |")
+            logging.info(rows[-1])
+            if not told <= {*status} or growth > GROWTH:
+                bad.append(rows[-1])
+    text = [
+        "## Too large, too slow, explosive",
+        "",
+        f"`python benchmarks/serve_bombs.py`: each sent {WARM} times, and then {args.times} times, {AT_ONCE} at once. "
+        "Asked: the documented status, and at most 1 MiB more afterwards.",
+        "",
+        "| what | status | grown by, MiB |",
+        "|---|---|---|",
+        *rows,
+    ]
+    put_section(args.page, "serve bombs", "\n".join(text), title="Reliability")
+    if bad:
+        raise SystemExit("\n".join(bad))
+
+
+if __name__ == "__main__":
+    main()
