@@ -14,7 +14,7 @@ from torch import Tensor
 
 from embodied_rm.models.base import Memory, Rows, Sight
 from embodied_rm.models.plans import Plans
-from embodied_rm.models.self_test import tested
+from embodied_rm.models.self_test import examined
 from embodied_rm.serve.served import About, Served, serve_in_thread
 from embodied_rm.types import Array, Progress, Views
 
@@ -112,7 +112,7 @@ def served_by(model: Any, **said: Any) -> Served:
 
     def opened() -> tuple[Plans, About, Any]:
         planned = Plans(model)
-        _, memory = tested(planned, model.sight)
+        _, memory = examined(planned, model.sight)
         about = {
             "name": "reward",
             "version": VERSION,

@@ -28,6 +28,8 @@ from embodied_rm.serve.client.wire import LENGTH
 
 LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
 GROWTH = 1 << 20
+REST = 2.5
+"""Seconds in which the service gives back what it does not need."""
 WARM = 24
 AT_ONCE = 8
 HEAD = "POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
@@ -162,10 +164,10 @@ def tried(service: Running, times: int, attempt: Callable[[], str]) -> tuple[set
     """What came back, and by how much the service has grown since it was warm."""
     with ThreadPoolExecutor(AT_ONCE) as crowd:
         told = set(crowd.map(lambda _: attempt(), range(WARM)))
-        time.sleep(0.3)
+        time.sleep(REST)
         before = service.memory()
         told |= set(crowd.map(lambda _: attempt(), range(times)))
-    time.sleep(0.3)
+    time.sleep(REST)
     return told, service.memory() - before
 
 

@@ -1,6 +1,6 @@
 """What a model says of pictures that are always the same: written down when it is made, asked again before it serves.
 
-A model that says something else than it did runs in another way than it was tested: another library, a broken kernel, a
+A model that says something else than it did runs in another way than it was made: another library, a broken kernel, a
 processor that cannot be trusted.
 """
 
@@ -23,7 +23,7 @@ STORED = "self_test"
 """In a manifest: what was said."""
 
 
-class Tested(NamedTuple):
+class Examined(NamedTuple):
     """What came out of it."""
 
     said: Array
@@ -32,7 +32,7 @@ class Tested(NamedTuple):
     """Of those episodes, at their end."""
 
 
-def tested(model: RewardModel, sight: Sight) -> Tested:
+def examined(model: RewardModel, sight: Sight) -> Examined:
     """Ask the model about pictures that follow from nothing but their number."""
     names = sight.views or ("front",)
     shape = (ROWS, len(names), *(sight.image_size or (SIDE, SIDE)), 3)
@@ -43,13 +43,13 @@ def tested(model: RewardModel, sight: Sight) -> Tested:
     for frames in films[1:]:
         progress, memory = model.advance(memory, Views(names=names, frames=frames))
         said.append(progress.value)
-    return Tested(np.array(said, np.float32), memory)
+    return Examined(np.array(said, np.float32), memory)
 
 
 def written(model: RewardModel, sight: Sight) -> list[list[float]] | None:
     """What it says, for its manifest; None of one that says nothing without a goal or a reference."""
     try:
-        return tested(model, sight).said.tolist()
+        return examined(model, sight).said.tolist()
     except UserError:
         return None
 

@@ -32,8 +32,7 @@ class Engine:
         self._model, self._pattern, self._thread = served.model, served.pattern, served.thread
         self._queue, self._meter = queue, meter
         self._batch, self._wait = batch, wait
-        self._some, self._idle = asyncio.Event(), asyncio.Event()
-        self._idle.set()
+        self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Engine:
@@ -61,12 +60,6 @@ class Engine:
         """The memory of episodes, as it is sent along."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, as_sent, rows)
 
-    async def idle(self) -> None:
-        """Wait until nothing waits and nothing is judged."""
-        while len(self._queue) or not self._idle.is_set():
-            await self._idle.wait()
-            await asyncio.sleep(0)
-
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -76,9 +69,7 @@ class Engine:
             if not works:
                 self._some.clear()
                 continue
-            self._idle.clear()
             await self._judge(works)
-            self._idle.set()
             await asyncio.sleep(0)  # whoever was answered may ask again before the next batch is taken
 
     async def _judge(self, works: Sequence[Work]) -> None:

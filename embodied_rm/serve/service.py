@@ -13,6 +13,7 @@ import numpy as np
 from embodied_rm.serve.client.wire import Message, answer_of
 from embodied_rm.serve.config import Limits, ServeConfig
 from embodied_rm.serve.engine import Engine
+from embodied_rm.serve.idle import tidy_when_idle
 from embodied_rm.serve.meter import Meter
 from embodied_rm.serve.pictures import views_of
 from embodied_rm.serve.protocol import (
@@ -76,9 +77,11 @@ class RewardService:
 
     async def __aenter__(self) -> RewardService:
         await self.engine.__aenter__()
+        self._tidy = asyncio.create_task(tidy_when_idle())
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._tidy.cancel()
         await self.engine.__aexit__(*error)
         self._decoders.shutdown()
 

@@ -21,7 +21,7 @@ from embodied_rm.models.judges.config import JudgeConfig, identity
 from embodied_rm.models.judges.shuffled import OFFLINE
 from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
-from embodied_rm.models.self_test import expected_of, passed, tested
+from embodied_rm.models.self_test import examined, expected_of, passed
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.serve.config import ServeConfig
 from embodied_rm.serve.served import About, serve_in_thread
@@ -73,7 +73,7 @@ def opened_and_tested(config: ServeCommand) -> tuple[Plans, About, PlanMemory]:
     if isinstance(judge, Retrospective):
         raise UserError(OFFLINE)
     model = Plans(judge)
-    said, memory = tested(model, judge.sight)
+    said, memory = examined(model, judge.sight)
     assert isinstance(memory, PlanMemory)
     folder = None if config.judge.layout is not None else reward_model_in(config.checkpoint)
     expected = None if folder is None else expected_of(read_manifest(folder))
