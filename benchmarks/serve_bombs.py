@@ -28,7 +28,7 @@ from embodied_rm.serve.client.wire import LENGTH
 
 LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
 GROWTH = 1 << 20
-REST = 2.5
+REST = 4.0
 """Seconds in which the service gives back what it does not need."""
 WARM = 24
 AT_ONCE = 8

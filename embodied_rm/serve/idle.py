@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import time
 
 REST = 1.0
@@ -25,6 +26,7 @@ async def tidy_when_idle() -> None:
         await asyncio.sleep(REST)
         now = time.process_time()
         if now - before < BUSY < now - tidied:
+            gc.collect()
             await asyncio.to_thread(trim, 0)
             tidied = time.process_time()
         before = now

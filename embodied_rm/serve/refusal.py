@@ -41,3 +41,9 @@ class RefusalError(Exception):
         """`retry_after`: seconds after which it may be tried again, where trying again helps."""
         super().__init__(message)
         self.why, self.message, self.retry_after = why, message, retry_after
+
+    def bare(self) -> RefusalError:
+        """Itself, holding on to nothing of where it was raised: else the frames of a request lie in memory until
+        somebody looks for circles."""
+        self.__context__ = None
+        return self.with_traceback(None)

@@ -126,7 +126,7 @@ class GrpcServer:
                 said: bytes = (await answer(parsed(request, content), expires)).SerializeToString()
                 return said
             except RefusalError as fault:
-                refusal = fault
+                refusal = fault.bare()
             finally:
                 if asked is not None:
                     self._service.meter.answer(asked, loop.time() - started, refusal)

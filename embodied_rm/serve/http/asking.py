@@ -76,7 +76,7 @@ async def measured(
             body = await read_body(request, share, service.limits, declared)
             return await answer(request, body, expires)
     except RefusalError as fault:
-        refusal = fault
+        refusal = fault.bare()
     except BaseException:
         refusal = BROKEN
         raise

@@ -27,13 +27,17 @@ class Incoming:
 
     async def accept(self) -> memoryview:
         """Make room for it and wait until it is there. Raises `ConnectionError` where the sender leaves before."""
-        self._into = np.empty(self.length, np.uint8).data
-        first, self._cycle.body = self._cycle.body, b""
-        self._cycle.flow.resume_reading()
-        if not self.write(first):
-            self._done = asyncio.get_running_loop().create_future()
-            await self._done
-        return self._into
+        into = self._into = np.empty(self.length, np.uint8).data
+        cycle, self._cycle = self._cycle, None  # which holds this: in a circle both would outlive the request
+        first, cycle.body = cycle.body, b""
+        cycle.flow.resume_reading()
+        try:
+            if not self.write(first):
+                self._done = asyncio.get_running_loop().create_future()
+                await self._done
+        finally:
+            self._into = None
+        return into
 
     @property
     def accepted(self) -> bool:
