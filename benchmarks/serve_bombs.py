@@ -30,7 +30,7 @@ LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
 GROWTH = 1 << 20
 REST = 4.0
 """Seconds in which the service gives back what it does not need."""
-WARM = 24
+WARM = 100
 AT_ONCE = 8
 HEAD = "POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
 Parts = Iterator[bytes]
