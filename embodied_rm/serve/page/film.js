@@ -68,10 +68,11 @@ export function momentsOf(films, rate) {
   return Array.from({ length: Math.max(1, Math.ceil(seconds * rate - 1e-6)) }, (_, k) => k / rate);
 }
 
-// The view that a film most likely shows, by its name.
+// The view that a film most likely shows: by its name, and no other film does.
 export function guess(name, views, taken) {
   const stem = name.replace(/\.[^.]*$/, "");
   if (!views) return stem.replace(/[^\w.:/-]+/g, "_").slice(0, 64);
-  const named = views.filter((view) => stem.toLowerCase().includes(view.toLowerCase()));
-  return named.sort((a, b) => b.length - a.length)[0] ?? views.find((view) => !taken.includes(view)) ?? views[0];
+  const free = views.filter((view) => !taken.includes(view));
+  const named = free.filter((view) => stem.toLowerCase().includes(view.toLowerCase()));
+  return named.sort((a, b) => b.length - a.length)[0] ?? free[0] ?? views[0];
 }

@@ -69,6 +69,8 @@ async function judge() {
   const shows = films.map(({ film, view }) => ({ film, view: view.value }));
   const rate = +$("rate").value, instruction = $("instruction").value;
   if (!(rate > 0)) return say("frames a second: a number above 0 was expected");
+  const twice = shows.find(({ view }, i) => shows.findIndex((one) => one.view === view) < i);
+  if (twice) return say(`two films show the view ${twice.view}: each view once was expected`);
   pause();
   say("");
   running = new AbortController();
