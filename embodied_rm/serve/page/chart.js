@@ -3,13 +3,14 @@
 import { stagesOf } from "./curve.js";
 
 const LEFT = 40, RIGHT = 12, TOP = 10, PLOT = 250, AXIS = 24, BAND = 20;
+const NOTHING = 10;  // s of axis where there is nothing to show
 const tone = (i, dark) => `hsl(${(214 + 137.5 * i) % 360} 62% ${dark ? 62 : 72}%)`;
 
 export class Chart {
   constructor(canvas) {
     this.canvas = canvas;
     this.pen = canvas.getContext("2d");
-    [this.curves, this.seconds, this.now] = [[], 0, 0];
+    [this.curves, this.seconds, this.now] = [[], NOTHING, 0];
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -17,7 +18,7 @@ export class Chart {
   // `curves`: [{curve, colour}]; `seconds`: how long the films last.
   show(curves, seconds, now) {
     [this.curves, this.now] = [curves, now];
-    this.seconds = Math.max(seconds, 1e-3, ...curves.map(({ curve }) => curve.time.at(-1) ?? 0));
+    this.seconds = Math.max(seconds, ...curves.map(({ curve }) => curve.time.at(-1) ?? 0)) || NOTHING;
     this.draw();
   }
 
