@@ -47,7 +47,8 @@ ARROWS = {
     },
     "objective": NOUNS | {"labels", "losses", "models"},
     "serve": NOUNS
-    | {"models.base", "models.plans", "models.plan_memory", "models.self_test", "checkpoint_io", "shaping"},
+    | {"models.base", "models.plans", "models.plan_memory", "models.self_test", "checkpoint_io", "shaping"}
+    | {"report"},
     "report": NOUNS | {"run", "data"},
     "annotate": NOUNS | {"data", "labels", "report"},
     "audit": NOUNS

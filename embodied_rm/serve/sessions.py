@@ -56,6 +56,17 @@ class Session:
     used: float
 
 
+class UnderWay(NamedTuple):
+    """An episode under way, as it is told to who looks on."""
+
+    env: int
+    at: Moment
+    said: Said | None
+    """None: it was taken up again, and nothing was judged since."""
+    idle: float
+    """Seconds since anybody asked about it."""
+
+
 @dataclass
 class Judging:
     """A moment that is being judged."""
@@ -88,11 +99,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def runs(self) -> dict[str, list[tuple[int, Moment, Said | None]]]:
-        """Run -> its episodes under way: environment, moment and what was said last."""
-        told: dict[str, list[tuple[int, Moment, Said | None]]] = {}
+    def runs(self) -> dict[str, list[UnderWay]]:
+        """Run -> its episodes under way."""
+        now, told = self._clock(), dict[str, list[UnderWay]]()
         for (run, env), session in self._known.items():
-            told.setdefault(run, []).append((env, session.at, session.said))
+            told.setdefault(run, []).append(UnderWay(env, session.at, session.said, now - session.used))
         return told
 
     def soon(self, settle: Callable[[], None]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from annotated_worlds import make_recordings, served
-from browsers import FLAGS, chromium
-from playwright.sync_api import Browser, Page, sync_playwright
+from browsers import started, watched
+from playwright.sync_api import Browser, Page
 
 from embodied_rm.annotate.server import AnnotationServer
 
@@ -36,22 +36,12 @@ def server(folder: Path) -> Iterator[AnnotationServer]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real one, without a window."""
-    path = chromium()
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+    with started() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """An empty page, which must not complain of anything until the end."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    shown = context.new_page()
-    complaints: list[str] = []
-    shown.on("pageerror", lambda error: complaints.append(str(error)))
-    shown.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-    yield shown
-    context.close()
-    # That a save was refused is told by the browser too.
-    assert [told for told in complaints if not told.startswith("Failed to load resource: the server responded")] == []
+    with watched(browser) as shown:
+        yield shown

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from embodied_rm.serve.http.asking import BROKEN, asking
 from embodied_rm.serve.http.door import Door
+from embodied_rm.serve.http.page import looking
 from embodied_rm.serve.http.responses import refusal_response
 from embodied_rm.serve.http.telling import telling
 from embodied_rm.serve.refusal import RefusalError
@@ -21,7 +22,8 @@ from embodied_rm.serve.service import RewardService
 def make_app(service: RewardService, key: str | None) -> ASGIApp:
     """The service as an ASGI application; `key`: what every request must show, None: nothing."""
     handlers: dict[Any, Any] = {RefusalError: refused, HTTPException: no_such, Exception: broken}
-    return Entrance(Starlette(routes=[*asking(service), *telling(service)], exception_handlers=handlers), Door(key))
+    routes = [*asking(service), *telling(service), *looking(service)]
+    return Entrance(Starlette(routes=routes, exception_handlers=handlers), Door(key))
 
 
 class Entrance:

@@ -29,6 +29,8 @@ class Door:
             refuse_foreign(headers)
         elif not hmac.compare_digest(shown(headers).encode(), self._key.encode()):
             raise RefusalError(Why.NO_KEY, "show the key of this service: Authorization: Bearer <key>")
+        elif remembered(headers):
+            refuse_other_origin(headers)
 
 
 def shown(headers: Headers) -> str:
@@ -46,6 +48,11 @@ def shown(headers: Headers) -> str:
     return ""
 
 
+def remembered(headers: Headers) -> bool:
+    """Whether a browser may have shown the key by itself, whoever's page made it ask."""
+    return headers.get("authorization", "").lower().startswith("basic ")
+
+
 def refuse_foreign(headers: Headers) -> None:
     """A browser on this machine shows pages of strangers, which may try to speak to services on it: they come from
     another origin, or by another name. Raises `RefusalError` for those."""
@@ -55,6 +62,11 @@ def refuse_foreign(headers: Headers) -> None:
         raise RefusalError(
             Why.FOREIGN, f"this service is not called {host[:60]}: without a key it is this machine's alone"
         )
-    origin = headers.get("origin")
+    refuse_other_origin(headers)
+
+
+def refuse_other_origin(headers: Headers) -> None:
+    """Raises `RefusalError` for what a page that is not ours had a browser ask."""
+    host, origin = headers.get("host", ""), headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
         raise RefusalError(Why.FOREIGN, "pages of other origins may not speak to this service")
