@@ -267,17 +267,24 @@ def test_what_is_stopped_keeps_what_was_judged_and_leaves_nothing_behind(page, f
 
 def test_a_browser_asks_for_the_key_and_sends_it_with_everything(browser: Browser, folder: Path) -> None:
     with serving(Hashing(), key="sesame") as url:
-        with watched(browser) as page:
-            with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # it asked, and nobody answered
-                page.goto(url)
+        with watched(browser) as page, pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+            page.goto(url)  # it asks, and nobody answers
         with watched(browser, http_credentials={"username": "anybody", "password": "sesame"}) as page:
             opened(page, url)
             chosen(page, folder / NAMES["front"])
             judge(page)
-        known, form = ("anybody", "sesame"), {"frames": b"x"}
-        for auth, origin, status in [(known, url, 400), (known, "http://elsewhere", 403), (("x", "no"), url, 401)]:
-            told = httpx.post(f"{url}/evaluate_batch_npy", files=form, auth=auth, headers={"Origin": origin})
-            assert told.status_code == status, "a page elsewhere has nothing judged with a key that a browser remembers"
+
+
+def test_a_page_elsewhere_has_nothing_judged_with_a_key_that_a_browser_remembers() -> None:
+    with serving(Hashing(), key="sesame") as url:
+        for password, origin, status in [("sesame", url, 422), ("sesame", "http://elsewhere", 403), ("no", url, 401)]:
+            told = httpx.post(
+                f"{url}/evaluate_batch_npy",  # of all paths the one that takes a form, as any page may send it
+                files={"frames": b"no frames"},
+                auth=("anybody", password),
+                headers={"Origin": origin},
+            )
+            assert told.status_code == status
 
 
 def test_who_looks_on_sees_the_runs_and_their_progress(page, browser):

@@ -218,9 +218,9 @@ HEAD = b"POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application
     ("parts", "pause", "status"),
     [
         ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)], 0, b"400"),
-        ([b"GET /\r\n\r\n"], 0, b"40"),
+        ([b"GET /nowhere\r\n\r\n"], 0, b"40"),
         ([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], 0, b"400"),
-        ([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-pad: " + b"y" * 70000 + b"\r\n\r\n"], 0, b"4"),
+        ([b"GET /nowhere HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-pad: " + b"y" * 70000 + b"\r\n\r\n"], 0, b"4"),
         ([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"a: b\r\n" * 9000], 0, b"431"),
         ([HEAD + b"content-length: 10\r\ncontent-length: 11\r\n\r\n"], 0, b"400"),
         ([HEAD + b"content-length: -1\r\n\r\n"], 0, b"400"),
