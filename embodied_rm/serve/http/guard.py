@@ -52,6 +52,8 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._stop()
             self._reading = False
+            if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEADERS:
+                raise ValueError("the headers are too long")  # the parser stops, and 400 is said
             super().on_headers_complete()
             told = [value for name, value in self.headers if name == b"content-length"]
             length = int(told[0]) if len(told) == 1 and told[0].isdigit() else 0
