@@ -200,6 +200,35 @@ def test_a_model_of_any_view_and_size_gets_the_films_as_they_are(page, folder, t
     assert curve["views"] == {"top": wide.name} and len(curve["time"]) == 2
 
 
+RECORD = """async () => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
+    const pen = canvas.getContext("2d");
+    const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" }), parts = [];
+    recorder.ondataavailable = (event) => parts.push(event.data);
+    const drawn = setInterval(() => {
+        pen.fillStyle = `hsl(${performance.now() % 360} 80% 50%)`;
+        pen.fillRect(0, 0, 64, 48);
+    }, 30);
+    recorder.start();
+    await new Promise((resolve) => setTimeout(resolve, 1300));
+    await new Promise((resolve) => { recorder.onstop = resolve; recorder.stop(); });
+    clearInterval(drawn);
+    const carried = new DataTransfer();
+    carried.items.add(new File(parts, "recorded.webm"));
+    document.querySelector("#drop").dispatchEvent(new DragEvent("drop", { dataTransfer: carried, bubbles: true }));
+}"""
+
+
+def test_a_film_that_a_browser_recorded_and_that_does_not_say_how_long_it_is(page, tmp_path):
+    with serving(Hashing()) as url:
+        opened(page, url)
+        page.evaluate(RECORD)
+        expect(page.locator("figure")).to_have_count(1)
+        judge(page)
+        _, curve = saved(page, 0, tmp_path)
+    assert curve["views"] == {"recorded": "recorded.webm"} and 4 <= len(curve["time"]) <= 10
+
+
 @pytest.mark.parametrize(
     "mistake, sentence",
     [
