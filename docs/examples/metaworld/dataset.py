@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,23 +25,28 @@ from embodied_rm.types import Episode
 def episodes(folder: Path) -> Iterator[Episode]:
     """Those of a folder; the progress of successes is that of their steps."""
     for episode in open_data(folder):
-        told = folder / episode.name / "progress.json"
         if episode.success:
-            progress = true_progress(episode)
+            yield replace(episode, progress=true_progress(episode))
         else:
-            progress = np.asarray(json.loads(told.read_text()), np.float32)
-        yield replace(episode, progress=progress)
+            told = json.loads((folder / episode.name / "progress.json").read_text())
+            yield replace(episode, progress=np.asarray(told, np.float32))
+
+
+def write(folders: Sequence[Path], out: Path, most: int | None = None) -> None:
+    """A dataset of the first `most` episodes of each folder, or of all."""
+    with DatasetWriter(out, robot_type="sawyer") as writer:
+        for folder in folders:
+            for episode in islice(episodes(folder), most):
+                writer.add(episode)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--most", type=int, help="first episodes of each folder; all by default")
     args = parser.parse_args()
-    with DatasetWriter(args.out, robot_type="sawyer") as writer:
-        for folder in args.folders:
-            for episode in episodes(folder):
-                writer.add(episode)
+    write(args.folders, args.out, args.most)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Record episodes of Meta-World's scripted experts, and of actors who fail, as films that embodied-rm reads.
 
-    MUJOCO_GL=egl LP_NUM_THREADS=0 python record.py drawer-open-v3 --successes 20 --out runs/metaworld/drawer-open-v3/demos
+    MUJOCO_GL=egl LP_NUM_THREADS=0 python record.py drawer-open-v3
 
 Runs in Meta-World's environment (metaworld, av). Interrupted, it goes on with the next episode.
 """
