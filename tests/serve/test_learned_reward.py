@@ -47,7 +47,8 @@ class Counting(gym.vector.VectorEnv):
         self.over = np.zeros(self.num_envs, bool)
 
     def reset(self, *, seed=None, options=None):
-        self._begin(np.ones(self.num_envs, bool) if not options else options["reset_mask"])
+        # Gymnasium's SyncVectorEnv and AsyncVectorEnv take the mask out, too.
+        self._begin(np.ones(self.num_envs, bool) if not options else options.pop("reset_mask"))
         return self._seen(), {}
 
     def step(self, actions):

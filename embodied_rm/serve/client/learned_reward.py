@@ -93,8 +93,9 @@ class LearnedReward(VectorWrapper):
 
     def reset(self, *, seed: Any = None, options: Optional[dict[str, Any]] = None) -> Any:
         """As the environment does, all rows or those of `options["reset_mask"]`."""
-        observation, infos = self.env.reset(seed=seed, options=options)
+        # Looked at before the environment is reset: Gymnasium's own take the mask out of the options.
         mask = np.ones(self.num_envs, bool) if not options else np.asarray(options.get("reset_mask", True))
+        observation, infos = self.env.reset(seed=seed, options=options)
         fresh = np.broadcast_to(mask, self.num_envs)
         self._begin(fresh, observation)
         self._over = self._over & ~fresh

@@ -1,0 +1,166 @@
+"""Record episodes of Meta-World's scripted experts, and of actors who fail, as films that embodied-rm reads.
+
+    MUJOCO_GL=egl LP_NUM_THREADS=0 python record.py drawer-open-v3
+
+Runs in Meta-World's environment (metaworld, av). Interrupted, it goes on with the next episode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from metaworld.policies import ENV_POLICY_MAP
+from scene import INSTRUCTIONS, SIDE, Scene
+
+EVERY = 3
+"""Steps between two frames."""
+FPS = Fraction(80, EVERY)
+TAIL = 30
+"""Steps for which a success is held."""
+LONGEST = 240
+MOVED = 0.005
+"""Metres by which the object must have been moved before the second step of the task has begun."""
+FAILURES = ("stops", "misses", "trembles")
+TRIALS = 40
+
+Actor = Callable[[np.ndarray, int], np.ndarray]
+
+
+class Film:
+    """The frames of an episode, and when its task was done."""
+
+    def __init__(self, scene: Scene, observation: np.ndarray) -> None:
+        self.frames = [scene.look()]
+        self.done = [False]
+        self.moved = [0.0]
+        self.reach = [float(np.linalg.norm(observation[:3] - observation[4:7]))]
+        self.left: list[float] = []
+        self._at = observation[4:7].copy()
+
+    def add(self, scene: Scene, observation: np.ndarray, info: dict[str, float]) -> None:
+        """One more frame."""
+        self.frames.append(scene.look())
+        self.done.append(bool(info["success"]))
+        self.moved.append(float(np.linalg.norm(observation[4:7] - self._at)))
+        self.reach.append(float(np.linalg.norm(observation[:3] - observation[4:7])))
+        self.left.append(float(info["obj_to_target"]))
+
+    def progress(self) -> list[float]:
+        """Of a failure: half for the way of the hand to the object, half for the object's to its goal; 0 at first."""
+        left = [self.left[0], *self.left]
+        made = [np.clip(1 - np.divide(way, way[0] + 1e-9), 0, 1) for way in (self.reach, left)]
+        return np.round(np.minimum((made[0] + made[1]) / 2, 0.95), 4).tolist()
+
+    def steps(self) -> list[dict[str, object]]:
+        """Of a success: until the object moves, and until the task is done for good."""
+        done = len(self.done) - int(np.argmin(self.done[::-1]))
+        moves = next(i for i, distance in enumerate([*self.moved, np.inf]) if distance > MOVED)
+        moves = min(max(moves, 1), done - 1)
+        return [
+            {"annotation": "reach", "start_frame_id": 0, "end_frame_id": moves},
+            {"annotation": "move", "start_frame_id": moves, "end_frame_id": done},
+        ]
+
+    def write(self, folder: Path) -> None:
+        """The outcome last: an episode with it is whole."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for view in self.frames[0]:
+            write_film(folder / f"{view}.mp4", [frame[view] for frame in self.frames])
+        if self.done[-1]:
+            (folder / "annotated_keyframes.json").write_text(json.dumps(self.steps(), indent=1))
+        else:
+            (folder / "progress.json").write_text(json.dumps(self.progress()))
+        (folder / "success.json").write_text(json.dumps({"success": self.done[-1]}) + "\n")
+
+
+def write_film(path: Path, pictures: list[np.ndarray]) -> None:
+    """An mp4, hardly compressed."""
+    with av.open(str(path), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=FPS)
+        stream.width = stream.height = SIDE
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"qp": "12", "preset": "veryfast", "bf": "0", "g": "8"}
+        for picture in pictures:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+
+
+def actor(task: str, how: str, rng: np.random.Generator) -> Actor:
+    """A scripted expert, at a pace of its own and with noise, or one of those who fail."""
+    policy = ENV_POLICY_MAP[task]()
+    pace, noise = rng.uniform(0.5, 1.0), rng.choice([0.0, 0.2, 0.4])
+    stop = rng.integers(5, 70) if how == "stops" else LONGEST
+    tremble = rng.uniform(0.8, 1.6) if how == "trembles" else 0.0
+    side = rng.normal(size=2)
+    shift = np.append(rng.uniform(0.06, 0.15) * side / np.linalg.norm(side), 0.0) if how == "misses" else np.zeros(3)
+
+    def act(observation: np.ndarray, step: int) -> np.ndarray:
+        seen = observation.copy()
+        seen[4:7] += shift
+        action = np.clip(policy.get_action(seen), -1, 1)
+        if step >= stop:
+            return np.array([0, 0, 0, action[3]])
+        action[:3] = pace * action[:3] + (noise + tremble) * rng.normal(size=3)
+        return np.clip(action, -1, 1)
+
+    return act
+
+
+def play(scene: Scene, task: str, how: str, rng: np.random.Generator) -> Film:
+    """An episode, until success has been held or its time is over."""
+    observation = scene.reset(int(rng.integers(len(scene.goals))))
+    act, film = actor(task, how, rng), Film(scene, observation)
+    longest = LONGEST if how == "expert" else int(rng.integers(60, 150))
+    held = 0
+    for step in range(longest):
+        observation, _, _, _, info = scene.env.step(act(observation, step))
+        held = held + 1 if info["success"] else 0
+        if (step + 1) % EVERY == 0:
+            film.add(scene, observation, info)
+        if held >= TAIL and film.done[-1]:
+            break
+    return film
+
+
+def wanted(successes: int, failures: int) -> Iterator[tuple[str, bool, str]]:
+    """Name, outcome and actor of every episode."""
+    for i in range(successes):
+        yield f"success_{i:03d}", True, "expert"
+    for i in range(failures):
+        yield f"failure_{i:03d}", False, FAILURES[i % len(FAILURES)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=INSTRUCTIONS)
+    parser.add_argument("--successes", type=int, default=20)
+    parser.add_argument("--failures", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the task's goals and of the actors")
+    parser.add_argument("--out", type=Path, required=True, help="folder of recordings")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", message="Constant")
+    scene = Scene(args.task, args.seed)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "task_instruction.json").write_text(json.dumps([scene.instruction]) + "\n")
+    for number, (name, success, how) in enumerate(wanted(args.successes, args.failures)):
+        if (args.out / name / "success.json").exists():
+            continue
+        for trial in range(TRIALS):
+            film = play(scene, args.task, how, np.random.default_rng([args.seed, number, int(success), trial]))
+            if film.done[-1] is success and (success or not any(film.done)):
+                film.write(args.out / name)
+                break
+        else:
+            raise SystemExit(f"{args.task}: no {how} of {TRIALS} came to {'success' if success else 'failure'}")
+    scene.close()
+
+
+if __name__ == "__main__":
+    main()
