@@ -140,6 +140,17 @@ def test_what_is_paid_telescopes_to_the_potentials_of_true_states_in_every_mode(
         assert discounted == pytest.approx(own + 1.5 * GAMMA**length * last, abs=1e-5)
 
 
+def test_nobody_is_asked_what_no_camera_shows(url) -> None:
+    asked: list[int] = []
+
+    def look(env: Any, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+        asked.append(len(rows))
+        return {"front": observation["pixels"][rows]}
+
+    assert played(url, AutoresetMode.DISABLED, 20, Shaping(gamma=GAMMA, score_every=5), views=look)
+    assert asked and 0 not in asked
+
+
 def potential_scored(row: int, number: int, length: int, every: int) -> float:
     """The potential of the last state, of which the frames between two scores were never seen."""
     digest = first(LIFT, picture(row, number, 0)[None])

@@ -27,10 +27,11 @@ TAIL = 30
 LONGEST = 240
 MOVED = 0.005
 """Metres by which the object must have been moved before the second step of the task has begun."""
-FAILURES = ("stops", "misses", "trembles")
+FAILURES = ("stops", "misses", "trembles", "nearly")
 TRIALS = 40
 
-Actor = Callable[[np.ndarray, int], np.ndarray]
+Actor = Callable[[np.ndarray, int, float], np.ndarray]
+"""(observation, step, share of the object's way that is left) -> action."""
 
 
 class Film:
@@ -98,10 +99,13 @@ def actor(task: str, how: str, rng: np.random.Generator) -> Actor:
     pace, noise = rng.uniform(0.5, 1.0), rng.choice([0.0, 0.2, 0.4])
     stop = rng.integers(5, 70) if how == "stops" else LONGEST
     tremble = rng.uniform(0.8, 1.6) if how == "trembles" else 0.0
+    enough = rng.uniform(0.1, 0.7) if how == "nearly" else -1.0
     side = rng.normal(size=2)
     shift = np.append(rng.uniform(0.06, 0.15) * side / np.linalg.norm(side), 0.0) if how == "misses" else np.zeros(3)
 
-    def act(observation: np.ndarray, step: int) -> np.ndarray:
+    def act(observation: np.ndarray, step: int, left: float) -> np.ndarray:
+        nonlocal stop
+        stop = min(stop, step) if left < enough else stop
         seen = observation.copy()
         seen[4:7] += shift
         action = np.clip(policy.get_action(seen), -1, 1)
@@ -118,9 +122,10 @@ def play(scene: Scene, task: str, how: str, rng: np.random.Generator) -> Film:
     observation = scene.reset(int(rng.integers(len(scene.goals))))
     act, film = actor(task, how, rng), Film(scene, observation)
     longest = LONGEST if how == "expert" else int(rng.integers(60, 150))
-    held = 0
+    held, ways = 0, [1.0]
     for step in range(longest):
-        observation, _, _, _, info = scene.env.step(act(observation, step))
+        observation, _, _, _, info = scene.env.step(act(observation, step, ways[-1] / ways[min(1, step)]))
+        ways.append(info["obj_to_target"])
         held = held + 1 if info["success"] else 0
         if (step + 1) % EVERY == 0:
             film.add(scene, observation, info)

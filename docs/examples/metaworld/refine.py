@@ -3,7 +3,7 @@
     embodied-rm serve checkpoint=runs/metaworld/drawer-open-v3/20_demonstrations_20_failures
     MUJOCO_GL=egl LP_NUM_THREADS=0 python refine.py drawer-open-v3 --out runs/metaworld/drawer-open-v3/refine
 
-Runs in Meta-World's environment (metaworld, stable-baselines3, embodied-rm-client). The simulator's success is looked at
+Runs in Meta-World's environment (metaworld, stable-baselines3, embodied-rm-client). Its success is looked at
 before and after, and is never paid.
 """
 

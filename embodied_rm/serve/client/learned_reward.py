@@ -107,7 +107,7 @@ class LearnedReward(VectorWrapper):
         reset, ended = self._over, (terminated | truncated) & ~self._over
         stepped = ~reset
         rows = self.episodes.due(stepped, ended)
-        step = self.episodes.judge(rows, self._seen(rows, ended, observation, infos))
+        step = self.episodes.judge(rows, self._seen(rows, ended, observation, infos) if len(rows) else {})
         achieved = step.achieved & stepped
         base: Floats = np.asarray(reward, np.float64)
         if self._success == MODEL:
