@@ -25,7 +25,7 @@ WAYS = {
     "1 demonstration": ("adapt", "demos_20", "max_seconds=null", "augment.shift=0.06", "augment.zoom=0.06"),
     "5 demonstrations": ("train", "demos_5"),
     "20 demonstrations": ("train", "demos_20"),
-    "20 demonstrations, 20 failures": ("train", "both"),
+    "20 demonstrations, 40 failures": ("train", "both"),
 }
 COLUMNS = {"voc": "VOC", "voc_reversed": "reversed", "success_auc": "AUC", "mae": "MAE", "verdict_recall": "recall"}
 
@@ -35,7 +35,7 @@ def datasets(task: Path) -> None:
     wanted: dict[str, tuple[Sequence[str], int | None]] = {
         "demos_5": (("demos",), 5),
         "demos_20": (("demos",), 20),
-        "both": (("demos", "mistakes"), 20),
+        "both": (("demos", "mistakes"), None),
         "unseen": (("held_out",), None),
     }
     for name, (folders, most) in wanted.items():

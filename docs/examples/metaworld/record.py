@@ -42,7 +42,7 @@ class Film:
         self.done = [False]
         self.moved = [0.0]
         self.reach = [float(np.linalg.norm(observation[:3] - observation[4:7]))]
-        self.left: list[float] = []
+        self.left = [way(observation)]
         self._at = observation[4:7].copy()
 
     def add(self, scene: Scene, observation: np.ndarray, info: dict[str, float]) -> None:
@@ -51,12 +51,11 @@ class Film:
         self.done.append(bool(info["success"]))
         self.moved.append(float(np.linalg.norm(observation[4:7] - self._at)))
         self.reach.append(float(np.linalg.norm(observation[:3] - observation[4:7])))
-        self.left.append(float(info["obj_to_target"]))
+        self.left.append(way(observation))
 
     def progress(self) -> list[float]:
         """Of a failure: half for the way of the hand to the object, half for the object's to its goal; 0 at first."""
-        left = [self.left[0], *self.left]
-        made = [np.clip(1 - np.divide(way, way[0] + 1e-9), 0, 1) for way in (self.reach, left)]
+        made = [np.clip(1 - np.divide(left, left[0] + 1e-9), 0, 1) for left in (self.reach, self.left)]
         return np.round(np.minimum((made[0] + made[1]) / 2, 0.95), 4).tolist()
 
     def steps(self) -> list[dict[str, object]]:
@@ -79,6 +78,11 @@ class Film:
         else:
             (folder / "progress.json").write_text(json.dumps(self.progress()))
         (folder / "success.json").write_text(json.dumps({"success": self.done[-1]}) + "\n")
+
+
+def way(observation: np.ndarray) -> float:
+    """Metres from the object to its goal."""
+    return float(np.linalg.norm(observation[4:7] - observation[36:39]))
 
 
 def write_film(path: Path, pictures: list[np.ndarray]) -> None:
@@ -122,10 +126,9 @@ def play(scene: Scene, task: str, how: str, rng: np.random.Generator) -> Film:
     observation = scene.reset(int(rng.integers(len(scene.goals))))
     act, film = actor(task, how, rng), Film(scene, observation)
     longest = LONGEST if how == "expert" else int(rng.integers(60, 150))
-    held, ways = 0, [1.0]
+    held, whole = 0, way(observation)
     for step in range(longest):
-        observation, _, _, _, info = scene.env.step(act(observation, step, ways[-1] / ways[min(1, step)]))
-        ways.append(info["obj_to_target"])
+        observation, _, _, _, info = scene.env.step(act(observation, step, way(observation) / whole))
         held = held + 1 if info["success"] else 0
         if (step + 1) % EVERY == 0:
             film.add(scene, observation, info)

@@ -1,6 +1,6 @@
 """Clone a policy from a few demonstrations, and refine it by PPO on the reward of the service alone.
 
-    embodied-rm serve checkpoint=runs/metaworld/drawer-open-v3/20_demonstrations_20_failures
+    embodied-rm serve checkpoint=runs/metaworld/drawer-open-v3/20_demonstrations_40_failures
     MUJOCO_GL=egl LP_NUM_THREADS=0 python refine.py drawer-open-v3 --out runs/metaworld/drawer-open-v3/refine
 
 Runs in Meta-World's environment (metaworld, stable-baselines3, embodied-rm-client). Its success is looked at
