@@ -120,7 +120,7 @@ class Watch(BaseCallback):
     def _on_rollout_end(self) -> None:
         ended, self.rows.ended = self.rows.ended, []
         row: dict[str, Any] = {"iteration": self.iteration, "episodes": len(ended)}
-        for who in ("model", "simulator"):
+        for who in ("model", "simulator", "height"):
             row[who] = round(float(np.mean([episode[who] for episode in ended])), 3) if ended else None
         if self.iteration % 5 == 0:
             row["watched"] = success(self.model, self.world, 25)
