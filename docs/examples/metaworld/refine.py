@@ -29,6 +29,9 @@ from embodied_rm.serve.client.learned_reward import LearnedReward
 from embodied_rm.serve.client.reward_client import RewardClient
 
 GAMMA = 0.98
+GUIDANCE = 0.1
+"""How much the potential tells the future at first, as in docs/refinement.md, falling to 0: a learner that discounts by
+less than the reward is shaped for is paid for progress (HuRL)."""
 SEEN, UNSEEN = 0, 1
 """Seeds of the goals that are trained on, and of those that judge."""
 WARM_UP = 2
@@ -100,22 +103,24 @@ def success(learner: PPO, world: World, episodes: int) -> float:
 
 
 class Watch(BaseCallback):
-    """Lets the critic learn alone at first, and writes a row after every iteration."""
+    """Lets the critic learn alone at first, lets guidance fall, and writes a row after every iteration."""
 
-    def __init__(self, rows: Rows, world: World, path: Path) -> None:
+    def __init__(self, rows: Rows, world: World, path: Path, iterations: int) -> None:
         super().__init__()
-        self.rows, self.world, self.path = rows, world, path
+        self.rows, self.world, self.path, self.iterations = rows, world, path, iterations
         self.iteration, self.started = 0, time.monotonic()
 
     def _on_rollout_start(self) -> None:
         actor = [*self.model.policy.mlp_extractor.policy_net.parameters(), *self.model.policy.action_net.parameters()]
         for parameter in (*actor, self.model.policy.log_std):
             parameter.requires_grad_(self.iteration >= WARM_UP)
+        guidance = GUIDANCE * (1 - self.iteration / self.iterations)
+        self.model.gamma = self.model.rollout_buffer.gamma = GAMMA * (1 - guidance)
 
     def _on_rollout_end(self) -> None:
         ended, self.rows.ended = self.rows.ended, []
         row: dict[str, Any] = {"iteration": self.iteration, "episodes": len(ended)}
-        for who in ("model", "simulator"):
+        for who in ("model", "simulator", "height"):
             row[who] = round(float(np.mean([episode[who] for episode in ended])), 3) if ended else None
         if self.iteration % 5 == 0:
             row["watched"] = success(self.model, self.world, 25)
@@ -201,7 +206,7 @@ def main() -> None:
     print(f"{args.task}: cloned {before:.2f}", flush=True)
     path = args.out / "progress.jsonl"
     path.unlink(missing_ok=True)
-    learner.learn(args.iterations * LIMIT * args.worlds, callback=Watch(rows, world, path))
+    learner.learn(args.iterations * LIMIT * args.worlds, callback=Watch(rows, world, path, args.iterations))
     after = success(learner, world, args.episodes)
     told = {**vars(args), "out": str(args.out), "cloned": before, "refined": after}
     (args.out / "metrics.json").write_text(json.dumps(told, indent=1) + "\n")

@@ -78,7 +78,8 @@ class Rows(VecEnv):
     def __init__(self, worlds: Any, seed: int) -> None:
         self.worlds, self._seed = worlds, seed
         self.ended: list[dict[str, Any]] = []
-        """Of every episode that ended: success in the eyes of the model, and of the simulator at any time."""
+        """Of every episode that ended: success in the eyes of the model, and of the simulator at any time, and the last
+        potential."""
         self._succeeded = np.zeros(worlds.num_envs, bool)
         super().__init__(worlds.num_envs, worlds.single_observation_space, worlds.single_action_space)
 
@@ -99,7 +100,10 @@ class Rows(VecEnv):
         rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(done):
             rows[row] = {"terminal_observation": observation[row], "TimeLimit.truncated": not terminated[row]}
-            self.ended.append({"model": bool(terminated[row]), "simulator": bool(self._succeeded[row])})
+            height = 1.0 if terminated[row] else float(infos["next_potential"][row])
+            self.ended.append(
+                {"model": bool(terminated[row]), "simulator": bool(self._succeeded[row]), "height": height}
+            )
         if done.any():
             self._succeeded[done] = False
             fresh = np.array(self.worlds.reset(options={"reset_mask": done.copy()})[0])
