@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import socket
-import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from itertools import repeat
 from pathlib import Path
 
 import grpc
+from png_files import png_of
 from serving import KNOWN, Running, free_port, running
 
 from embodied_rm.cli.benchmarks import put_section
@@ -58,27 +58,18 @@ def whole(text: bytes, blob: bytes = b"", headers: Mapping[str, str] = NONE) -> 
 
 def pictures(width: int, height: int) -> Callable[[], Parts]:
     """A PNG file of a few kilobytes that says it is that large, and inflates to as much."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     inflated = zlib.compress(bytes(min(3 * width * height, 50_000_000)), 9)
-    file = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", inflated) + chunk(b"IEND", b"")
-    header = {"run": "bomb", "env": [0], "episode": [0], "instruction": ["lift"], "views": ["front"]}
-    frames = {"shape": [1, 1], "lengths": [len(file)]}
-    return whole(json.dumps({**header, "frames": frames}).encode(), file)
+    return shown(png_of(width, height, (b"IDAT", inflated)))
 
 
 def texts() -> Callable[[], Parts]:
     """A PNG file with text that inflates a thousandfold."""
+    text = (b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000), 9))
+    return shown(png_of(64, 64, *[text] * 8))
 
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    head = struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, 0)
-    text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000), 9))
-    file = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + text * 8 + chunk(b"IEND", b"")
+def shown(file: bytes) -> Callable[[], Parts]:
+    """An episode that begins with this picture."""
     header = {"run": "bomb", "env": [0], "episode": [0], "instruction": ["lift"], "views": ["front"]}
     frames = {"shape": [1, 1], "lengths": [len(file)]}
     return whole(json.dumps({**header, "frames": frames}).encode(), file)

@@ -9,30 +9,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import json
 import logging
-import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from good_requests import FILM, Message, form, grpc_calls, messages, protobufs
 from grpc import StatusCode, aio
 from known_models import Hashing, first, following, served_by, share
-from PIL import Image
+from mutations import Mutations
 from serving import KNOWN, Running, free_port, running
-from wire_client import LIFT, VIEWS
+from wire_client import LIFT, VIEWS, Connection, head_of
 
 from embodied_rm.cli.benchmarks import put_section
+from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.serve.client.wire import LENGTH, read_answer
 from embodied_rm.serve.config import Limits, ServeConfig
 from embodied_rm.serve.grpc.films import inferred
-from embodied_rm.serve.grpc.messages import INFER, REWARDS
+from embodied_rm.serve.grpc.messages import INFER
 from embodied_rm.serve.grpc.server import parsed
 from embodied_rm.serve.npy_batch import evaluate
 from embodied_rm.serve.open_inference import infer
@@ -44,166 +42,8 @@ HANG = 20.0
 """Seconds after which something that is not answered hangs."""
 CHECK = 10_000
 """Messages between two good episodes."""
-FILM = np.random.default_rng(0).integers(0, 256, (3, 2, 2, 8, 8, 3), np.uint8)
-"""[T, N, V, H, W, 3]."""
-ODD: list[Any] = [
-    0,
-    -1,
-    1,
-    2,
-    255,
-    256,
-    2**31,
-    2**32,
-    2**53,
-    2**63,
-    2**64,
-    10**400,
-    0.5,
-    -0.0,
-    1e308,
-    True,
-    None,
-    "",
-    "0",
-    [],
-    {},
-]
-ODD += ["\u0000", "../", "x" * 5000, [[]], [None], {"a": {}}, "\U0001f916", "a; then b", "; then ", "NaN"]
-
-
-@dataclass(frozen=True)
-class Message:
-    """A good request."""
-
-    kind: str
-    text: bytes
-    blob: bytes
-
-
-def messages(state: bytes) -> list[Message]:
-    """One of every kind; `state`: the memory of two episodes."""
-    whose: dict[str, Any] = {"run": "r", "env": [0, 1], "episode": [0, 0]}
-    seen: dict[str, Any] = {"views": VIEWS, "frames": {"shape": [2, 2, 8, 8, 3]}}
-    files = [encoded(frame, kind) for frame, kind in zip(FILM[0].reshape(4, 8, 8, 3), ["PNG", "JPEG"] * 2, strict=True)]
-    shown: dict[str, Any] = {"views": VIEWS, "frames": {"shape": [2, 2], "lengths": [len(file) for file in files]}}
-    restore = {**whose, "step": [1, 1], "row": [0, 1], "rows": 2, "state": len(state)}
-    film = np.moveaxis(FILM, 0, 1)
-    tensors: list[dict[str, Any]] = [
-        {
-            "name": "frames",
-            "datatype": "UINT8",
-            "shape": list(film.shape),
-            "parameters": {"binary_data_size": film.size},
-        },
-        {"name": "instruction", "datatype": "BYTES", "shape": [2], "data": [LIFT, "open it"]},
-        {"name": "views", "datatype": "BYTES", "shape": [2], "data": VIEWS},
-    ]
-    small = [{**tensors[0], "shape": [1, 1, 1, 1, 1, 3], "parameters": {}, "data": [1, 2, 3]}]
-    small += [{**tensors[1], "shape": [1], "data": [LIFT]}, {**tensors[2], "shape": [1], "data": ["front"]}]
-    pixels = FILM[0].tobytes()
-    told: list[tuple[str, Any, bytes]] = [
-        ("begin", {**whose, **seen, "instruction": [LIFT, "open; then close"]}, pixels),
-        ("begin", {**whose, **shown, "instruction": [LIFT, "open it"], "state": True}, b"".join(files)),
-        ("advance", {**whose, **seen, "step": [1, 1], "state": True}, pixels),
-        ("advance", {**whose, **shown, "step": [1, 1]}, b"".join(files)),
-        ("end", whose, b""),
-        ("restore", restore, state),
-        ("infer", {"id": "1", "inputs": tensors, "outputs": [{"name": "value"}]}, film.tobytes()),
-        ("infer", {"inputs": small, "parameters": {"binary_data_output": True}}, b""),
-    ]
-    return [Message(kind, json.dumps(header).encode(), blob) for kind, header, blob in told]
-
-
-def encoded(frame: np.ndarray, kind: str) -> bytes:
-    """A picture file."""
-    file = io.BytesIO()
-    Image.fromarray(frame).save(file, kind)
-    return file.getvalue()
-
-
-def form() -> tuple[str, bytes]:
-    """A form as Robometer's clients send it."""
-    file = io.BytesIO()
-    np.save(file, FILM[:, 0, 0])
-    sample = {"sample_type": "progress", "trajectory": {"frames": {"__numpy_file__": "f"}, "task": LIFT}}
-    parts = [("f", file.getvalue()), ("sample_0", json.dumps(sample).encode())]
-    body = b"".join(
-        b'--xyz\r\ncontent-disposition: form-data; name="' + name.encode() + b'"\r\n\r\n' + content + b"\r\n"
-        for name, content in parts
-    )
-    return "multipart/form-data; boundary=xyz", body + b"--xyz--\r\n"
-
-
-class Mutations:
-    """What is done to good messages."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def flipped(self, content: bytes) -> bytes:
-        """Some bytes flipped, cut, doubled, moved, or put in."""
-        chosen, data = self.random, bytearray(content)
-        for _ in range(chosen.choice([1, 1, 1, 2, 4, 16])):
-            at = chosen.randrange(len(data) + 1)
-            match chosen.randrange(6):
-                case 0 if data:
-                    data[min(at, len(data) - 1)] ^= 1 << chosen.randrange(8)
-                case 1:
-                    del data[at:]
-                case 2:
-                    data[at:at] = chosen.randbytes(chosen.choice([1, 2, 8, 64]))
-                case 3:
-                    del data[at : at + chosen.choice([1, 2, 8, 64])]
-                case 4:
-                    data[at:at] = data[at : at + 64]
-                case _:
-                    data[at : at + 8] = chosen.choice(
-                        [b"\xff" * 8, bytes(8), b"\x80\x04\x95\x00", b"\r\n\r\n", b'"}],{']
-                    )
-        return bytes(data)
-
-    def json(self, text: bytes) -> bytes:
-        """Somewhere in it another value, another name, or one more or less."""
-        value = json.loads(text)
-        for _ in range(self.random.choice([1, 1, 2])):
-            self._change(value)
-        return json.dumps(value).encode()
-
-    def _change(self, value: Any) -> None:
-        while True:
-            keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-            if not keys:
-                value.append(0) if isinstance(value, list) else value.update(a=1)
-                return
-            key = self.random.choice(keys)
-            if isinstance(value[key], dict | list) and self.random.random() < 0.7:
-                value = value[key]
-                continue
-            match self.random.randrange(4):
-                case 0:
-                    del value[key]
-                case 1 if isinstance(value, list):
-                    value.insert(key, deepcopy(self.random.choice(ODD)))
-                case 1:
-                    value[self.random.choice(["path", "url", "__class__", "x"])] = deepcopy(value[key])
-                case 2 if isinstance(value[key], int):
-                    value[key] += self.random.choice([-1, 1, 2, 1 << 16])
-                case _:
-                    value[key] = deepcopy(self.random.choice(ODD))
-            return
-
-    def message(self, good: Message) -> Message:
-        """A good message, changed."""
-        text, blob = good.text, good.blob
-        match self.random.randrange(4):
-            case 0:
-                text = self.flipped(text)
-            case 1:
-                blob = self.flipped(blob)
-            case _:
-                text = self.json(text)
-        return Message(good.kind, text, blob)
+Ask = Callable[[str, Mapping[str, Any], bytes], Awaitable[tuple[bytes, int]]]
+"""(What, its JSON, its bytes) -> the answer, and how many bytes of it are JSON."""
 
 
 class Count:
@@ -283,39 +123,17 @@ async def remembered(service: RewardService) -> bytes:
     return bytes(blobs[-1])
 
 
-def protobufs(goods: list[Message]) -> list[tuple[Any, Any]]:
-    """The same in messages of gRPC."""
-    tensor = INFER["ModelInferRequest.InferInputTensor"]
-    film = np.moveaxis(FILM, 0, 1)
-    inputs = [tensor(name="frames", datatype="UINT8", shape=film.shape)]
-    for name, texts in (("instruction", [LIFT, "open it"]), ("views", VIEWS)):
-        inputs.append(tensor(name=name, datatype="BYTES", shape=[2]))
-        inputs[-1].contents.bytes_contents.extend(text.encode() for text in texts)
-    inputs[0].contents.uint_contents.extend(film.ravel().tolist())
-    raw = [tensor(name=one.name, datatype=one.datatype, shape=one.shape) for one in inputs]
-    contents = [
-        film.tobytes(),
-        *(b"".join(len(t).to_bytes(4, "little") + t.encode() for t in s) for s in ([LIFT, "x"], VIEWS)),
-    ]
-    infer_kind, begin = INFER["ModelInferRequest"], goods[0]
-    return [
-        (infer_kind, infer_kind(model_name="reward", inputs=inputs)),
-        (infer_kind, infer_kind(model_name="reward", inputs=raw, raw_input_contents=contents)),
-        (REWARDS["Request"], REWARDS["Request"](header=begin.text, body=begin.blob)),
-    ]
-
-
 def expected() -> float:
     """What a good episode is told after its second frame."""
     digest = following(first(LIFT, FILM[0, 0]), FILM[1, 0])
     return float(share(np.array([digest]))[0])
 
 
-async def golden(ask: Callable[[str, bytes, bytes], Awaitable[tuple[bytes, int]]], count: Count, number: int) -> None:
-    """A good episode; `ask`: (what, JSON, bytes) -> answer, and bytes of its JSON."""
+async def golden(ask: Ask, count: Count, number: int) -> None:
+    """A good episode."""
     whose = {"run": "golden", "env": [0], "episode": [number], "views": VIEWS, "frames": {"shape": [1, 2, 8, 8, 3]}}
     for asked, more, frames in (("begin", {"instruction": [LIFT]}, FILM[0, 0]), ("advance", {"step": [1]}, FILM[1, 0])):
-        answer, length = await ask(asked, json.dumps({**whose, **more}).encode(), frames.tobytes())
+        answer, length = await ask(asked, {**whose, **more}, frames.tobytes())
     value = float(read_answer(answer, length)[1]["value"][0])
     if value != np.float32(expected()):
         count.note("wrong", f"after {number} messages a good episode is told {value}")
@@ -324,9 +142,9 @@ async def golden(ask: Callable[[str, bytes, bytes], Awaitable[tuple[bytes, int]]
 async def golden_here(service: RewardService, count: Count, number: int) -> None:
     """A good episode, in process."""
 
-    async def ask(asked: str, text: bytes, blob: bytes) -> tuple[bytes, int]:
+    async def ask(asked: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
         expires = asyncio.get_running_loop().time() + 5
-        told, blobs = await service.asked[asked](text, memoryview(blob), expires)
+        told, blobs = await service.asked[asked](json.dumps(header).encode(), memoryview(frames), expires)
         return told + b"".join(blobs), len(told)
 
     await golden(ask, count, number)
@@ -353,12 +171,6 @@ async def over_sockets(service: Running, port: int, count: Count, total: int) ->
     await asyncio.gather(*(worker(seed) for seed in range(16)))
 
 
-def grpc_calls(goods: list[Message]) -> list[tuple[str, Any]]:
-    """Path and message of each call."""
-    paths = {"ModelInferRequest": "/inference.GRPCInferenceService/ModelInfer", "Request": "/embodied_rm.Rewards/Begin"}
-    return [(paths[kind.DESCRIPTOR.name], message) for kind, message in protobufs(goods)]
-
-
 async def by_grpc(
     channel: aio.Channel, path: str, content: bytes, change: Mutations, count: Count, number: int
 ) -> None:
@@ -375,11 +187,10 @@ async def by_grpc(
 async def by_http(service: Running, good: Message, change: Mutations, count: Count, number: int) -> None:
     """A changed request: the message, or the bytes of all of it."""
     bad, path = change.message(good), f"/v1/{good.kind}" if good.kind != "infer" else "/v2/models/reward/infer"
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: application/octet-stream\r\n"
-    head += f"{LENGTH}: {len(bad.text)}\r\ncontent-length: {len(bad.text) + len(bad.blob)}\r\n\r\n"
-    whole = head.encode() + bad.text + bad.blob
+    head = head_of(path, bad.text, bad.blob, "connection: close")
+    whole = head + bad.text + bad.blob
     if number % 3 == 0:
-        whole = change.flipped(head.encode()) + good.text + good.blob
+        whole = change.flipped(head) + good.text + good.blob
     try:
         async with asyncio.timeout(HANG):
             reader, writer = await asyncio.open_connection(*service.address)
@@ -401,25 +212,18 @@ async def by_http(service: Running, good: Message, change: Mutations, count: Cou
 
 async def golden_there(service: Running, count: Count, number: int) -> None:
     """A good episode, over HTTP."""
+    connection = Connection(*service.address)
 
-    async def ask(asked: str, text: bytes, blob: bytes) -> tuple[bytes, int]:
-        reader, writer = await asyncio.open_connection(*service.address)
-        told = [f"POST /v1/{asked} HTTP/1.1", "host: 127.0.0.1", "connection: close"]
-        told += ["content-type: application/octet-stream", f"{LENGTH}: {len(text)}"]
-        head = "\r\n".join([*told, f"content-length: {len(text) + len(blob)}", "", ""])
-        writer.write(head.encode() + text + blob)
-        top, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-        length = next(line for line in top.decode().lower().split("\r\n") if line.startswith(LENGTH.lower()))
-        return body, int(length.partition(":")[2])
+    async def ask(asked: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
+        answer = await connection.ask(f"/v1/{asked}", header, frames)
+        return answer.body, int(answer.headers[LENGTH.lower()])
 
     await golden(ask, count, number)
+    connection.close()
 
 
 def state_of(service: Running) -> bytes:
     """The memory of two episodes of a service."""
-    from embodied_rm.serve.client.reward_client import RewardClient
-
     with RewardClient(service.url) as client:
         frames = {name: FILM[0, :, i] for i, name in enumerate(VIEWS)}
         state = client.begin([0, 1], [0, 0], [LIFT, "open it"], frames, state=True).state

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from known_models import first, following, share
 
-from embodied_rm.serve.client.wire import LENGTH, read_answer
+from embodied_rm.serve.client.wire import BINARY, LENGTH, read_answer
 
 VIEWS = ["front", "wrist"]
 LIFT = "lift the red cube"
@@ -30,6 +30,13 @@ class Answer:
     body: bytes
 
 
+def head_of(path: str, text: bytes, blob: bytes, *more: str) -> bytes:
+    """The HTTP head of a request of JSON and bytes; `more`: other lines of it."""
+    lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", *more, f"content-type: {BINARY}"]
+    lines += [f"{LENGTH}: {len(text)}", f"content-length: {len(text) + len(blob)}"]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
 @dataclass
 class Connection:
     """One connection, opened when it is needed."""
@@ -42,12 +49,10 @@ class Connection:
     async def ask(self, path: str, header: Mapping[str, Any], blob: bytes) -> Answer:
         """Send a request of the session API and read the answer. Raises `BrokenError` where there is none."""
         text = json.dumps(header).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
-        head += f"{LENGTH}: {len(text)}\r\ncontent-length: {len(text) + len(blob)}\r\n\r\n"
         try:
             if self._writer is None:
                 self._reader, self._writer = await asyncio.open_connection(self.host, self.port)
-            self._writer.write(head.encode() + text + blob)
+            self._writer.write(head_of(path, text, blob) + text + blob)
             return await self._answer()
         except (OSError, asyncio.IncompleteReadError) as fault:
             self.close()

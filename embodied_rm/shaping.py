@@ -40,3 +40,14 @@ def held_potential(phi: npt.ArrayLike, scored_phi: npt.ArrayLike, scored: BoolAr
     too: over a chunk of k steps they add up, discounted to its start, to gamma**k * Phi' - Phi.
     """
     return np.where(scored, scored_phi, phi)
+
+
+def careful_potential(value: npt.ArrayLike, spread: npt.ArrayLike, caution: float) -> Floats:
+    """A judgement's progress, less so many of its spreads: what the model doubts is worth less. In [0, 1]."""
+    return np.clip(np.asarray(value) - caution * np.asarray(spread), 0, 1)
+
+
+def verdicts_in_a_row(before: npt.ArrayLike, done: npt.ArrayLike, valid: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """How many verdicts "done" there are without a break, after another one. An unscored frame is no verdict: it
+    neither continues the row nor breaks it."""
+    return np.where(valid, np.where(done, np.asarray(before) + 1, 0), before)

@@ -1,4 +1,4 @@
-"""Debian's browser, and how it is started."""
+"""Debian's browser, how it is started, and the fixtures of tests that look at pages."""
 
 from __future__ import annotations
 
@@ -48,3 +48,17 @@ def watched(browser: Browser, **options: Any) -> Iterator[Page]:
     context.close()
     # That a request was refused is told by the browser too.
     assert [told for told in complaints if not told.startswith("Failed to load resource: the server responded")] == []
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real one, without a window."""
+    with started() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page, which must not complain of anything until the end."""
+    with watched(browser) as shown:
+        yield shown

@@ -1,15 +1,9 @@
+import { $, add } from "./elements.js";
 import { Film } from "./film.js";
 import { boundaries, clamp, endOf, merged, moved, same, split, startOf, stepAt, without } from "./steps.js";
 
 const FAR = 10;  // frames of a long step
 const PLAY = "▶", PAUSE = "❚❚";
-const $ = (id) => document.getElementById(id);
-const add = (parent, tag, className = "", text = "") => {
-  const element = document.createElement(tag);
-  element.className = className;
-  element.textContent = text;
-  return parent.appendChild(element);
-};
 const tone = (i) => `hsl(${(214 + 137.5 * i) % 360} 62% var(--tone))`;
 
 let data, at = -1;                              // the dataset, the episode

@@ -29,30 +29,21 @@ from embodied_rm import annotate, report
 from embodied_rm.annotate.session import OutdatedError, Session
 from embodied_rm.annotate.wire import annotation_from
 from embodied_rm.errors import UserError
+from embodied_rm.report.served import KINDS, SHARED, guards
 
 LOOPBACK = "127.0.0.1"
 MAX_BODY = 1 << 20
 """Bytes of a request: some ten thousand steps."""
 PATIENCE_S = 60.0
 """How long a connection may say nothing."""
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-GUARDS = {
-    "Content-Security-Policy": POLICY,
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+GUARDS = guards()
 PAGE = {
     "annotate.html": annotate.__name__,
     "annotate.css": annotate.__name__,
     "annotate.js": annotate.__name__,
     "film.js": annotate.__name__,
     "steps.js": annotate.__name__,
-    "look.css": report.__name__,
+    **dict.fromkeys(SHARED, report.__name__),
 }
 """What the page is made of -> the package that it lies in."""
 EPISODE, PROPOSAL = re.compile(r"episodes/([0-9]{1,9})"), re.compile(r"episodes/([0-9]{1,9})/proposal")
@@ -145,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._save(route)
         if (name := route or "annotate.html") in PAGE:
             body = files(PAGE[name]).joinpath(name).read_bytes()
-            return Reply(status=HTTPStatus.OK, body=body, kind=KINDS[name.partition(".")[2]])
+            return Reply(status=HTTPStatus.OK, body=body, kind=f"{KINDS[name.partition('.')[2]]}; charset=utf-8")
         session = self.server.session
         if route == "dataset":
             return told(HTTPStatus.OK, session.overview())

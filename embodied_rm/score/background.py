@@ -66,7 +66,7 @@ class BackgroundScorer:
         self._films = folder / FILMS
         self._held: list[tuple[Episode, Progress]] = []
         self._waiting: deque[Future[None]] = deque()
-        self._refuse_other(judge)
+        self._claim(judge)
         self._datasets, self._episodes, self._frames, self._tables = self._there()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="labels")
 
@@ -116,7 +116,8 @@ class BackgroundScorer:
         self._datasets, self._episodes, self._frames = self._datasets + 1, self._episodes + len(self._held), frames
         self._tables, self._held = [*self._tables, *tables], []
 
-    def _refuse_other(self, judge: str) -> None:
+    def _claim(self, judge: str) -> None:
+        """Write down who labels. Raises `UserError` where somebody else did."""
         if (self._run.path / CONFIG).exists():
             before = self._run.read_json(CONFIG)["config"]["judge"]
             if before != judge:

@@ -113,7 +113,7 @@ class Engine:
             progress: Progress | None = None
         elif works[0].kind == ADVANCE:
             views = stacked([work.views for work in works if work.views is not None])
-            progress, memory = self._advanced(gathered([row for work in works for row in work.places()]), views)
+            progress, memory = self._advanced(gathered([row for work in works for row in work.places]), views)
         else:
             memory, progress = self._restored(works[0]), None
         slab, start = Slab(memory), 0

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.serve.queue import ADVANCE, BEGIN, Outcome, Work
-from embodied_rm.serve.service import RewardService, sent
+from embodied_rm.serve.queue import ADVANCE, BEGIN, Work
+from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.sessions import Columns, nothing_yet
 from embodied_rm.serve.slabs import Row
 from embodied_rm.types import Views
@@ -40,7 +40,8 @@ async def judged(service: RewardService, films: Films, expires: float) -> Column
         outcome = await service.engine.put(
             _work(films, t, expires, [(memory, start + row) for row in range(len(films))])
         )
-        said.append(_said(service, outcome))
+        assert outcome.progress is not None
+        said.append(service.said(outcome.progress))
     return {name: np.stack([columns[name] for columns in said], axis=1) for name in said[0]}
 
 
@@ -51,13 +52,7 @@ def _work(films: Films, t: int, expires: float, places: Sequence[Row]) -> Work:
         rows=len(films),
         views=Views(names=films.names, frames=films.frames[:, t]),
         instructions=films.instructions,
-        places=lambda: places,
+        places=places,
         expires=expires,
         outcome=asyncio.get_running_loop().create_future(),
     )
-
-
-def _said(service: RewardService, outcome: Outcome) -> Columns:
-    assert outcome.progress is not None
-    service.meter.judged(outcome.progress)
-    return sent(outcome.progress)

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.types import Progress
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -24,7 +23,6 @@ class Meter:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._let_in = self._done = 0
         kept: dict[str, Any] = {"registry": self.registry}
         self._answered = Counter(
             "embodied_rm_requests", "Requests by what was asked and what became of it", ["asked", "outcome"], **kept
@@ -44,7 +42,7 @@ class Meter:
 
     def totals(self) -> tuple[int, int]:
         """How many requests were let in so far, and how many answered or refused."""
-        return self._let_in, self._done
+        return total(self._accepted), total(self._answered)
 
     def watch(self, name: str, what: str, value: Callable[[], float]) -> None:
         """Tell a number that is read when somebody asks."""
@@ -53,16 +51,11 @@ class Meter:
     def accept(self, asked: str) -> None:
         """A request was let in."""
         self._accepted.labels(asked).inc()
-        self._let_in += 1
 
-    def answer(self, asked: str, seconds: float, refusal: RefusalError | None = None) -> None:
+    def answer(self, asked: str, seconds: float, outcome: str) -> None:
         """It was answered, or refused."""
-        outcome = OK if refusal is None else refusal.why.name.lower()
         self._answered.labels(asked, outcome).inc()
-        self._done += 1
         self._seconds.observe(seconds)
-        if refusal is not None and refusal.why is Why.BROKEN:
-            tell("refused", asked=asked, outcome=outcome, why=refusal.message, seconds=round(seconds, 4))
 
     def batch(self, rows: int, seconds: float) -> None:
         """A batch was judged."""
@@ -87,6 +80,12 @@ class Meter:
     def text(self) -> bytes:
         """For Prometheus."""
         return generate_latest(self.registry)
+
+
+def total(counter: Counter) -> int:
+    """Of all its labels."""
+    samples = (sample for metric in counter.collect() for sample in metric.samples)
+    return int(sum(sample.value for sample in samples if sample.name.endswith("_total")))
 
 
 def tell(event: str, **facts: Any) -> None:

@@ -47,23 +47,25 @@ class FramesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Bytes of each JPEG or PNG, view after view, environment after environment; None: the pixels are raw."""
 
 
-class BeginHeader(Asked, kw_only=True):
-    """Episodes begin: their first frames."""
+class ShowingHeader(Asked, kw_only=True):
+    """What requests say that show a frame of each."""
 
-    instruction: list[str]
     views: list[str]
     frames: FramesHeader
     state: bool = False
     """Whether the memory is sent along, see `RestoreHeader`."""
 
 
-class AdvanceHeader(Asked, kw_only=True):
+class BeginHeader(ShowingHeader, kw_only=True):
+    """Episodes begin: their first frames."""
+
+    instruction: list[str]
+
+
+class AdvanceHeader(ShowingHeader, kw_only=True):
     """Episodes go on: one more frame each, the `step`-th since the first."""
 
     step: list[int]
-    views: list[str]
-    frames: FramesHeader
-    state: bool = False
 
 
 class EndHeader(Asked, kw_only=True):
@@ -157,20 +159,23 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Call):
-    """Episodes that begin."""
+class Showing(Call):
+    """A frame of each."""
 
-    instructions: tuple[str, ...]
     views: Views
     state: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advance(Call):
-    """Episodes that go on."""
+class Begin(Showing):
+    """Episodes that begin."""
 
-    views: Views
-    state: bool
+    instructions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advance(Showing):
+    """Episodes that go on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,8 +49,8 @@ class Work:
     rows: int
     views: Views | None = None
     instructions: Sequence[str] = ()
-    places: Callable[[], Sequence[Row]] = tuple
-    """Where their memory is, asked when they are judged."""
+    places: Sequence[Row] = ()
+    """Where their memory is."""
     state: Remembered | None = None
     """The memory that is to be taken up."""
     stores: bool = False

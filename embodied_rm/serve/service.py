@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from embodied_rm.serve.client.wire import Message, answer_of
 from embodied_rm.serve.config import Limits, ServeConfig
 from embodied_rm.serve.engine import Engine
 from embodied_rm.serve.idle import tidy_when_idle
-from embodied_rm.serve.meter import Meter
+from embodied_rm.serve.meter import OK, Meter
 from embodied_rm.serve.pictures import views_of
 from embodied_rm.serve.protocol import (
     UNSEEN,
@@ -22,10 +23,13 @@ from embodied_rm.serve.protocol import (
     AdvanceHeader,
     Begin,
     BeginHeader,
+    Call,
     EndHeader,
-    Pixels,
+    Episodes,
     Restore,
     RestoreHeader,
+    Showing,
+    ShowingHeader,
     counted,
     episodes_of,
     header_of,
@@ -38,7 +42,7 @@ from embodied_rm.serve.queue import ADVANCE, BEGIN, RESTORE, FairQueue, Outcome,
 from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.serve.served import Served
 from embodied_rm.serve.sessions import KINDS, UNKNOWN, Columns, Sessions, nothing_yet
-from embodied_rm.types import Progress, Views
+from embodied_rm.types import Progress
 
 
 class Judged(NamedTuple):
@@ -101,20 +105,44 @@ class RewardService:
             raise RefusalError(Why.NOT_READY, f"the service takes no requests: {why}", retry_after=1.0)
         self.queue.refuse_more()
 
+    def refuse_other(self, name: str) -> None:
+        """Raises `RefusalError` for a model that is not served here."""
+        if name != self.about.name:
+            raise RefusalError(Why.NO_SUCH_MODEL, f"no model {name[:60]!r} here, there is {self.about.name!r}")
+
+    @contextmanager
+    def counted(self, asked: str) -> Iterator[None]:
+        """A request is read and answered inside: it is counted on its way in and out. Raises `RefusalError` where none
+        is taken now, and what is raised inside."""
+        loop = asyncio.get_running_loop()
+        started, outcome = loop.time(), OK
+        self.meter.accept(asked)
+        try:
+            self.refuse()
+            yield
+        except RefusalError as refusal:
+            outcome = refusal.why.name.lower()
+            raise
+        except BaseException:
+            outcome = Why.BROKEN.name.lower()
+            raise
+        finally:
+            self.meter.answer(asked, loop.time() - started, outcome)
+
+    def said(self, progress: Progress) -> Columns:
+        """A judgement as it is sent, counted: what is no number is `UNKNOWN`."""
+        self.meter.judged(progress)
+        columns = {name: getattr(progress, name) for name in KINDS}
+        for name in ("success", "ood"):
+            columns[name] = np.where(np.isfinite(columns[name]), columns[name], np.float32(UNKNOWN))
+        return {name: column.astype(KINDS[name], copy=False) for name, column in columns.items()}
+
     async def answer_begin(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
         header = header_of(BeginHeader, text)
         of = episodes_of(header, self.limits)
         instructions = told(header.instruction, len(of), self.limits)
-        pixels = pixels_of(header.frames, header.views, len(of), blob, self.limits)
-        views = await self._views(pixels)
-        call = Begin(
-            of=of,
-            step=(0,) * len(of),
-            instructions=instructions,
-            views=views,
-            shown=shown_in(len(of), pixels),
-            state=header.state,
-        )
+        frames = await self._frames(header, of, blob)
+        call = Begin(of=of, step=(0,) * len(of), instructions=instructions, **frames)
         return await self._answered(call, expires)
 
     async def answer_advance(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
@@ -123,9 +151,7 @@ class RewardService:
         step = counted("step", header.step, len(of))
         if min(step) < 1:
             raise unfit("step", min(step), "from 1 on: step 0 is the frame that begins an episode")
-        pixels = pixels_of(header.frames, header.views, len(of), blob, self.limits)
-        views = await self._views(pixels)
-        call = Advance(of=of, step=step, views=views, shown=shown_in(len(of), pixels), state=header.state)
+        call = Advance(of=of, step=step, **await self._frames(header, of, blob))
         return await self._answered(call, expires)
 
     async def answer_end(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
@@ -150,13 +176,17 @@ class RewardService:
         await (await self._judge(call, range(len(of)), expires)).settled
         return answer_of({}, {"restored": len(of)})
 
-    async def _views(self, pixels: Pixels) -> Views:
+    async def _frames(self, header: ShowingHeader, of: Episodes, blob: memoryview) -> dict[str, Any]:
+        """What a request shows, as a `Showing` has it. Encoded pictures are decoded in a thread."""
+        pixels = pixels_of(header.frames, header.views, len(of), blob, self.limits)
         if pixels.pictures is None:
-            return views_of(pixels, self.limits)
-        decode = functools.partial(views_of, pixels, self.limits)
-        return await asyncio.get_running_loop().run_in_executor(self._decoders, decode)
+            views = views_of(pixels, self.limits)
+        else:
+            decode = functools.partial(views_of, pixels, self.limits)
+            views = await asyncio.get_running_loop().run_in_executor(self._decoders, decode)
+        return {"views": views, "shown": shown_in(len(of), pixels), "state": header.state}
 
-    async def _answered(self, call: Begin | Advance, expires: float) -> Message:
+    async def _answered(self, call: Showing, expires: float) -> Message:
         """The judgement of every row: of those that are new, and of those that were asked about before."""
         if call.state and not self.about.storable:
             raise RefusalError(
@@ -168,7 +198,7 @@ class RewardService:
             return self._message(judged.columns, judged.stored)
         if rows.fresh:
             await (await self._judge(call, rows.fresh, expires)).settled
-        for earlier in rows.waiting:
+        for earlier in dict.fromkeys(rows.waiting):
             await self._in_time(earlier, expires)
         said = self.sessions.said(call)
         places = self.sessions.places(call.of, range(len(call.of)))
@@ -177,7 +207,7 @@ class RewardService:
     def _message(self, said: Columns, stored: bytes) -> Message:
         return answer_of(said, {"model": self.about.version, "state": len(stored)}, stored)
 
-    async def _judge(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> Judged:
+    async def _judge(self, call: Call, rows: Sequence[int], expires: float) -> Judged:
         """Have these rows judged. What came out is remembered when it has been sent: before anything else is asked, and
         while whoever asked is reading."""
         settled = self.sessions.judge(call, rows)
@@ -198,27 +228,26 @@ class RewardService:
         self.sessions.soon(settle)
         return Judged(columns or {}, outcome.stored, settled)
 
-    def _work(self, call: Begin | Advance | Restore, rows: Sequence[int], expires: float) -> Work:
+    def _work(self, call: Call, rows: Sequence[int], expires: float) -> Work:
         loop, everyone = asyncio.get_running_loop(), len(rows) == len(call.of)
         work = functools.partial(
             Work, client=call.of.run, rows=len(rows), expires=expires, outcome=loop.create_future()
         )
         if isinstance(call, Restore):
             return work(kind=RESTORE, state=Remembered(call.state, call.rows, call.row))
+        assert isinstance(call, Showing)
         views = call.views if everyone else call.views.rows(np.array(rows))
         work = functools.partial(work, views=views, stores=call.state and everyone)
         if isinstance(call, Begin):
             return work(kind=BEGIN, instructions=[call.instructions[row] for row in rows])
-        places = self.sessions.places(call.of, rows)
-        return work(kind=ADVANCE, places=lambda: places)
+        return work(kind=ADVANCE, places=self.sessions.places(call.of, rows))
 
-    def _said(self, call: Begin | Advance | Restore, outcome: Outcome, rows: int) -> Columns | None:
+    def _said(self, call: Call, outcome: Outcome, rows: int) -> Columns | None:
         if isinstance(call, Restore):
             return None
         if outcome.progress is None:
             return nothing_yet(rows)
-        self.meter.judged(outcome.progress)
-        return sent(outcome.progress)
+        return self.said(outcome.progress)
 
     async def _in_time(self, earlier: asyncio.Future[None], expires: float) -> None:
         left = expires - asyncio.get_running_loop().time()
@@ -226,14 +255,6 @@ class RewardService:
             await asyncio.wait_for(asyncio.shield(earlier), max(left, 0))
         except TimeoutError:
             raise RefusalError(Why.TOO_LATE, "its time was over before it was judged") from None
-
-
-def sent(progress: Progress) -> Columns:
-    """A judgement as it is sent: what is no number is `UNKNOWN`."""
-    columns = {name: getattr(progress, name) for name in KINDS}
-    for name in ("success", "ood"):
-        columns[name] = np.where(np.isfinite(columns[name]), columns[name], np.float32(UNKNOWN))
-    return {name: column.astype(KINDS[name], copy=False) for name, column in columns.items()}
 
 
 def refuse_bytes(blob: memoryview) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.serve.config import Limits
-from embodied_rm.serve.protocol import Advance, Begin, Episodes, Key, Moment, Restore
+from embodied_rm.serve.protocol import Advance, Begin, Call, Episodes, Key, Moment, Restore, Showing
 from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.serve.slabs import Place, Row, Slab
 
@@ -115,7 +115,7 @@ class Sessions:
         while self._due:
             self._due.popleft()()
 
-    def sort(self, call: Begin | Advance) -> Sorted:
+    def sort(self, call: Showing) -> Sorted:
         """What is to be done for the rows of a request. Raises `RefusalError` where one of them is out of step."""
         self._catch_up()
         self.forget_idle()
@@ -143,7 +143,7 @@ class Sessions:
         self._refuse_many(call, rows)
         return rows
 
-    def judge(self, call: Begin | Advance | Restore, rows: Sequence[int]) -> asyncio.Future[None]:
+    def judge(self, call: Call, rows: Sequence[int]) -> asyncio.Future[None]:
         """Note that these rows are being judged; the future is to be done when they are settled."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys, moments = call.of.keys, call.moments
@@ -153,7 +153,7 @@ class Sessions:
 
     def settle(
         self,
-        call: Begin | Advance | Restore,
+        call: Call,
         rows: Sequence[int],
         slab: Slab,
         start: int,
@@ -176,7 +176,7 @@ class Sessions:
         for one in left:
             one.tidy()
 
-    def drop(self, call: Begin | Advance | Restore, rows: Sequence[int]) -> None:
+    def drop(self, call: Call, rows: Sequence[int]) -> None:
         """Nothing came out for these rows: their episodes are where they were."""
         keys = call.of.keys
         for row in rows:
@@ -188,7 +188,7 @@ class Sessions:
         places = [self._known[keys[row]].place for row in rows]
         return [(place.slab.memory, place.row) for place in places]
 
-    def said(self, call: Begin | Advance) -> Columns:
+    def said(self, call: Showing) -> Columns:
         """What was said of a moment of each row. Raises `RefusalError` where that is no longer the last one."""
         told: list[Said] = []
         for key, at in zip(call.of.keys, call.moments, strict=True):
@@ -248,7 +248,7 @@ class Sessions:
         if session.at.step + 1 != at.step:
             raise out_of_step(key, at, f"the next step of it is {session.at.step + 1}")
 
-    def _refuse_many(self, call: Begin | Advance, rows: Sorted) -> None:
+    def _refuse_many(self, call: Showing, rows: Sorted) -> None:
         if isinstance(call, Begin):
             keys = call.of.keys
             self._refuse_room(sum(keys[row] not in self._known for row in rows.fresh))

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from annotated_worlds import make_recordings, served
-from browsers import started, watched
-from playwright.sync_api import Browser, Page
+from browsers import browser, page
 
 from embodied_rm.annotate.server import AnnotationServer
+
+__all__ = ["browser", "page"]
 
 
 @pytest.fixture(scope="package")
@@ -31,17 +32,3 @@ def server(folder: Path) -> Iterator[AnnotationServer]:
     """Serves `folder`."""
     with served(folder) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A real one, without a window."""
-    with started() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty page, which must not complain of anything until the end."""
-    with watched(browser) as shown:
-        yield shown

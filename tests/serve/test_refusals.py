@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from known_models import Hashing, first, following, share
 from PIL import Image
+from png_files import png_of
 from services import by_view, films, serving
 
 from embodied_rm.serve.client.reward_client import RewardClient
@@ -280,14 +281,9 @@ def test_a_client_that_leaves_takes_nothing_along(url: str) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def png_of(width: int, height: int) -> bytes:
+def png(width: int, height: int) -> bytes:
     """A PNG file that says it is that large, of a few hundred bytes."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b"")
+    return png_of(width, height, (b"IDAT", zlib.compress(bytes(999))))
 
 
 def encoded(kind: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **how: Any) -> bytes:
@@ -302,11 +298,11 @@ JPEG, PNG = encoded("JPEG"), encoded("PNG")
 @pytest.mark.parametrize(
     ("picture", "status"),
     [
-        (png_of(12_000, 12_000), 413),
-        (png_of(40_000, 40_000), 422),
-        (png_of(65, 8), 413),
-        (png_of(0, 8), 422),
-        (png_of(64, 64), 422),
+        (png(12_000, 12_000), 413),
+        (png(40_000, 40_000), 422),
+        (png(65, 8), 413),
+        (png(0, 8), 422),
+        (png(64, 64), 422),
         (JPEG[:20], 422),
         (JPEG[: len(JPEG) // 2], 422),
         (PNG[:45], 422),

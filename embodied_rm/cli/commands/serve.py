@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +17,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.base import Retrospective
 from embodied_rm.models.checkpoint import judging_digest
 from embodied_rm.models.judges.config import JudgeConfig, identity
+from embodied_rm.models.judges.endpoint import key_in
 from embodied_rm.models.judges.shuffled import OFFLINE
 from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
@@ -43,7 +43,7 @@ class ServeCommand(ServeConfig):
 
 def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    key = key_of(config)
+    key = key_in(config.key_variable)
     config.refuse_open_door(key)
     from embodied_rm.serve.meter import log_to
     from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
@@ -55,16 +55,6 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
         reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")
     log_to(sys.stderr)
     serve(served, narrow(config, ServeConfig), key, lambda url, _: reporter.note(f"serving at {url}; Ctrl-C ends"))
-
-
-def key_of(config: ServeCommand) -> str | None:
-    """The key that requests must show. Raises `UserError` where its variable is empty."""
-    if config.key_variable is None:
-        return None
-    key = os.environ.get(config.key_variable, "")
-    if not key:
-        raise UserError(f"key_variable={config.key_variable}, and no such environment variable is set")
-    return key
 
 
 def opened_and_tested(config: ServeCommand) -> tuple[Plans, About, PlanMemory]:

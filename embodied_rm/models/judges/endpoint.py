@@ -18,6 +18,7 @@ from PIL import Image
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, Part, Query
+from embodied_rm.serve.client.wire import LOOPBACK
 from embodied_rm.types import Frames
 
 LISTED = 20
@@ -25,7 +26,6 @@ LISTED = 20
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before the second attempt, and the most before any."""
 OVERLOADED, TOO_MANY = (429, 503), 429
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from embodied_rm.rl.envs.curriculum import Curriculum
 from embodied_rm.rl.envs.fit import refuse_leaked_success, refuse_unfit, stores_episodes, wrapped
 from embodied_rm.rl.envs.loop_stats import HOVER, LoopStats
 from embodied_rm.rl.envs.reward_config import RewardConfig
-from embodied_rm.shaping import held_potential
+from embodied_rm.shaping import careful_potential, held_potential, verdicts_in_a_row
 from embodied_rm.types import Array, BoolArray, IntArray, Progress
 
 CARRIED = ("phi", "since", "streak", "judged", "change", "return", "state")
@@ -226,13 +226,11 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         silent = np.isnan(progress.success)
         self.config.refuse_silence(not (silent & progress.valid).any())
         scored, scored_phi = due.copy(), self._phi.copy()
-        careful = np.clip(progress.value - self.config.caution * progress.spread, 0, 1)
+        careful = careful_potential(progress.value, progress.spread, self.config.caution)
         scored[rows], scored_phi[rows] = progress.valid, careful
         self._since[rows] = 0
         positive = progress.success >= self.config.success_threshold
-        # An unscored frame is no verdict: it neither continues nor breaks the streak.
-        streak = np.where(positive, self._streak[rows] + 1, 0)
-        self._streak[rows] = np.where(progress.valid, streak, self._streak[rows])
+        self._streak[rows] = verdicts_in_a_row(self._streak[rows], positive, progress.valid)
         self._judged[rows] = np.where(progress.valid & ~silent, progress.success, self._judged[rows])
         achieved[rows] = progress.valid & (self._streak[rows] >= self.config.success_patience)
         self.stats.scored += len(rows)

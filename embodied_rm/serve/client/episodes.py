@@ -12,7 +12,7 @@ import numpy.typing as npt
 from embodied_rm.serve.client import tracks
 from embodied_rm.serve.client.judgement import Frames
 from embodied_rm.serve.client.tracks import Track
-from embodied_rm.shaping import held_potential, shaped_reward
+from embodied_rm.shaping import careful_potential, held_potential, shaped_reward, verdicts_in_a_row
 
 if TYPE_CHECKING:
     from embodied_rm.serve.client.reward_client import RewardClient
@@ -107,10 +107,9 @@ class Episodes:
             valid = said.valid
             self.invalid += int((~valid).sum())
             scored[rows] = valid
-            scored_phi[rows] = np.clip(said.value - self._shaping.caution * said.spread, 0, 1)
+            scored_phi[rows] = careful_potential(said.value, said.spread, self._shaping.caution)
             positive = said.success >= self._shaping.success_threshold
-            # An unscored frame is no verdict: it neither continues nor breaks the streak.
-            self._streak[rows] = np.where(valid, np.where(positive, self._streak[rows] + 1, 0), self._streak[rows])
+            self._streak[rows] = verdicts_in_a_row(self._streak[rows], positive, valid)
             achieved[rows] = valid & (self._streak[rows] >= self._shaping.success_patience)
             self._since[rows] = 0
         self._phi = np.asarray(held_potential(before, scored_phi, scored), np.float32)

@@ -14,9 +14,8 @@ import numpy as np
 
 from embodied_rm.serve.client.errors import LostError, OutageError, OutOfStepError, ServiceError
 from embodied_rm.serve.client.judgement import Frames, Judgement
-from embodied_rm.serve.client.wire import BINARY, LENGTH, TIMEOUT, Bytes, Message, read_answer, request_of
+from embodied_rm.serve.client.wire import BINARY, LENGTH, LOOPBACK, TIMEOUT, Bytes, Message, read_answer, request_of
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PIECE = 1 << 22
 """Bytes that are sent at once."""
 AGAIN = (408, 429, 502, 503, 504)

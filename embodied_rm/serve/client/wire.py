@@ -18,6 +18,8 @@ LENGTH = "Inference-Header-Content-Length"
 TIMEOUT = "X-Timeout-Ms"
 """The HTTP header with the milliseconds in which an answer is still of use."""
 BINARY = "application/octet-stream"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Names of this machine, to which a key may be sent in the clear."""
 DATATYPES = {"FP32": "<f4", "INT64": "<i8", "INT32": "<i4", "UINT8": "|u1", "BOOL": "|b1"}
 """Names of the protocol and numpy's."""
 NAMES = {kind: name for name, kind in DATATYPES.items()}

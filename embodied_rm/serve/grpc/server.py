@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from embodied_rm.serve.config import ServeConfig
 from embodied_rm.serve.grpc.films import inferred
 from embodied_rm.serve.grpc.messages import INFER, INFERENCE, OURS, REWARDS
+from embodied_rm.serve.http.door import refuse_key, shown
 from embodied_rm.serve.http.telling import EXTENSIONS, about
 from embodied_rm.serve.refusal import RefusalError, Why
 from embodied_rm.serve.service import RewardService
@@ -82,20 +84,20 @@ class GrpcServer:
             return INFER["ServerReadyResponse"](ready=service.ready)
 
         async def model_ready(request: Any, expires: float) -> Any:
-            self._refuse_other(request.name)
+            service.refuse_other(request.name)
             return INFER["ModelReadyResponse"](ready=service.ready)
 
         async def server(request: Any, expires: float) -> Any:
             return INFER["ServerMetadataResponse"](name="embodied-rm", version="2", extensions=EXTENSIONS)
 
         async def model(request: Any, expires: float) -> Any:
-            self._refuse_other(request.name)
+            service.refuse_other(request.name)
             told = about(service)
             del told["parameters"]
             return INFER["ModelMetadataResponse"](**told)
 
         async def infer(request: Any, expires: float) -> Any:
-            self._refuse_other(request.model_name)
+            service.refuse_other(request.model_name)
             return await inferred(service, request, expires)
 
         return {
@@ -112,24 +114,15 @@ class GrpcServer:
         what is counted; None: nothing is judged."""
 
         async def handle(content: bytes, context: aio.ServicerContext) -> bytes:
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            refusal: RefusalError | None = None
+            limit, left = self._service.limits.timeout_s, context.time_remaining()
+            expires = asyncio.get_running_loop().time() + (limit if left is None else min(left, limit))
             try:
                 self._refuse_keyless(context)
-                if asked is not None:
-                    self._service.meter.accept(asked)
-                    self._service.refuse()
-                limit = self._service.limits.timeout_s
-                left = context.time_remaining()
-                expires = started + (limit if left is None else min(left, limit))
-                said: bytes = (await answer(parsed(request, content), expires)).SerializeToString()
-                return said
+                with self._service.counted(asked) if asked is not None else contextlib.nullcontext():
+                    said: bytes = (await answer(parsed(request, content), expires)).SerializeToString()
+                    return said
             except RefusalError as fault:
                 refusal = fault.bare()
-            finally:
-                if asked is not None:
-                    self._service.meter.answer(asked, loop.time() - started, refusal)
             await refuse(context, refusal)
             raise AssertionError("a refused call does not go on")
 
@@ -139,21 +132,12 @@ class GrpcServer:
         """Raises `RefusalError` for a call that does not show the key."""
         if self._key is None:
             return
-        shown = {key.lower(): value for key, value in context.invocation_metadata() or ()}
-        told = str(shown.get("x-api-key") or str(shown.get("authorization", "")).removeprefix("Bearer "))
-        if not hmac.compare_digest(told.encode(), self._key.encode()):
-            raise RefusalError(Why.NO_KEY, "show the key of this service: authorization: Bearer <key>")
-
-    def _refuse_other(self, name: str) -> None:
-        """Raises `RefusalError` for a model that is not served here."""
-        if name != self._service.about.name:
-            raise RefusalError(Why.NO_SUCH_MODEL, f"no model {name[:60]!r} here, there is {self._service.about.name!r}")
+        told = {key.lower(): str(value) for key, value in context.invocation_metadata() or ()}
+        refuse_key(shown(told), self._key)
 
 
 def parsed(kind: Any, content: bytes) -> Any:
     """A request. Raises `RefusalError` for what is none."""
-    from google.protobuf.message import DecodeError
-
     try:
         return kind.FromString(content)
     except (DecodeError, UnicodeDecodeError, RecursionError) as fault:

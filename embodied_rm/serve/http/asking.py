@@ -35,7 +35,7 @@ def asking(service: RewardService) -> list[Route]:
         return Route(path, handle, methods=["POST"])
 
     async def infer_films(request: Request, body: memoryview, expires: float) -> Response:
-        refuse_other_model(service, request)
+        service.refuse_other(request.path_params["name"])
         return message_response(await infer(service, *parts_of(body, request.headers, service.limits), expires))
 
     async def evaluate_films(request: Request, body: memoryview, expires: float) -> Response:
@@ -64,29 +64,12 @@ async def measured(
     service: RewardService, room: Room, request: Request, asked: str, kinds: tuple[str, ...], answer: Answer
 ) -> Response:
     """A request, counted on its way in and out."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    service.meter.accept(asked)
-    refusal: RefusalError | None = None
+    started = asyncio.get_running_loop().time()
     try:
-        service.refuse()
-        declared = refuse_headers(request.headers, kinds, service.limits)
-        expires = started + seconds_left(request.headers, service.limits)
-        with room.kept() as share:
+        with service.counted(asked), room.kept() as share:
+            declared = refuse_headers(request.headers, kinds, service.limits)
+            expires = started + seconds_left(request.headers, service.limits)
             body = await read_body(request, share, service.limits, declared)
             return await answer(request, body, expires)
-    except RefusalError as fault:
-        refusal = fault.bare()
-    except BaseException:
-        refusal = BROKEN
-        raise
-    finally:
-        service.meter.answer(asked, loop.time() - started, refusal)
-    return refusal_response(refusal)
-
-
-def refuse_other_model(service: RewardService, request: Request) -> None:
-    """Raises `RefusalError` for a model that is not served here."""
-    name = request.path_params["name"]
-    if name != service.about.name:
-        raise RefusalError(Why.NO_SUCH_MODEL, f"no model {name[:60]!r} here, there is {service.about.name!r}")
+    except RefusalError as refusal:
+        return refusal_response(refusal.bare())

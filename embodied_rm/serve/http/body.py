@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
-from embodied_rm.serve.client.wire import BINARY, LENGTH, TIMEOUT
+from embodied_rm.serve.client.wire import LENGTH, TIMEOUT
 from embodied_rm.serve.config import Limits
 from embodied_rm.serve.http.incoming import KEY
 from embodied_rm.serve.refusal import RefusalError, Why
@@ -116,6 +116,3 @@ def number_in(headers: Headers, name: str) -> int | None:
     if len(values) > 1 or not (value.isascii() and value.isdigit() and len(value) <= DIGITS):
         raise RefusalError(Why.UNPARSABLE, f"{name} must be one whole number, got {', '.join(values)[:60]}")
     return int(value)
-
-
-__all__ = ["BINARY", "JSON", "Room", "parts_of", "read_body", "refuse_headers", "seconds_left"]

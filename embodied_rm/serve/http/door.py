@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+from collections.abc import Mapping
 
 from starlette.datastructures import Headers
 
@@ -27,14 +28,21 @@ class Door:
             return
         if self._key is None:
             refuse_foreign(headers)
-        elif not hmac.compare_digest(shown(headers).encode(), self._key.encode()):
-            raise RefusalError(Why.NO_KEY, "show the key of this service: Authorization: Bearer <key>")
-        elif remembered(headers):
+            return
+        refuse_key(shown(headers), self._key)
+        if remembered(headers):
             refuse_other_origin(headers)
 
 
-def shown(headers: Headers) -> str:
-    """The key that is shown, however; none is an empty one."""
+def refuse_key(told: str, key: str) -> None:
+    """Raises `RefusalError` for another key, in a time that says nothing of how much of it was right."""
+    if not hmac.compare_digest(told.encode(), key.encode()):
+        raise RefusalError(Why.NO_KEY, "show the key of this service: Authorization: Bearer <key>")
+
+
+def shown(headers: Mapping[str, str]) -> str:
+    """The key that is shown, however; none is an empty one. `headers`: of HTTP, or of gRPC by their names in lower
+    case."""
     if (key := headers.get("x-api-key")) is not None:
         return key
     kind, _, value = headers.get("authorization", "").partition(" ")

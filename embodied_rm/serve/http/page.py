@@ -10,33 +10,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from embodied_rm import report
+from embodied_rm.report.served import KINDS, SHARED, guards
 from embodied_rm.serve import page
 from embodied_rm.serve.overview import overview
 from embodied_rm.serve.service import RewardService
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+GUARDS = {"Cache-Control": "no-store", **guards("media-src blob:")}
 """A film is shown from the browser's own memory (`blob:`): it never leaves it as a film."""
-GUARDS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": POLICY,
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-PARTS = {
-    "page.css": page.__name__,
-    "page.js": page.__name__,
-    "film.js": page.__name__,
-    "session.js": page.__name__,
-    "curve.js": page.__name__,
-    "chart.js": page.__name__,
-    "live.js": page.__name__,
-    "look.css": report.__name__,
-}
+OURS = ("page.css", "page.js", "film.js", "session.js", "curve.js", "chart.js", "live.js")
+PARTS = {**dict.fromkeys(OURS, page.__name__), **dict.fromkeys(SHARED, report.__name__)}
 """What the pages are made of -> the package that it lies in."""
 
 

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from embodied_rm.serve.http.asking import refuse_other_model
 from embodied_rm.serve.open_inference import described
 from embodied_rm.serve.refusal import Why
 from embodied_rm.serve.service import RewardService
@@ -32,11 +31,11 @@ def telling(service: RewardService) -> list[Route]:
         return JSONResponse(about(service))
 
     async def model(request: Request) -> Response:
-        refuse_other_model(service, request)
+        service.refuse_other(request.path_params["name"])
         return JSONResponse(about(service))
 
     async def model_ready(request: Request) -> Response:
-        refuse_other_model(service, request)
+        service.refuse_other(request.path_params["name"])
         return await ready(request)
 
     async def health(request: Request) -> Response:  # as Robometer's clients ask for it

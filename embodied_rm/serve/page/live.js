@@ -1,11 +1,6 @@
+import { $, add } from "./elements.js";
+
 const EVERY = 1000;  // ms
-const $ = (id) => document.getElementById(id);
-const add = (parent, tag, className = "", text = "") => {
-  const element = document.createElement(tag);
-  element.className = className;
-  element.textContent = text;
-  return parent.appendChild(element);
-};
 const two = (value) => (value === null ? "–" : value.toFixed(2));
 
 function say(text) {

@@ -1,5 +1,6 @@
 import { Chart } from "./chart.js";
 import { append, curveFrom, digestOf, emptyCurve, indexAt, nameOf } from "./curve.js";
+import { $, add } from "./elements.js";
 import { Film, guess, momentsOf, sizeOf } from "./film.js";
 import { about, known, post } from "./session.js";
 
@@ -7,13 +8,6 @@ const MOST = 4;                                 // films
 const APART = 0.08;                             // s by which films that play together may differ
 const PLAY = "▶", PAUSE = "❚❚";
 const COLOURS = ["--model", "#d9730d", "--done", "#9b51c9", "#c2417c", "#0f8b9d"];
-const $ = (id) => document.getElementById(id);
-const add = (parent, tag, className = "", text = "") => {
-  const element = document.createElement(tag);
-  element.className = className;
-  element.textContent = text;
-  return parent.appendChild(element);
-};
 
 let model = null;                               // what the service says of itself
 let films = [], kept = [], coloured = 0;        // [{film, figure, view}], [{curve, colour}]
