@@ -19,6 +19,7 @@ ARROWS = {
     "types": {"errors"},
     "run": {"errors"},
     "group": {"errors", "run"},
+    "cluster": {"errors"},
     "logs": {"errors", "run"},
     "checkpoint_io": NOUNS | {"run"},
     "labels": NOUNS,
@@ -48,7 +49,7 @@ ARROWS = {
     "objective": NOUNS | {"labels", "losses", "models"},
     "serve": NOUNS
     | {"models.base", "models.plans", "models.plan_memory", "models.self_test", "checkpoint_io", "shaping"}
-    | {"report"},
+    | {"report", "cluster"},
     "report": NOUNS | {"run", "data"},
     "annotate": NOUNS | {"data", "labels", "report"},
     "audit": NOUNS
@@ -57,7 +58,7 @@ ARROWS = {
 }
 VERBS = ("train", "adapt", "score", "evaluate")
 BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
-BELOW_VERBS |= {"provenance", "group", "logs", "window"}
+BELOW_VERBS |= {"provenance", "group", "cluster", "logs", "window"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",

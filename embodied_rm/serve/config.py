@@ -61,6 +61,36 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RayConfig:
+    """Whether, and how, the service is several replicas that Ray Serve looks after."""
+
+    replicas: int | None = None
+    """How many there are at least; None: none, this process serves alone."""
+    most: int | None = None
+    """How many there may be when they are asked for much; None: as many as there are at least."""
+    ongoing: int = 4
+    """Requests under way in a replica, on average, from which another one is started."""
+    cpus: float = 1.0
+    """Processors of each."""
+    gpus: float = 0.0
+    address: str | None = None
+    """Of a cluster, `auto` for that of this machine; the service stays there. None: a Ray of our own, which ends with
+    us."""
+
+    def __post_init__(self) -> None:
+        for name in ("most", "address"):
+            if self.replicas is None and getattr(self, name) is not None:
+                raise UserError(f"ray.{name}={getattr(self, name)} is of replicas: say how many, ray.replicas=2")
+        if self.replicas is not None and not 1 <= self.replicas <= (self.most or self.replicas):
+            raise UserError(f"ray.replicas must be from 1 to ray.most, got {self.replicas} and {self.most}")
+        if self.ongoing < 1 or not self.cpus > 0 or self.gpus < 0:
+            raise UserError(
+                f"ray.ongoing must be >= 1, ray.cpus > 0 and ray.gpus >= 0, got {self.ongoing}, {self.cpus:g} and "
+                f"{self.gpus:g}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServeConfig:
     """A service."""
 
@@ -78,8 +108,11 @@ class ServeConfig:
     drain_s: float = 30.0
     """Longest time that accepted requests are given after SIGTERM."""
     limits: Limits = field(default_factory=Limits)
+    ray: RayConfig = field(default_factory=RayConfig)
 
     def __post_init__(self) -> None:
+        if self.ray.replicas is not None and self.grpc_port is not None:
+            raise UserError(f"grpc_port={self.grpc_port} is of a service alone: its replicas speak HTTP only")
         for name, port in (("port", self.port), ("grpc_port", self.grpc_port or 0)):
             if not 0 <= port < 1 << 16:
                 raise UserError(f"{name} must be a port, from 0 to 65535, got {port}")

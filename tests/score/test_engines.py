@@ -13,12 +13,13 @@ import pytest
 import torch
 from score_corpus import COUNT, open_killed, open_mistaken, open_net, open_picky, save_net, scored_by, write_corpus
 
+from embodied_rm.cluster import cluster
 from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.errors import UserError
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.score import TABLE, ScoreConfig, score, score_corpus
 from embodied_rm.score.engines.here import threads_of, torch_threads
-from embodied_rm.score.engines.on_ray import cluster, cpus_each, room_for
+from embodied_rm.score.engines.on_ray import cpus_each, room_for
 from embodied_rm.score.job import Job
 from embodied_rm.score.shards import FOLDER
 
@@ -93,8 +94,8 @@ def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goe
     data: LeRobotDataset, net: Path, tmp_path: Path
 ) -> None:
     """And is told a mistake that an actor meets, as a Ray that is there already is."""
-    before, config = descendants(os.getpid()), ScoreConfig(engine="ray")
-    with cluster(config) as ray:
+    before = descendants(os.getpid())
+    with cluster("engine=ray", None, 2) as ray:
         addresses = listening(descendants(os.getpid()) - before | {os.getpid()})
         assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
         assert not import_module("ray._common.usage.usage_lib").usage_stats_enabled()

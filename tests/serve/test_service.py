@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import httpx
 import numpy as np
@@ -149,6 +151,53 @@ def test_a_new_service_goes_on_where_the_old_one_was() -> None:
         _, others = tracks.advance(client, others, by_view(film[2][[1, 2]]))
         said, _ = tracks.advance(client, [some[0], others[0], others[1], some[1]], by_view(film[3]))
         np.testing.assert_allclose(said.value, [expected(film[:4, row])[-1] for row in range(4)], atol=1e-7)
+
+
+def test_one_of_several_services_that_stayed_behind_is_told() -> None:
+    """A run that comes back to it, after others have answered for a while."""
+    film, run = films(3, 6), "mine"
+    with (
+        serving(Hashing()) as one,
+        serving(Hashing()) as other,
+        RewardClient(one, run=run) as here,
+        RewardClient(other, run=run) as there,
+    ):
+        _, now = tracks.begin(here, range(3), [0] * 3, [LIFT] * 3, by_view(film[0]), keep=True)
+        _, now = tracks.advance(here, now, by_view(film[1]))
+        for frames in film[2:5]:
+            _, now = tracks.advance(there, now, by_view(frames))
+        said, _ = tracks.advance(here, now, by_view(film[5]))
+        np.testing.assert_allclose(said.value, [expected(film[:, row])[-1] for row in range(3)], atol=1e-7)
+        with pytest.raises(OutOfStepError):  # and one that is farther is not taken back
+            tracks.advance(here, [track._replace(step=1) for track in now], by_view(film[2]))
+
+
+class Balancer(BaseHTTPRequestHandler):
+    """Answers what it is to answer next, and notes whose request it was."""
+
+    answers: ClassVar[list[tuple[int, bytes]]] = []
+    runs: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.runs.append(self.headers["X-Session-Id"])
+        status, body = self.answers.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_what_stands_before_several_services_may_say_that_one_broke() -> None:
+    """It says 500 in words of its own. A service that is broken says so itself, and is not asked again."""
+    with HTTPServer(("127.0.0.1", 0), Balancer) as balancer:
+        threading.Thread(target=balancer.serve_forever, daemon=True).start()
+        with RewardClient(f"http://127.0.0.1:{balancer.server_port}", run="mine") as client:
+            Balancer.answers += [(500, b"Internal Server Error"), (200, b'{"name": "reward"}')]
+            assert client.about() == {"name": "reward"} and Balancer.runs == ["mine", "mine"]
+            Balancer.answers += [(500, b'{"error": "a fault of ours", "code": "broken"}')]
+            with pytest.raises(ServiceError, match="a fault of ours"):
+                client.about()
+        balancer.shutdown()
 
 
 def test_memories_stay_what_they_were_and_can_be_stored() -> None:

@@ -1,8 +1,10 @@
 """What record.py recorded, in one or more folders, as a LeRobot v3.0 dataset that says how far failures came.
 
-    python dataset.py runs/metaworld/drawer-open-v3/held_out --out runs/metaworld/drawer-open-v3/held_out_lerobot
+    python dataset.py runs/metaworld/drawer-open-v3/held_out \
+        --successes runs/metaworld/drawer-open-v3/demos --out runs/metaworld/drawer-open-v3/held_out_lerobot
 
-Films do not say how far a failure came: the simulator did, in progress.json. Runs where embodied-rm is installed.
+Films do not say how far a failure came: the successes that came as near do, by ways.json, in which the simulator said
+what was left of the ways of hand and object. Runs where embodied-rm is installed.
 """
 
 from __future__ import annotations
@@ -19,24 +21,42 @@ import numpy as np
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.labels.hops import true_progress
-from embodied_rm.types import Episode
+from embodied_rm.types import Episode, Array
 
 
-def episodes(folder: Path) -> Iterator[Episode]:
-    """Those of a folder; the progress of successes is that of their steps."""
+NEAREST = 5
+"""Moments of successes that say how far a failure came."""
+MOST = 0.95
+"""Progress that no failure passes."""
+
+
+def ways(folder: Path, episode: Episode) -> Array:
+    """[T, 2]: what is left of the hand's way to the object, and of the object's to its goal."""
+    return np.asarray(json.loads((folder / episode.name / "ways.json").read_text()), np.float32)
+
+
+def as_near(left: Array, known: Array, progress: Array) -> Array:
+    """Progress [T] at `left` [T, 2]: the mean of that [N] at the nearest of the moments `known` [N, 2]."""
+    distance = np.linalg.norm(left[:, None] - known[None], axis=-1)
+    nearest = np.argpartition(distance, NEAREST, axis=1)[:, :NEAREST]
+    return np.minimum(progress[nearest].mean(1), MOST).astype(np.float32)
+
+
+def told(folder: Path, successes: Path) -> Iterator[Episode]:
+    """The episodes of a folder; the progress of successes is that of their steps, that of failures the progress that
+    those in `successes` had made when they had come as near."""
+    examples = [(ways(successes, e), true_progress(e)) for e in open_data(successes) if e.success]
+    known, progress = (np.concatenate(part) for part in zip(*examples, strict=True))
     for episode in open_data(folder):
-        if episode.success:
-            yield replace(episode, progress=true_progress(episode))
-        else:
-            told = json.loads((folder / episode.name / "progress.json").read_text())
-            yield replace(episode, progress=np.asarray(told, np.float32))
+        made = true_progress(episode) if episode.success else as_near(ways(folder, episode), known, progress)
+        yield replace(episode, progress=made)
 
 
-def write(folders: Sequence[Path], out: Path, most: int | None = None) -> None:
+def write(folders: Sequence[Path], out: Path, successes: Path, most: int | None = None) -> None:
     """A dataset of the first `most` episodes of each folder, or of all."""
     with DatasetWriter(out, robot_type="sawyer") as writer:
         for folder in folders:
-            for episode in islice(episodes(folder), most):
+            for episode in islice(told(folder, successes), most):
                 writer.add(episode)
 
 
@@ -44,9 +64,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--successes", type=Path, required=True, help="folder whose successes say how far others came")
     parser.add_argument("--most", type=int, help="first episodes of each folder; all by default")
     args = parser.parse_args()
-    write(args.folders, args.out, args.most)
+    write(args.folders, args.out, args.successes, args.most)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def datasets(task: Path) -> None:
     }
     for name, (folders, most) in wanted.items():
         if not (task / "data" / name).exists():
-            write([task / folder for folder in folders], task / "data" / name, most)
+            write([task / folder for folder in folders], task / "data" / name, task / "demos", most)
 
 
 def run(command: str, out: Path, *settings: str) -> dict[str, float]:

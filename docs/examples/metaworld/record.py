@@ -17,10 +17,8 @@ from pathlib import Path
 import av
 import numpy as np
 from metaworld.policies import ENV_POLICY_MAP
-from scene import INSTRUCTIONS, SIDE, Scene
+from scene import EVERY, INSTRUCTIONS, SIDE, Scene
 
-EVERY = 3
-"""Steps between two frames."""
 FPS = Fraction(80, EVERY)
 TAIL = 30
 """Steps for which a success is held."""
@@ -53,10 +51,10 @@ class Film:
         self.reach.append(float(np.linalg.norm(observation[:3] - observation[4:7])))
         self.left.append(way(observation))
 
-    def progress(self) -> list[float]:
-        """Of a failure: half for the way of the hand to the object, half for the object's to its goal; 0 at first."""
-        made = [np.clip(1 - np.divide(left, left[0] + 1e-9), 0, 1) for left in (self.reach, self.left)]
-        return np.round(np.minimum((made[0] + made[1]) / 2, 0.95), 4).tolist()
+    def ways(self) -> list[list[float]]:
+        """What is left, frame by frame, of the hand's way to the object, and of the object's to its goal; 1 at first."""
+        left = [np.clip(np.divide(way, way[0] + 1e-9), 0, 1) for way in (self.reach, self.left)]
+        return np.round(np.stack(left, 1), 4).tolist()
 
     def steps(self) -> list[dict[str, object]]:
         """Of a success: until the object moves, and until the task is done for good."""
@@ -75,8 +73,7 @@ class Film:
             write_film(folder / f"{view}.mp4", [frame[view] for frame in self.frames])
         if self.done[-1]:
             (folder / "annotated_keyframes.json").write_text(json.dumps(self.steps(), indent=1))
-        else:
-            (folder / "progress.json").write_text(json.dumps(self.progress()))
+        (folder / "ways.json").write_text(json.dumps(self.ways()))
         (folder / "success.json").write_text(json.dumps({"success": self.done[-1]}) + "\n")
 
 
@@ -121,9 +118,9 @@ def actor(task: str, how: str, rng: np.random.Generator) -> Actor:
     return act
 
 
-def play(scene: Scene, task: str, how: str, rng: np.random.Generator) -> Film:
-    """An episode, until success has been held or its time is over."""
-    observation = scene.reset(int(rng.integers(len(scene.goals))))
+def play(scene: Scene, task: str, how: str, anywhere: bool, rng: np.random.Generator) -> Film:
+    """An episode, until success has been held or its time is over; whether its hand begins anywhere."""
+    observation = scene.reset(int(rng.integers(len(scene.goals))), rng if anywhere else None)
     act, film = actor(task, how, rng), Film(scene, observation)
     longest = LONGEST if how == "expert" else int(rng.integers(60, 150))
     held, whole = 0, way(observation)
@@ -151,6 +148,7 @@ def main() -> None:
     parser.add_argument("--successes", type=int, default=20)
     parser.add_argument("--failures", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0, help="of the task's goals and of the actors")
+    parser.add_argument("--anywhere", action="store_true", help="half of the episodes begin with the hand anywhere")
     parser.add_argument("--out", type=Path, required=True, help="folder of recordings")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message="Constant")
@@ -160,8 +158,10 @@ def main() -> None:
     for number, (name, success, how) in enumerate(wanted(args.successes, args.failures)):
         if (args.out / name / "success.json").exists():
             continue
+        anywhere = args.anywhere and number // len(FAILURES) % 2 == 1
         for trial in range(TRIALS):
-            film = play(scene, args.task, how, np.random.default_rng([args.seed, number, int(success), trial]))
+            rng = np.random.default_rng([args.seed, number, int(success), trial])
+            film = play(scene, args.task, how, anywhere, rng)
             if film.done[-1] is success and (success or not any(film.done)):
                 film.write(args.out / name)
                 break

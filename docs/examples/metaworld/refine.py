@@ -125,8 +125,10 @@ class Watch(BaseCallback):
         if self.iteration % 5 == 0:
             row["watched"] = success(self.model, self.world, 25)
         row["seconds"] = round(time.monotonic() - self.started)
+        line = json.dumps(row)
+        print(line, flush=True)
         with self.path.open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
+            stream.write(line + "\n")
         self.iteration += 1
 
     def _on_step(self) -> bool:
@@ -157,7 +159,7 @@ def make_learner(rows: Any, args: argparse.Namespace) -> PPO:
         n_epochs=10,
         gamma=GAMMA,
         gae_lambda=0.95,
-        target_kl=0.03,
+        target_kl=0.1,
         policy_kwargs={
             "log_std_init": args.log_std,
             "net_arch": {"pi": [128, 128], "vf": [128, 128]},
@@ -172,13 +174,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=INSTRUCTIONS)
     parser.add_argument("--url", default="http://127.0.0.1:8080")
-    parser.add_argument("--demonstrations", type=int, default=2)
+    parser.add_argument("--demonstrations", type=int, default=1)
     parser.add_argument("--clone-steps", type=int, default=1000)
-    parser.add_argument("--worlds", type=int, default=8)
+    parser.add_argument("--worlds", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--episodes", type=int, default=100, help="that judge a policy")
     parser.add_argument("--log-std", type=float, default=-1.0, help="exploration noise, log")
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -192,7 +194,7 @@ def main() -> None:
     worlds = LearnedReward(
         make_worlds(args.task, args.worlds, SEEN),
         client,
-        Shaping(gamma=GAMMA, score_every=2, success_patience=3),
+        Shaping(gamma=GAMMA, score_every=4, success_patience=2),
         views=look,
         instructions=INSTRUCTIONS[args.task],
         success="model",

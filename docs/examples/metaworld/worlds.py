@@ -9,16 +9,11 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from scene import Scene
+from scene import EVERY, Scene
 from stable_baselines3.common.vec_env import VecEnv
 
-EVERY = 3
-"""Steps of Meta-World that an action is held for; the recordings have a frame as often."""
 LIMIT = 80
 """Actions an episode."""
-AWAY = 12
-"""Longest time, in actions, for which the hand goes anywhere before an episode begins. Meta-World always begins with it
-in one place, so that one demonstration is all that a policy needs."""
 SIZE = 39
 """Numbers of Meta-World's observation."""
 Floats = npt.NDArray[np.float32]
@@ -41,10 +36,7 @@ class World(gym.Env):
         """Begin at any goal, or at `options["goal"]`."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(len(self.scene.goals)))
-        self.raw, self._time = self.scene.reset((options or {}).get("goal", drawn)), 0
-        away = np.append(self.np_random.uniform(-1, 1, 3), -1.0)
-        for _ in range(EVERY * int(self.np_random.integers(AWAY + 1))):
-            self.raw = self.scene.env.step(away)[0]
+        self.raw, self._time = self.scene.reset((options or {}).get("goal", drawn), self.np_random), 0
         return self.raw.astype(np.float32), {"success": False}
 
     def step(self, action: Any) -> Any:

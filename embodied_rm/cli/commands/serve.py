@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -42,9 +44,12 @@ class ServeCommand(ServeConfig):
 
 
 def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until SIGTERM or Ctrl-C; on a cluster, have it served and go."""
     key = key_in(config.key_variable)
     config.refuse_open_door(key)
+    if config.ray.replicas is not None:
+        start_replicas(config, key, reporter)
+        return
     from embodied_rm.serve.meter import log_to
     from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
 
@@ -55,6 +60,24 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
         reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")
     log_to(sys.stderr)
     serve(served, narrow(config, ServeConfig), key, lambda url, _: reporter.note(f"serving at {url}; Ctrl-C ends"))
+
+
+def start_replicas(config: ServeCommand, key: str | None, reporter: Reporter) -> None:
+    """The same with replicas that Ray Serve looks after. A model that is not sound never serves."""
+    from embodied_rm.serve.on_ray import deployed  # needs an extra, as `ServeCommand` says
+
+    said = opened_and_tested(config)[1]
+    most = config.ray.most or config.ray.replicas
+    reporter.table("serve", table(config, said, key) | {"replicas": f"{config.ray.replicas} to {most}, by Ray Serve"})
+    with deployed(partial(opened_and_tested, config), narrow(config, ServeConfig), key) as url:
+        if config.ray.address is not None:
+            reporter.note(f"serving at {url} from now on; embodied-rm serve again rolls over, `serve shutdown` ends it")
+            return
+        reporter.note(f"serving at {url}; Ctrl-C ends")
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+        with suppress(KeyboardInterrupt):
+            while True:
+                signal.pause()
 
 
 def opened_and_tested(config: ServeCommand) -> tuple[Plans, About, PlanMemory]:

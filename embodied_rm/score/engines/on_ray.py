@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from embodied_rm.cluster import cluster
 from embodied_rm.errors import UserError
 from embodied_rm.run import Silent
-from embodied_rm.score.config import ScoreConfig
 from embodied_rm.score.engines.here import cores, score_here
 from embodied_rm.score.job import Job
 from embodied_rm.score.shards import Shard
-
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_ENABLE_AUTO_CONNECT": "0"}
-"""Environment, read when Ray is imported: nothing is reported to anybody, its own parts speak in its logs only, and
-where a Ray is lost no other one is started in its place."""
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""The same of a Ray of our own: every port is bound to the loopback interface, as where Ray builds no clusters."""
-PATIENCE_S = 10.0
-"""How long somebody at the address may take to answer."""
-OBJECTS = 128 << 20
-"""Bytes that a Ray of our own keeps for what its actors are handed."""
 
 
 def score_on_ray(job: Job, shards: Sequence[Shard]) -> Iterator[Shard]:
@@ -37,7 +24,11 @@ def score_on_ray(job: Job, shards: Sequence[Shard]) -> Iterator[Shard]:
     """
     by_number = {shard.number: shard for shard in shards}
     rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
-    with cluster(job.config) as ray:
+    with cluster("engine=ray", job.config.address, max(cores(), job.config.workers)) as ray:
+        import ray.data
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        ray.data.DataContext.get_current().enable_progress_bars = False
         room = room_for(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
         scored = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
             Actor,
@@ -92,72 +83,3 @@ def room_for(job: Job, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]
 def cpus_each(nodes: Sequence[int], workers: int) -> int:
     """The most processors that each of so many workers can have, none of them on two machines; at least 1."""
     return max((each for each in range(1, max(nodes) + 1) if sum(cpus // each for cpus in nodes) >= workers), default=1)
-
-
-@contextmanager
-def cluster(config: ScoreConfig) -> Iterator[Any]:
-    """Ray, connected: to the one that this process is in already, to the cluster at the address, or to one of our own
-    that goes when we go. Raises `UserError` without Ray, or without a cluster."""
-    if config.address is not None:
-        knock(config.address)
-    ray = imported(QUIET if config.address else {**QUIET, **LOOPBACK})
-    if ray.is_initialized():
-        yield ray
-        return
-    with TemporaryDirectory(prefix="ray") as folder:
-        quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if config.address is not None:
-            try:
-                ray.init(address=config.address, **quiet)
-            except (OSError, ValueError, RuntimeError) as fault:
-                raise unreached(config.address, fault) from None
-        else:
-            refuse_open(ray)
-            cpus = max(cores(), config.workers)
-            own = {"num_cpus": cpus, "object_store_memory": OBJECTS, "include_dashboard": False, "_temp_dir": folder}
-            ray.init(address="local", **own, **quiet)
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
-
-
-def refuse_open(ray: Any) -> None:
-    """Raises `UserError` when a Ray of our own would listen to the network."""
-    if ray.util.get_node_ip_address() not in ("127.0.0.1", "::1"):
-        raise UserError(
-            "Ray was imported before engine=ray could keep its ports to this machine: import it later, set "
-            f"{' '.join(f'{name}={value}' for name, value in LOOPBACK.items())}, or call ray.init() yourself"
-        )
-
-
-def knock(address: str) -> None:
-    """Raises `UserError` when nobody listens at host:port, where Ray would wait for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdecimal() and "/" not in host:
-        try:
-            socket.create_connection((host, int(port)), PATIENCE_S).close()
-        except OSError as fault:
-            raise unreached(address, fault) from None
-
-
-def unreached(address: str, fault: Exception) -> UserError:
-    """The sentence for a cluster that is not there."""
-    return UserError(
-        f"no Ray cluster is reached at address={address} ({fault}); one that wants a token is asked with "
-        "RAY_AUTH_MODE=token in the environment and its token in ~/.ray/auth_token"
-    )
-
-
-def imported(environment: Mapping[str, str]) -> Any:
-    """`ray` and `ray.data`, imported with these variables unless somebody has set them. Raises `UserError` without."""
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray  # optional
-        import ray.data
-    except ModuleNotFoundError as fault:
-        raise UserError("engine=ray needs Ray, an optional package: pip install 'embodied-rm[ray]'") from fault
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    return ray

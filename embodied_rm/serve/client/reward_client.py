@@ -20,6 +20,10 @@ PIECE = 1 << 22
 """Bytes that are sent at once."""
 AGAIN = (408, 429, 502, 503, 504)
 """Statuses after which a request is sent again: the service is full, restarting or slow."""
+BROKEN = 500
+"""Another such, unless the service itself says so: where one of several breaks, who stands before them answers that."""
+SESSION = "X-Session-Id"
+"""Header by which who stands before several services sends all of a run to one of them, as Ray Serve does."""
 PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds before the first retry; each pause is twice the one before, and less by chance."""
 
@@ -50,7 +54,7 @@ class RewardClient:
         self.retried = 0
         """Attempts after the first one, of all requests."""
         self._patience, self._timeout = patience, timeout
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {SESSION: self.run} | ({} if key is None else {"Authorization": f"Bearer {key}"})
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout, trust_env=False)
         self._random = random.Random()
 
@@ -147,7 +151,7 @@ class RewardClient:
             else:
                 if response.status_code < 300:
                     return response
-                if response.status_code not in AGAIN:
+                if not worth_again(response):
                     raise refusal_of(response)
                 reason = f"takes no requests ({response.status_code}: {told_in(response).get('error')})"
                 wait = waited_for(response)
@@ -176,6 +180,12 @@ def pieces(content: Sequence[Bytes]) -> Iterator[bytes]:
         view = memoryview(blob)
         for start in range(0, len(view), PIECE):
             yield bytes(view[start : start + PIECE])
+
+
+def worth_again(response: httpx.Response) -> bool:
+    """Whether the same request may be answered later."""
+    status = response.status_code
+    return status in AGAIN or (status == BROKEN and not told_in(response))
 
 
 def refusal_of(response: httpx.Response) -> ServiceError:

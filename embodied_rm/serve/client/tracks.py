@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from embodied_rm.serve.client.errors import LostError
+from embodied_rm.serve.client.errors import LostError, OutOfStepError
 from embodied_rm.serve.client.judgement import Frames, Judgement
 
 if TYPE_CHECKING:
@@ -45,19 +45,21 @@ def begin(
 
 
 def advance(client: RewardClient, tracks: Sequence[Track], frames: Frames) -> tuple[Judgement, list[Track]]:
-    """Judge one more frame of each; a service that has forgotten them is told what it remembered.
+    """Judge one more frame of each; a service that has forgotten them is told what it remembered, and so is one of
+    several that stayed behind while others answered.
 
-    Raises `LostError` where that was not kept.
+    Raises `LostError` or `OutOfStepError` where that was not kept.
     """
     env, episode = [track.env for track in tracks], [track.episode for track in tracks]
     step = [track.step + 1 for track in tracks]
     keep = all(track.kept is not None for track in tracks)
     try:
         judged = client.advance(env, episode, step, frames, state=keep)
-    except LostError as lost:
+    except (LostError, OutOfStepError) as fault:
         if not keep:
             raise
-        restore(client, [track for track in tracks if track.env in lost.env])
+        behind = [track for track in tracks if track.env in fault.env] if isinstance(fault, LostError) else tracks
+        restore(client, behind)
         judged = client.advance(env, episode, step, frames, state=keep)
     return judged, tracks_of(env, episode, step, judged)
 

@@ -1,0 +1,91 @@
+"""Ray, for those who have it: of our own and for this machine alone, or the cluster at an address."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from embodied_rm.errors import UserError
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_ENABLE_AUTO_CONNECT": "0"}
+"""Environment, read when Ray is imported: nothing is reported to anybody, its own parts speak in its logs only, and
+where a Ray is lost no other one is started in its place."""
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""The same of a Ray of our own: every port is bound to the loopback interface, as where Ray builds no clusters."""
+PATIENCE_S = 10.0
+"""How long somebody at the address may take to answer."""
+OBJECTS = 128 << 20
+"""Bytes that a Ray of our own keeps for what its actors are handed."""
+
+
+@contextmanager
+def cluster(wanted: str, address: str | None, cpus: int) -> Iterator[Any]:
+    """Ray, connected: to the one that this process is in already, to the cluster at the address, or to one of our own,
+    of so many processors, that goes when we go. `wanted`: the setting that asks for it, for who lacks it.
+
+    Raises `UserError` without Ray, or without a cluster.
+    """
+    if address is not None:
+        knock(address)
+    ray = imported(wanted, QUIET if address else {**QUIET, **LOOPBACK})
+    if ray.is_initialized():
+        yield ray
+        return
+    with TemporaryDirectory(prefix="ray") as folder:
+        quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if address is not None:
+            try:
+                ray.init(address=address, **quiet)
+            except (OSError, ValueError, RuntimeError) as fault:
+                raise unreached(address, fault) from None
+        else:
+            refuse_open(ray, wanted)
+            own = {"num_cpus": cpus, "object_store_memory": OBJECTS, "include_dashboard": False, "_temp_dir": folder}
+            ray.init(address="local", **own, **quiet)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def refuse_open(ray: Any, wanted: str) -> None:
+    """Raises `UserError` when a Ray of our own would listen to the network."""
+    if ray.util.get_node_ip_address() not in ("127.0.0.1", "::1"):
+        raise UserError(
+            f"Ray was imported before {wanted} could keep its ports to this machine: import it later, set "
+            f"{' '.join(f'{name}={value}' for name, value in LOOPBACK.items())}, or call ray.init() yourself"
+        )
+
+
+def knock(address: str) -> None:
+    """Raises `UserError` when nobody listens at host:port, where Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "/" not in host:
+        try:
+            socket.create_connection((host, int(port)), PATIENCE_S).close()
+        except OSError as fault:
+            raise unreached(address, fault) from None
+
+
+def unreached(address: str, fault: Exception) -> UserError:
+    """The sentence for a cluster that is not there."""
+    return UserError(
+        f"no Ray cluster is reached at address={address} ({fault}); one that wants a token is asked with "
+        "RAY_AUTH_MODE=token in the environment and its token in ~/.ray/auth_token"
+    )
+
+
+def imported(wanted: str, environment: Mapping[str, str]) -> Any:
+    """`ray`, imported with these variables unless somebody has set them. Raises `UserError` without."""
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray  # optional
+    except ModuleNotFoundError as fault:
+        raise UserError(f"{wanted} needs Ray, an optional package: pip install 'embodied-rm[ray]'") from fault
+    return ray

@@ -1,0 +1,33 @@
+"""Replicas by Ray Serve: what they say is what one service says, and one that is killed loses nobody's request."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from serve_ray import trial
+from serving import REAL, free_port, running
+
+from embodied_rm.errors import UserError
+from embodied_rm.serve.config import RayConfig, ServeConfig
+
+
+@pytest.mark.timeout(400)
+def test_a_second_replica_is_started_and_one_is_killed_and_every_answer_is_right() -> None:
+    """A small one of `python benchmarks/serve_ray.py`."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    command = [*REAL, f"port={free_port()}", "ray.replicas=1", "ray.most=2", "ray.ongoing=1", "ray.cpus=0.5"]
+    with running(command) as service:
+        rows, seen = trial(service, clients=3, seconds=2, kills=1)
+    assert len(rows) == 2 and seen.answered > 0
+    assert seen.failed == [] and seen.wrong == 0
+    assert service.process.returncode == 0
+
+
+def test_mistakes() -> None:
+    with pytest.raises(UserError, match=r"ray\.most=4 is of replicas: say how many, ray\.replicas=2"):
+        RayConfig(most=4)
+    with pytest.raises(UserError, match=r"ray\.replicas must be from 1 to ray\.most, got 3 and 2"):
+        RayConfig(replicas=3, most=2)
+    with pytest.raises(UserError, match="grpc_port=9000 is of a service alone"):
+        ServeConfig(grpc_port=9000, ray=RayConfig(replicas=1))
