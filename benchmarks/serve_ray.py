@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -93,6 +94,12 @@ def replicas() -> list[int]:
     return sorted(found)
 
 
+def replaced(gone: int) -> bool:
+    """Whether there are two replicas, and this one is none of them."""
+    living = replicas()
+    return len(living) == 2 and gone not in living
+
+
 def wait_for(true: Callable[[], bool], seconds: float) -> float:
     """Seconds until it is true. Raises `TimeoutError` where it is not in time."""
     began = time.perf_counter()
@@ -123,7 +130,7 @@ def trial(service: Running, clients: int, seconds: float, kills: int) -> tuple[l
     for _ in range(kills):
         victim = replicas()[0]
         os.kill(victim, signal.SIGKILL)
-        took = wait_for(lambda gone=victim: len(replicas()) == 2 and gone not in replicas(), 180)
+        took = wait_for(partial(replaced, victim), 180)
         during("one killed, until there are two again", took)
     end.set()
     for thread in threads:

@@ -21,8 +21,7 @@ import numpy as np
 from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.labels.hops import true_progress
-from embodied_rm.types import Episode, Array
-
+from embodied_rm.types import Array, Episode
 
 NEAREST = 5
 """Moments of successes that say how far a failure came."""

@@ -52,7 +52,7 @@ class Film:
         self.left.append(way(observation))
 
     def ways(self) -> list[list[float]]:
-        """What is left, frame by frame, of the hand's way to the object, and of the object's to its goal; 1 at first."""
+        """What is left, frame by frame, of the hand's way to the object and of the object's to its goal; first 1."""
         left = [np.clip(np.divide(way, way[0] + 1e-9), 0, 1) for way in (self.reach, self.left)]
         return np.round(np.stack(left, 1), 4).tolist()
 
