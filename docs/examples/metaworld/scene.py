@@ -51,7 +51,7 @@ class Scene:
             self._renderer.scene.flags[flag] = 0
 
     def reset(self, goal: int, rng: np.random.Generator | None = None) -> Floats:
-        """Begin an episode at one of the goals; with a generator, the hand goes anywhere first. Returns what is seen."""
+        """Begin an episode at one of the goals; with a generator, the hand goes anywhere first. What is seen."""
         self.env.set_task(self.goals[goal])
         observation = self.env.reset()[0]
         away = np.append(np.zeros(3) if rng is None else rng.uniform(-1, 1, 3), -1.0)
