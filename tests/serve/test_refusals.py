@@ -178,6 +178,12 @@ def test_a_length_that_is_told_twice_is_no_length(url: str) -> None:
     assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=twice).status_code == 400
 
 
+def test_a_request_has_a_hundred_headers_at_most(url: str) -> None:
+    few, many = ({f"x-{i}": "1" for i in range(count)} for count in (80, 120))
+    assert httpx.get(f"{url}/v1/about", headers=few).status_code == 200
+    assert httpx.get(f"{url}/v1/about", headers=many).status_code == 400
+
+
 def test_no_method_of_no_path_breaks_anything(url: str) -> None:
     paths = ["/", "/v1/begin", "/v1/advance", "/v1/end", "/v1/restore", "/v1/about", "/v2", "/v2/models/reward"]
     paths += ["/v2/models/reward/infer", "/v2/health/live", "/metrics", "/evaluate_batch_npy", "/health", "/v1/%2e%2e"]

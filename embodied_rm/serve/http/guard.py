@@ -12,6 +12,8 @@ from embodied_rm.serve.http.incoming import KEY, Incoming
 
 HEADERS = 32 << 10
 """Bytes of a request line and headers."""
+MOST = 100
+"""Headers of a request."""
 
 
 def guarded(limits: Limits) -> type[HttpToolsProtocol]:
@@ -48,6 +50,11 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
             super().data_received(data)
             if self._reading and self._read > HEADERS and not self.transport.is_closing():
                 self._refuse(b"431 Request Header Fields Too Large")
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if len(self.headers) >= MOST:
+                raise ValueError("there are too many headers")  # the parser makes objects of no more
+            super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             self._stop()
