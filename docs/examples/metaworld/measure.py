@@ -18,7 +18,7 @@ from pathlib import Path
 from dataset import write
 
 BOX = Path(__file__).parents[3] / "assets" / "checkpoints" / "tabletop"
-UPDATES = 400
+UPDATES = 1000
 LEARN = (f"start={BOX}", f"updates={UPDATES}", "batch=8", "learning_rate=1e-3", "augment.drop_view=0.2")
 WAYS = {
     "no demonstration": None,
