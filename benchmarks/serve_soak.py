@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from serving import REAL, Running, running
-from wire_client import VIEWS, Connection, values_of
+from wire_client import VIEWS, Connection, frames_header, values_of
 
 from embodied_rm.cli.benchmarks import put_section
 from embodied_rm.serve.client.wire import LENGTH
@@ -47,12 +47,6 @@ class Seen:
     """Seconds, bytes in memory, descriptors."""
 
 
-def header(run: str, env: int, episode: int, **more: Any) -> dict[str, Any]:
-    """The JSON of a request about one frame."""
-    frames = {"shape": [1, len(VIEWS), SIDE, SIDE, 3]}
-    return {"run": run, "env": [env], "episode": [episode], "views": VIEWS, "frames": frames, **more}
-
-
 async def played(connection: Connection, env: int, episode: int, film: np.ndarray, seen: Seen, began: float) -> Any:
     """What is said of a film, frame by frame, at the pace."""
     told = []
@@ -60,7 +54,9 @@ async def played(connection: Connection, env: int, episode: int, film: np.ndarra
         more: dict[str, Any] = {"step": [step]} if step else {"instruction": ["lift the red cube"]}
         start = time.perf_counter()
         answer = await connection.ask(
-            "/v1/advance" if step else "/v1/begin", header("soak", env, episode, **more), frame.tobytes()
+            "/v1/advance" if step else "/v1/begin",
+            frames_header("soak", [env], [episode], SIDE, **more),
+            frame.tobytes(),
         )
         now = time.perf_counter()
         assert answer.status == 200, answer.body
@@ -96,7 +92,7 @@ async def nuisance(service: Running, film: np.ndarray, seen: Seen, until: float)
         if time.perf_counter() > until:
             break
         connection, kind = Connection(*service.address), number % 4
-        head = header(f"other{number}", 0, 0, instruction=["lift the red cube"])
+        head = frames_header(f"other{number}", [0], [0], SIDE, instruction=["lift the red cube"])
         if kind == 0:
             answer = await connection.ask("/v1/begin", {"run": 7}, b"\0" * 100)
             seen.refused += answer.status == 422

@@ -109,9 +109,13 @@ class Film:
 
 def header_of(run: str, films: Sequence[Film], episode: Sequence[int], **more: Any) -> dict[str, Any]:
     """The JSON of a request about the next frame of these films."""
-    shape = {"shape": [len(films), 2, 8, 8, 3]}
-    whose = {"run": run, "env": [film.env for film in films], "episode": list(episode)}
-    return {**whose, "views": VIEWS, "frames": shape, **more}
+    return frames_header(run, [film.env for film in films], episode, 8, **more)
+
+
+def frames_header(run: str, env: Sequence[int], episode: Sequence[int], side: int, **more: Any) -> dict[str, Any]:
+    """The JSON of a request about a frame of each environment, of so many pixels a side."""
+    shape = {"shape": [len(env), len(VIEWS), side, side, 3]}
+    return {"run": run, "env": list(env), "episode": list(episode), "views": VIEWS, "frames": shape, **more}
 
 
 def values_of(answer: Answer) -> list[float]:

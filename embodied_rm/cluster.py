@@ -7,7 +7,9 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from embodied_rm.errors import UserError
@@ -32,7 +34,7 @@ def cluster(wanted: str, address: str | None, cpus: int) -> Iterator[Any]:
     """
     if address is not None:
         knock(address)
-    ray = imported(wanted, QUIET if address else {**QUIET, **LOOPBACK})
+    ray = imported(wanted, "ray", QUIET if address else {**QUIET, **LOOPBACK})
     if ray.is_initialized():
         yield ray
         return
@@ -80,12 +82,11 @@ def unreached(address: str, fault: Exception) -> UserError:
     )
 
 
-def imported(wanted: str, environment: Mapping[str, str]) -> Any:
-    """`ray`, imported with these variables unless somebody has set them. Raises `UserError` without."""
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
+def imported(wanted: str, name: str, environment: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """A module of Ray, imported with these variables unless somebody has set them. Raises `UserError` without."""
+    for variable, value in environment.items():
+        os.environ.setdefault(variable, value)
     try:
-        import ray  # optional
+        return import_module(name)
     except ModuleNotFoundError as fault:
         raise UserError(f"{wanted} needs Ray, an optional package: pip install 'embodied-rm[ray]'") from fault
-    return ray

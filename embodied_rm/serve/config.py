@@ -81,13 +81,18 @@ class RayConfig:
         for name in ("most", "address"):
             if self.replicas is None and getattr(self, name) is not None:
                 raise UserError(f"ray.{name}={getattr(self, name)} is of replicas: say how many, ray.replicas=2")
-        if self.replicas is not None and not 1 <= self.replicas <= (self.most or self.replicas):
+        if self.replicas is not None and not 1 <= self.replicas <= self.ceiling:
             raise UserError(f"ray.replicas must be from 1 to ray.most, got {self.replicas} and {self.most}")
         if self.ongoing < 1 or not self.cpus > 0 or self.gpus < 0:
             raise UserError(
                 f"ray.ongoing must be >= 1, ray.cpus > 0 and ray.gpus >= 0, got {self.ongoing}, {self.cpus:g} and "
                 f"{self.gpus:g}"
             )
+
+    @property
+    def ceiling(self) -> int:
+        """How many there may be."""
+        return self.most or self.replicas or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +116,8 @@ class ServeConfig:
     ray: RayConfig = field(default_factory=RayConfig)
 
     def __post_init__(self) -> None:
+        if self.ray.replicas is not None and self.port == 0:
+            raise UserError("port=0 finds a free port for a service alone: say one for replicas")
         if self.ray.replicas is not None and self.grpc_port is not None:
             raise UserError(f"grpc_port={self.grpc_port} is of a service alone: its replicas speak HTTP only")
         for name, port in (("port", self.port), ("grpc_port", self.grpc_port or 0)):

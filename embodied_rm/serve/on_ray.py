@@ -8,6 +8,7 @@ asked does not know the episode, and the client sends back what it was told to r
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from embodied_rm.cluster import cluster
+from embodied_rm.cluster import cluster, imported
 from embodied_rm.errors import UserError
 from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
@@ -30,8 +31,6 @@ WANTED = "ray.replicas"
 NAME = "embodied_rm"
 """Of the application and of its one deployment."""
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
-QUIET = {"RAY_SERVE_LOG_TO_STDERR": "0"}
-"""Environment: what Ray Serve has to say is in its logs."""
 LOOK_S = 2.0
 """Seconds between two looks whether a replica is well."""
 Opened = Callable[[], tuple[Plans, About, PlanMemory]]
@@ -83,11 +82,10 @@ def deployed(opened: Opened, config: ServeConfig, key: str | None) -> Iterator[s
 
     One that is there already rolls over to this model, replica after replica. Raises `UserError` without Ray Serve.
     """
-    wanted, cpus = config.ray, int(config.ray.cpus * (config.ray.most or config.ray.replicas or 1)) + 1
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    with cluster(WANTED, wanted.address, cpus):
-        serve = imported()
+    wanted = config.ray
+    with cluster(WANTED, wanted.address, int(wanted.cpus * wanted.ceiling) + 1):
+        serve = imported(WANTED, "ray.serve")
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
         serve.start(proxy_location="HeadOnly", http_options={"host": config.host, "port": config.port})
         serve.run(application(serve, opened, config, key), name=NAME, route_prefix="/")
         yield f"http://{config.host}:{config.port}"
@@ -99,12 +97,12 @@ def application(serve: Any, opened: Opened, config: ServeConfig, key: str | None
     """What Ray Serve is to run. More requests are let in than may wait: it is the replica that refuses, and says when
     to come again."""
     wanted = config.ray
-    router = serve.config.RequestRouterConfig(
+    router = imported(WANTED, "ray.serve.config").RequestRouterConfig(
         request_router_class=ROUTER, request_router_kwargs={"num_fallback_replicas": 0}
     )
     scaling = {
         "min_replicas": wanted.replicas,
-        "max_replicas": wanted.most or wanted.replicas,
+        "max_replicas": wanted.ceiling,
         "target_ongoing_requests": wanted.ongoing,
     }
     deployment = serve.deployment(
@@ -119,13 +117,3 @@ def application(serve: Any, opened: Opened, config: ServeConfig, key: str | None
         ray_actor_options={"num_cpus": wanted.cpus, "num_gpus": wanted.gpus},
     )
     return deployment.bind(opened, config, key, Path.cwd())
-
-
-def imported() -> Any:
-    """`ray.serve`. Raises `UserError` without."""
-    try:
-        from ray import serve  # optional
-        from ray.serve import config  # noqa: F401
-    except ModuleNotFoundError as fault:
-        raise UserError(f"{WANTED} needs Ray Serve, an optional package: pip install 'embodied-rm[ray]'") from fault
-    return serve

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -41,22 +41,22 @@ def as_near(left: Array, known: Array, progress: Array) -> Array:
     return np.minimum(progress[nearest].mean(1), MOST).astype(np.float32)
 
 
-def told(folder: Path, successes: Path) -> Iterator[Episode]:
-    """The episodes of a folder; the progress of successes is that of their steps, that of failures the progress that
-    those in `successes` had made when they had come as near."""
+def moments(successes: Path) -> tuple[Array, Array]:
+    """Of all moments of a folder's successes: what was left of the ways, [N, 2], and the progress, [N]."""
     examples = [(ways(successes, e), true_progress(e)) for e in open_data(successes) if e.success]
-    known, progress = (np.concatenate(part) for part in zip(*examples, strict=True))
-    for episode in open_data(folder):
-        made = true_progress(episode) if episode.success else as_near(ways(folder, episode), known, progress)
-        yield replace(episode, progress=made)
+    left, progress = (np.concatenate(part) for part in zip(*examples, strict=True))
+    return left, progress
 
 
 def write(folders: Sequence[Path], out: Path, successes: Path, most: int | None = None) -> None:
-    """A dataset of the first `most` episodes of each folder, or of all."""
+    """A dataset of the first `most` episodes of each folder, or of all. The progress of successes is that of their
+    steps, that of failures the progress that those in `successes` had made when they had come as near."""
+    known = moments(successes)
     with DatasetWriter(out, robot_type="sawyer") as writer:
         for folder in folders:
-            for episode in islice(told(folder, successes), most):
-                writer.add(episode)
+            for episode in islice(open_data(folder), most):
+                made = true_progress(episode) if episode.success else as_near(ways(folder, episode), *known)
+                writer.add(replace(episode, progress=made))
 
 
 def main() -> None:

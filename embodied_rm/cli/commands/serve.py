@@ -67,8 +67,8 @@ def start_replicas(config: ServeCommand, key: str | None, reporter: Reporter) ->
     from embodied_rm.serve.on_ray import deployed  # needs an extra, as `ServeCommand` says
 
     said = opened_and_tested(config)[1]
-    most = config.ray.most or config.ray.replicas
-    reporter.table("serve", table(config, said, key) | {"replicas": f"{config.ray.replicas} to {most}, by Ray Serve"})
+    many = f"{config.ray.replicas} to {config.ray.ceiling}, by Ray Serve"
+    reporter.table("serve", table(config, said, key) | {"replicas": many})
     with deployed(partial(opened_and_tested, config), narrow(config, ServeConfig), key) as url:
         if config.ray.address is not None:
             reporter.note(f"serving at {url} from now on; embodied-rm serve again rolls over, `serve shutdown` ends it")
