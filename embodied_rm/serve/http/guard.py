@@ -14,6 +14,7 @@ HEADERS = 32 << 10
 """Bytes of a request line and headers."""
 MOST = 100
 """Headers of a request."""
+TOO_LONG = b"431 Request Header Fields Too Large"
 
 
 def guarded(limits: Limits) -> type[HttpToolsProtocol]:
@@ -28,6 +29,8 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
         """Bytes since they are."""
         _timer: asyncio.TimerHandle | None = None
         _incoming: Incoming | None = None
+        _too_long = False
+        """Whether it is the headers' length that stopped the parser."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -49,10 +52,11 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
                     self._await_headers()
             super().data_received(data)
             if self._reading and self._read > HEADERS and not self.transport.is_closing():
-                self._refuse(b"431 Request Header Fields Too Large")
+                self._refuse(TOO_LONG)
 
         def on_header(self, name: bytes, value: bytes) -> None:
             if len(self.headers) >= MOST:
+                self._too_long = True
                 raise ValueError("there are too many headers")  # the parser makes objects of no more
             super().on_header(name, value)
 
@@ -60,13 +64,20 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
             self._stop()
             self._reading = False
             if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEADERS:
-                raise ValueError("the headers are too long")  # the parser stops, and 400 is said
+                self._too_long = True
+                raise ValueError("the headers are too long")  # the parser stops
             super().on_headers_complete()
             told = [value for name, value in self.headers if name == b"content-length"]
             length = int(told[0]) if len(told) == 1 and told[0].isdigit() else 0
             self._incoming = Incoming(self.cycle, length) if 0 < length <= limits.body else None
             if self._incoming is not None:
                 self.scope["state"][KEY] = self._incoming
+
+        def send_400_response(self, msg: str) -> None:
+            if self._too_long:
+                self._refuse(TOO_LONG)
+            else:
+                super().send_400_response(msg)
 
         def on_message_complete(self) -> None:
             self._reading, self._read = True, 0
