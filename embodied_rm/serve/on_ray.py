@@ -24,7 +24,7 @@ from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
 from embodied_rm.serve.config import ServeConfig
 from embodied_rm.serve.http.app import make_app
-from embodied_rm.serve.served import About, serve_in_thread
+from embodied_rm.serve.served import UNSOUND, About, serve_in_thread
 from embodied_rm.serve.service import RewardService
 
 WANTED = "ray.replicas"
@@ -47,7 +47,7 @@ class Replica:
         torch.set_num_threads(max(1, int(config.ray.cpus)))
         self._service, self._key = RewardService(serve_in_thread(opened), config), key
         if not self._service.about.sound:
-            raise UserError("the model does not judge as it did when it was made")
+            raise UserError(UNSOUND)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Asked by Ray Serve, once."""

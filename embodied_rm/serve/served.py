@@ -11,6 +11,8 @@ import torch
 from embodied_rm.models.plan_memory import PlanMemory
 from embodied_rm.models.plans import Plans
 
+UNSOUND = "the model does not judge as it did when it was made"
+
 
 @dataclass(frozen=True, kw_only=True)
 class About:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from serve_ray import trial
 from serving import REAL, free_port, running
+from sprites import episodes
 
+from embodied_rm.cli.main import main
 from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.self_test import FRAMES, ROWS
 from embodied_rm.serve.config import RayConfig, ServeConfig
+from embodied_rm.train import TrainConfig, new_net
 
 
 @pytest.mark.timeout(400)
@@ -22,6 +28,15 @@ def test_a_second_replica_is_started_and_one_is_killed_and_every_answer_is_right
     assert len(rows) == 2 and seen.answered > 0
     assert seen.failed == [] and seen.wrong == 0
     assert service.process.returncode == 0
+
+
+def test_a_model_that_is_not_sound_is_refused_before_a_replica_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("embodied_rm.models.checkpoint.written", lambda *_: [[0.5] * ROWS] * FRAMES)
+    save_progress_net(tmp_path, new_net(episodes(2), TrainConfig(image_size=(32, 32))).eval(), {})
+    assert main(["serve", f"checkpoint={tmp_path}", "ray.replicas=1", f"port={free_port()}"]) == 2
+    assert "the model does not judge as it did when it was made" in capsys.readouterr().err
 
 
 def test_mistakes() -> None:

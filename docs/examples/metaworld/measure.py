@@ -26,21 +26,26 @@ WAYS = {
     "5 demonstrations": ("train", "demos_5"),
     "20 demonstrations": ("train", "demos_20"),
     "20 demonstrations, 40 failures": ("train", "both"),
+    "20 demonstrations, 40 failures, attempts": ("train", "all"),
 }
+DATA: dict[str, tuple[Sequence[str], int | None]] = {
+    "demos_5": (("demos",), 5),
+    "demos_20": (("demos",), 20),
+    "both": (("demos", "mistakes"), None),
+    "all": (("demos", "mistakes", "attempts"), None),
+    "unseen": (("held_out",), None),
+}
+"""Folders of recordings, and how many of each."""
 COLUMNS = {"voc": "VOC", "voc_reversed": "reversed", "success_auc": "AUC", "mae": "MAE", "verdict_recall": "recall"}
 
 
-def datasets(task: Path) -> None:
-    """The task's recordings as datasets."""
-    wanted: dict[str, tuple[Sequence[str], int | None]] = {
-        "demos_5": (("demos",), 5),
-        "demos_20": (("demos",), 20),
-        "both": (("demos", "mistakes"), None),
-        "unseen": (("held_out",), None),
-    }
-    for name, (folders, most) in wanted.items():
-        if not (task / "data" / name).exists():
-            write([task / folder for folder in folders], task / "data" / name, task / "demos", most)
+def dataset(task: Path, name: str) -> Path:
+    """Recordings of a task as a dataset, which is made unless it is there."""
+    folders, most = DATA[name]
+    out = task / "data" / name
+    if not out.exists():
+        write([task / folder for folder in folders], out, task / "demos", most)
+    return out
 
 
 def run(command: str, out: Path, *settings: str) -> dict[str, float]:
@@ -59,8 +64,8 @@ def measured(task: Path, way: str) -> dict[str, float]:
     if taught is not None:
         command, data, *settings = taught
         checkpoint = task / name
-        run(command, checkpoint, f"data={task / 'data' / data}", *LEARN, *settings)
-    return run("evaluate", task / f"{name}_judged", f"data={task / 'data' / 'unseen'}", f"checkpoint={checkpoint}")
+        run(command, checkpoint, f"data={dataset(task, data)}", *LEARN, *settings)
+    return run("evaluate", task / f"{name}_judged", f"data={dataset(task, 'unseen')}", f"checkpoint={checkpoint}")
 
 
 def table(rows: dict[tuple[str, str], dict[str, float]]) -> str:
@@ -82,7 +87,6 @@ def main() -> None:
     tasks = sorted(path for path in args.folder.iterdir() if (path / "held_out").exists())
     for way in args.ways or WAYS:
         for task in tasks:
-            datasets(task)
             rows[task.name, way] = measured(task, way)
             args.page.write_text(table(rows))
 

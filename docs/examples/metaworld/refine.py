@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from films import TAIL, Film, begin_recordings
 from metaworld.policies import ENV_POLICY_MAP
-from scene import INSTRUCTIONS
+from scene import EVERY, INSTRUCTIONS
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from worlds import LIMIT, Rows, World, look, make_worlds
@@ -34,6 +35,10 @@ GUIDANCE = 0.1
 less than the reward is shaped for is paid for progress (HuRL)."""
 SEEN, UNSEEN = 0, 1
 """Seeds of the goals that are trained on, and of those that judge."""
+EVERY_FIFTH = 5
+"""Iterations between two looks at the mean action's success, and between two recordings."""
+FILMS = 10
+"""Attempts that are recorded at a time."""
 WARM_UP = 2
 """Iterations in which only the critic learns."""
 
@@ -102,19 +107,37 @@ def success(learner: PPO, world: World, episodes: int) -> float:
     return came / episodes
 
 
+def attempt(learner: PPO, world: World, seed: int) -> Film:
+    """A film of an episode with noise, as in training, until success has been held or time is over."""
+    observation, _ = world.reset(seed=seed)
+    film, held = Film(world.scene, world.raw), 0
+    for _ in range(LIMIT):
+        observation, _, _, _, info = world.step(learner.predict(observation)[0])
+        film.add(world.scene, world.raw, info)
+        held = held + 1 if info["success"] else 0
+        if held * EVERY >= TAIL:
+            break
+    return film
+
+
 class Watch(BaseCallback):
     """Lets the critic learn alone at first, lets guidance fall, and writes a row after every iteration."""
 
-    def __init__(self, rows: Rows, world: World, path: Path, iterations: int) -> None:
+    def __init__(self, rows: Rows, world: World, args: argparse.Namespace) -> None:
         super().__init__()
-        self.rows, self.world, self.path, self.iterations = rows, world, path, iterations
+        self.rows, self.world, self.args = rows, world, args
+        self.path = args.out / "progress.jsonl"
+        self.path.unlink(missing_ok=True)
         self.iteration, self.started = 0, time.monotonic()
+        if args.films is not None:
+            self.filmed = World(args.task, SEEN)
+            begin_recordings(args.films, self.filmed.scene)
 
     def _on_rollout_start(self) -> None:
         actor = [*self.model.policy.mlp_extractor.policy_net.parameters(), *self.model.policy.action_net.parameters()]
         for parameter in (*actor, self.model.policy.log_std):
             parameter.requires_grad_(self.iteration >= WARM_UP)
-        guidance = GUIDANCE * (1 - self.iteration / self.iterations)
+        guidance = GUIDANCE * (1 - self.iteration / self.args.iterations)
         self.model.gamma = self.model.rollout_buffer.gamma = GAMMA * (1 - guidance)
 
     def _on_rollout_end(self) -> None:
@@ -122,14 +145,23 @@ class Watch(BaseCallback):
         row: dict[str, Any] = {"iteration": self.iteration, "episodes": len(ended)}
         for who in ("model", "simulator", "height"):
             row[who] = round(float(np.mean([episode[who] for episode in ended])), 3) if ended else None
-        if self.iteration % 5 == 0:
+        if self.iteration % EVERY_FIFTH == 0:
             row["watched"] = success(self.model, self.world, 25)
+            if self.args.films is not None:
+                self._record()
         row["seconds"] = round(time.monotonic() - self.started)
         line = json.dumps(row)
         print(line, flush=True)
         with self.path.open("a") as stream:
             stream.write(line + "\n")
         self.iteration += 1
+
+    def _record(self) -> None:
+        """Films of attempts, but of those in which success came and went."""
+        for number in range(FILMS * self.iteration, FILMS * self.iteration + FILMS):
+            film = attempt(self.model, self.filmed, number)
+            if film.done[-1] or not any(film.done):
+                film.write(self.args.films / f"attempt_{number:04d}")
 
     def _on_step(self) -> bool:
         return True
@@ -183,6 +215,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--films", type=Path, help="folder for films of attempts, with what Meta-World said of them")
     args = parser.parse_args()
     if (args.out / "metrics.json").exists():
         print((args.out / "metrics.json").read_text())
@@ -206,12 +239,13 @@ def main() -> None:
     world = World(args.task, UNSEEN)
     before = success(learner, world, args.episodes)
     print(f"{args.task}: cloned {before:.2f}", flush=True)
-    path = args.out / "progress.jsonl"
-    path.unlink(missing_ok=True)
-    learner.learn(args.iterations * LIMIT * args.worlds, callback=Watch(rows, world, path, args.iterations))
+    watch = Watch(rows, world, args)
+    learner.learn(args.iterations * LIMIT * args.worlds, callback=watch)
+    if args.films is not None:
+        watch.filmed.close()
     after = success(learner, world, args.episodes)
-    told = {**vars(args), "out": str(args.out), "cloned": before, "refined": after}
-    (args.out / "metrics.json").write_text(json.dumps(told, indent=1) + "\n")
+    told = {**vars(args), "cloned": before, "refined": after}
+    (args.out / "metrics.json").write_text(json.dumps(told, indent=1, default=str) + "\n")
     print(f"{args.task}: cloned {before:.2f}, refined {after:.2f}", flush=True)
     rows.close()
 

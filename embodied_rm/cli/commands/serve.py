@@ -26,7 +26,7 @@ from embodied_rm.models.plans import Plans
 from embodied_rm.models.self_test import examined, expected_of, passed
 from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.serve.config import ServeConfig
-from embodied_rm.serve.served import About, serve_in_thread
+from embodied_rm.serve.served import UNSOUND, About, serve_in_thread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +57,19 @@ def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     float_again()
     reporter.table("serve", table(config, served.about, key))
     if not served.about.sound:
-        reporter.note("NOT READY: the model does not judge as it did when it was made; it answers no request")
+        reporter.note(f"NOT READY: {UNSOUND}; it answers no request")
     log_to(sys.stderr)
     serve(served, narrow(config, ServeConfig), key, lambda url, _: reporter.note(f"serving at {url}; Ctrl-C ends"))
 
 
 def start_replicas(config: ServeCommand, key: str | None, reporter: Reporter) -> None:
-    """The same with replicas that Ray Serve looks after. A model that is not sound never serves."""
+    """The same with replicas that Ray Serve looks after. Raises `UserError` for a model that is not sound: a cluster
+    would start its replicas again and again."""
     from embodied_rm.serve.on_ray import deployed  # needs an extra, as `ServeCommand` says
 
     said = opened_and_tested(config)[1]
+    if not said.sound:
+        raise UserError(UNSOUND)
     many = f"{config.ray.replicas} to {config.ray.ceiling}, by Ray Serve"
     reporter.table("serve", table(config, said, key) | {"replicas": many})
     with deployed(partial(opened_and_tested, config), narrow(config, ServeConfig), key) as url:
