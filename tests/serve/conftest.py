@@ -1,5 +1,22 @@
-"""A browser for the pages of services."""
+"""A browser for the pages of services, and a service for those who send it what it does not want."""
 
+from collections.abc import Iterator
+
+import pytest
 from browsers import browser, page
+from strict import judges_as_ever, strict_service
 
-__all__ = ["browser", "page"]
+__all__ = ["browser", "page", "strict", "url"]
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[str]:
+    with strict_service() as url:
+        yield url
+
+
+@pytest.fixture
+def url(strict: str) -> Iterator[str]:
+    """Whatever is sent to it, a good episode is judged as ever afterwards."""
+    yield strict
+    assert judges_as_ever(strict)

@@ -1,68 +1,21 @@
-"""Whatever arrives that is no request is refused by the documented status, and a good request after it is answered."""
+"""A request that does not fit is refused by the documented status, and a good one after it is answered."""
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
-import socket
-import struct
 import threading
-import time
-import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from known_models import Hashing, first, following, share
-from PIL import Image
-from png_files import png_of
-from services import by_view, films, serving
+from known_models import Hashing
+from services import by_view, serving
+from strict import BINARY, FILM, GOOD, LIFT, PIXELS, post
 
 from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.serve.client.wire import LENGTH
 from embodied_rm.serve.config import Limits, ServeConfig
-
-LIFT = "lift the red cube"
-BINARY = "application/octet-stream"
-SMALL = Limits(body_mb=0.25, header_kb=4, rows=8, views=3, side=64, frames=6, text=40, body_s=0.6, connections=40)
-FILM = films(2, 2)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(Hashing(), config=ServeConfig(port=0, limits=SMALL)) as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def still_right(url: str) -> Iterator[None]:
-    """After every test a good episode is judged as ever."""
-    yield
-    with RewardClient(url) as client:
-        client.begin([0], [0], [LIFT], by_view(FILM[0, :1]))
-        said = client.advance([0], [0], [1], by_view(FILM[1, :1]))
-    digest = following(first(LIFT, FILM[0, 0]), FILM[1, 0])
-    assert said.value[0] == pytest.approx(float(share(np.array([digest]))[0]), abs=1e-7)
-
-
-GOOD: dict[str, Any] = {
-    "run": "r",
-    "env": [0, 1],
-    "episode": [3, 4],
-    "instruction": [LIFT, "open it"],
-    "views": ["front", "wrist"],
-    "frames": {"shape": [2, 2, 8, 8, 3]},
-}
-PIXELS = FILM[0].tobytes()
-
-
-def post(url: str, header: Any, blob: bytes = PIXELS, asked: str = "begin", **headers: str) -> httpx.Response:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    sent = {LENGTH: str(len(text)), "content-type": BINARY, **headers}
-    return httpx.post(f"{url}/v1/{asked}", content=text + blob, headers=sent)
 
 
 @pytest.mark.parametrize(
@@ -193,152 +146,6 @@ def test_no_method_of_no_path_breaks_anything(url: str) -> None:
             paths, ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "FOO"]
         ):
             assert client.request(method, path, content=b"{}").status_code < 500, (path, method)
-
-
-def address(url: str) -> tuple[str, int]:
-    return "127.0.0.1", int(url.rpartition(":")[2])
-
-
-def raw(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
-    """What comes back for these bytes, until the connection is closed."""
-    with socket.create_connection(address(url), 10) as connection:
-        for part in parts:
-            try:
-                connection.sendall(part)
-            except OSError:
-                break
-            time.sleep(pause)
-        connection.settimeout(5)
-        answer = b""
-        try:
-            while part := connection.recv(65536):
-                answer += part
-        except OSError:
-            pass
-        return answer
-
-
-HEAD = b"POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
-
-
-@pytest.mark.parametrize(
-    ("parts", "pause", "status"),
-    [
-        ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)], 0, b"400"),
-        ([b"GET /nowhere\r\n\r\n"], 0, b"40"),
-        ([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], 0, b"400"),
-        ([b"GET /nowhere HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-pad: " + b"y" * 70000 + b"\r\n\r\n"], 0, b"4"),
-        ([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"a: b\r\n" * 9000], 0, b"431"),
-        ([HEAD + b"content-length: 10\r\ncontent-length: 11\r\n\r\n"], 0, b"400"),
-        ([HEAD + b"content-length: -1\r\n\r\n"], 0, b"400"),
-        ([HEAD + b"content-length: 10\r\ntransfer-encoding: chunked\r\n\r\n"], 0, b"400"),
-        ([HEAD + b"content-length: 99999999999\r\n\r\n"], 0, b"4"),
-        ([HEAD + b"content-length: 300000\r\n\r\n"], 0, b"413"),
-        ([HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"8000\r\n" + bytes(32768) + b"\r\n"] * 12], 0, b"413"),
-        ([HEAD + b"transfer-encoding: chunked\r\n\r\n", b"zz\r\n"], 0, b"400"),
-        ([HEAD + b"content-length: 1000\r\n\r\n", *[b"x"] * 12], 0.1, b"408"),
-        ([HEAD + b"content-length: 1000\r\n\r\n", *[b"x"] * 12], 0.1, b"408"),
-        ([b"GET / HTTP/1.1\r\n", *[b"a: b\r\n"] * 12], 0.1, b"408"),
-        ([b"G", *[b"E"] * 12], 0.1, b"4"),
-    ],
-)
-def test_connections_that_do_not_behave_end(url: str, parts: list[bytes], pause: float, status: bytes) -> None:
-    answer = raw(url, *parts, pause=pause)
-    assert answer.startswith(b"HTTP/1.1 " + status) and b" 50" not in answer[:16]
-
-
-def test_a_connection_that_says_nothing_is_closed(url: str) -> None:
-    started = time.monotonic()
-    assert raw(url).startswith((b"HTTP/1.1 408", b""))
-    assert time.monotonic() - started < 4
-
-
-def test_connections_beyond_the_limit_are_closed_and_those_before_are_not(url: str) -> None:
-    held = [socket.create_connection(address(url), 5) for _ in range(60)]
-    time.sleep(0.2)
-    closed = 0
-    for connection in held:
-        connection.setblocking(False)
-        try:
-            closed += connection.recv(1) == b""
-        except BlockingIOError:
-            pass
-        except OSError:
-            closed += 1
-    for connection in held:
-        connection.close()
-    assert 18 <= closed <= 25
-    time.sleep(0.2)
-
-
-def test_requests_in_one_breath_are_answered_in_turn(url: str) -> None:
-    one = b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-    last = b"GET /v2 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
-    answer = raw(url, one * 5 + last)
-    assert answer.count(b"HTTP/1.1 200 OK") == 6 and answer.index(b'"live"') < answer.index(b'"extensions"')
-
-
-def test_a_client_that_leaves_takes_nothing_along(url: str) -> None:
-    text = json.dumps(GOOD).encode()
-    for cut in (0, 5, 300):
-        with socket.create_connection(address(url), 5) as connection:
-            head = HEAD + f"{LENGTH}: {len(text)}\r\ncontent-length: {len(text) + len(PIXELS)}\r\n\r\n".encode()
-            connection.sendall(head + (text + PIXELS)[:cut])
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def png(width: int, height: int) -> bytes:
-    """A PNG file that says it is that large, of a few hundred bytes."""
-    return png_of(width, height, (b"IDAT", zlib.compress(bytes(999))))
-
-
-def encoded(kind: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **how: Any) -> bytes:
-    file = io.BytesIO()
-    Image.new(mode, size, 1 if mode in ("L", "P", "I;16") else (1, 2, 3)).save(file, kind, **how)
-    return file.getvalue()
-
-
-JPEG, PNG = encoded("JPEG"), encoded("PNG")
-
-
-@pytest.mark.parametrize(
-    ("picture", "status"),
-    [
-        (png(12_000, 12_000), 413),
-        (png(40_000, 40_000), 422),
-        (png(65, 8), 413),
-        (png(0, 8), 422),
-        (png(64, 64), 422),
-        (JPEG[:20], 422),
-        (JPEG[: len(JPEG) // 2], 422),
-        (PNG[:45], 422),
-        (PNG[:33] + bytes(40), 422),
-        (encoded("GIF"), 422),
-        (encoded("BMP"), 422),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422),
-        (b"\x89PNG\r\n\x1a\n", 422),
-        (b"\xff\xd8\xff", 422),
-        (b"\x80\x04\x95canary", 422),
-        (encoded("PNG", (9, 8)), 422),
-    ],
-)
-def test_pictures_that_are_none_or_too_large_are_refused(url: str, picture: bytes, status: int) -> None:
-    files = [PNG, PNG, PNG, picture]
-    header = {**GOOD, "frames": {"shape": [2, 2], "lengths": [len(one) for one in files]}}
-    refused = post(url, header, b"".join(files))
-    assert refused.status_code == status and "frames" in refused.json()["error"], refused.text
-
-
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
-def test_pictures_of_other_colours_become_red_green_and_blue(url: str, mode: str) -> None:
-    picture = encoded("JPEG" if mode == "CMYK" else "PNG", mode="L" if mode == "L" else "RGB")
-    if mode in ("RGBA", "P"):
-        file = io.BytesIO()
-        Image.new("RGB", (8, 8), (1, 2, 3)).convert(mode).save(file, "PNG")
-        picture = file.getvalue()
-    header = {**GOOD, "run": mode, "frames": {"shape": [2, 2], "lengths": [len(picture)] * 4}}
-    assert post(url, header, picture * 4).status_code == 200
 
 
 def test_a_thousand_wrong_keys_open_nothing() -> None:

@@ -1,0 +1,105 @@
+"""A connection that does not behave is ended by the documented status, and a good request after it is answered."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+
+import pytest
+from strict import GOOD, PIXELS
+
+from embodied_rm.serve.client.wire import LENGTH
+
+
+def address(url: str) -> tuple[str, int]:
+    return "127.0.0.1", int(url.rpartition(":")[2])
+
+
+def raw(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
+    """What comes back for these bytes, until the connection is closed."""
+    with socket.create_connection(address(url), 10) as connection:
+        for part in parts:
+            try:
+                connection.sendall(part)
+            except OSError:
+                break
+            time.sleep(pause)
+        connection.settimeout(5)
+        answer = b""
+        try:
+            while part := connection.recv(65536):
+                answer += part
+        except OSError:
+            pass
+        return answer
+
+
+HEAD = b"POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "pause", "status"),
+    [
+        ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)], 0, b"400"),
+        ([b"GET /nowhere\r\n\r\n"], 0, b"40"),
+        ([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], 0, b"400"),
+        ([b"GET /nowhere HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-pad: " + b"y" * 70000 + b"\r\n\r\n"], 0, b"4"),
+        ([b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"a: b\r\n" * 9000], 0, b"431"),
+        ([HEAD + b"content-length: 10\r\ncontent-length: 11\r\n\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: -1\r\n\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: 10\r\ntransfer-encoding: chunked\r\n\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: 99999999999\r\n\r\n"], 0, b"4"),
+        ([HEAD + b"content-length: 300000\r\n\r\n"], 0, b"413"),
+        ([HEAD + b"transfer-encoding: chunked\r\n\r\n", *[b"8000\r\n" + bytes(32768) + b"\r\n"] * 12], 0, b"413"),
+        ([HEAD + b"transfer-encoding: chunked\r\n\r\n", b"zz\r\n"], 0, b"400"),
+        ([HEAD + b"content-length: 1000\r\n\r\n", *[b"x"] * 12], 0.1, b"408"),
+        ([HEAD + b"content-length: 1000\r\n\r\n", *[b"x"] * 12], 0.1, b"408"),
+        ([b"GET / HTTP/1.1\r\n", *[b"a: b\r\n"] * 12], 0.1, b"408"),
+        ([b"G", *[b"E"] * 12], 0.1, b"4"),
+    ],
+)
+def test_connections_that_do_not_behave_end(url: str, parts: list[bytes], pause: float, status: bytes) -> None:
+    answer = raw(url, *parts, pause=pause)
+    assert answer.startswith(b"HTTP/1.1 " + status) and b" 50" not in answer[:16]
+
+
+def test_a_connection_that_says_nothing_is_closed(url: str) -> None:
+    started = time.monotonic()
+    assert raw(url).startswith((b"HTTP/1.1 408", b""))
+    assert time.monotonic() - started < 4
+
+
+def test_connections_beyond_the_limit_are_closed_and_those_before_are_not(url: str) -> None:
+    held = [socket.create_connection(address(url), 5) for _ in range(60)]
+    time.sleep(0.2)
+    closed = 0
+    for connection in held:
+        connection.setblocking(False)
+        try:
+            closed += connection.recv(1) == b""
+        except BlockingIOError:
+            pass
+        except OSError:
+            closed += 1
+    for connection in held:
+        connection.close()
+    assert 18 <= closed <= 25
+    time.sleep(0.2)
+
+
+def test_requests_in_one_breath_are_answered_in_turn(url: str) -> None:
+    one = b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    last = b"GET /v2 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    answer = raw(url, one * 5 + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 6 and answer.index(b'"live"') < answer.index(b'"extensions"')
+
+
+def test_a_client_that_leaves_takes_nothing_along(url: str) -> None:
+    text = json.dumps(GOOD).encode()
+    for cut in (0, 5, 300):
+        with socket.create_connection(address(url), 5) as connection:
+            head = HEAD + f"{LENGTH}: {len(text)}\r\ncontent-length: {len(text) + len(PIXELS)}\r\n\r\n".encode()
+            connection.sendall(head + (text + PIXELS)[:cut])
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
