@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from embodied_rm import train as verb
 from embodied_rm.cli.benchmarks import machine
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.group import ALONE, Group, joined
 from embodied_rm.run import RunFolder, Silent
+from embodied_rm.train import TrainConfig, fitting, train
 from embodied_rm.types import Episode, Step
 
 VIT = ["tower=vit_small_patch16_224", "image_size=[224,224]", "batch=4", "moments=4", "learning_rate=1e-4"]
@@ -88,7 +88,7 @@ def held(shard: bool) -> None:
     """Print what this process, one of two, has in memory after an update of a large tower, and how long that took."""
     ended = [time.perf_counter()]
 
-    class Watched(verb.Learner):
+    class Watched(fitting.Learner):
         def update(self, losses: Iterable[Tensor], learning_rate: float, group: Group = ALONE) -> float:
             norm = super().update(losses, learning_rate, group)
             ended.append(time.perf_counter())
@@ -96,11 +96,11 @@ def held(shard: bool) -> None:
             logging.info(f"shard={shard}: process {group.rank}: {resident():.0f} MB, {took:.1f} s since the last")
             return norm
 
-    verb.Learner = Watched  # type: ignore[misc]
-    config = verb.TrainConfig(tower="vit_base_patch16_224", image_size=(224, 224), batch=2, moments=3, updates=6)
+    fitting.Learner = Watched  # type: ignore[misc]
+    config = TrainConfig(tower="vit_base_patch16_224", image_size=(224, 224), batch=2, moments=3, updates=6)
     films = [film(number, 32, 224) for number in range(4)]
     with tempfile.TemporaryDirectory() as folder, joined("cpu") as group:
-        verb.train(films, config, RunFolder.open(Path(folder)), Silent(), group=group, shard=shard)
+        train(films, config, RunFolder.open(Path(folder)), Silent(), group=group, shard=shard)
 
 
 def resident() -> float:

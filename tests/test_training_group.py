@@ -152,15 +152,15 @@ from torch.distributed.tensor import DTensor
 sys.path.insert(0, sys.argv[1])
 from sprites import episodes
 
-from embodied_rm import train as verb
 from embodied_rm.group import joined
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run import RunFolder, Silent
+from embodied_rm.train import TrainConfig, fitting, train
 
 seen = []
 
 
-class Watched(verb.Learner):
+class Watched(fitting.Learner):
     def update(self, losses, rate, group):
         super().update(losses, rate, group)
         cut = {name: p for name, p in self.module.named_parameters() if isinstance(p, DTensor)}
@@ -173,18 +173,18 @@ class Watched(verb.Learner):
         seen.append(set(cut))
 
 
-verb.Learner = Watched
+fitting.Learner = Watched
 CASES = {
     "both": {},
     "eye": {"train_tower": False, "lora": 2, "precision": "bfloat16", "accumulate": 2},
 }
 with joined("cpu") as group:
     for name, keys in CASES.items():
-        config = verb.TrainConfig(
+        config = TrainConfig(
             tower="test_vit", image_size=(160, 160), updates=2, batch=4, moments=3, **keys
         )
         out = Path(sys.argv[2]) / name
-        net = verb.train(episodes(4), config, RunFolder.open(out, resume=True), Silent(), group=group, shard=True)
+        net = train(episodes(4), config, RunFolder.open(out, resume=True), Silent(), group=group, shard=True)
         group.say("written")
         stored = load_progress_net(out / "checkpoint").state_dict()
         assert all(torch.equal(tensor, stored[key]) for key, tensor in net.state_dict().items())
