@@ -123,15 +123,15 @@ def attempt(learner: PPO, world: World, seed: int) -> Film:
 class Watch(BaseCallback):
     """Lets the critic learn alone at first, lets guidance fall, and writes a row after every iteration."""
 
-    def __init__(self, rows: Rows, world: World, args: argparse.Namespace) -> None:
+    def __init__(self, rows: Rows, world: World, shown: World, args: argparse.Namespace) -> None:
+        """`world` has the goals that judge, `shown` those that are trained on."""
         super().__init__()
-        self.rows, self.world, self.args = rows, world, args
+        self.rows, self.world, self.shown, self.args = rows, world, shown, args
         self.path = args.out / "progress.jsonl"
         self.path.unlink(missing_ok=True)
         self.iteration, self.started = 0, time.monotonic()
         if args.films is not None:
-            self.filmed = World(args.task, SEEN)
-            begin_recordings(args.films, self.filmed.scene)
+            begin_recordings(args.films, shown.scene)
 
     def _on_rollout_start(self) -> None:
         actor = [*self.model.policy.mlp_extractor.policy_net.parameters(), *self.model.policy.action_net.parameters()]
@@ -159,7 +159,7 @@ class Watch(BaseCallback):
     def _record(self) -> None:
         """Films of attempts, but of those in which success came and went."""
         for number in range(FILMS * self.iteration, FILMS * self.iteration + FILMS):
-            film = attempt(self.model, self.filmed, number)
+            film = attempt(self.model, self.shown, number)
             if film.done[-1] or not any(film.done):
                 film.write(self.args.films / f"attempt_{number:04d}")
 
@@ -234,20 +234,17 @@ def main() -> None:
     )
     rows = Rows(worlds, args.seed)
     learner = make_learner(rows, args)
-    saw, did = demonstrations(World(args.task, SEEN), args.task, args.demonstrations)
-    clone(learner, saw, did, args.clone_steps, args.seed)
-    world = World(args.task, UNSEEN)
+    shown, world = World(args.task, SEEN), World(args.task, UNSEEN)
+    clone(learner, *demonstrations(shown, args.task, args.demonstrations), args.clone_steps, args.seed)
     before = success(learner, world, args.episodes)
     print(f"{args.task}: cloned {before:.2f}", flush=True)
-    watch = Watch(rows, world, args)
-    learner.learn(args.iterations * LIMIT * args.worlds, callback=watch)
-    if args.films is not None:
-        watch.filmed.close()
+    learner.learn(args.iterations * LIMIT * args.worlds, callback=Watch(rows, world, shown, args))
     after = success(learner, world, args.episodes)
     told = {**vars(args), "cloned": before, "refined": after}
     (args.out / "metrics.json").write_text(json.dumps(told, indent=1, default=str) + "\n")
     print(f"{args.task}: cloned {before:.2f}, refined {after:.2f}", flush=True)
-    rows.close()
+    for each in (rows, world, shown):
+        each.close()
 
 
 if __name__ == "__main__":
