@@ -48,6 +48,13 @@ def dataset(task: Path, name: str) -> Path:
     return out
 
 
+def missing(task: Path, way: str) -> list[str]:
+    """The recordings of a task that a way needs and that are not there."""
+    taught = WAYS[way]
+    folders = () if taught is None else DATA[taught[1]][0]
+    return [folder for folder in (*folders, "held_out") if not (task / folder).exists()]
+
+
 def run(command: str, out: Path, *settings: str) -> dict[str, float]:
     """The metrics of a command, which is run unless it has been."""
     if not (out / "metrics.json").exists():
@@ -68,10 +75,18 @@ def measured(task: Path, way: str) -> dict[str, float]:
     return run("evaluate", task / f"{name}_judged", f"data={dataset(task, 'unseen')}", f"checkpoint={checkpoint}")
 
 
+def mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of the tasks that have a number in the column."""
+    known = {key: [row[key] for row in rows if row.get(key) is not None] for key in COLUMNS}
+    return {key: sum(values) / len(values) for key, values in known.items() if values}
+
+
 def table(rows: dict[tuple[str, str], dict[str, float]]) -> str:
     """As Markdown, and the mean of every way."""
+    ways = [way for way in WAYS if any(way == other for _, other in rows)]
+    means = {("mean", way): mean([row for (_, other), row in rows.items() if way == other]) for way in ways}
     lines = ["| task | way | " + " | ".join(COLUMNS.values()) + " |", "|---" * (2 + len(COLUMNS)) + "|"]
-    for (task, way), numbers in sorted(rows.items(), key=lambda row: (row[0][0], list(WAYS).index(row[0][1]))):
+    for (task, way), numbers in (rows | means).items():
         said = [f"{numbers[key]:.3f}" if numbers.get(key) is not None else "-" for key in COLUMNS]
         lines.append(f"| {task} | {way} | " + " | ".join(said) + " |")
     return "\n".join(lines) + "\n"
@@ -87,6 +102,9 @@ def main() -> None:
     tasks = sorted(path for path in args.folder.iterdir() if (path / "held_out").exists())
     for way in args.ways or WAYS:
         for task in tasks:
+            if unrecorded := missing(task, way):
+                print(f"{task.name}: {way}: left out, as {', '.join(unrecorded)} was not recorded")
+                continue
             rows[task.name, way] = measured(task, way)
             args.page.write_text(table(rows))
 
