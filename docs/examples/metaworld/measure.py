@@ -26,13 +26,15 @@ WAYS = {
     "5 demonstrations": ("train", "demos_5"),
     "20 demonstrations": ("train", "demos_20"),
     "20 demonstrations, 40 failures": ("train", "both"),
-    "20 demonstrations, 40 failures, attempts": ("train", "all"),
+    "20 demonstrations, 40 failures, attempts": ("train", "tried"),
+    "20 demonstrations, 40 failures, attempts twice": ("train", "tried_twice"),
 }
 DATA: dict[str, tuple[Sequence[str], int | None]] = {
     "demos_5": (("demos",), 5),
     "demos_20": (("demos",), 20),
     "both": (("demos", "mistakes"), None),
-    "all": (("demos", "mistakes", "attempts"), None),
+    "tried": (("demos", "mistakes", "attempts"), None),
+    "tried_twice": (("demos", "mistakes", "attempts", "attempts_2"), None),
     "unseen": (("held_out",), None),
 }
 """Folders of recordings, and how many of each."""
