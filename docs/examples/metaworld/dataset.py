@@ -56,7 +56,7 @@ def write(folders: Sequence[Path], out: Path, successes: Path, most: int | None 
         for folder in folders:
             for episode in islice(open_data(folder), most):
                 made = true_progress(episode) if episode.success else as_near(ways(folder, episode), *known)
-                writer.add(replace(episode, progress=made))
+                writer.add(replace(episode, name=f"{folder.name}_{episode.name}", progress=made))
 
 
 def main() -> None:
