@@ -194,8 +194,9 @@ def report(seen: Seen, seconds: float) -> str:
             f"`python benchmarks/serve_soak.py`: the model in the box for {seconds / 60:.0f} minutes, "
             f"{ENVIRONMENTS} environments at a pace, {len(seen.took)} answers; beside them {seen.refused} refusals, "
             f"episodes that are never ended and clients that hang up. Answers that were not as those of the same film "
-            f"before: {seen.wrong}. Memory rises by {slope_of(seen):+.2f} MiB in ten minutes (asked: {SLOPE:g} at most); "
-            f"p99 of the last sixth is {parts[-1].late / parts[0].late:.2f} of the first's (asked: {LATER:g} at most).",
+            f"before: {seen.wrong}. Memory rises by {slope_of(seen):+.2f} MiB in ten minutes (asked: {SLOPE:g} at "
+            f"most); p99 of the last sixth is {parts[-1].late / parts[0].late:.2f} of the first's (asked: {LATER:g} "
+            "at most).",
             "",
             "| sixth | p99, ms | memory, MiB | descriptors: median (range) |",
             "|---|---|---|---|",
