@@ -20,7 +20,8 @@ import torch
 from safetensors.torch import save_file
 
 from embodied_rm.cli.benchmarks import machine
-from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.batches import Batches
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.learner import Learner

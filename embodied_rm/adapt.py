@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embodied_rm.errors import UserError
-from embodied_rm.labels.frames import fingerprint
+from embodied_rm.labels.identity import fingerprint
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import sized

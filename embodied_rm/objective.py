@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm import losses
-from embodied_rm.labels.frames import Batch
+from embodied_rm.labels.batches import Batch
 from embodied_rm.labels.hops import hop
 from embodied_rm.labels.pairs import closer, neighbours
 from embodied_rm.labels.preferences import RATIONALITY, bradley_terry, draw_segments, partial_return, regret

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from embodied_rm.labels.frames import fingerprint
+from embodied_rm.labels.identity import fingerprint
 from embodied_rm.types import Episode
 
 DIGITS = 12

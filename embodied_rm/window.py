@@ -17,7 +17,7 @@ import numpy as np
 from embodied_rm.data.film import AHEAD, ahead
 from embodied_rm.errors import UserError
 from embodied_rm.group import ALONE, Group
-from embodied_rm.labels.frames import Glimpsed, end_of, fingerprint
+from embodied_rm.labels.identity import Glimpsed, end_of, fingerprint
 from embodied_rm.types import Episode, Frames, IntArray
 
 USES = 8

@@ -13,7 +13,7 @@ import pytest
 from embodied_rm.errors import DataError
 from embodied_rm.evaluate import actor_tau, backward, blind, evaluate, goal_rows, joined, judge
 from embodied_rm.evaluate.view_subsets import Seeing, subsets
-from embodied_rm.labels.frames import label
+from embodied_rm.labels.labelled import label
 from embodied_rm.models.baselines import oracle
 from embodied_rm.run import Silent
 from embodied_rm.types import Episode, Progress, Step, Views

@@ -30,7 +30,7 @@ ARROWS = {
     "losses": NOUNS,
     "window": NOUNS | {"data", "group", "labels"},
     "metrics": NOUNS,
-    "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels", "serve.client"},
+    "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels", "shaping", "serve.client"},
     "data": NOUNS | {"run"},
     "rl": NOUNS
     | {

@@ -12,8 +12,9 @@ from sprites import episodes
 
 from embodied_rm import losses
 from embodied_rm.errors import UserError
-from embodied_rm.labels.frames import Batch, Batches, label
+from embodied_rm.labels.batches import Batch, Batches
 from embodied_rm.labels.hops import hop
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import SCHEMES, chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.training_pass import Outputs

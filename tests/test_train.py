@@ -13,7 +13,8 @@ from sprites import episode, episodes
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import CheckpointError, DataError, UserError
 from embodied_rm.evaluate import evaluate
-from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.batches import Batches
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import chosen
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import load_progress_net

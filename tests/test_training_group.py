@@ -22,7 +22,8 @@ from embodied_rm.checkpoint_io import MANIFEST
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import UserError
 from embodied_rm.group import ALONE, Group
-from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.batches import Batches
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import chosen
 from embodied_rm.logs.event_file import PREFIX
 from embodied_rm.models.augment import AugmentConfig

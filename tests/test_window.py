@@ -21,7 +21,9 @@ from embodied_rm.data.lerobot.read import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.group import Group
-from embodied_rm.labels.frames import Batches, end_of, fingerprint, label
+from embodied_rm.labels.batches import Batches
+from embodied_rm.labels.identity import end_of, fingerprint
+from embodied_rm.labels.labelled import label
 from embodied_rm.run import RunFolder, Silent
 from embodied_rm.train import TrainConfig, train
 from embodied_rm.types import Episode

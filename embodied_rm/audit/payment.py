@@ -7,7 +7,7 @@ import numpy as np
 from embodied_rm.audit.material import Rules
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.steps import Floats, Steps, Terms
-from embodied_rm.shaping import held_potential
+from embodied_rm.shaping import careful_potential, held_potential
 from embodied_rm.types import Array, BoolArray, Progress
 
 
@@ -35,7 +35,7 @@ def verdict(curve: Progress, rules: Rules, start: int = 0) -> int | None:
 def potentials(curve: Progress, rules: Rules) -> Array:
     """Phi at every frame, float32 [T]: held between two scores."""
     scored = due(len(curve), rules.reward.score_every) & curve.valid
-    careful = np.clip(curve.value - rules.reward.caution * curve.spread, 0, 1)
+    careful = careful_potential(curve.value, curve.spread, rules.reward.caution)
     phi = curve.value.copy()
     for frame in range(1, len(phi)):
         phi[frame] = held_potential(phi[frame - 1], careful[frame], scored[frame])

@@ -8,7 +8,7 @@ from pathlib import Path
 from embodied_rm.data.goal import read_goal
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.evaluate import goal_rows
-from embodied_rm.labels.frames import label
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.steps import goal_of
 from embodied_rm.types import Episode
 

@@ -13,7 +13,7 @@ from embodied_rm.cli.splits import SEEN, refuse_trained
 from embodied_rm.data.names import AS_STORED, Names
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.labels.frames import fingerprint
+from embodied_rm.labels.identity import fingerprint
 from embodied_rm.models.base import Judge
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.judges.catalog import open_judge

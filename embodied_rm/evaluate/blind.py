@@ -8,7 +8,7 @@ import numpy as np
 
 from embodied_rm.evaluate.curve_table import finish
 from embodied_rm.evaluate.judged import Judged
-from embodied_rm.labels.frames import LabelledEpisode
+from embodied_rm.labels.labelled import LabelledEpisode
 from embodied_rm.models.baselines import Baseline
 from embodied_rm.types import Array, BoolArray, Progress
 

@@ -11,7 +11,7 @@ from embodied_rm.evaluate.blind import blind
 from embodied_rm.evaluate.curve_table import Table, actor_tau, finish, mean, progress_table
 from embodied_rm.evaluate.judged import Judged, judge
 from embodied_rm.evaluate.verdict_table import verdict_table
-from embodied_rm.labels.frames import LabelledEpisode, label
+from embodied_rm.labels.labelled import LabelledEpisode, label
 from embodied_rm.metrics import voc, voc_f1
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.baselines import BASELINES

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from embodied_rm.labels.frames import LabelledEpisode
+from embodied_rm.labels.labelled import LabelledEpisode
 from embodied_rm.metrics import (
     effective_resolution,
     epic_of_state_rewards,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from embodied_rm.labels.frames import LabelledEpisode
+from embodied_rm.labels.labelled import LabelledEpisode
 
 
 def goal_rows(labels: Sequence[LabelledEpisode]) -> list[int | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from embodied_rm.evaluate.curve_table import finish
-from embodied_rm.labels.frames import LabelledEpisode, label
+from embodied_rm.labels.labelled import LabelledEpisode, label
 from embodied_rm.models.base import RewardModel
 from embodied_rm.models.fold import fold
 from embodied_rm.types import Episode, Progress

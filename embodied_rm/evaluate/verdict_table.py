@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embodied_rm.evaluate.curve_table import Table, mean
-from embodied_rm.labels.frames import LabelledEpisode
+from embodied_rm.labels.labelled import LabelledEpisode
 from embodied_rm.metrics import (
     conformal_scale,
     coverage,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from embodied_rm.errors import UserError
 from embodied_rm.models.base import Memory, Reference, RewardModel
 from embodied_rm.models.plan_memory import PlanMemory
+from embodied_rm.shaping import verdicts_in_a_row
 from embodied_rm.types import IntArray, Progress, Views
 
 THEN = "; then "
@@ -119,12 +120,10 @@ class Plans:
         """The memory with the verdicts in a row counted anew."""
         done = judged.success >= self.threshold
         lost = (before.value < UNDONE) & (before.success < self.threshold) & (judged.value < BEGUN)
-        streak = np.where(done, memory.streak + 1, 0)
-        undone = np.where(lost & (memory.done > 0), memory.undone + 1, 0)
         return replace(
             memory,
-            streak=np.where(judged.valid, streak, memory.streak),
-            undone=np.where(judged.valid, undone, memory.undone),
+            streak=verdicts_in_a_row(memory.streak, done, judged.valid),
+            undone=verdicts_in_a_row(memory.undone, lost & (memory.done > 0), judged.valid),
         )
 
     def _moved(self, memory: PlanMemory, by: IntArray, views: Views) -> PlanMemory:

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from embodied_rm.group import Group
-from embodied_rm.labels.frames import Batch
+from embodied_rm.labels.batches import Batch
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.training_pass import Judge, Outputs, Pictures, Precision, training_pass
 

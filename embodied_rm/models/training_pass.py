@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embodied_rm.errors import UserError
 from embodied_rm.group import Group
-from embodied_rm.labels.frames import Batch
+from embodied_rm.labels.batches import Batch
 from embodied_rm.models.augment import AugmentConfig, hide_views, impostors, tint, warp
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.progress_net import ProgressNet

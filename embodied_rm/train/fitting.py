@@ -11,7 +11,8 @@ import torch
 
 from embodied_rm.errors import UserError
 from embodied_rm.group import ALONE, Group
-from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.batches import Batches
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import Labeller, Scheme, chosen
 from embodied_rm.logs import open_log
 from embodied_rm.models import low_rank

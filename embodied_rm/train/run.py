@@ -9,7 +9,7 @@ from typing import Any
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.errors import DataError
 from embodied_rm.group import ALONE, Group
-from embodied_rm.labels.frames import fingerprint, refuse_overlap
+from embodied_rm.labels.identity import fingerprint, refuse_overlap
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import sized
 from embodied_rm.models.extend import extended

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.group import Group
-from embodied_rm.labels.frames import Batch, Batches
+from embodied_rm.labels.batches import Batch, Batches
 from embodied_rm.labels.schemes import Term, chosen
 from embodied_rm.logs import Log
 from embodied_rm.models.encoders import Encoder

@@ -11,7 +11,7 @@ from sprites import episodes
 
 from embodied_rm.errors import UserError
 from embodied_rm.labels import discovered
-from embodied_rm.labels.frames import label
+from embodied_rm.labels.labelled import label
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import small_encoder
 from embodied_rm.models.fold import fold

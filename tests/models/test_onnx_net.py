@@ -11,7 +11,8 @@ import torch
 
 from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.labels.frames import Batches, label
+from embodied_rm.labels.batches import Batches
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import chosen
 from embodied_rm.models import onnx_net
 from embodied_rm.models.augment import AugmentConfig

@@ -11,8 +11,8 @@ from sprites import episode, episodes
 
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import backward
-from embodied_rm.labels.frames import label
 from embodied_rm.labels.hops import true_progress
+from embodied_rm.labels.labelled import label
 from embodied_rm.metrics import voc
 from embodied_rm.models.fold import fold, views_at
 from embodied_rm.models.memory import FrameMemory

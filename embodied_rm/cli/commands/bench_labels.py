@@ -24,7 +24,8 @@ from embodied_rm.cli.stages import Stages
 from embodied_rm.data.catalog import open_data
 from embodied_rm.errors import UserError
 from embodied_rm.evaluate import evaluate, model_table, truths
-from embodied_rm.labels.frames import fingerprint, label
+from embodied_rm.labels.identity import fingerprint
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.schemes import SCHEMES, chosen
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.similarity import Similarity

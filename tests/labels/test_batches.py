@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.frames import FOREIGN, NEGATIONS, UNWANTED, Batch, Batches, fingerprint, label, refuse_overlap
+from embodied_rm.labels.batches import FOREIGN, Batch, Batches
+from embodied_rm.labels.foreign import NEGATIONS, UNWANTED
+from embodied_rm.labels.identity import fingerprint, refuse_overlap
+from embodied_rm.labels.labelled import label
 from embodied_rm.labels.targets import settled
 from embodied_rm.types import Episode, Step
 

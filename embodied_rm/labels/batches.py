@@ -1,8 +1,7 @@
-"""Labelled episodes in memory, and the batches of moments drawn from them. Numpy only; every draw has its generator."""
+"""Batches of moments, drawn from labelled episodes in memory. Numpy only; every draw has its generator."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,125 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.errors import DataError
+from embodied_rm.labels.foreign import ForeignInstructions
+from embodied_rm.labels.labelled import LabelledEpisode
 from embodied_rm.labels.moments import sample_moments
-from embodied_rm.labels.schemes import Labeller, chosen
-from embodied_rm.labels.steps import distinct_goal_of, goal_of, sentences, sentences_of, task_of
 from embodied_rm.labels.targets import Targets, stacked
 from embodied_rm.labels.wording import Wording
-from embodied_rm.types import Array, BoolArray, Episode, IntArray
+from embodied_rm.types import BoolArray, IntArray
 
 FOREIGN = 3
 """Instructions that want something else, which the end of every episode is shown under."""
-UNWANTED = 0.2
-"""Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
-NEGATIONS = ("do not ", "don't ", "never ")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Glimpsed(Episode):
-    """An episode whose pictures were seen once; now they may not be in memory."""
-
-    film: str
-    """See `fingerprint`."""
-    end: str
-    """See `end_of`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledEpisode:
-    """What training needs of one episode."""
-
-    views: Mapping[str, Any]
-    """View name -> array uint8 [T, H, W, 3], all of one size; or what a frozen tower sees, float16 [T, C, h, w]."""
-    sentences: tuple[str, ...]
-    """See `sentences_of`."""
-    task: str
-    """See `task_of`."""
-    goal: str
-    """See `goal_of`."""
-    distinct_goal: str | None
-    """See `distinct_goal_of`."""
-    fulfils: tuple[str, ...]
-    """Other goals that are fulfilled whenever this one is."""
-    end: str
-    """See `end_of`."""
-    targets: Mapping[str, Targets]
-    """Labelling scheme -> what it says of the T frames. The first one's are those below."""
-
-    def __len__(self) -> int:
-        return len(self.progress)
-
-    def sentence(self, rng: np.random.Generator) -> str:
-        """One of the sentences. Draws nothing where there is only one."""
-        return self.sentences[rng.integers(len(self.sentences)) if len(self.sentences) > 1 else 0]
-
-    @property
-    def _first(self) -> Targets:
-        return next(iter(self.targets.values()))
-
-    @property
-    def progress(self) -> Array:
-        """float32 [T]; over it the moments of a batch are spread."""
-        return self._first.progress
-
-    @property
-    def step(self) -> IntArray:
-        """int64 [T]."""
-        return self._first.step
-
-    @property
-    def done(self) -> BoolArray:
-        """bool [T]; at the last frame, whether the episode is a success."""
-        return self._first.done
-
-
-def label(
-    episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",), others: Mapping[str, Labeller] | None = None
-) -> list[LabelledEpisode]:
-    """The targets of every episode, by each scheme; `others`: scheme -> who labels in its place.
-
-    Raises `UserError` for an unknown scheme, `DataError` naming an episode and what it lacks for one.
-    """
-    own = {name: scheme.label for name, scheme in chosen(schemes).items()}
-    columns = {name: (others or {}).get(name, labeller)(episodes) for name, labeller in own.items()}
-    return [
-        LabelledEpisode(
-            views=episode.views,
-            sentences=sentences_of(episode),
-            task=task_of(episode),
-            goal=goal_of(episode),
-            distinct_goal=distinct_goal_of(episode),
-            fulfils=sentences(episode, "fulfils"),
-            end=end_of(episode),
-            targets={name: column[i] for name, column in columns.items()},
-        )
-        for i, episode in enumerate(episodes)
-    ]
-
-
-def fingerprint(episode: Episode) -> str:
-    """SHA-256 of what the episode shows, the same whatever it is called and whatever is asked for."""
-    return episode.film if isinstance(episode, Glimpsed) else hashed(episode.views)
-
-
-def end_of(episode: Episode) -> str:
-    """SHA-256 of what its last moment shows."""
-    if isinstance(episode, Glimpsed):
-        return episode.end
-    return hashed({name: frames[-1] for name, frames in episode.views.items()})
-
-
-def refuse_overlap(training: Mapping[str, str], held_out: Mapping[str, str], what: str = "episode") -> None:
-    """Both map fingerprints (of episodes, or of the `scene` that they say they began in) to episode names.
-
-    Raises `DataError` when one is on both sides of the split.
-    """
-    for shared in sorted(training.keys() & held_out.keys()):
-        raise DataError(
-            f"{held_out[shared]}: held out, but the same {what} is trained on (as {training[shared]}); "
-            f"its scores would say nothing about unseen {what}s"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,49 +43,6 @@ class Batch:
     has_goal: BoolArray
     """bool [B]: whether the last moment shows the task done, in another film of the same goal. Where there is none,
     that moment must not be used: who knows how this film ends has nothing to judge."""
-
-
-class ForeignInstructions:
-    """Instructions that want something else than an episode does, of its own task as often as of any.
-
-    In words varied like those of what it does: else an odd word would tell that the wish is its own.
-    """
-
-    def __init__(
-        self, episodes: Sequence[LabelledEpisode], wording: Wording, further: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        """`further`: tasks and instructions of goals that no episode has."""
-        self._wording = wording
-        distinct = [episode for episode in episodes if episode.distinct_goal is not None]
-        told = {(str(e.distinct_goal), e.task, text) for e in distinct for text in e.sentences}
-        known = sorted(told | {(text, task, text) for task, text in further})
-        goals = {(goal, task) for goal, task, _ in known}
-        wanted = {goal: {goal} for goal, _ in goals}
-        for episode in distinct:
-            wanted[str(episode.distinct_goal)].update(episode.fulfils)
-        self._others = {
-            goal: [(text, kind) for other, kind, text in known if other not in own] for goal, own in wanted.items()
-        }
-        self._near = {
-            (goal, task): [(text, kind) for text, kind in self._others[goal] if kind == task] for goal, task in goals
-        }
-
-    def draw(self, episode: LabelledEpisode, rng: np.random.Generator) -> str | None:
-        """One of them; None where no other goal is known. Now and then the episode's own, negated, or no words at all.
-
-        Another object of the same task differs in one word: drawn as rarely as it comes among all tasks, that word is
-        not learned.
-        """
-        if episode.distinct_goal is None or not self._others[episode.distinct_goal]:
-            return None
-        if rng.random() < UNWANTED:
-            if rng.random() >= 0.5:
-                return ""
-            negation = NEGATIONS[rng.integers(len(NEGATIONS))]
-            return negation + self._wording.vary(episode.sentence(rng), episode.task, rng)
-        near = self._near[episode.distinct_goal, episode.task]
-        pool = near if near and rng.random() < 0.5 else self._others[episode.distinct_goal]
-        return self._wording.vary(*pool[rng.integers(len(pool))], rng)
 
 
 class Batches:
@@ -326,12 +172,3 @@ def shares(episodes: Sequence[LabelledEpisode]) -> npt.NDArray[np.float64]:
     for episode in episodes:
         goals.setdefault(episode.task, set()).add(episode.goal)
     return np.array([np.sqrt(len(goals[episode.task])) for episode in episodes])
-
-
-def hashed(views: Mapping[str, npt.NDArray[Any]]) -> str:
-    """SHA-256 of pictures and the names of their views."""
-    digest = hashlib.sha256()
-    for name in sorted(views):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(views[name]).data)
-    return digest.hexdigest()
