@@ -13,7 +13,7 @@ def test_a_few_seconds_of_an_hour() -> None:
     with running([*REAL, f"limits.idle_s={IDLE}"]) as service:
         seen = asyncio.run(soak(service, SECONDS))
     assert service.process.returncode == 0
-    assert seen.wrong == 0 and seen.refused > 10 and len(seen.took) > 200
+    assert seen.wrong == 0 and seen.refused > 0 and len(seen.took) > 100
     first, *_, last = parts_of(seen, SECONDS)
     assert last.descriptors[1] <= first.descriptors[2] + 1 and last.memory < first.memory + 16
     seen.wrong = 2
