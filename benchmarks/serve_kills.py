@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from serving import KNOWN, Running, environment, free_port, started
-from wire_client import BrokenError, Connection, Film, header_of, values_of
+from wire_client import LIFT, BrokenError, Connection, Film, header_of, values_of
 
 from embodied_rm.cli.benchmarks import put_section
 from embodied_rm.rl.learner.policy import load_policy
@@ -45,7 +45,7 @@ async def ended_under_load(seed: int) -> tuple[int, int, int, int]:
         try:
             while True:
                 first = film.episode < 0
-                more: dict[str, Any] = {"instruction": ["lift the red cube"]} if first else {"step": [film.step + 1]}
+                more: dict[str, Any] = {"instruction": [LIFT]} if first else {"step": [film.step + 1]}
                 header = header_of(f"r{number}", [film], [0], **more)
                 path = "/v1/begin" if first else "/v1/advance"
                 answer = await connection.ask(path, header, film.show().tobytes())

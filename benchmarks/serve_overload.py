@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from serving import KNOWN, Running, running
-from wire_client import BrokenError, Connection, Film, header_of, values_of
+from wire_client import LIFT, BrokenError, Connection, Film, header_of, values_of
 
 from embodied_rm.cli.benchmarks import put_section
 
@@ -56,7 +56,7 @@ async def ask(client: Client, load: Load) -> None:
     """The next step of an episode, or its first."""
     film, began = client.film, time.perf_counter()
     first = film.episode < 0
-    step = {"instruction": ["lift the red cube"]} if first else {"step": [film.step + 1]}
+    step = {"instruction": [LIFT]} if first else {"step": [film.step + 1]}
     header = (
         header_of(client.run, [film], [0], **step) if first else header_of(client.run, [film], [film.episode], **step)
     )

@@ -20,15 +20,14 @@ from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
-from serving import REAL, Running, free_port, running
+from serving import REAL, TOLERANCE, Running, free_port, running
+from wire_client import LIFT
 
 from embodied_rm.cli.benchmarks import put_section
 from embodied_rm.serve.client import tracks
 from embodied_rm.serve.client.reward_client import RewardClient
 
 FILMS, FRAMES, SIDE = 4, 12, 64
-TOLERANCE = 1e-4
-"""Another batch adds up in another order."""
 REPLICA = b"ray::ServeReplica:embodied_rm"
 
 
@@ -50,7 +49,7 @@ def films() -> np.ndarray:
 
 def played(client: RewardClient, env: int, episode: int, film: np.ndarray) -> np.ndarray:
     """What is said of a film, [FRAMES]."""
-    judged, track = tracks.begin(client, [env], [episode], ["lift the red cube"], {"front": film[:1]}, keep=True)
+    judged, track = tracks.begin(client, [env], [episode], [LIFT], {"front": film[:1]}, keep=True)
     told = [judged.value[0]]
     for frame in film[1:]:
         judged, track = tracks.advance(client, track, {"front": frame[None]})

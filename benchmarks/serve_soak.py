@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving import REAL, Running, running
-from wire_client import VIEWS, Connection, frames_header, values_of
+from serving import REAL, TOLERANCE, Running, running
+from wire_client import LIFT, VIEWS, Connection, frames_header, values_of
 
 from embodied_rm.cli.benchmarks import put_section
 from embodied_rm.serve.client.wire import LENGTH
@@ -51,7 +51,7 @@ async def played(connection: Connection, env: int, episode: int, film: np.ndarra
     """What is said of a film, frame by frame, at the pace."""
     told = []
     for step, frame in enumerate(film):
-        more: dict[str, Any] = {"step": [step]} if step else {"instruction": ["lift the red cube"]}
+        more: dict[str, Any] = {"step": [step]} if step else {"instruction": [LIFT]}
         start = time.perf_counter()
         answer = await connection.ask(
             "/v1/advance" if step else "/v1/begin",
@@ -79,7 +79,7 @@ async def environment(
             break
         which = (env + episode) % len(films)
         told = await played(connection, env, episode, films[which], seen, began)
-        seen.wrong += int((np.abs(told - known[which]) > 1e-4).sum())
+        seen.wrong += int((np.abs(told - known[which]) > TOLERANCE).sum())
         if episode % 5 == 0:
             connection.close()
     connection.close()
@@ -92,7 +92,7 @@ async def nuisance(service: Running, film: np.ndarray, seen: Seen, until: float)
         if time.perf_counter() > until:
             break
         connection, kind = Connection(*service.address), number % 4
-        head = frames_header(f"other{number}", [0], [0], SIDE, instruction=["lift the red cube"])
+        head = frames_header(f"other{number}", [0], [0], SIDE, instruction=[LIFT])
         if kind == 0:
             answer = await connection.ask("/v1/begin", {"run": 7}, b"\0" * 100)
             seen.refused += answer.status == 422

@@ -16,6 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REAL = [sys.executable, "-m", "embodied_rm", "serve", "port=0"]
 """The command, with the model in the box."""
+TOLERANCE = 1e-4
+"""How far two of its answers about one film may differ: another batch adds up in another order."""
 KNOWN = [sys.executable, str(HERE / "known_service.py")]
 """The one whose model's answer is known."""
 PAGE = 4096

@@ -4,14 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 from browsers import browser, page
-from strict import judges_as_ever, strict_service
+from known_models import Hashing
+from services import serving
+from strict import SMALL, judges_as_ever
+
+from embodied_rm.serve.config import ServeConfig
 
 __all__ = ["browser", "page", "strict", "url"]
 
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[str]:
-    with strict_service() as url:
+    with serving(Hashing(), config=ServeConfig(port=0, limits=SMALL)) as url:
         yield url
 
 

@@ -1,20 +1,18 @@
-"""A service with narrow limits, and a good request to it."""
+"""Narrow limits of a service, and a good request to it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import numpy as np
-from known_models import Hashing, first, following, share
-from services import by_view, films, serving
+from known_models import first, following, share
+from services import by_view, films
 
 from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.serve.client.wire import LENGTH
-from embodied_rm.serve.config import Limits, ServeConfig
+from embodied_rm.serve.config import Limits
 
 LIFT = "lift the red cube"
 BINARY = "application/octet-stream"
@@ -35,13 +33,6 @@ def post(url: str, header: Any, blob: bytes = PIXELS, asked: str = "begin", **he
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     sent = {LENGTH: str(len(text)), "content-type": BINARY, **headers}
     return httpx.post(f"{url}/v1/{asked}", content=text + blob, headers=sent)
-
-
-@contextmanager
-def strict_service() -> Iterator[str]:
-    """Where it is."""
-    with serving(Hashing(), config=ServeConfig(port=0, limits=SMALL)) as url:
-        yield url
 
 
 def judges_as_ever(url: str) -> bool:

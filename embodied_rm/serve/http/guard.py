@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -56,22 +56,24 @@ def guarded(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_header(self, name: bytes, value: bytes) -> None:
             if len(self.headers) >= MOST:
-                self._too_long = True
-                raise ValueError("there are too many headers")  # the parser makes objects of no more
+                self._stop_parser("there are too many headers")  # it makes objects of no more
             super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             self._stop()
             self._reading = False
             if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEADERS:
-                self._too_long = True
-                raise ValueError("the headers are too long")  # the parser stops
+                self._stop_parser("the headers are too long")
             super().on_headers_complete()
             told = [value for name, value in self.headers if name == b"content-length"]
             length = int(told[0]) if len(told) == 1 and told[0].isdigit() else 0
             self._incoming = Incoming(self.cycle, length) if 0 < length <= limits.body else None
             if self._incoming is not None:
                 self.scope["state"][KEY] = self._incoming
+
+        def _stop_parser(self, why: str) -> NoReturn:
+            self._too_long = True
+            raise ValueError(why)
 
         def send_400_response(self, msg: str) -> None:
             if self._too_long:
