@@ -15,8 +15,8 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import CheckpointError
-from embodied_rm.run import write_atomic
 
 MANIFEST = "manifest.json"
 RESERVED = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
@@ -37,7 +37,7 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
     root.mkdir(parents=True, exist_ok=True)
     write_atomic(_tensor_file(root, digest), content)
     _write_manifest(root, {**manifest, "tensors": _describe(tensors), "tensors_sha256": digest})
-    for stale in set(root.glob("tensors-*")) - {_tensor_file(root, digest)}:
+    for stale in {*root.glob("tensors-*"), *root.glob(".*.partial")} - {_tensor_file(root, digest)}:
         stale.unlink()
 
 

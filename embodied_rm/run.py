@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import UserError
 
 T = TypeVar("T")
@@ -87,13 +88,3 @@ class RunFolder:
 def processes() -> tuple[int, int]:
     """Rank and number of the processes that torchrun started, as it tells in the environment; 0 and 1 without it."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write beside the target, flush to disk, then rename over it."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)

@@ -1,6 +1,7 @@
 """Name -> task. A task file registers its class; asking for an unknown name lists the known ones.
 
-A file of one's own is named by its path, `task=my_task.py`: it is run, like any Python file.
+A file of one's own is named by its path, `task=my_task.py`: it is run, like any Python file. Only people name such
+files, on the command line or in Python; a name that a file brings is looked up by `find_task`, which runs nothing.
 """
 
 from __future__ import annotations
@@ -46,13 +47,30 @@ def task_names() -> tuple[str, ...]:
     return tuple(sorted(_TASKS))
 
 
+def find_task(name: str) -> Task:
+    """Return the registered task of that name; run no file.
+
+    Names that data bring (a divergence dump, a dataset's metadata) go through here: data never name code.
+
+    Raises:
+        SimError: For an unknown name, with the nearest name and all choices.
+    """
+    task_names()
+    return _checked(lookup(_TASKS, name, "task"))
+
+
 def make_task(name: str) -> Task:
     """The task of that name, or of the Python file at that path, which is run.
 
     Raises `SimError` with the nearest name and all choices, and for what `check_task` finds in a task of one's own.
     """
+    if not name.endswith(".py"):
+        return find_task(name)
     task_names()
-    task = _task_of(Path(name).resolve()) if name.endswith(".py") else lookup(_TASKS, name, "task")
+    return _checked(_task_of(Path(name).resolve()))
+
+
+def _checked(task: type[Task]) -> Task:
     if not task.__module__.startswith(f"{_BOX}."):
         _check_once(task)
     return task()

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from sim.backends import make_backend
 from sim.control import SUBSTEPS
 from sim.faults import Fault
-from sim.registry import make_task
 from sim.render import make_renderer
-from sim.robots import find_robot
+from sim.robots import Robot
 from sim.scene import build_scene
+from sim.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,16 @@ class Replay:
 
 
 def replay(
-    fault: Fault, *, views: Sequence[str], image_size: int, backend: str = "batch", device: str = "cpu",
-    renderer: str = "auto", tool: str = "tool", grip: str = "grip",
+    fault: Fault, task: Task, robot: Robot, *, views: Sequence[str], image_size: int, backend: str = "batch",
+    device: str = "cpu", renderer: str = "auto",
 ) -> Replay:  # fmt: skip
-    """Bring a world to where the fault left it and step it, one time step of the physics at a time. `tool` and
-    `grip` are the names that an arm of one's own has for its site and its actuator.
+    """Bring a world to where the fault left it and step it, one time step of the physics at a time.
+
+    The caller names task and robot: the fault's own names may be of files, and a fault is data.
 
     Raises `SimError` for a fault of another scene, and for a view, backend, device or renderer that there is not.
     """
-    model = build_scene(make_task(fault.task).props, find_robot(fault.robot, tool, grip))
+    model = build_scene(task.props, robot)
     rows, pictures = np.zeros(1, np.int64), []
     with closing(make_backend(backend, model, 1, threads=1, device=device)) as worlds:
         fault.put(worlds, 0)

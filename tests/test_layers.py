@@ -10,14 +10,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted([*ROOT.glob("embodied_rm/**/*.py"), *ROOT.glob("sim/**/*.py")])
 
-NOUNS = {"errors", "types"}
+NOUNS = {"atomic_file", "errors", "types"}
 """What every layer of embodied_rm may import: the nouns, and how a run speaks and is stored."""
 ARROWS = {
     "": set(),
     "__main__": {"cli.main"},
     "errors": set(),
     "types": {"errors"},
-    "run": {"errors"},
+    "atomic_file": set(),
+    "run": {"atomic_file", "errors"},
     "group": {"errors", "run"},
     "cluster": {"errors"},
     "logs": {"errors", "run"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from embodied_rm.run import write_atomic
+from embodied_rm.atomic_file import write_atomic
 
 PREFACE = "Every section is written by the command it names, with `page=` this file; ratios are of one run."
 

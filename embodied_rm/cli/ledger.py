@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.cli.benchmarks import beside, machine
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.run import RunFolder, write_atomic
+from embodied_rm.run import RunFolder
 
 SOURCE = Path(__file__).resolve().parents[2]
 """Where the packages lie."""

@@ -27,7 +27,7 @@ from embodied_rm.score import read_for
 from embodied_rm.train import CHECKPOINT
 from embodied_rm.types import Episode
 from sim.holdout import Holdout
-from sim.registry import make_task
+from sim.registry import find_task
 
 REFERENCE, ADAPT = "reference", "adapt"
 TRIALS = 8
@@ -135,7 +135,7 @@ class OneShot:
 
 def wordings(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[str]]:
     """In which sentences such worlds ask for what was demonstrated, and for the other goals of its task."""
-    task, rng = make_task(demonstration.meta["task"]), np.random.default_rng(0)
+    task, rng = find_task(demonstration.meta["task"]), np.random.default_rng(0)
     starts = [holdout.draw(task, rng) for _ in range(STARTS)]
     told: dict[bool, dict[str, None]] = {True: {}, False: {}}
     for start in starts:

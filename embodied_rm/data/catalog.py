@@ -90,4 +90,4 @@ def annotations_of(path: Path | str, source: EpisodeSource) -> AnnotationStore:
         return TableAnnotations(path, [meta.name for meta in source.meta])
     alone = any(path.glob("*.mp4"))
     folders = [path if alone else path / meta.name for meta in source.meta]
-    return FolderAnnotations(folders, [meta.length for meta in source.meta])
+    return FolderAnnotations(path, folders, [meta.length for meta in source.meta])

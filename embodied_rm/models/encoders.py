@@ -15,6 +15,7 @@ from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg, CustomTextCLIP
 from torch import Tensor, nn
 
 from embodied_rm.errors import UserError, choices
+from embodied_rm.models.open_clip_config import check_open_clip_config
 from embodied_rm.models.tokens import tokenize
 from embodied_rm.models.transformers_towers import TransformersTowers
 from embodied_rm.types import Episode, Frames
@@ -61,9 +62,11 @@ def small_encoder(tower: str, image_size: tuple[int, int], stage: int = -1) -> E
 
 
 def build_clip(config: EncoderConfig) -> Any:
-    """The model of that description, with random weights. Raises `UserError` for an unknown timm tower."""
+    """The model of that description, with random weights. Raises `UserError` for an unknown timm tower, and for
+    whatever `check_open_clip_config` refuses: nothing is fetched or run because a description says so."""
     if config.transformers is not None:
         return TransformersTowers(config.transformers)
+    check_open_clip_config(config.open_clip)
     vision, text = config.open_clip["vision_cfg"], config.open_clip["text_cfg"]
     tower = vision.get("timm_model_name")
     if tower and not timm.is_model(tower):

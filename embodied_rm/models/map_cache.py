@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from embodied_rm.atomic_file import atomic_file
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.types import Frames
@@ -56,9 +56,8 @@ class MapCache:
     @torch.no_grad()
     def _look(self, frames: Frames, path: Path, shape: tuple[int, ...]) -> None:
         """Look at a film block by block, and put away what is seen."""
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         head = header(shape)
-        with partial.open("wb") as stream:
+        with atomic_file(path) as partial, partial.open("wb") as stream:
             stream.write(head)
             for start in range(0, len(frames), BLOCK):
                 pixels = torch.from_numpy(np.ascontiguousarray(frames[start : start + BLOCK]))
@@ -66,9 +65,6 @@ class MapCache:
                 if not np.isfinite(maps).all():
                     raise DataError(f"{path.parent}: the tower's maps are too large for half precision")
                 stream.write(maps.tobytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
 
 
 def tower_digest(encoder: Encoder) -> str:

@@ -13,6 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from open_clip.factory import load_checkpoint
 
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.open_clip_config import check_open_clip_config
 from embodied_rm.models.transformers_towers import READERS, TransformersTowers, load_towers, pixels_of
 
 LOCAL, HUB, TRANSFORMERS = "local-dir:", "hf-hub:", "transformers:"
@@ -94,29 +95,22 @@ def _read_config(folder: Path) -> EncoderConfig:
     try:
         content = json.loads(path.read_text())
         model, pictures = content["model_cfg"], content.get("preprocess_cfg", {})
-        text, size = model["text_cfg"], model["vision_cfg"].get("image_size", 224)
+        # Weights come from the folder, whatever the description says.
+        model = {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
+        check_open_clip_config(model)
+        size = model["vision_cfg"].get("image_size", 224)
         return EncoderConfig(
-            open_clip=_without_downloads(model, text, path),
+            open_clip=model,
             image_size=(size, size) if isinstance(size, int) else (size[0], size[1]),
             mean=tuple(pictures.get("mean", (0.48145466, 0.4578275, 0.40821073))),
             std=tuple(pictures.get("std", (0.26862954, 0.26130258, 0.27577711))),
         )
     except OSError as fault:
         raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
+    except UserError as fault:
+        raise CheckpointError(f"{path}: {fault}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
-        if isinstance(fault, CheckpointError):
-            raise
         raise CheckpointError(f"{path}: not the description of an open_clip model ({fault!r})") from None
-
-
-def _without_downloads(model: dict[str, Any], text: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The description, told to fetch nothing. Raises `CheckpointError` for a text tower that would need more files."""
-    if text.get("hf_model_name") or text.get("hf_tokenizer_name"):
-        raise CheckpointError(
-            f"{path}: its text tower needs a Hugging Face model or tokenizer; only models with open_clip's own "
-            "text tower and tokenizer can be used"
-        )
-    return {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
 
 
 def _download(name: str) -> Path:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from embodied_rm.errors import CheckpointError, choices
+from embodied_rm.errors import CheckpointError, UserError, choices, lookup
 
 
 class Family(NamedTuple):
@@ -100,13 +100,16 @@ def _fields(path: Path, kind: str, stored: Any) -> dict[str, Any]:
     """The fields that are the architecture's own, of plain values."""
     if not isinstance(stored, dict):
         raise CheckpointError(f"{path}: describes no {kind}")
-    family = EYES.get(kind) or READERS[kind]
-    own = [
+    own = _own_fields(EYES.get(kind) or READERS[kind])
+    return {"model_type": kind, **{name: stored[name] for name in own if _plain(stored.get(name))}}
+
+
+def _own_fields(family: Family) -> list[str]:
+    return [
         name
         for name, parameter in inspect.signature(family.config).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not name.startswith("_")
     ]
-    return {"model_type": kind, **{name: stored[name] for name in own if _plain(stored.get(name))}}
 
 
 def _plain(value: Any) -> bool:
@@ -195,7 +198,7 @@ class Eye(nn.Module):
 
 def _built(families: Mapping[str, Family], fields: Mapping[str, Any]) -> Any:
     """A model of an architecture with those fields, random weights, eager attention."""
-    family = families[fields["model_type"]]
+    family = lookup(families, str(fields["model_type"]), "architecture")
     try:
         return family.model(_configured(family, fields))
     except FAULTS as fault:
@@ -204,6 +207,12 @@ def _built(families: Mapping[str, Family], fields: Mapping[str, Any]) -> Any:
 
 
 def _configured(family: Family, fields: Mapping[str, Any]) -> Any:
+    """The configuration of those fields. A manifest may come from anybody: a field that is not the architecture's own,
+    with which transformers might fetch or run something, is a `ValueError`."""
+    own = {"model_type", *_own_fields(family)}
+    for name, value in fields.items():
+        if name not in own or not _plain(value):
+            raise UserError(f"{name}={value!r} is no plain field of {fields['model_type']}")
     return family.config(**{name: value for name, value in fields.items() if name != "model_type"})
 
 

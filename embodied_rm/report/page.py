@@ -11,9 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.report.clip import encode_clip
 from embodied_rm.report.contents import Panel, Report
-from embodied_rm.run import write_atomic
 
 DIGITS = 4
 """Decimals of a curve in the page: finer than a pixel."""

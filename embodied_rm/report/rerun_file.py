@@ -14,6 +14,7 @@ import rerun as rr
 import rerun.blueprint as rrb
 from PIL import Image
 
+from embodied_rm.atomic_file import atomic_file
 from embodied_rm.data.film import count_blocks, films
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 from embodied_rm.errors import DataError
@@ -50,19 +51,18 @@ def write_rerun(
         meta, fps, frame = source.meta[row], source.frame_rate(row), 0
         lines = {name: line for name, line in curves[row].items() if np.isfinite(line).any()}
         path = run.file(f"{meta.name}.rrd")
-        partial = path.with_name(f"{path.name}.partial")  # what is half written has another name
-        with rr.RecordingStream(APPLICATION) as stream:
-            stream.save(partial, default_blueprint=blueprint(source.views, lines))
-            stream.send_recording_name(meta.name)
-            send_words(stream, meta, fps)
-            send_curves(stream, lines, fps)
-            for _, views in blocks:
-                if isinstance(views, DataError):
-                    raise views
-                send_views(stream, views, frame, fps)
-                frame += len(views)
-        stream.disconnect()
-        partial.replace(path)
+        with atomic_file(path) as partial:
+            with rr.RecordingStream(APPLICATION) as stream:
+                stream.save(partial, default_blueprint=blueprint(source.views, lines))
+                stream.send_recording_name(meta.name)
+                send_words(stream, meta, fps)
+                send_curves(stream, lines, fps)
+                for _, views in blocks:
+                    if isinstance(views, DataError):
+                        raise views
+                    send_views(stream, views, frame, fps)
+                    frame += len(views)
+            stream.disconnect()
 
 
 def shown_size(source: EpisodeSource, row: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import json
 from safetensors.torch import load as parse_tensors
 from torch import Tensor
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.checkpoint_io import load_tensors, save_tensors, serialised, under_prefix, with_prefix
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.logs import Log
@@ -14,7 +15,7 @@ from embodied_rm.rl.credit.settlement import Settlement
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.ppo import PPO
 from embodied_rm.rl.watch.progress_rows import Row, as_curves, read_rows
-from embodied_rm.run import RunFolder, write_atomic
+from embodied_rm.run import RunFolder
 
 ARCHITECTURE = "ppo_refinement"
 CHECKPOINT, PROGRESS = "checkpoint", "progress.jsonl"

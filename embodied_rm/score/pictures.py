@@ -11,13 +11,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.faults import Fault
 from embodied_rm.data.source import EpisodeMeta, EpisodeSource
 from embodied_rm.data.stride import kept_frames
 from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.errors import DataError
 from embodied_rm.metrics import interval
-from embodied_rm.run import RunFolder, write_atomic
+from embodied_rm.run import RunFolder
 from embodied_rm.score.config import ScoreConfig
 from embodied_rm.types import Array, Episode, Frames, Progress
 

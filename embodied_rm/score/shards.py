@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.data.faults import Fault
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.run import write_atomic
 
 FOLDER = "shards"
 KEY = b"embodied_rm"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from embodied_rm.atomic_file import atomic_file
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.metrics import interval
 from embodied_rm.types import IntArray, Progress
@@ -63,17 +63,12 @@ def curve_of(table: pa.Table) -> Progress:
 
 def write_table(path: Path, episodes: Iterable[pa.Table]) -> None:
     """The tables of all episodes as one, in this order; at least one. Written beside the target, then renamed."""
-    partial = path.with_name(path.name + ".partial")
     groups = row_groups(episodes)
     group = next(groups)
-    with partial.open("wb") as stream:
-        with pq.ParquetWriter(stream, group.schema) as writer:
+    with atomic_file(path) as partial, pq.ParquetWriter(partial, group.schema) as writer:
+        writer.write_table(group, ROWS)
+        for group in groups:
             writer.write_table(group, ROWS)
-            for group in groups:
-                writer.write_table(group, ROWS)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
 
 
 def row_groups(tables: Iterable[pa.Table], rows: int = ROWS) -> Iterator[pa.Table]:

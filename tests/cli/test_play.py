@@ -1,5 +1,6 @@
 """`play` and the sheet of `tasks`: who plays is who was asked for, and the pictures are those of the simulator."""
 
+import inspect
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from embodied_rm.data.video.files import read_frames
 from embodied_rm.report.clip import GAP, grid
 from embodied_rm.report.sheet import LINE, SheetRow, draw_sheet
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
-from sim.registry import task_names
+from sim.registry import find_task, task_names
 from sim.robots import ROBOTS
 from sim.vec_env import VIEWS, TabletopVecEnv
 
@@ -127,7 +128,8 @@ def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[s
         folder = shutil.copytree(ROBOTS["six_axis"].mjcf.parent, tmp_path / "arms")
         robot = str((folder / ROBOTS["six_axis"].mjcf.name).rename(folder / robot))
     path, before = broken(tmp_path / "faults", robot, flight)
-    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}"]) == 0
+    arm = [f"world.robot={robot}"] if robot.endswith(".xml") else []
+    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}", *arm]) == 0
     told, why = played(tmp_path / "run"), "a speed went beyond 10000"
     assert told == {
         "fault": str(path),
@@ -169,6 +171,8 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("seed=3",): ({**content, "model": {"opt": [1]}}, "unknown model field 'opt'"),
         ("seed=4",): ({**content, "robot": "pand"}, "unknown robot 'pand'. Did you mean 'panda'?"),
         ("seed=5",): ({**content, "robot": 3}, "not a fault that the simulator wrote"),
+        ("seed=6",): ({**content, "robot": "my_arm.xml"}, "a fault of an arm of your own, my_arm.xml: name its file"),
+        ("seed=7",): ({**content, "task": "my_task"}, "name its file again: task=my_task.py"),
     }
     for words, (changed, sentence) in mistakes.items():
         path.write_text(json.dumps(changed))
@@ -177,6 +181,31 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
         error = capsys.readouterr().err
         assert sentence in error and error.count("\n") == 1
         assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("named", ["evil.py", "{folder}/evil.py", "./evil.py", "lift_cube.py"])
+def test_a_fault_file_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str
+) -> None:
+    """A fault is data that colleagues send each other: a Python file that it names is not run."""
+    path, _ = broken(tmp_path / "faults")
+    monkeypatch.chdir(path.parent)
+    for name in ("evil.py", "lift_cube.py"):
+        Path(name).write_text("from pathlib import Path\nPath('PWNED').touch()\n")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "task": named.format(folder=path.parent)}))
+    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}"]) == 2
+    assert "name its file again: task=my_task.py" in capsys.readouterr().err
+    assert not Path("PWNED").exists()
+
+
+def test_a_fault_of_a_task_of_ones_own_is_played_when_its_file_is_named(tmp_path: Path) -> None:
+    source = Path(inspect.getfile(type(find_task("lift_cube")))).read_text()
+    mine = tmp_path / "my_task.py"
+    mine.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))
+    path, _ = broken(tmp_path / "faults")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "task": "my_lift_cube"}))
+    assert main(["play", f"fault={path}", f"task={mine}", f"out={tmp_path / 'run'}", "world.image_size=64"]) == 0
+    assert played(tmp_path / "run")["task"] == "my_lift_cube"
 
 
 def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

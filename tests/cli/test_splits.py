@@ -350,3 +350,13 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_demonstrations_metadata_names_no_file_to_run(tmp_path: Path) -> None:
+    """One-shot adaptation looks up the task that a dataset names; a Python file of that name is not run."""
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\n")
+    meta, views = {"task": str(tmp_path / "evil.py")}, {"front": np.zeros((2, 8, 8, 3), np.uint8)}
+    episode = Episode(name="a", views=views, fps=10, instruction="lift it", steps=(), success=True, meta=meta)
+    with pytest.raises(SimError, match="unknown task"):
+        wordings(episode, Holdout())
+    assert not (tmp_path / "PWNED").exists()

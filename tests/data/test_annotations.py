@@ -302,3 +302,47 @@ def test_what_cannot_be_written_is_refused_and_told_how_to_convert(tmp_path: Pat
         annotations_of(folder, open_data(folder))
     said = str(caught.value)
     assert f"`embodied-rm convert data={folder}`" in said and "\n" not in said and everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_link_that_a_dataset_brings_in_the_place_of_a_new_file_is_never_written_through(
+    copied, layout: str, tmp_path: Path
+) -> None:
+    """Whatever name the new content could have before it is renamed: the file that a link points to stays."""
+    folder, mine = copied(layout), tmp_path / "bashrc"
+    mine.write_text("mine\n")
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        path.with_name(path.name + ".partial").symlink_to(mine)
+    store = annotations_of(folder, open_data(folder))
+    store.write(1, replace(NEW, success=True))
+    assert store.read(1) == replace(NEW, success=True) and mine.read_text() == "mine\n"
+
+
+LINKED = {
+    "recordings": ("b", "b/annotated_keyframes.json"),
+    "json": ("episodes.json",),
+    "csv": ("episodes.csv", "steps.csv"),
+    "lerobot": ("meta", "meta/episodes", "meta/stats.json", "data"),
+}
+
+
+@pytest.mark.parametrize(("layout", "name"), [(layout, name) for layout, names in LINKED.items() for name in names])
+def test_nothing_outside_the_dataset_is_written(copied, layout: str, name: str, tmp_path: Path) -> None:
+    """A file or folder of the dataset that is a link to somebody else's dataset: neither of the two is changed."""
+    folder = copied(layout)
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    link = folder / name
+    shutil.rmtree(link) if link.is_dir() else link.unlink()
+    link.symlink_to(other / name)
+    before = everything(other)
+    with pytest.raises(DataError, match="leads out of"):
+        annotations_of(folder, open_data(folder)).write(1, replace(NEW, success=True))
+    assert everything(other) == before
+
+
+def test_a_link_within_the_dataset_stays_a_link(copied) -> None:
+    folder = copied("json")
+    (folder / "episodes.json").rename(folder / "table.json")
+    (folder / "episodes.json").symlink_to("table.json")
+    annotations_of(folder, open_data(folder)).write(1, NEW)
+    assert (folder / "episodes.json").is_symlink() and annotations(folder)[1] == NEW

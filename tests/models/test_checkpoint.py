@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,6 +86,81 @@ def test_what_does_not_fit_is_refused_in_one_sentence(folder, change, message):
     with pytest.raises(CheckpointError, match=message) as caught:
         load_progress_net(folder)
     assert "\n" not in str(caught.value)
+
+
+EVIL = """from pathlib import Path
+Path("PWNED").touch()
+from transformers import BertConfig as Config, BertModel as Model
+"""
+
+
+@pytest.fixture
+def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A working folder with a model of `transformers` that brings code; nobody is asked, and no host can be reached."""
+    monkeypatch.chdir(tmp_path)
+    hub = tmp_path / "evil"
+    hub.mkdir()
+    (hub / "evil.py").write_text(EVIL)
+    (hub / "config.json").write_text(
+        json.dumps({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}})
+    )
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a checkpoint asked a question, or for a host")
+
+    monkeypatch.setattr("builtins.input", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tmp_path
+
+
+def text(**keys: object) -> Callable[[dict], None]:
+    return lambda encoder: encoder["open_clip"]["text_cfg"].update(keys)
+
+
+def vision(**keys: object) -> Callable[[dict], None]:
+    return lambda encoder: encoder["open_clip"]["vision_cfg"].update(keys)
+
+
+def towers(**keys: object) -> Callable[[dict], None]:
+    """The description of towers of `transformers`, with such keys."""
+    bert = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}
+    sight = {"model_type": "dinov2", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    described = {"vision": sight, "text": bert, "tokenizer_bytes": 1}
+    return lambda encoder: encoder.update(transformers={**described, "text": {**bert, **keys}})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (text(hf_model_name="attacker/evil"), "text_cfg.hf_model_name needs a Hugging Face model"),
+        (text(hf_model_name="evil"), "text_cfg.hf_model_name needs a Hugging Face model"),
+        (text(hf_tokenizer_name="attacker/evil"), "text_cfg.hf_tokenizer_name needs"),
+        (text(hf_model_pretrained=True), "unknown key of text_cfg 'hf_model_pretrained'"),
+        (text(tokenizer_kwargs={"clean": "x"}), "unknown key of text_cfg 'tokenizer_kwargs'"),
+        (text(width="64"), "text_cfg.width must be an integer, got '64'"),
+        (text(act_kwargs={"approximate": ["tanh"]}), "text_cfg.act_kwargs must be numbers by name"),
+        (vision(timm_model_pretrained=True), "timm_model_pretrained must be false"),
+        (vision(timm_model_name="hf_hub:attacker/evil"), "unknown timm image tower"),
+        (vision(timm_model_name=["hf_hub:attacker/evil"]), "timm_model_name must be text"),
+        (vision(cache_dir="evil"), "unknown key of vision_cfg 'cache_dir'"),
+        (lambda encoder: encoder["open_clip"].update(multimodal_cfg={}), "unknown key of model_cfg 'multimodal_cfg'"),
+        (lambda encoder: encoder["open_clip"].update(vision_cfg="evil"), "vision_cfg must describe a tower"),
+        (lambda encoder: encoder.update(pretrained="attacker/evil"), "pretrained"),
+        (towers(auto_map={"AutoModel": "evil.Model"}), "auto_map=.* is no plain field of bert"),
+        (towers(_attn_implementation="attacker/kernel"), "_attn_implementation=.* is no plain field of bert"),
+        (towers(model_type="evil"), "unknown architecture 'evil'"),
+        (towers(hidden_act={"name": "evil"}), "hidden_act=.* is no plain field of bert"),
+    ],
+)
+def test_a_manifest_runs_nothing_asks_nothing_and_fetches_nothing(net, unreachable, change, reason) -> None:
+    folder = unreachable / "checkpoint"
+    save_progress_net(folder, net, {})
+    rewritten(folder, lambda _, manifest: change(manifest["net"]["encoder"]))
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        load_progress_net(folder)
+    assert "\n" not in str(caught.value)
+    assert not list(unreachable.rglob("PWNED"))
 
 
 def test_nothing_there(tmp_path):

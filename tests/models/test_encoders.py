@@ -83,8 +83,9 @@ def test_pickled_weights_are_not_read(pretrained):
     [
         (lambda about: about["model_cfg"]["text_cfg"].update(width=64), "does not hold the model"),
         (lambda about: about["model_cfg"]["text_cfg"].update(hf_model_name="x/y"), "Hugging Face"),
-        (lambda about: about["model_cfg"].pop("text_cfg"), "not the description of an open_clip model"),
-        (lambda about: about["model_cfg"]["vision_cfg"].update(colour="red"), "does not hold the model"),
+        (lambda about: about["model_cfg"].pop("text_cfg"), "text_cfg must describe a tower"),
+        (lambda about: about["model_cfg"]["vision_cfg"].update(colour="red"), "unknown key of vision_cfg 'colour'"),
+        (lambda about: about.pop("model_cfg"), "not the description of an open_clip model"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused(pretrained, change, message):

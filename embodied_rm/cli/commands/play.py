@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.players import calm
 from embodied_rm.cli.worlds import WorldConfig, make_worlds
@@ -17,11 +18,14 @@ from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import UserError, choices
 from embodied_rm.report.clip import grid
 from embodied_rm.report.sheet import SheetRow, draw_sheet
-from embodied_rm.run import Reporter, RunFolder, write_atomic
+from embodied_rm.run import Reporter, RunFolder
 from embodied_rm.types import Episode
 from sim.actors import ScriptedActor
-from sim.faults import read_fault
+from sim.faults import Fault, read_fault
+from sim.registry import find_task, make_task, task_names
 from sim.replay import replay
+from sim.robots import Robot, find_robot
+from sim.task import Task
 from sim.vec_env import VIEWS, TabletopVecEnv
 
 VIDEO = "play.mp4"
@@ -59,17 +63,15 @@ def start(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
 def play_fault(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
     """Let the world break down again; leave the pictures up to then and what the simulator said."""
     fault, world = read_fault(path), config.world
-    if config.task not in (None, fault.task):
-        raise UserError(f"{path} is a fault of the task {fault.task}, got task={config.task}: leave task out")
     seen = replay(
         fault,
+        task_of_fault(path, fault, config.task),
+        robot_of_fault(path, fault, world),
         views=world.views,
         image_size=world.image_size,
         backend=world.backend,
         device=world.device,
         renderer=world.renderer,
-        tool=world.tool,
-        grip=world.grip,
     )
     before = dict(zip(world.views, seen.pictures[0], strict=True))
     write_atomic(run.file(PICTURE), draw_sheet([SheetRow(caption=f"{fault.task}: {fault.why}", views=before)]))
@@ -80,6 +82,38 @@ def play_fault(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporte
     after = {"time_steps": len(seen.pictures) - 1}
     reporter.table(f"fault {path}", {**told, "now": seen.why or "it did not diverge again", **after})
     run.write_json("metrics.json", {"play": {"fault": str(path), **told, "now": seen.why, **after}})
+
+
+def task_of_fault(path: Path, fault: Fault, named: str | None) -> Task:
+    """The task of a fault. A fault is data: a task file is run only where `named`, on the command line, says so.
+
+    Raises `UserError` for a task of one's own that is not named, and where another task is.
+    """
+    if named is None:
+        if fault.task not in task_names():
+            raise UserError(
+                f"{path} is a fault of {fault.task!r}, which is no task of this package; "
+                "where it is your own, name its file again: task=my_task.py"
+            )
+        return find_task(fault.task)
+    task = make_task(named)
+    if task.name != fault.task:
+        raise UserError(f"{path} is a fault of the task {fault.task}, got task={named}: leave task out")
+    return task
+
+
+def robot_of_fault(path: Path, fault: Fault, world: WorldConfig) -> Robot:
+    """The robot of a fault; an arm of one's own is read only from the file that `world.robot` names.
+
+    Raises `UserError` where that names none.
+    """
+    if not fault.robot.endswith(".xml"):
+        return find_robot(fault.robot, world.tool, world.grip)
+    if not world.robot.endswith(".xml"):
+        raise UserError(
+            f"{path} is a fault of an arm of your own, {fault.robot}: name its file again, world.robot=my_arm.xml"
+        )
+    return find_robot(world.robot, world.tool, world.grip)
 
 
 def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:

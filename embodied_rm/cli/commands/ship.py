@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.cli.benchmarks import machine
 from embodied_rm.cli.command import Command
 from embodied_rm.cli.commands import audit, calibrate, collect, evaluate, train
@@ -17,7 +18,7 @@ from embodied_rm.cli.worlds import WorldConfig
 from embodied_rm.errors import UserError
 from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.report.card import model_card
-from embodied_rm.run import Reporter, RunFolder, write_atomic
+from embodied_rm.run import Reporter, RunFolder
 from sim.vec_env import VIEWS
 
 SEEN = "seen"

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from embodied_rm.atomic_file import write_atomic
 from embodied_rm.cli.command import Command
 from embodied_rm.errors import UserError
 from embodied_rm.report.sheet import SheetRow, draw_sheet
-from embodied_rm.run import Reporter, RunFolder, write_atomic
+from embodied_rm.run import Reporter, RunFolder
 from sim.registry import make_task, task_names
 from sim.vec_env import CONTROL_HZ, TabletopVecEnv
 

@@ -23,8 +23,8 @@ from embodied_rm.data.lerobot.stats import Stats, column_stats, pooled
 from embodied_rm.data.lerobot.tables import changed, footer, read_parquet
 from embodied_rm.data.lerobot.v30 import listings, meta_of
 from embodied_rm.data.lerobot.write import step_column
+from embodied_rm.data.write_inside import write_inside
 from embodied_rm.errors import DataError
-from embodied_rm.run import write_atomic
 from embodied_rm.types import IntArray
 
 OURS = (fmt.NAME, fmt.SUCCESS, fmt.STEP_NAMES, fmt.STEP_STARTS, fmt.STEP_ENDS)
@@ -66,7 +66,7 @@ class LeRobotAnnotations:
             fmt.STEP_ENDS: [step.end for step in steps],
             **{STAT + key: value.tolist() for key, value in column_stats(column).items() if STAT + key in record},
         }
-        write_atomic(path, changed(path, lambda table: _with_values(table, number, values)))
+        write_inside(self._root, path, changed(path, lambda table: _with_values(table, number, values)))
         _follow(self._root, {number: column})
 
     def mend(self) -> tuple[str, ...]:
@@ -130,9 +130,9 @@ def _follow(root: Path, columns: Mapping[int, IntArray]) -> None:
     path = root / fmt.STATS_PATH
     if path.exists() and fmt.STEP in read_json(path, "JSON", dict):
         text = path.read_bytes().decode()
-        write_atomic(path, json_like(text, json.loads(text) | {fmt.STEP: _pooled_steps(root)}))
+        write_inside(root, path, json_like(text, json.loads(text) | {fmt.STEP: _pooled_steps(root)}))
     for path in {_data_file(root, _find(root, number)[1]) for number in columns}:
-        write_atomic(path, changed(path, lambda table: _with_steps(table, columns)))
+        write_inside(root, path, changed(path, lambda table: _with_steps(table, columns)))
 
 
 def _with_steps(table: pa.Table, columns: Mapping[int, IntArray]) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from embodied_rm.data.faults import Fault
+from embodied_rm.data.faults import Fault, inside
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.rows import Row, order_faults, usual_name
 from embodied_rm.data.lerobot.tables import footer, read_parquet
@@ -49,8 +49,12 @@ def read_rows(root: Path, info: Mapping[str, Any], keys: Mapping[str, str]) -> t
 
 
 def listings(root: Path) -> list[Path]:
-    """The files that list the episodes."""
-    return sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
+    """The files that list the episodes. Raises `DataError` for one that a link leads out of the dataset."""
+    paths = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
+    for path in paths:
+        if not inside(root, path):
+            raise DataError(f"{path}: leads out of the dataset's folder")
+    return paths
 
 
 def task_count(root: Path) -> int:

@@ -10,7 +10,7 @@ from embodied_rm.data.annotation import Annotation, matched
 from embodied_rm.data.json_file import json_like, read_json
 from embodied_rm.data.recordings.folder import ANNOTATION, SUCCESS, read_success
 from embodied_rm.data.recordings.recording import read_steps
-from embodied_rm.run import write_atomic
+from embodied_rm.data.write_inside import remove_inside, write_inside
 from embodied_rm.types import Step
 
 NEW = "[\n    \n]\n"
@@ -20,8 +20,9 @@ NEW = "[\n    \n]\n"
 class FolderAnnotations:
     """The annotations of recordings in folders, an `AnnotationStore`: steps in one file, the outcome in another."""
 
-    def __init__(self, folders: Sequence[Path], lengths: Sequence[int]) -> None:
-        self._folders, self._lengths = tuple(folders), tuple(lengths)
+    def __init__(self, root: Path, folders: Sequence[Path], lengths: Sequence[int]) -> None:
+        """`root`: the dataset, in which all of the `folders` lie; nothing outside it is written."""
+        self._root, self._folders, self._lengths = root, tuple(folders), tuple(lengths)
 
     def read(self, index: int) -> Annotation:
         """See `AnnotationStore.read`."""
@@ -33,24 +34,24 @@ class FolderAnnotations:
         """See `AnnotationStore.write`. The outcome is written first: a recording with steps is done with."""
         folder, stored = self._folders[index], self.read(index)
         if annotation.success != stored.success:
-            _write_success(folder / SUCCESS, annotation.success)
+            _write_success(self._root, folder / SUCCESS, annotation.success)
         if annotation.steps != stored.steps:
-            _write_steps(folder / ANNOTATION, stored.steps, annotation.steps)
+            _write_steps(self._root, folder / ANNOTATION, stored.steps, annotation.steps)
 
     def mend(self) -> tuple[str, ...]:
         """Nothing is said twice."""
         return ()
 
 
-def _write_success(path: Path, success: bool | None) -> None:
+def _write_success(root: Path, path: Path, success: bool | None) -> None:
     if success is None:
-        path.unlink(missing_ok=True)
+        remove_inside(root, path)
         return
     before = read_json(path, "JSON", dict) if path.exists() else {}
-    write_atomic(path, json.dumps({**before, "success": success}) + "\n")
+    write_inside(root, path, json.dumps({**before, "success": success}) + "\n")
 
 
-def _write_steps(path: Path, stored: Sequence[Step], steps: Sequence[Step]) -> None:
+def _write_steps(root: Path, path: Path, stored: Sequence[Step], steps: Sequence[Step]) -> None:
     text = path.read_bytes().decode() if path.exists() else NEW
     entries = json.loads(text)
     made = []
@@ -59,4 +60,4 @@ def _write_steps(path: Path, stored: Sequence[Step], steps: Sequence[Step]) -> N
         # Published recordings spell it either way: an entry keeps its spelling, a new one has that of the first.
         spelt = "anotation" if "annotation" not in (entry or (entries or [{"annotation": ""}])[0]) else "annotation"
         made.append({**entry, spelt: step.name, "start_frame_id": step.start, "end_frame_id": step.end})
-    write_atomic(path, json_like(text, made))
+    write_inside(root, path, json_like(text, made))

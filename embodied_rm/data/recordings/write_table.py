@@ -18,7 +18,7 @@ from embodied_rm.data.annotation import Annotation, matched
 from embodied_rm.data.json_file import json_like
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.recordings.table import CSV_STEPS, CSV_TABLE, JSON_TABLE, listed_as
-from embodied_rm.run import write_atomic
+from embodied_rm.data.write_inside import write_inside
 from embodied_rm.types import Step
 
 SAID = {True: "true", False: "false", None: ""}
@@ -63,7 +63,7 @@ def replace_json(folder: Path, recording: Recording, annotation: Annotation) -> 
     if annotation.steps != stored.steps:
         entry["steps"] = _renewed(entry.get("steps") or [], stored.steps, annotation.steps)
     if annotation != stored:
-        write_atomic(path, json_like(text, entries))
+        write_inside(folder, path, json_like(text, entries))
 
 
 def replace_csv(folder: Path, recording: Recording, annotation: Annotation) -> None:
@@ -74,7 +74,7 @@ def replace_csv(folder: Path, recording: Recording, annotation: Annotation) -> N
         table = CsvLines.of((folder / CSV_TABLE).read_bytes().decode())
         row = table.rows[recording.number] | {"success": SAID[annotation.success]}
         table.replace(recording.number, recording.number + 1, [row])
-        write_atomic(folder / CSV_TABLE, table.text)
+        write_inside(folder, folder / CSV_TABLE, table.text)
     if annotation.steps != stored.steps:
         path = folder / CSV_STEPS
         table = CsvLines.of(path.read_bytes().decode() if path.exists() else NEW_STEPS)
@@ -84,7 +84,7 @@ def replace_csv(folder: Path, recording: Recording, annotation: Annotation) -> N
         for i in reversed(mine):
             table.replace(i, i + 1, [])
         table.replace(first, first, [{**row, "name": recording.name} for row in made])
-        write_atomic(path, table.text)
+        write_inside(folder, path, table.text)
 
 
 def _renewed(

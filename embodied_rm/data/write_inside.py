@@ -1,0 +1,34 @@
+"""Files of a dataset, replaced or removed where they lie, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.data.faults import inside
+from embodied_rm.errors import DataError
+
+
+def write_inside(root: Path, path: Path, content: str | bytes) -> None:
+    """Replace a file of the dataset `root`; a link within the dataset stays, and its target is replaced.
+
+    Raises:
+        DataError: For a path that leads out of the dataset, through a link of its own or of a folder above it.
+        OSError: Where nothing can be written.
+    """
+    write_atomic(_target(root, path), content)
+
+
+def remove_inside(root: Path, path: Path) -> None:
+    """Remove a file of the dataset `root`, if it is there.
+
+    Raises:
+        DataError: For a path that leads out of the dataset.
+    """
+    _target(root, path).unlink(missing_ok=True)
+
+
+def _target(root: Path, path: Path) -> Path:
+    if not inside(root, path):
+        raise DataError(f"{path}: leads out of the dataset's folder {root}, so nothing is written there")
+    return path.resolve()
