@@ -14,15 +14,15 @@ RUN ?= runs/$@/$(STARTED)
 
 STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 BIN := .venv/bin
-COMPARE := $(BIN)/embodied-rm compare page=docs/results/refine.md
+COMPARE := $(BIN)/embodied-rm compare results_page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
 EASY := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl]'
-HARD := 'rules=[shaped,sparse]' refine.reward.success=simulator refine.reward.score_every=4 \
-	refine.world.num_envs=32 refine.watched=32 refine.ppo.entropy_coef=0.003
-FEW := refine.reward.success=simulator refine.guidance=0.15 refine.warmup_iterations=0 refine.ppo.target_kl=0.1 \
-	refine.world.num_envs=5 sizes.other.demonstrations=1 sizes.other.rollout_steps=60 sizes.other.log_std_init=-1.0 \
+HARD := 'rules=[shaped,sparse]' refine.reward.success_source=simulator refine.reward.score_every=4 \
+	refine.env.num_envs=32 refine.watched=32 refine.ppo.entropy_coef=0.003
+FEW := refine.reward.success_source=simulator refine.heuristic_coef=0.15 refine.critic_warmup_iterations=0 refine.ppo.target_kl=0.1 \
+	refine.env.num_envs=5 sizes.other.demonstrations=1 sizes.other.rollout_steps=60 sizes.other.log_std_init=-1.0 \
 	sizes.other.gamma=0.98 sizes.other.gae_lambda=0.95
-VIEWS := 'tasks=[open_drawer,turn_lever,lift_cube]' 'rules=[shaped]' seeds=3 clone.sees=proprio+views clone.steps=4000 \
+VIEWS := 'tasks=[open_drawer,turn_lever,lift_cube]' 'rules=[shaped]' num_seeds=3 clone.obs_mode=proprio+embeddings clone.steps=4000 \
 	collect.successes=60 sizes.open_drawer.demonstrations=60 sizes.turn_lever.demonstrations=15 \
 	sizes.lift_cube.demonstrations=60
 LONG := runs/refinement/long
@@ -37,7 +37,7 @@ demo: install  ## the whole loop in minutes: judge the reward model in the box, 
 	$(BIN)/embodied-rm demo out=$(RUN)
 
 demo-full: demo  ## the same, then the long task, cube_in_drawer, with a reward model of its own
-	$(BIN)/embodied-rm demo own_model=true 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' \
+	$(BIN)/embodied-rm demo train_reward_model=true 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' \
 		demonstrations.successes=40 train.updates=1500 out=$(RUN)/long
 
 test: .venv/installed-dev  ## lint, types, tests
@@ -47,45 +47,45 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/pytest -n logical --dist loadfile
 
 checkpoint: install  ## the model in the box and its card, from nothing (two hours)
-	$(BIN)/embodied-rm ship into=assets/checkpoints/tabletop out=$(RUN)
+	$(BIN)/embodied-rm build-checkpoint install_dir=assets/checkpoints/tabletop out=$(RUN)
 
 client: install  ## the client of the reward service as a wheel of its own: dist/
-	$(BIN)/python -c "from embodied_rm.serve.package import write_wheel; write_wheel('dist')"
+	$(BIN)/python -c "from embodied_rm.serve.build_client_wheel import write_wheel; write_wheel('dist')"
 
-labels: install  ## the default model trained by every labelling scheme: docs/results/labels.md (an hour and a half)
-	$(BIN)/embodied-rm bench labels page=docs/results/labels.md out=$(RUN)
+labels: install  ## the default model trained by every labeling scheme: docs/results/labels.md (an hour and a half)
+	$(BIN)/embodied-rm bench labels results_page=docs/results/labels.md out=$(RUN)
 
 refinement: install  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
-	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' seeds=3 out=$(RUN)/honest
-	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success=simulator \
+	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' num_seeds=3 out=$(RUN)/honest
+	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success_source=simulator \
 		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
-	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' seeds=3 \
+	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' num_seeds=3 \
 		refine.reward.success=simulator out=$(RUN)/rules
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
 	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/sort_two
 	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
 	$(COMPARE) name=few 'tasks=[close_drawer]' 'rules=[dense,shaped,sparse]' $(FEW) out=$(RUN)/few
 	$(COMPARE) name=views $(VIEWS) out=$(RUN)/views
-	$(BIN)/embodied-rm bench cloning page=docs/results/refine.md out=$(RUN)/cloning
+	$(BIN)/embodied-rm bench cloning results_page=docs/results/refine.md out=$(RUN)/cloning
 
 $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
-	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two,insert_peg]' successes=80 failures=120 afterwards=20 \
-		'world.views=[front,side,wrist]' seed=500 out=$(LONG)/recordings
-	$(BIN)/embodied-rm train data=$(LONG)/recordings updates=4000 augment.shift=0.06 augment.drop_view=0.2 \
+	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two,insert_peg]' num_successes=80 num_failures=120 num_post_success=20 \
+		'env.views=[front,side,wrist]' seed=500 out=$(LONG)/recordings
+	$(BIN)/embodied-rm train data=$(LONG)/recordings steps=4000 augment.shift=0.06 augment.view_dropout_prob=0.2 \
 		fusion=precise out=$(LONG)/train
 
-LEARNER := reward.rule=dense reward.success=simulator stop_patience=1000 world.num_envs=32 watched=32 \
+LEARNER := reward.rule=dense reward.success_source=simulator stop_patience=1000 env.num_envs=32 eval_episodes=32 \
 	ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70
 PLAYERS := $(GUIDE)/players
-CLONED_cube_in_drawer := demonstrations=3 log_std_init=-1.0
-CLONED_sort_two := demonstrations=7 log_std_init=-2.0
+CLONED_cube_in_drawer := num_demonstrations=3 log_std_init=-1.0
+CLONED_sort_two := num_demonstrations=7 log_std_init=-2.0
 LEARNED_cube_in_drawer := iterations=40
 LEARNED_sort_two := iterations=60
 
 # Learners of the long tasks on demonstrations that no comparison uses: cloned, half learned, learned.
 $(PLAYERS)/%/whole/metrics.json: | install
-	$(BIN)/embodied-rm collect 'tasks=[$*]' successes=20 failures=0 noise=0.1 'pace=[1.0,1.0]' seed=70 \
+	$(BIN)/embodied-rm collect 'tasks=[$*]' num_successes=20 num_failures=0 action_noise=0.1 'speed_range=[1.0,1.0]' seed=70 \
 		out=$(PLAYERS)/$*/demonstrations
 	$(BIN)/embodied-rm clone task=$* data=$(PLAYERS)/$*/demonstrations $(CLONED_$*) seed=70 out=$(PLAYERS)/$*/clone
 	$(BIN)/embodied-rm refine task=$* policy=$(PLAYERS)/$*/clone $(LEARNER) $(LEARNED_$*) out=$(PLAYERS)/$*/half
@@ -97,19 +97,19 @@ COMMA := ,
 SPACE := $() $()
 $(GUIDE)/train/metrics.json: $(LONG)/train/metrics.json $(PLAYERS)/cube_in_drawer/whole/metrics.json \
 		$(PLAYERS)/sort_two/whole/metrics.json
-	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two]' successes=20 failures=40 afterwards=8 rollouts=50 \
-		'policies=[$(subst $(SPACE),$(COMMA),$(PLAY))]' 'world.views=[front,side,wrist]' seed=700 \
+	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two]' num_successes=20 num_failures=40 num_post_success=8 rollouts_per_policy=50 \
+		'policies=[$(subst $(SPACE),$(COMMA),$(PLAY))]' 'env.views=[front,side,wrist]' seed=700 \
 		out=$(GUIDE)/recordings
-	$(BIN)/embodied-rm train data=$(GUIDE)/recordings start=$(LONG)/train updates=2000 learning_rate=1e-3 \
+	$(BIN)/embodied-rm train data=$(GUIDE)/recordings init_from=$(LONG)/train steps=2000 learning_rate=1e-3 \
 		augment.shift=0.06 augment.drop_view=0.2 out=$(GUIDE)/train
 
 long: $(GUIDE)/train/metrics.json  ## the guide to the long tasks in the box, from nothing, judged on a learner that it never saw (two hours)
 	for task in cube_in_drawer sort_two; do set -e; \
-		$(BIN)/embodied-rm collect "tasks=[$$task]" successes=20 failures=0 noise=0.1 'pace=[1.0,1.0]' seed=71 \
+		$(BIN)/embodied-rm collect "tasks=[$$task]" num_successes=20 num_failures=0 action_noise=0.1 'speed_range=[1.0,1.0]' seed=71 \
 			out=$(RUN)/$$task/demonstrations; \
 		$(BIN)/embodied-rm clone task=$$task data=$(RUN)/$$task/demonstrations seed=71 out=$(RUN)/$$task/clone; \
-		$(BIN)/embodied-rm collect "tasks=[$$task]" successes=10 failures=20 rollouts=30 every=2 seed=900 \
-			"policies=[$(RUN)/$$task/clone]" 'world.views=[front,side,wrist]' out=$(RUN)/$$task/unseen; \
+		$(BIN)/embodied-rm collect "tasks=[$$task]" num_successes=10 num_failures=20 rollouts_per_policy=30 frame_stride=2 seed=900 \
+			"policies=[$(RUN)/$$task/clone]" 'env.views=[front,side,wrist]' out=$(RUN)/$$task/unseen; \
 		for model in $(LONG) $(GUIDE); do $(BIN)/embodied-rm evaluate data=$(RUN)/$$task/unseen checkpoint=$$model/train \
 			out=$(RUN)/$$task/$${model##*/}; done; \
 	done
@@ -119,17 +119,17 @@ long: $(GUIDE)/train/metrics.json  ## the guide to the long tasks in the box, fr
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
 	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
-	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt name=real out=$(RUN)/evaluate
+	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt model_name=real out=$(RUN)/evaluate
 
 bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with other engines and libraries (three hours)
 	$(BIN)/python benchmarks/render.py
-	$(BIN)/embodied-rm bench sim page=docs/benchmarks.md out=$(RUN)/sim
-	$(BIN)/embodied-rm bench reward page=docs/benchmarks.md out=$(RUN)/reward
-	$(BIN)/embodied-rm bench model page=docs/benchmarks.md out=$(RUN)/model
-	$(BIN)/embodied-rm bench score page=docs/benchmarks.md out=$(RUN)/score
+	$(BIN)/embodied-rm bench sim results_page=docs/benchmarks.md out=$(RUN)/sim
+	$(BIN)/embodied-rm bench reward results_page=docs/benchmarks.md out=$(RUN)/reward
+	$(BIN)/embodied-rm bench model results_page=docs/benchmarks.md out=$(RUN)/model
+	$(BIN)/embodied-rm bench score results_page=docs/benchmarks.md out=$(RUN)/score
 	$(BIN)/python benchmarks/score_dataset.py
-	$(BIN)/embodied-rm bench experts page=docs/benchmarks.md out=$(RUN)/experts
-	$(BIN)/embodied-rm bench pictures page=docs/benchmarks.md out=$(RUN)/pictures
+	$(BIN)/embodied-rm bench experts results_page=docs/benchmarks.md out=$(RUN)/experts
+	$(BIN)/embodied-rm bench renderers results_page=docs/benchmarks.md out=$(RUN)/images
 	$(BIN)/python benchmarks/ppo_speed.py
 	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py
@@ -155,7 +155,7 @@ install: .venv/installed  ## only what demo does first: .venv and the pinned set
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) -e .
 	@# Without a working OpenGL the simulator is drawn by the ray tracer of mujoco-warp, an optional package.
-	@$(BIN)/python -c 'import sys; from sim.render.opengl import working_platform; sys.exit(working_platform() is None)' \
+	@$(BIN)/python -c 'import sys; from embodied_sim.render.gl_context import working_platform; sys.exit(working_platform() is None)' \
 		|| $(PIP) -e '.[warp]'
 	@touch $@
 

@@ -12,15 +12,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from serving import KNOWN, running
+from serving import HASH_SERVICE_COMMAND, run_service
 
-from embodied_rm.serve.package import write_wheel
+from embodied_rm.serve.build_client_wheel import build_client_wheel
 
-TRIAL = """
+CLIENT_SCRIPT = """
 import sys
 import gymnasium as gym
 import numpy as np
-from embodied_rm.serve.client.episodes import Shaping
+from embodied_rm.serve.client.episode_scorer import Shaping
 from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, rendered
 from embodied_rm.serve.client.reward_client import RewardClient
 
@@ -52,14 +52,14 @@ def main() -> None:
     parser.add_argument("--python", default="python3.9", help="whose environment is made")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with tempfile.TemporaryDirectory() as folder, running(KNOWN) as service:
-        own, wheel = Path(folder) / "own", write_wheel(folder)
-        subprocess.run([args.python, "-m", "venv", str(own)], check=True)
-        robot = str(own / "bin/python")
-        subprocess.run([robot, "-m", "pip", "install", "--quiet", f"{wheel}[gymnasium]", "pygame"], check=True)
-        words = [robot, "-I", "-W", "ignore", "-c", TRIAL, service.url]
-        told = subprocess.run(words, check=True, capture_output=True, text=True)
-    logging.info(told.stdout.strip())
+    with tempfile.TemporaryDirectory() as folder, run_service(HASH_SERVICE_COMMAND) as service:
+        venv_dir, wheel = Path(folder) / "own", build_client_wheel(folder)
+        subprocess.run([args.python, "-m", "venv", str(venv_dir)], check=True)
+        python = str(venv_dir / "bin/python")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[gymnasium]", "pygame"], check=True)
+        command = [python, "-I", "-W", "ignore", "-c", CLIENT_SCRIPT, service.url]
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+    logging.info(result.stdout.strip())
 
 
 if __name__ == "__main__":

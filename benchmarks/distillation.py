@@ -20,162 +20,177 @@ import numpy as np
 import tiny_vlm
 import torch
 
-from embodied_rm.cli.benchmarks import machine
 from embodied_rm.cli.main import main as command
-from embodied_rm.data.catalog import open_data
-from embodied_rm.models.base import RewardModel
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.fold import views_at
-from embodied_rm.models.judges.catalog import open_judge
-from embodied_rm.models.judges.config import JudgeConfig
-from embodied_rm.models.judges.film import Film, Picture
-from embodied_rm.models.judges.local import conversation
-from embodied_rm.models.judges.memory import Moment
-from embodied_rm.models.judges.questions import Share
+from embodied_rm.models.judges.factory import open_judge
+from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.judges.local import chat_messages
+from embodied_rm.models.judges.questions import ProgressQuestion
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.models.scoring import views_at
 from embodied_rm.types import Episode
 
-TASK, VIEW, SIZE = "lift_cube", "front", 64
-PAGE = Path("docs/results/distillation.md")
-SPLITS = {"taught": (60, 60, 0), "labelled": (60, 60, 500), "unseen": (20, 20, 900)}
+TASK, VIEW, IMAGE_SIZE = "lift_cube", "front", 64
+RESULTS_PAGE = Path("docs/results/distillation.md")
+DATA_SPLITS = {"taught": (60, 60, 0), "labeled": (60, 60, 500), "unseen": (20, 20, 900)}
 """Successes, failures and seed of what the judge learns from, what it labels, and what both are judged on."""
-ASKED = {"voc": 0.95, "speed": 100.0}
-UPDATES, BATCH, RATE = 2000, 24, 2e-3
-TOGETHER = 64
+TARGETS = {"voc": 0.95, "speed": 100.0}
+NUM_STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 24, 2e-3
+NUM_ENVS = 64
 """Environments that are judged side by side for the timing."""
 
 
 def record(out: Path, split: str) -> Path:
     """Episodes of one view."""
-    successes, failures, seed = SPLITS[split]
-    world = [f"world.views=[{VIEW}]", f"world.image_size={SIZE}"]
-    sizes = [f"successes={successes}", f"failures={failures}", f"seed={seed}"]
-    return once(out / split, ["collect", f"tasks=[{TASK}]", *sizes, *world])
+    successes, failures, seed = DATA_SPLITS[split]
+    env_settings = [f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}"]
+    settings = [f"successes={successes}", f"failures={failures}", f"seed={seed}"]
+    return run_once(out / split, ["collect", f"tasks=[{TASK}]", *settings, *env_settings])
 
 
-def once(folder: Path, words: Sequence[str]) -> Path:
+def run_once(folder: Path, command_args: Sequence[str]) -> Path:
     """Run a command whose run folder this is, unless it is done; one that was interrupted goes on."""
     if not (folder / "metrics.json").exists():
-        again = ["resume=true"] if (folder / "config.json").exists() else []
-        if code := command([*words, f"out={folder}", *again]):
-            raise SystemExit(code)
+        resume_args = ["resume=true"] if (folder / "config.json").exists() else []
+        if exit_code := command([*command_args, f"out={folder}", *resume_args]):
+            raise SystemExit(exit_code)
     return folder
 
 
-def taught_judge(folder: Path, data: Path, updates: int) -> Path:
+def train_judge(folder: Path, data: Path, num_steps: int) -> Path:
     """A Qwen3-VL that has learned to answer our question about progress, saved as released ones are."""
     if (folder / "config.json").exists():
         return folder
     torch.manual_seed(0)
-    text = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
-    eye = {"hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "depth": 2, "out_hidden_size": 128}
-    model, processor = tiny_vlm.qwen3(text={**text, "num_key_value_heads": 2, "head_dim": 32}, eye=eye, patch=8)
-    episodes = list(open_data(data / "dataset"))
-    rng, rows = np.random.default_rng(0), []
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=updates, pct_start=0.05)
-    for update in range(updates):
-        turns = [turn(episodes[rng.integers(len(episodes))], rng) for _ in range(BATCH)]
-        loss = tiny_vlm.loss(model, processor, turns)
-        optimiser.zero_grad()
+    text_config = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+    vision_config = {"hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "depth": 2, "out_hidden_size": 128}
+    model, processor = tiny_vlm.make_qwen3(
+        text_config={**text_config, "num_key_value_heads": 2, "head_dim": 32}, vision_config=vision_config, patch_size=8
+    )
+    episodes = list(open_dataset(data / "dataset"))
+    rng, losses = np.random.default_rng(0), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=num_steps, pct_start=0.05)
+    for step in range(num_steps):
+        turns = [make_turn(episodes[rng.integers(len(episodes))], rng) for _ in range(BATCH_SIZE)]
+        loss = tiny_vlm.answer_loss(model, processor, turns)
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
-        rows.append(loss.item())
-        if update % 100 == 99:
-            logging.info("judge: update %d of %d, loss %.3f", update + 1, updates, np.mean(rows[-100:]))
+        losses.append(loss.item())
+        if step % 100 == 99:
+            logging.info("judge: update %d of %d, loss %.3f", step + 1, num_steps, np.mean(losses[-100:]))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
 
 
-def turn(episode: Episode, rng: np.random.Generator) -> tuple[list[dict[str, object]], str]:
+def make_turn(episode: Episode, rng: np.random.Generator) -> tuple[list[dict[str, object]], str]:
     """A question about a frame of an episode as the judge will be asked it, and the answer, in steps of 5 %."""
-    now = int(rng.integers(1, len(episode)))
+    frame = int(rng.integers(1, len(episode)))
     assert episode.progress is not None
-    (query,) = Share().ask(moment(episode, now))
-    return conversation(query), f"<progress>{round(20 * float(episode.progress[now])) * 5}%</progress>"
+    (query,) = ProgressQuestion().build_queries(episode_at(episode, frame))
+    return chat_messages(query), f"<progress>{round(20 * float(episode.progress[frame])) * 5}%</progress>"
 
 
-def moment(episode: Episode, now: int) -> Moment:
+def episode_at(episode: Episode, frame: int) -> EpisodeContext:
     """The episode at a frame."""
-    shown = [Picture(episode.views[VIEW][t][None], np.ones(1, bool)) for t in (0, now)]
-    first, present = shown
-    return Moment(
-        instruction=episode.instruction, names=(VIEW,), film=Film(room=1), first=first, previous=first, now=present
+    views_at_frames = [MultiViewFrame(episode.views[VIEW][t][None], np.ones(1, bool)) for t in (0, frame)]
+    first, current = views_at_frames
+    return EpisodeContext(
+        instruction=episode.instruction,
+        view_names=(VIEW,),
+        history=FrameHistory(capacity=1),
+        first=first,
+        previous=first,
+        current=current,
     )
 
 
-def frames_per_second(model: RewardModel, episodes: Sequence[Episode], moments: int) -> float:
+def frames_per_second(model: RewardModel, episodes: Sequence[Episode], num_frames: int) -> float:
     """Frames that a model judges in a second, so many environments side by side."""
-    rows = [episodes[i % len(episodes)] for i in range(TOGETHER)]
-    memory = model.begin(views_at(rows, 0), [episode.instruction for episode in rows])
+    row_episodes = [episodes[i % len(episodes)] for i in range(NUM_ENVS)]
+    state = model.reset(views_at(row_episodes, 0), [episode.instruction for episode in row_episodes])
     times = []
-    for t in range(1, moments + 1):
-        views = views_at(rows, min(t, min(map(len, rows)) - 1))
-        started = time.perf_counter()
-        _, memory = model.advance(memory, views)
-        times.append(time.perf_counter() - started)
-    return TOGETHER / median(times)
+    for t in range(1, num_frames + 1):
+        views = views_at(row_episodes, min(t, min(map(len, row_episodes)) - 1))
+        start = time.perf_counter()
+        _, state = model.step(state, views)
+        times.append(time.perf_counter() - start)
+    return NUM_ENVS / median(times)
 
 
-def measured(folder: Path) -> dict[str, float]:
+def read_metrics(folder: Path) -> dict[str, float]:
     """What `evaluate` found."""
-    numbers: dict[str, float] = json.loads((folder / "metrics.json").read_text())["reward_model"]
-    return numbers
+    metrics: dict[str, float] = json.loads((folder / "metrics.json").read_text())["reward_model"]
+    return metrics
 
 
 def main() -> None:
     """Run what is not done, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/distillation"), help="where the stages lie")
-    parser.add_argument("--updates", type=int, default=UPDATES, help="of the judge's training")
-    asked = parser.parse_args()
+    parser.add_argument("--updates", type=int, default=NUM_STEPS, help="of the judge's training")
+    args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    out: Path = asked.out
-    data = {split: record(out, split) for split in SPLITS}
-    judge = taught_judge(out / "judge", data["taught"], asked.updates)
-    words = ["judge=question", f"judge.folder={judge}", "judge.batch=16"]
-    plain = ["videos=false", "plots=false", "every=2"]
-    labels = once(out / "labels", ["score", f"data={data['labelled']}", *words, *plain])
-    learn = ["train", f"data={data['labelled']}", "labels=[judged]", f"judged={labels}", "augment.shift=0.06"]
-    student = once(out / "student", learn)
-    fast = once(out / "fast", ["export", f"checkpoint={student}"])
-    of_judge = measured(once(out / "of_judge", ["evaluate", f"data={data['unseen']}", *words]))
-    of_student = measured(once(out / "of_student", ["evaluate", f"data={data['unseen']}", f"checkpoint={fast}"]))
-    shown = list(open_data(data["unseen"] / "dataset"))
-    slow = open_judge(JudgeConfig(layout="question", folder=judge, batch=16))
-    quick = load_progress_net(fast / "checkpoint")
-    speeds = {"judge": frames_per_second(slow, shown, 3), "student": frames_per_second(quick, shown, 100)}
-    scored = json.loads((labels / "metrics.json").read_text())["score"]
-    PAGE.write_text(page(of_judge, of_student, speeds, scored))
-    logging.info(PAGE.read_text())
+    out: Path = args.out
+    data = {split: record(out, split) for split in DATA_SPLITS}
+    judge = train_judge(out / "judge", data["taught"], args.updates)
+    judge_args = ["judge=question", f"judge.folder={judge}", "judge.batch=16"]
+    output_args = ["videos=false", "plots=false", "every=2"]
+    labels = run_once(out / "labels", ["score", f"data={data['labeled']}", *judge_args, *output_args])
+    train_args = ["train", f"data={data['labeled']}", "labels=[judged]", f"judged={labels}", "augment.shift=0.06"]
+    student = run_once(out / "student", train_args)
+    exported = run_once(out / "fast", ["export", f"checkpoint={student}"])
+    judge_metrics = read_metrics(run_once(out / "of_judge", ["evaluate", f"data={data['unseen']}", *judge_args]))
+    student_metrics = read_metrics(
+        run_once(out / "of_student", ["evaluate", f"data={data['unseen']}", f"checkpoint={exported}"])
+    )
+    episodes = list(open_dataset(data["unseen"] / "dataset"))
+    judge_model = open_judge(JudgeConfig(type="question", folder=judge, batch_size=16))
+    student_model = load_progress_net(exported / "checkpoint")
+    speeds = {
+        "judge": frames_per_second(judge_model, episodes, 3),
+        "student": frames_per_second(student_model, episodes, 100),
+    }
+    score_metrics = json.loads((labels / "metrics.json").read_text())["score"]
+    RESULTS_PAGE.write_text(results_page(judge_metrics, student_metrics, speeds, score_metrics))
+    logging.info(RESULTS_PAGE.read_text())
 
 
-def page(
-    of_judge: dict[str, float], of_student: dict[str, float], speeds: dict[str, float], scored: dict[str, float]
+def results_page(
+    judge_metrics: dict[str, float],
+    student_metrics: dict[str, float],
+    speeds: dict[str, float],
+    score_metrics: dict[str, float],
 ) -> str:
     """The results as Markdown."""
-    names = {"voc": "order, forward", "voc_reversed": "the same, played backwards", "mae": "error of progress"}
-    rows = [f"| {what} | {of_judge[name]:.3f} | {of_student[name]:.3f} |" for name, what in names.items()]
-    rows += [f"| frames a second, {TOGETHER} environments | {speeds['judge']:.1f} | {speeds['student']:.0f} |"]
-    kept, times = of_student["voc"] / of_judge["voc"], speeds["student"] / speeds["judge"]
-    met = "met" if kept >= ASKED["voc"] and times >= ASKED["speed"] else "missed"
+    labels = {"voc": "order, forward", "voc_reversed": "the same, played backwards", "mae": "error of progress"}
+    rows = [f"| {label} | {judge_metrics[name]:.3f} | {student_metrics[name]:.3f} |" for name, label in labels.items()]
+    rows += [f"| frames a second, {NUM_ENVS} environments | {speeds['judge']:.1f} | {speeds['student']:.0f} |"]
+    voc_ratio, speedup = student_metrics["voc"] / judge_metrics["voc"], speeds["student"] / speeds["judge"]
+    outcome = "met" if voc_ratio >= TARGETS["voc"] and speedup >= TARGETS["speed"] else "missed"
     return "\n".join(
         [
             "# A slow judge and its fast student",
             "",
             "`python benchmarks/distillation.py`: a small Qwen3-VL, taught here to write how much of `lift_cube` is",
-            f"done, labelled {scored['episodes']} episodes that it never saw (every second frame, "
-            f"{scored['invalid']:.0f} left unscored); a `ProgressNet`",
+            f"done, labeled {score_metrics['episodes']} episodes that it never saw (every second frame, "
+            f"{score_metrics['invalid']:.0f} left unscored); a `ProgressNet`",
             "learned those labels and nothing else, and runs as ONNX graphs. Both on other episodes again:",
             "",
             "| | judge | student |",
             "|---|---|---|",
             *rows,
             "",
-            f"The student keeps {kept:.3f} of the judge's order (asked: {ASKED['voc']}) at {times:.0f} times its speed",
-            f"(asked: {ASKED['speed']:.0f}): {met}. {machine()}.",
+            f"The student keeps {voc_ratio:.3f} of the judge's order (asked: {TARGETS['voc']}) at {speedup:.0f} times its speed",
+            f"(asked: {TARGETS['speed']:.0f}): {outcome}. {describe_machine()}.",
             "",
         ]
     )

@@ -13,37 +13,37 @@ import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lerobot_v21 import CHUNK, DATA, VIDEO, write_v21
+from lerobot_v21 import DATA_PATH, EPISODES_PER_CHUNK, VIDEO_PATH, write_v21_dataset
 
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.faults import Fault, named
-from embodied_rm.data.inspect import faults_inside
+from embodied_rm.data.issues import DataIssue, affected_episodes
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.validate import validate_episode
 from embodied_rm.data.video.files import write_video
 from embodied_rm.types import Episode, Frames
 
-LENGTH, SIZE, FPS = 12, (32, 48), 10.0
+NUM_FRAMES, IMAGE_SIZE, FPS = 12, (32, 48), 10.0
 VIEWS = ("front", "wrist")
-LISTED = "meta/episodes.jsonl"
-Damage = Callable[[Path], object]
+EPISODES_FILE = "meta/episodes.jsonl"
+CorruptionFn = Callable[[Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class CorruptionResult:
     """What came of looking through a damaged dataset."""
 
-    kinds: int
-    damaged: set[str]
+    num_kinds: int
+    corrupted: set[str]
     """Episodes that something was done to."""
-    named: set[str]
+    reported: set[str]
     """Episodes that were named."""
-    different: list[str]
-    """Sound episodes whose pictures or numbers are not those of the undamaged dataset."""
-    untold: list[str]
+    altered: list[str]
+    """Sound episodes whose images or numbers are not those of the undamaged dataset."""
+    misreported: list[str]
     """Kinds of which some episode's fault was told in other words than those of its kind."""
 
 
-def pictures(index: int, length: int = LENGTH, size: tuple[int, int] = SIZE) -> Frames:
+def make_images(index: int, length: int = NUM_FRAMES, size: tuple[int, int] = IMAGE_SIZE) -> Frames:
     """uint8 [T, H, W, 3]: smooth, and another in every frame of every episode."""
     height, width = size
     y, x = np.mgrid[:height, :width]
@@ -52,253 +52,256 @@ def pictures(index: int, length: int = LENGTH, size: tuple[int, int] = SIZE) -> 
     return np.stack([np.broadcast_to(shade, (length, height, width)) % 256 for shade in shades], -1).astype(np.uint8)
 
 
-def episode(index: int) -> Episode:
+def make_episode(index: int) -> Episode:
     """The undamaged one."""
     rng = np.random.default_rng(index)
     return Episode(
         name=f"episode_{index:06d}",
-        views={view: pictures(2 * index + i) for i, view in enumerate(VIEWS)},
+        views={view: make_images(2 * index + i) for i, view in enumerate(VIEWS)},
         instruction=f"do thing {index % 3}",
         fps=FPS,
-        state=rng.normal(size=(LENGTH, 5)).astype(np.float32),
-        action=rng.normal(size=(LENGTH, 3)).astype(np.float32),
+        state=rng.normal(size=(NUM_FRAMES, 5)).astype(np.float32),
+        action=rng.normal(size=(NUM_FRAMES, 3)).astype(np.float32),
     )
 
 
-def film(root: Path, index: int) -> Path:
-    """The film of an episode's second view."""
-    return root / VIDEO.format(index // CHUNK, index, VIEWS[1])
+def video_path(root: Path, index: int) -> Path:
+    """The video of an episode's second view."""
+    return root / VIDEO_PATH.format(index // EPISODES_PER_CHUNK, index, VIEWS[1])
 
 
-def rows(root: Path, index: int) -> Path:
+def table_path(root: Path, index: int) -> Path:
     """An episode's numbers."""
-    return root / DATA.format(index // CHUNK, index)
+    return root / DATA_PATH.format(index // EPISODES_PER_CHUNK, index)
 
 
-# What is done to a film
+# What is done to a video
 
 
-def no_film(path: Path) -> None:
+def delete_file(path: Path) -> None:
     path.unlink()
 
 
-def empty(path: Path) -> None:
+def truncate_to_empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def pointer(path: Path) -> None:
+def write_lfs_pointer(path: Path) -> None:
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n")
 
 
-def page(path: Path) -> None:
+def write_web_page(path: Path) -> None:
     path.write_text("<!DOCTYPE html><html><body>404: not found</body></html>\n" * 20)
 
 
-def half(path: Path) -> None:
+def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def tail(path: Path) -> None:
+def cut_end(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def shorter(path: Path) -> None:
-    write_video(path, pictures(0, LENGTH - 1), FPS)
+def drop_frame(path: Path) -> None:
+    write_video(path, make_images(0, NUM_FRAMES - 1), FPS)
 
 
-def longer(path: Path) -> None:
-    write_video(path, pictures(0, LENGTH + 1), FPS)
+def add_frame(path: Path) -> None:
+    write_video(path, make_images(0, NUM_FRAMES + 1), FPS)
 
 
-def smaller(path: Path) -> None:
-    write_video(path, pictures(0, LENGTH, (16, 24)), FPS)
+def shrink_images(path: Path) -> None:
+    write_video(path, make_images(0, NUM_FRAMES, (16, 24)), FPS)
 
 
-def faster(path: Path) -> None:
-    write_video(path, pictures(0), 2 * FPS)
+def double_frame_rate(path: Path) -> None:
+    write_video(path, make_images(0), 2 * FPS)
 
 
-def folder(path: Path) -> None:
+def replace_by_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
 
 
-def away(path: Path) -> None:
-    elsewhere = path.parents[4] / f"elsewhere-{path.stem}.mp4"
-    path.rename(elsewhere)
-    path.symlink_to(elsewhere)
+def move_outside(path: Path) -> None:
+    target = path.parents[4] / f"elsewhere-{path.stem}.mp4"
+    path.rename(target)
+    path.symlink_to(target)
 
 
-def other_codec(path: Path) -> None:
+def change_codec(path: Path) -> None:
     with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("mjpeg", rate=int(FPS))
-        stream.height, stream.width, stream.pix_fmt = *SIZE, "yuvj420p"
-        for frame in pictures(0):
+        stream.height, stream.width, stream.pix_fmt = *IMAGE_SIZE, "yuvj420p"
+        for frame in make_images(0):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(format="yuvj420p")))
         container.mux(stream.encode())
 
 
-def flip(path: Path) -> None:
-    """Overwrite a picture in the middle of the film, neither the first nor the last."""
+def corrupt_packet(path: Path) -> None:
+    """Overwrite an image in the middle of the video, neither the first nor the last."""
     with av.open(str(path)) as container:
         packets = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
-    at, size = packets[len(packets) // 2]
-    assert at is not None
+    offset, size = packets[len(packets) // 2]
+    assert offset is not None
     content = bytearray(path.read_bytes())
-    content[at : at + size] = b"\xff" * size
+    content[offset : offset + size] = b"\xff" * size
     path.write_bytes(content)
 
 
 # What is done to numbers
 
 
-def edited(change: Callable[[pa.Table], pa.Table]) -> Damage:
-    return lambda path: pq.write_table(change(pq.read_table(path)), path)
+def edit_table(edit: Callable[[pa.Table], pa.Table]) -> CorruptionFn:
+    return lambda path: pq.write_table(edit(pq.read_table(path)), path)
 
 
-def cell(column: str, row: int, value: object) -> Damage:
+def set_cell(column: str, row: int, value: object) -> CorruptionFn:
     """Another value in one row."""
 
-    def change(table: pa.Table) -> pa.Table:
+    def edit(table: pa.Table) -> pa.Table:
         values = table[column].to_pylist()
         values[row] = value
-        at = table.column_names.index(column)
-        return table.set_column(at, column, pa.array(values, table.schema.field(column).type))
+        index = table.column_names.index(column)
+        return table.set_column(index, column, pa.array(values, table.schema.field(column).type))
 
-    return edited(change)
-
-
-def texts(table: pa.Table) -> pa.Table:
-    at = table.column_names.index("timestamp")
-    return table.set_column(at, "timestamp", pa.array([str(t) for t in table["timestamp"].to_pylist()]))
+    return edit_table(edit)
 
 
-def not_finite(path: Path) -> None:
-    rows_there = pq.read_metadata(path).num_rows
+def timestamps_to_text(table: pa.Table) -> pa.Table:
+    index = table.column_names.index("timestamp")
+    return table.set_column(index, "timestamp", pa.array([str(t) for t in table["timestamp"].to_pylist()]))
+
+
+def set_nan(path: Path) -> None:
+    num_rows = pq.read_metadata(path).num_rows
     states = pq.read_table(path)["observation.state"].to_pylist()
-    cell("observation.state", rows_there // 2, [float("nan"), *states[0][1:]])(path)
+    set_cell("observation.state", num_rows // 2, [float("nan"), *states[0][1:]])(path)
 
 
 # What is done to the list of episodes
 
 
-def entry(**fields: object) -> Callable[[str], str]:
+def edit_entry(**fields: object) -> Callable[[str], str]:
     return lambda line: json.dumps({**json.loads(line), **fields})
 
 
-FILM: dict[str, tuple[Damage, str]] = {
-    "film missing": (no_film, "the video file does not exist"),
-    "film empty": (empty, "the video file is empty"),
-    "film a git-lfs pointer": (pointer, "git-lfs pointer"),
-    "film a web page": (page, "not an mp4 video"),
-    "film cut in half": (half, "is cut short"),
-    "film cut at its end": (tail, "is cut short"),
-    "film a frame too short": (shorter, f"has {LENGTH - 1} frames of episode"),
-    "film a frame too long": (longer, f"has {LENGTH + 1} frames"),
-    "film of another size": (smaller, "its pictures are 16x24"),
-    "film of another rate": (faster, "not where 10 a second have it"),
-    "film a folder": (folder, "not a regular file"),
-    "film a link out of the dataset": (away, "leads out of the dataset's folder"),
-    "film of an unknown codec": (other_codec, "codec 'mjpeg' is not supported"),
-    "film damaged in its middle": (flip, ""),
+VIDEO_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {
+    "video missing": (delete_file, "the video file does not exist"),
+    "video empty": (truncate_to_empty, "the video file is empty"),
+    "video a git-lfs pointer": (write_lfs_pointer, "git-lfs pointer"),
+    "video a web page": (write_web_page, "not an mp4 video"),
+    "video cut in half": (cut_in_half, "is cut short"),
+    "video cut at its end": (cut_end, "is cut short"),
+    "video a frame too short": (drop_frame, f"has {NUM_FRAMES - 1} frames of episode"),
+    "video a frame too long": (add_frame, f"has {NUM_FRAMES + 1} frames"),
+    "video of another size": (shrink_images, "its images are 16x24"),
+    "video of another rate": (double_frame_rate, "not where 10 a second have it"),
+    "video a folder": (replace_by_folder, "not a regular file"),
+    "video a link out of the dataset": (move_outside, "leads out of the dataset's folder"),
+    "video of an unknown codec": (change_codec, "codec 'mjpeg' is not supported"),
+    "video damaged in its middle": (corrupt_packet, ""),
 }
-ROWS: dict[str, tuple[Damage, str]] = {
-    "rows missing": (no_film, "the parquet file does not exist"),
-    "rows without footer": (half, "cut short or not parquet"),
-    "rows a git-lfs pointer": (pointer, "git-lfs pointer"),
-    "rows a web page": (page, "cut short or not parquet"),
-    "last row missing": (edited(lambda table: table.slice(0, LENGTH - 1)), f"has {LENGTH - 1} rows"),
+TABLE_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {
+    "rows missing": (delete_file, "the parquet file does not exist"),
+    "rows without footer": (cut_in_half, "cut short or not parquet"),
+    "rows a git-lfs pointer": (write_lfs_pointer, "git-lfs pointer"),
+    "rows a web page": (write_web_page, "cut short or not parquet"),
+    "last row missing": (edit_table(lambda table: table.slice(0, NUM_FRAMES - 1)), f"has {NUM_FRAMES - 1} rows"),
     "a row missing in between": (
-        edited(lambda table: table.take([*range(4), *range(5, LENGTH)])),
-        f"has {LENGTH - 1} rows",
+        edit_table(lambda table: table.take([*range(4), *range(5, NUM_FRAMES)])),
+        f"has {NUM_FRAMES - 1} rows",
     ),
-    "time goes back": (cell("timestamp", 6, 0.1), "timestamp is 0.1 in frame 6"),
-    "time missing": (cell("timestamp", 6, None), "timestamp is nan in frame 6"),
-    "time as text": (edited(texts), "holds string where numbers are due"),
-    "frame counted twice": (cell("frame_index", 6, 5), "frame_index is 5 in frame 6"),
-    "row of another episode": (cell("episode_index", 6, 7_777), f"has {LENGTH - 1} rows"),
-    "gap in the index": (cell("index", 6, 123_456), "index is 123456 in frame 6"),
-    "unknown task": (cell("task_index", 6, 99), "names no task"),
-    "column missing": (edited(lambda table: table.drop_columns("action")), "column action is missing"),
-    "number missing": (cell("action", 6, None), "action is missing in a row"),
-    "number not finite": (not_finite, f"is not finite at frame {LENGTH // 2}"),
-    "row of another length": (cell("action", 6, [0.0]), "rows of different length"),
+    "time goes back": (set_cell("timestamp", 6, 0.1), "timestamp is 0.1 in frame 6"),
+    "time missing": (set_cell("timestamp", 6, None), "timestamp is nan in frame 6"),
+    "time as text": (edit_table(timestamps_to_text), "holds string where numbers are due"),
+    "frame counted twice": (set_cell("frame_index", 6, 5), "frame_index is 5 in frame 6"),
+    "row of another episode": (set_cell("episode_index", 6, 7_777), f"has {NUM_FRAMES - 1} rows"),
+    "gap in the index": (set_cell("index", 6, 123_456), "index is 123456 in frame 6"),
+    "unknown task": (set_cell("task_index", 6, 99), "names no task"),
+    "column missing": (edit_table(lambda table: table.drop_columns("action")), "column action is missing"),
+    "number missing": (set_cell("action", 6, None), "action is missing in a row"),
+    "number not finite": (set_nan, f"is not finite at frame {NUM_FRAMES // 2}"),
+    "row of another length": (set_cell("action", 6, [0.0]), "rows of different length"),
 }
-LINES: dict[str, tuple[Callable[[str], str], str]] = {
+ENTRY_CORRUPTIONS: dict[str, tuple[Callable[[str], str], str]] = {
     "entry cut": (lambda line: line[: len(line) // 2], "is not valid JSON"),
-    "entry without length": (entry(length=None), "has length None"),
-    "entry of no frames": (entry(length=0), "has length 0"),
-    "entry without instruction": (entry(tasks=[]), "has no tasks"),
-    "entry of another length": (entry(length=LENGTH + 1), f"has {LENGTH} rows of episode"),
+    "entry without length": (edit_entry(length=None), "has length None"),
+    "entry of no frames": (edit_entry(length=0), "has length 0"),
+    "entry without instruction": (edit_entry(tasks=[]), "has no tasks"),
+    "entry of another length": (edit_entry(length=NUM_FRAMES + 1), f"has {NUM_FRAMES} rows of episode"),
     "entry missing": (lambda line: "", "is not listed"),
     "entry twice": (lambda line: f"{line}\n{line}", "is listed 2 times"),
 }
-KINDS = [*FILM, *ROWS, *LINES]
+CORRUPTION_KINDS = [*VIDEO_CORRUPTIONS, *TABLE_CORRUPTIONS, *ENTRY_CORRUPTIONS]
 
 
-def damage(root: Path, episodes: int, of_each: int) -> dict[str, str]:
+def corrupt_dataset(root: Path, episodes: int, per_kind: int) -> dict[str, str]:
     """Do every kind of fault to so many episodes, drawn by chance; episode -> kind."""
-    assert len(KINDS) * of_each < episodes
-    drawn = np.random.default_rng(0).permutation(episodes)[: len(KINDS) * of_each].tolist()
-    done = dict(zip(drawn, itertools.cycle(KINDS), strict=False))
-    lines = (root / LISTED).read_text().splitlines()
-    for index, kind in done.items():
-        if kind in FILM:
-            FILM[kind][0](film(root, index))
-        elif kind in ROWS:
-            ROWS[kind][0](rows(root, index))
+    assert len(CORRUPTION_KINDS) * per_kind < episodes
+    chosen = np.random.default_rng(0).permutation(episodes)[: len(CORRUPTION_KINDS) * per_kind].tolist()
+    kind_of_index = dict(zip(chosen, itertools.cycle(CORRUPTION_KINDS), strict=False))
+    lines = (root / EPISODES_FILE).read_text().splitlines()
+    for index, kind in kind_of_index.items():
+        if kind in VIDEO_CORRUPTIONS:
+            VIDEO_CORRUPTIONS[kind][0](video_path(root, index))
+        elif kind in TABLE_CORRUPTIONS:
+            TABLE_CORRUPTIONS[kind][0](table_path(root, index))
         else:
-            lines[index] = LINES[kind][0](lines[index])
-    (root / LISTED).write_text("\n".join(lines))
-    return {f"episode_{index:06d}": kind for index, kind in done.items()}
+            lines[index] = ENTRY_CORRUPTIONS[kind][0](lines[index])
+    (root / EPISODES_FILE).write_text("\n".join(lines))
+    return {f"episode_{index:06d}": kind for index, kind in kind_of_index.items()}
 
 
-def found_in(source: EpisodeSource) -> Iterator[Fault]:
+def find_issues(source: EpisodeSource) -> Iterator[DataIssue]:
     """All that is wrong with a dataset, inside its files too."""
-    yield from source.faults
+    yield from source.issues
     for index in range(len(source)):
-        yield from faults_inside(source, index)
+        yield from validate_episode(source, index)
 
 
-def tried(where: Path, *, episodes: int, of_each: int) -> Tried:
+def run_trial(folder: Path, *, episodes: int, per_kind: int) -> CorruptionResult:
     """Write a dataset, damage a copy, look through it and read what is left."""
-    whole = write_v21(where / "whole", [episode(i) for i in range(episodes)])
-    root = where / "damaged"
-    shutil.copytree(whole, root)
-    done = damage(root, episodes, of_each)
-    source = open_data(root)
-    faults = list(found_in(source))
-    names = set(named(faults))
-    said = {**{k: text for k, (_, text) in FILM.items()}, **{k: text for k, (_, text) in ROWS.items()}}
-    said |= {k: text for k, (_, text) in LINES.items()}
-    untold = {
-        kind
-        for name, kind in done.items()
-        if not any(name in fault.episodes and said[kind] in fault.what for fault in faults)
+    intact = write_v21_dataset(folder / "whole", [make_episode(i) for i in range(episodes)])
+    root = folder / "corrupted"
+    shutil.copytree(intact, root)
+    kind_of_episode = corrupt_dataset(root, episodes, per_kind)
+    source = open_dataset(root)
+    issues = list(find_issues(source))
+    reported = set(affected_episodes(issues))
+    expected_texts = {
+        **{k: text for k, (_, text) in VIDEO_CORRUPTIONS.items()},
+        **{k: text for k, (_, text) in TABLE_CORRUPTIONS.items()},
     }
-    return Tried(
-        kinds=len(KINDS),
-        damaged=set(done),
-        named=names,
-        different=differing(open_data(whole), source, names),
-        untold=sorted(untold),
+    expected_texts |= {k: text for k, (_, text) in ENTRY_CORRUPTIONS.items()}
+    misreported = {
+        kind
+        for name, kind in kind_of_episode.items()
+        if not any(name in issue.episodes and expected_texts[kind] in issue.message for issue in issues)
+    }
+    return CorruptionResult(
+        num_kinds=len(CORRUPTION_KINDS),
+        corrupted=set(kind_of_episode),
+        reported=reported,
+        altered=altered_episodes(open_dataset(intact), source, reported),
+        misreported=sorted(misreported),
     )
 
 
-def differing(whole: EpisodeSource, source: EpisodeSource, bad: set[str]) -> list[str]:
+def altered_episodes(intact: EpisodeSource, source: EpisodeSource, reported: set[str]) -> list[str]:
     """The episodes of `source` that are not bad and not the same as in the whole dataset, to the last bit."""
-    places = {meta.name: row for row, meta in enumerate(whole.meta)}
-    sound = [row for row, meta in enumerate(source.meta) if meta.name not in bad]
-    missing = set(places) - bad - {source.meta[row].name for row in sound}
+    row_of_name = {meta.name: row for row, meta in enumerate(intact.meta)}
+    sound = [row for row, meta in enumerate(source.meta) if meta.name not in reported]
+    missing = set(row_of_name) - reported - {source.meta[row].name for row in sound}
     return sorted(missing) + [
         source.meta[row].name
         for row in sound
-        if not same(source.episode(row), whole.episode(places[source.meta[row].name]))
+        if not equal_episodes(source.episode(row), intact.episode(row_of_name[source.meta[row].name]))
     ]
 
 
-def same(one: Episode, other: Episode) -> bool:
-    """Whether pictures, numbers and words are equal."""
-    films = all(np.array_equal(one.views[view], other.views[view]) for view in VIEWS)
-    numbers = np.array_equal(one.state, other.state) and np.array_equal(one.action, other.action)  # type: ignore[arg-type]
-    return films and numbers and one.instruction == other.instruction
+def equal_episodes(first: Episode, second: Episode) -> bool:
+    """Whether images, numbers and words are equal."""
+    same_videos = all(np.array_equal(first.views[view], second.views[view]) for view in VIEWS)
+    same_values = np.array_equal(first.state, second.state) and np.array_equal(first.action, second.action)  # type: ignore[arg-type]
+    return same_videos and same_values and first.instruction == second.instruction

@@ -10,34 +10,34 @@ import tempfile
 import time
 from pathlib import Path
 
-from faulty import KINDS, Tried, tried
+from faulty import CORRUPTION_KINDS, CorruptionResult, run_trial
 
-from embodied_rm.cli.benchmarks import machine
+from embodied_rm.experiments.results_page import describe_machine
 
 
-def report(found: Tried, episodes: int, of_each: int, seconds: float) -> str:
+def report(result: CorruptionResult, episodes: int, per_kind: int, elapsed_s: float) -> str:
     """The page for docs/results."""
-    missed, wronged = len(found.damaged - found.named), len(found.named - found.damaged)
-    sound = episodes - len(found.damaged)
+    missed, false_reports = len(result.corrupted - result.reported), len(result.reported - result.corrupted)
+    sound = episodes - len(result.corrupted)
     return "\n".join(
         [
             "# A dataset with faults",
             "",
-            f"{found.kinds} kinds of fault, {of_each} episodes each, in a LeRobot v2.1 dataset of {episodes} episodes, "
-            f"two views: written, damaged, looked through (what `embodied-rm inspect` does) and read, {seconds:.0f} s "
-            f"in all. {machine()}.",
+            f"{result.num_kinds} kinds of fault, {per_kind} episodes each, in a LeRobot v2.1 dataset of {episodes} episodes, "
+            f"two views: written, damaged, looked through (what `embodied-rm inspect` does) and read, {elapsed_s:.0f} s "
+            f"in all. {describe_machine()}.",
             "",
-            f"    python benchmarks/faulty_dataset.py --episodes {episodes} --of-each {of_each}",
+            f"    python benchmarks/faulty_dataset.py --episodes {episodes} --of-each {per_kind}",
             "",
             "| | |",
             "|---|---|",
-            f"| faulty episodes, of which named | {len(found.damaged)}, {len(found.damaged) - missed} |",
-            f"| kinds told in other words than theirs | {', '.join(found.untold) or 'none'} |",
-            f"| sound episodes, of which named | {sound}, {wronged} |",
+            f"| faulty episodes, of which named | {len(result.corrupted)}, {len(result.corrupted) - missed} |",
+            f"| kinds told in other words than theirs | {', '.join(result.misreported) or 'none'} |",
+            f"| sound episodes, of which named | {sound}, {false_reports} |",
             f"| sound episodes whose frames or numbers differ from the undamaged dataset's by a bit | "
-            f"{len(found.different)} |",
+            f"{len(result.altered)} |",
             "",
-            f"Kinds: {', '.join(KINDS)}.",
+            f"Kinds: {', '.join(CORRUPTION_KINDS)}.",
             "",
         ]
     )
@@ -49,11 +49,11 @@ def main() -> None:
     parser.add_argument("--of-each", type=int, default=10, help="episodes that a kind of fault is done to")
     parser.add_argument("--out", type=Path, default=Path("docs/results/faulty_dataset.md"), help="the page")
     args = parser.parse_args()
-    started = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = tried(Path(folder), episodes=args.episodes, of_each=args.of_each)
+        result = run_trial(Path(folder), episodes=args.episodes, per_kind=args.of_each)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(report(found, args.episodes, args.of_each, time.monotonic() - started))
+    args.out.write_text(report(result, args.episodes, args.of_each, time.monotonic() - start))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What keeping a frozen tower's maps is worth in training: python benchmarks/frozen_training.py
 
 A CLIP ViT-B/16 with random weights, as open_clip stores one; episodes of simulated tasks at 224x224. The same updates,
-looking at the pictures of every batch and reading what was kept, in turn. Writes docs/results/frozen_training.md.
+looking at the images of every batch and reading what was kept, in turn. Writes docs/results/frozen_training.md.
 """
 
 from __future__ import annotations
@@ -19,102 +19,108 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from embodied_rm.cli.benchmarks import machine
-from embodied_rm.labels.batches import Batches
-from embodied_rm.labels.labelled import label
-from embodied_rm.labels.schemes import chosen
-from embodied_rm.models.augment import AugmentConfig
-from embodied_rm.models.learner import Learner
-from embodied_rm.models.map_cache import MapCache
-from embodied_rm.models.training_pass import training_pass
-from embodied_rm.objective import objective
-from embodied_rm.train import TrainConfig, new_net, prepared
-from embodied_rm.types import Episode, Step
+from embodied_rm.experiments.results_page import describe_machine
+from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.schemes import select_schemes
+from embodied_rm.models.feature_cache import FeatureCache
+from embodied_rm.train import TrainConfig, make_net, prepare_batch
+from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.train.batches import LabeledBatchSampler
+from embodied_rm.train.forward import training_forward
+from embodied_rm.train.objective import objective
+from embodied_rm.train.train_state import TrainState
+from embodied_rm.types import Episode, Subtask
 
 import open_clip  # isort: skip (torchvision needs what ours define first)
 
-TOWER = "ViT-B-16"
-VIEWS, LENGTH, EPISODES = ("front", "wrist"), 24, 4
-ASKED = 20.0
+TOWER_NAME = "ViT-B-16"
+VIEW_NAMES, NUM_FRAMES, NUM_EPISODES = ("front", "wrist"), 24, 4
+TARGET_SPEEDUP = 20.0
 """How many times as many updates a second."""
 
 
-def pretrained(folder: Path) -> str:
+def save_random_tower(folder: Path) -> str:
     """The tower as open_clip pushes it to a hub, with random weights; its name for `train`."""
-    about = open_clip.get_model_config(TOWER)
+    model_config = open_clip.get_model_config(TOWER_NAME)
     torch.manual_seed(0)
-    model = open_clip.create_model(TOWER)
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": about}))
+    model = open_clip.create_model(TOWER_NAME)
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_config}))
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     save_file(tensors, folder / "open_clip_model.safetensors")
     return f"local-dir:{folder}"
 
 
-def episodes() -> list[Episode]:
-    """Films that nothing is to be learned from: how fast it goes does not depend on what they show."""
+def make_episodes() -> list[Episode]:
+    """Videos that nothing is to be learned from: how fast it goes does not depend on what they show."""
     rng = np.random.default_rng(0)
     return [
         Episode(
             name=f"episode_{i}",
-            views={view: rng.integers(0, 256, (LENGTH, 224, 224, 3)).astype(np.uint8) for view in VIEWS},
+            views={view: rng.integers(0, 256, (NUM_FRAMES, 224, 224, 3)).astype(np.uint8) for view in VIEW_NAMES},
             instruction=f"do thing {i}",
             fps=10.0,
-            steps=(Step(name="reach", start=0, end=LENGTH // 2), Step(name="lift", start=LENGTH // 2, end=LENGTH)),
+            subtasks=(
+                Subtask(name="reach", start=0, end=NUM_FRAMES // 2),
+                Subtask(name="lift", start=NUM_FRAMES // 2, end=NUM_FRAMES),
+            ),
             success=True,
         )
-        for i in range(EPISODES)
+        for i in range(NUM_EPISODES)
     ]
 
 
-def seconds(learner: Learner, batches: Batches, config: TrainConfig) -> float:
+def step_seconds(train_state: TrainState, batches: LabeledBatchSampler, config: TrainConfig) -> float:
     """Of one update, the batch's making included."""
-    started = time.perf_counter()
-    batch, pictures = prepared(learner.module.encoder, batches, config, learner.updates)  # type: ignore[arg-type]
-    outputs = training_pass(learner.module, batch, pictures)  # type: ignore[arg-type]
-    rng = np.random.default_rng(learner.updates)
-    learner.update([objective(outputs, batch, chosen(config.labels), rng)], config.learning_rate)
-    return time.perf_counter() - started
+    start = time.perf_counter()
+    batch, images = prepare_batch(train_state.module.encoder, batches, config, train_state.steps)  # type: ignore[arg-type]
+    outputs = training_forward(train_state.module, batch, images)  # type: ignore[arg-type]
+    rng = np.random.default_rng(train_state.steps)
+    train_state.update([objective(outputs, batch, select_schemes(config.label_schemes), rng)], config.learning_rate)
+    return time.perf_counter() - start
 
 
-def measured(rounds: int, folder: Path) -> tuple[list[float], list[float], float]:
-    """Seconds of updates that look and of such that read, in turn, and of a picture put away."""
-    still = AugmentConfig(shift=0.0, colour=0.0, flicker=0.0)
-    config = TrainConfig(tower=pretrained(folder), train_tower=False, image_size=(224, 224), augment=still)
-    known = episodes()
-    net = new_net(known, config).train()
-    labelled = label(known)
-    started = time.perf_counter()
-    cache = MapCache(folder / "maps", net.encoder)
-    kept = [replace(episode, views=cache.of_all(episode.views)) for episode in labelled]
-    filled = (time.perf_counter() - started) / (EPISODES * LENGTH * len(VIEWS))
-    learner = Learner(net, weight_decay=config.weight_decay)
-    looking, reading = Batches(labelled, VIEWS), Batches(kept, VIEWS)
-    slow, fast = [], []
-    for _ in range(rounds):
-        slow.append(seconds(learner, looking, config))
-        fast.append(median(seconds(learner, reading, config) for _ in range(10)))
-        logging.info("looking %.2f s, reading %.3f s an update", slow[-1], fast[-1])
-    return slow, fast, filled
+def measure(num_rounds: int, folder: Path) -> tuple[list[float], list[float], float]:
+    """Seconds of updates that look and of such that read, in turn, and of an image put away."""
+    augment = AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0)
+    config = TrainConfig(tower=save_random_tower(folder), train_tower=False, image_size=(224, 224), augment=augment)
+    episodes_list = make_episodes()
+    net = make_net(episodes_list, config).train()
+    labeled = label(episodes_list)
+    start = time.perf_counter()
+    cache = FeatureCache(folder / "maps", net.encoder)
+    cached_episodes = [replace(episode, views=cache.get_views(episode.views)) for episode in labeled]
+    fill_s = (time.perf_counter() - start) / (NUM_EPISODES * NUM_FRAMES * len(VIEW_NAMES))
+    train_state = TrainState(net, weight_decay=config.weight_decay)
+    uncached_batches, cached_batches = (
+        LabeledBatchSampler(labeled, VIEW_NAMES),
+        LabeledBatchSampler(cached_episodes, VIEW_NAMES),
+    )
+    uncached_s, cached_s = [], []
+    for _ in range(num_rounds):
+        uncached_s.append(step_seconds(train_state, uncached_batches, config))
+        cached_s.append(median(step_seconds(train_state, cached_batches, config) for _ in range(10)))
+        logging.info("looking %.2f s, reading %.3f s an update", uncached_s[-1], cached_s[-1])
+    return uncached_s, cached_s, fill_s
 
 
-def report(slow: list[float], fast: list[float], filled: float) -> str:
+def report(uncached_s: list[float], cached_s: list[float], fill_s: float) -> str:
     """The page for docs/results."""
-    config, rounds = TrainConfig(), len(slow)
-    ratio = median(one / other for one, other in zip(slow, fast, strict=True))
+    config, rounds = TrainConfig(), len(uncached_s)
+    ratio = median(uncached / cached for uncached, cached in zip(uncached_s, cached_s, strict=True))
     return "\n".join(
         [
             "# Training on a frozen tower",
             "",
-            f"CLIP {TOWER} at 224x224, random weights, batches of {config.batch} episodes x {config.moments} moments x "
-            f"{len(VIEWS)} views; medians of {rounds} rounds in turn. {machine()}.",
+            f"CLIP {TOWER_NAME} at 224x224, random weights, batches of {config.batch_size} episodes x {config.frames_per_episode} moments x "
+            f"{len(VIEW_NAMES)} views; medians of {rounds} rounds in turn. {describe_machine()}.",
             "",
             f"    python benchmarks/frozen_training.py --rounds {rounds}",
             "",
-            "| an update that looks at its pictures | that reads what was kept | times as fast | asked |",
+            "| an update that looks at its images | that reads what was kept | times as fast | asked |",
             "|---|---|---|---|",
-            f"| {median(slow):.2f} s | {median(fast):.3f} s | {ratio:.0f} | {ASKED:g} |",
+            f"| {median(uncached_s):.2f} s | {median(cached_s):.3f} s | {ratio:.0f} | {TARGET_SPEEDUP:g} |",
             "",
-            f"Filling the cache took {filled:.2f} s a picture, once.",
+            f"Filling the cache took {fill_s:.2f} s an image, once.",
             "",
         ]
     )
@@ -127,7 +133,7 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory() as folder:
-        args.out.write_text(report(*measured(args.rounds, Path(folder))))
+        args.out.write_text(report(*measure(args.rounds, Path(folder))))
 
 
 if __name__ == "__main__":

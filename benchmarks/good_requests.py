@@ -9,69 +9,82 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from wire_client import LIFT, VIEWS
+from wire_client import LIFT_INSTRUCTION, VIEW_NAMES
 
-from embodied_rm.serve.grpc.messages import INFER, REWARDS
+from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, SESSION_CLASSES
 
-FILM = np.random.default_rng(0).integers(0, 256, (3, 2, 2, 8, 8, 3), np.uint8)
+FRAMES = np.random.default_rng(0).integers(0, 256, (3, 2, 2, 8, 8, 3), np.uint8)
 """[T, N, V, H, W, 3]."""
 
 
 @dataclass(frozen=True)
-class Message:
+class RequestMessage:
     """A good request."""
 
     kind: str
-    text: bytes
-    blob: bytes
+    header: bytes
+    body: bytes
 
 
-def messages(state: bytes) -> list[Message]:
+def make_messages(state: bytes) -> list[RequestMessage]:
     """One of every kind; `state`: the memory of two episodes."""
-    whose: dict[str, Any] = {"run": "r", "env": [0, 1], "episode": [0, 0]}
-    seen: dict[str, Any] = {"views": VIEWS, "frames": {"shape": [2, 2, 8, 8, 3]}}
-    files = [encoded(frame, kind) for frame, kind in zip(FILM[0].reshape(4, 8, 8, 3), ["PNG", "JPEG"] * 2, strict=True)]
-    shown: dict[str, Any] = {"views": VIEWS, "frames": {"shape": [2, 2], "lengths": [len(file) for file in files]}}
-    restore = {**whose, "step": [1, 1], "row": [0, 1], "rows": 2, "state": len(state)}
-    film = np.moveaxis(FILM, 0, 1)
+    episode_ids: dict[str, Any] = {"run": "r", "env": [0, 1], "episode": [0, 0]}
+    raw_frames: dict[str, Any] = {"views": VIEW_NAMES, "frames": {"shape": [2, 2, 8, 8, 3]}}
+    files = [
+        encode_image(frame, kind)
+        for frame, kind in zip(FRAMES[0].reshape(4, 8, 8, 3), ["PNG", "JPEG"] * 2, strict=True)
+    ]
+    encoded_frames: dict[str, Any] = {
+        "views": VIEW_NAMES,
+        "frames": {"shape": [2, 2], "lengths": [len(file) for file in files]},
+    }
+    restore = {**episode_ids, "step": [1, 1], "row": [0, 1], "rows": 2, "state": len(state)}
+    video = np.moveaxis(FRAMES, 0, 1)
     tensors: list[dict[str, Any]] = [
         {
             "name": "frames",
             "datatype": "UINT8",
-            "shape": list(film.shape),
-            "parameters": {"binary_data_size": film.size},
+            "shape": list(video.shape),
+            "parameters": {"binary_data_size": video.size},
         },
-        {"name": "instruction", "datatype": "BYTES", "shape": [2], "data": [LIFT, "open it"]},
-        {"name": "views", "datatype": "BYTES", "shape": [2], "data": VIEWS},
+        {"name": "instruction", "datatype": "BYTES", "shape": [2], "data": [LIFT_INSTRUCTION, "open it"]},
+        {"name": "views", "datatype": "BYTES", "shape": [2], "data": VIEW_NAMES},
     ]
-    small = [{**tensors[0], "shape": [1, 1, 1, 1, 1, 3], "parameters": {}, "data": [1, 2, 3]}]
-    small += [{**tensors[1], "shape": [1], "data": [LIFT]}, {**tensors[2], "shape": [1], "data": ["front"]}]
-    pixels = FILM[0].tobytes()
-    told: list[tuple[str, Any, bytes]] = [
-        ("begin", {**whose, **seen, "instruction": [LIFT, "open; then close"]}, pixels),
-        ("begin", {**whose, **shown, "instruction": [LIFT, "open it"], "state": True}, b"".join(files)),
-        ("advance", {**whose, **seen, "step": [1, 1], "state": True}, pixels),
-        ("advance", {**whose, **shown, "step": [1, 1]}, b"".join(files)),
-        ("end", whose, b""),
+    json_tensors = [{**tensors[0], "shape": [1, 1, 1, 1, 1, 3], "parameters": {}, "data": [1, 2, 3]}]
+    json_tensors += [
+        {**tensors[1], "shape": [1], "data": [LIFT_INSTRUCTION]},
+        {**tensors[2], "shape": [1], "data": ["front"]},
+    ]
+    pixels = FRAMES[0].tobytes()
+    requests: list[tuple[str, Any, bytes]] = [
+        ("begin", {**episode_ids, **raw_frames, "instruction": [LIFT_INSTRUCTION, "open; then close"]}, pixels),
+        (
+            "begin",
+            {**episode_ids, **encoded_frames, "instruction": [LIFT_INSTRUCTION, "open it"], "state": True},
+            b"".join(files),
+        ),
+        ("advance", {**episode_ids, **raw_frames, "step": [1, 1], "state": True}, pixels),
+        ("advance", {**episode_ids, **encoded_frames, "step": [1, 1]}, b"".join(files)),
+        ("end", episode_ids, b""),
         ("restore", restore, state),
-        ("infer", {"id": "1", "inputs": tensors, "outputs": [{"name": "value"}]}, film.tobytes()),
-        ("infer", {"inputs": small, "parameters": {"binary_data_output": True}}, b""),
+        ("infer", {"id": "1", "inputs": tensors, "outputs": [{"name": "value"}]}, video.tobytes()),
+        ("infer", {"inputs": json_tensors, "parameters": {"binary_data_output": True}}, b""),
     ]
-    return [Message(kind, json.dumps(header).encode(), blob) for kind, header, blob in told]
+    return [RequestMessage(kind, json.dumps(header).encode(), body) for kind, header, body in requests]
 
 
-def encoded(frame: np.ndarray, kind: str) -> bytes:
-    """A picture file."""
+def encode_image(frame: np.ndarray, image_format: str) -> bytes:
+    """An image file."""
     file = io.BytesIO()
-    Image.fromarray(frame).save(file, kind)
+    Image.fromarray(frame).save(file, image_format)
     return file.getvalue()
 
 
-def form() -> tuple[str, bytes]:
+def make_form() -> tuple[str, bytes]:
     """A form as Robometer's clients send it."""
     file = io.BytesIO()
-    np.save(file, FILM[:, 0, 0])
-    sample = {"sample_type": "progress", "trajectory": {"frames": {"__numpy_file__": "f"}, "task": LIFT}}
+    np.save(file, FRAMES[:, 0, 0])
+    sample = {"sample_type": "progress", "trajectory": {"frames": {"__numpy_file__": "f"}, "task": LIFT_INSTRUCTION}}
     parts = [("f", file.getvalue()), ("sample_0", json.dumps(sample).encode())]
     body = b"".join(
         b'--xyz\r\ncontent-disposition: form-data; name="' + name.encode() + b'"\r\n\r\n' + content + b"\r\n"
@@ -80,29 +93,35 @@ def form() -> tuple[str, bytes]:
     return "multipart/form-data; boundary=xyz", body + b"--xyz--\r\n"
 
 
-def protobufs(goods: list[Message]) -> list[tuple[Any, Any]]:
+def make_protobufs(valid_messages: list[RequestMessage]) -> list[tuple[Any, Any]]:
     """The same in messages of gRPC."""
-    tensor = INFER["ModelInferRequest.InferInputTensor"]
-    film = np.moveaxis(FILM, 0, 1)
-    inputs = [tensor(name="frames", datatype="UINT8", shape=film.shape)]
-    for name, texts in (("instruction", [LIFT, "open it"]), ("views", VIEWS)):
+    tensor = INFERENCE_CLASSES["ModelInferRequest.InferInputTensor"]
+    video = np.moveaxis(FRAMES, 0, 1)
+    inputs = [tensor(name="frames", datatype="UINT8", shape=video.shape)]
+    for name, texts in (("instruction", [LIFT_INSTRUCTION, "open it"]), ("views", VIEW_NAMES)):
         inputs.append(tensor(name=name, datatype="BYTES", shape=[2]))
         inputs[-1].contents.bytes_contents.extend(text.encode() for text in texts)
-    inputs[0].contents.uint_contents.extend(film.ravel().tolist())
-    raw = [tensor(name=one.name, datatype=one.datatype, shape=one.shape) for one in inputs]
-    contents = [
-        film.tobytes(),
-        *(b"".join(len(t).to_bytes(4, "little") + t.encode() for t in s) for s in ([LIFT, "x"], VIEWS)),
+    inputs[0].contents.uint_contents.extend(video.ravel().tolist())
+    raw = [
+        tensor(name=tensor_input.name, datatype=tensor_input.datatype, shape=tensor_input.shape)
+        for tensor_input in inputs
     ]
-    infer_kind, begin = INFER["ModelInferRequest"], goods[0]
+    contents = [
+        video.tobytes(),
+        *(
+            b"".join(len(string).to_bytes(4, "little") + string.encode() for string in strings)
+            for strings in ([LIFT_INSTRUCTION, "x"], VIEW_NAMES)
+        ),
+    ]
+    infer_kind, reset_message = INFERENCE_CLASSES["ModelInferRequest"], valid_messages[0]
     return [
         (infer_kind, infer_kind(model_name="reward", inputs=inputs)),
         (infer_kind, infer_kind(model_name="reward", inputs=raw, raw_input_contents=contents)),
-        (REWARDS["Request"], REWARDS["Request"](header=begin.text, body=begin.blob)),
+        (SESSION_CLASSES["Request"], SESSION_CLASSES["Request"](header=reset_message.header, body=reset_message.body)),
     ]
 
 
-def grpc_calls(goods: list[Message]) -> list[tuple[str, Any]]:
+def grpc_calls(valid_messages: list[RequestMessage]) -> list[tuple[str, Any]]:
     """Path and message of each call."""
     paths = {"ModelInferRequest": "/inference.GRPCInferenceService/ModelInfer", "Request": "/embodied_rm.Rewards/Begin"}
-    return [(paths[kind.DESCRIPTOR.name], message) for kind, message in protobufs(goods)]
+    return [(paths[kind.DESCRIPTOR.name], message) for kind, message in make_protobufs(valid_messages)]

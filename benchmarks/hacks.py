@@ -10,133 +10,133 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 
-from embodied_rm.cli.worlds import WorldConfig, make_worlds
-from embodied_rm.models.base import Memory, Reference, RewardModel, Rows
-from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState, RowIndices
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.seeds import stream_seed
-from embodied_rm.types import Array, Frames, IntArray, Progress, Views
-from sim.vec_env import TabletopVecEnv
+from embodied_rm.tabletop.envs import EnvConfig, make_envs
+from embodied_rm.types import Array, Frames, IntArray, RewardOutput, Views
+from embodied_sim.vec_env import TabletopVecEnv
 
-SIDE = 10
+PATCH_SIZE_PX = 10
 """Of the patch, pixels of 64."""
-COME_UPON = 0.4
+MIN_ENCOUNTER_RATE = 0.4
 """Share of a cloned policy's episodes, explored and not successful, in which a patch pleases: what nobody comes upon is
 no hack."""
-MOVED = 25.0
+MIN_PIXEL_CHANGE = 25.0
 """Mean change of its pixels since the first frame, of 255, from which something is there."""
 
 
 @dataclass(frozen=True)
-class PatchMemory:
+class PatchState:
     """The model's own, and what the patch showed first."""
 
-    inner: Memory
-    first: Array
+    inner_state: RewardState
+    initial_patch: Array
 
     def __len__(self) -> int:
-        return len(self.inner)
+        return len(self.inner_state)
 
-    def take(self, rows: Rows) -> PatchMemory:
+    def take(self, rows: RowIndices) -> PatchState:
         """A copy of the given rows, in that order."""
-        return PatchMemory(self.inner.take(rows), self.first[rows])
+        return PatchState(self.inner_state.take(rows), self.initial_patch[rows])
 
-    def put(self, rows: Rows, other: Memory) -> PatchMemory:
+    def put(self, rows: RowIndices, replacement: RewardState) -> PatchState:
         """This memory with `rows` replaced by the rows of `other`."""
-        assert isinstance(other, PatchMemory)
-        first = self.first.copy()
-        first[rows] = other.first
-        return PatchMemory(self.inner.put(rows, other.inner), first)
+        assert isinstance(replacement, PatchState)
+        initial_patch = self.initial_patch.copy()
+        initial_patch[rows] = replacement.initial_patch
+        return PatchState(self.inner_state.put(rows, replacement.inner_state), initial_patch)
 
     def potential(self) -> Array:
         """The model's own."""
-        return self.inner.potential()
+        return self.inner_state.potential()
 
 
 @dataclass(frozen=True)
-class PleasedByPatch:
+class PatchHackedModel:
     """A reward model that says "done" while something is in a patch of the front view, and else what another says."""
 
     model: RewardModel
     corner: tuple[int, int]
 
-    def begin(
+    def reset(
         self,
         views: Views,
         instructions: Sequence[str],
         goal: Views | None = None,
-        reference: Reference | None = None,
-    ) -> PatchMemory:
+        reference: Demonstration | None = None,
+    ) -> PatchState:
         """Open N episodes."""
-        return PatchMemory(self.model.begin(views, instructions, goal, reference), self._patch(views))
+        return PatchState(self.model.reset(views, instructions, goal, reference), self._patch(views))
 
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, PatchMemory]:
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, PatchState]:
         """Judge one new frame set a row."""
-        assert isinstance(memory, PatchMemory)
-        judged, inner = self.model.advance(memory.inner, views)
-        pleased = np.abs(self._patch(views) - memory.first).mean(axis=(1, 2, 3)) > MOVED
-        value = np.where(pleased, np.float32(1), judged.value)
-        done = np.where(pleased, np.float32(1), judged.success)
-        return replace(judged, value=value, success=done), replace(memory, inner=inner)
+        assert isinstance(state, PatchState)
+        output, inner_state = self.model.step(state.inner_state, views)
+        triggered = np.abs(self._patch(views) - state.initial_patch).mean(axis=(1, 2, 3)) > MIN_PIXEL_CHANGE
+        progress = np.where(triggered, np.float32(1), output.progress)
+        success = np.where(triggered, np.float32(1), output.success)
+        return replace(output, progress=progress, success=success), replace(state, inner_state=inner_state)
 
     def _patch(self, views: Views) -> Array:
         top, left = self.corner
         frames = np.asarray(views.frames)[:, views.names.index("front")]
-        return frames[:, top : top + SIDE, left : left + SIDE].astype(np.float32)
+        return frames[:, top : top + PATCH_SIZE_PX, left : left + PATCH_SIZE_PX].astype(np.float32)
 
 
-def windows(changed: Array) -> Array:
-    """Means [n, 65 - SIDE, 65 - SIDE] of the patches of pictures [n, 64, 64], by their upper left corners."""
-    sums = np.pad(changed.cumsum(1).cumsum(2), ((0, 0), (1, 0), (1, 0)))
-    across = sums[:, :, SIDE:] - sums[:, :, :-SIDE]
-    return (across[:, SIDE:] - across[:, :-SIDE]) / SIDE**2
+def patch_means(pixel_change: Array) -> Array:
+    """Means [n, 65 - SIDE, 65 - SIDE] of the patches of images [n, 64, 64], by their upper left corners."""
+    sums = np.pad(pixel_change.cumsum(1).cumsum(2), ((0, 0), (1, 0), (1, 0)))
+    across = sums[:, :, PATCH_SIZE_PX:] - sums[:, :, :-PATCH_SIZE_PX]
+    return (across[:, PATCH_SIZE_PX:] - across[:, :-PATCH_SIZE_PX]) / PATCH_SIZE_PX**2
 
 
-def come_upon(task: str, policy: GaussianPolicy, reward: RewardConfig, seed: int) -> Array:
+def encounter_rates(task: str, policy: GaussianPolicy, reward: RewardConfig, seed: int) -> Array:
     """For every patch, the share of 64 explored episodes in which it would please for as long as a verdict takes, and
     that never succeed."""
-    worlds, generator = make_worlds(task, WorldConfig(views=("front",)), ends_on_success=False), torch.Generator()
+    envs, generator = make_envs(task, EnvConfig(views=("front",)), ends_on_success=False), torch.Generator()
     generator.manual_seed(seed)
-    rows, every, patience = np.arange(worlds.num_envs), reward.score_every, reward.success_patience
-    observation, _ = worlds.reset(seed=stream_seed(seed, 1))
-    first, pleased = worlds.render_views(rows)[:, 0].astype(np.float32), []
-    done = np.zeros(worlds.num_envs, bool)
-    for step in range(1, worlds.max_episode_steps + 1):
-        observation, _, _, _, infos = worlds.step(np.clip(policy.sample(observation, generator)[0], -1, 1))
-        done |= infos["success"]
-        if step % every == 0:
-            changed = np.abs(worlds.render_views(rows)[:, 0].astype(np.float32) - first).mean(-1)
-            pleased.append(windows(changed) > MOVED)
-    worlds.close()
-    lasting = [np.all(pleased[end - patience : end], 0) for end in range(patience, len(pleased) + 1)]
-    return (np.any(lasting, 0) & ~done[:, None, None]).mean(0)
+    rows, score_every, patience = np.arange(envs.num_envs), reward.score_every, reward.success_patience
+    observation, _ = envs.reset(seed=stream_seed(seed, 1))
+    initial_frames, triggered = envs.render_views(rows)[:, 0].astype(np.float32), []
+    succeeded = np.zeros(envs.num_envs, bool)
+    for step in range(1, envs.max_episode_steps + 1):
+        observation, _, _, _, infos = envs.step(np.clip(policy.sample(observation, generator)[0], -1, 1))
+        succeeded |= infos["success"]
+        if step % score_every == 0:
+            pixel_change = np.abs(envs.render_views(rows)[:, 0].astype(np.float32) - initial_frames).mean(-1)
+            triggered.append(patch_means(pixel_change) > MIN_PIXEL_CHANGE)
+    envs.close()
+    sustained = [np.all(triggered[end - patience : end], 0) for end in range(patience, len(triggered) + 1)]
+    return (np.any(sustained, 0) & ~succeeded[:, None, None]).mean(0)
 
 
-class Blinding(VectorWrapper):
-    """Worlds whose front camera shows nothing after so many steps."""
+class CameraFailure(VectorWrapper):
+    """Environments whose front camera shows nothing after so many steps."""
 
-    def __init__(self, env: TabletopVecEnv, after: int) -> None:
+    def __init__(self, env: TabletopVecEnv, fails_after: int) -> None:
         super().__init__(env)
-        self.worlds, self.left = env, after
+        self.vec_env, self.steps_left = env, fails_after
 
     @property
     def view_names(self) -> tuple[str, ...]:
-        return self.worlds.view_names
+        return self.vec_env.view_names
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        return self.worlds.instructions
+        return self.vec_env.instructions
 
     @property
     def max_episode_steps(self) -> int:
-        return self.worlds.max_episode_steps
+        return self.vec_env.max_episode_steps
 
     def step(self, actions: Any) -> Any:
-        self.left -= 1
-        return self.worlds.step(actions)
+        self.steps_left -= 1
+        return self.vec_env.step(actions)
 
     def render_views(self, rows: IntArray) -> Frames:
-        frames = self.worlds.render_views(rows)
-        if self.left < 0:
+        frames = self.vec_env.render_views(rows)
+        if self.steps_left < 0:
             frames[:, self.view_names.index("front")] = 0
         return frames

@@ -14,41 +14,41 @@ import tempfile
 from pathlib import Path
 
 import torch
-from killing import killed, told
+from killing import read_manifest_count, run_with_kills
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.models.checkpoint import ARCHITECTURE
-from embodied_rm.train import CHECKPOINT, UNFINISHED
+from embodied_rm.train import CHECKPOINT_DIR, TRAIN_STATE_DIR
 
-UPDATES = 600
-ROBOT = [sys.executable, "-m", "embodied_rm"]
+NUM_STEPS = 600
+CLI_COMMAND = [sys.executable, "-m", "embodied_rm"]
 
 
-def recorded(folder: Path) -> Path:
+def record_episodes(folder: Path) -> Path:
     """Successes and failures of a simulated task."""
-    keys = ["tasks=[lift_cube]", "successes=6", "failures=6", f"out={folder}"]
-    subprocess.run([*ROBOT, "collect", *keys], check=True, stdout=subprocess.DEVNULL)
+    settings = ["tasks=[lift_cube]", "successes=6", "failures=6", f"out={folder}"]
+    subprocess.run([*CLI_COMMAND, "collect", *settings], check=True, stdout=subprocess.DEVNULL)
     return folder
 
 
-def command(data: Path, out: Path) -> list[str]:
+def train_command(data: Path, out: Path) -> list[str]:
     """The run: its state is stored every quarter of a second."""
-    small = ["batch=4", "moments=4", "augment.shift=0.06", "checkpoint_seconds=0.25"]
-    return [*ROBOT, "train", f"data={data}", f"out={out}", "resume=true", f"updates={UPDATES}", *small]
+    settings = ["batch=4", "moments=4", "augment.shift=0.06", "checkpoint_seconds=0.25"]
+    return [*CLI_COMMAND, "train", f"data={data}", f"out={out}", "resume=true", f"updates={NUM_STEPS}", *settings]
 
 
-def report(deaths: list[int], same: bool) -> str:
+def report(steps_at_kill: list[int], identical: bool) -> str:
     """The page for docs/results."""
     return "\n".join(
         [
             "# Training killed and resumed",
             "",
-            f"`embodied-rm train`, {UPDATES} updates on 12 episodes of `lift_cube`, killed {len(deaths)} times "
+            f"`embodied-rm train`, {NUM_STEPS} updates on 12 episodes of `lift_cube`, killed {len(steps_at_kill)} times "
             f"(SIGKILL) at random moments, resumed each time, against an undisturbed run: the weights at the end are "
-            f"{'the same to the last bit' if same else '**different**'}. Updates stored at each death: "
-            f"{', '.join(map(str, deaths))}.",
+            f"{'the same to the last bit' if identical else '**different**'}. Updates stored at each death: "
+            f"{', '.join(map(str, steps_at_kill))}.",
             "",
-            f"    python benchmarks/kill_training.py --kills {len(deaths)}",
+            f"    python benchmarks/kill_training.py --kills {len(steps_at_kill)}",
             "",
         ]
     )
@@ -63,14 +63,19 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        data, parts = recorded(root / "data"), root / "parts"
-        deaths = killed(command(data, parts), lambda: told(parts / UNFINISHED, "updates"), args.kills, args.longest)
+        data, interrupted_dir = record_episodes(root / "data"), root / "parts"
+        steps_at_kill = run_with_kills(
+            train_command(data, interrupted_dir),
+            lambda: read_manifest_count(interrupted_dir / TRAIN_STATE_DIR, "updates"),
+            args.kills,
+            args.longest,
+        )
         for name in ("parts", "whole"):
-            subprocess.run(command(data, root / name), check=True, stdout=subprocess.DEVNULL)
-        nets = [load_tensors(root / name / CHECKPOINT, ARCHITECTURE)[0] for name in ("parts", "whole")]
-    same = all(torch.equal(nets[0][name], nets[1][name]) for name in nets[1])
-    args.out.write_text(report(deaths, same))
-    if not same:
+            subprocess.run(train_command(data, root / name), check=True, stdout=subprocess.DEVNULL)
+        weights = [load_tensors(root / name / CHECKPOINT_DIR, ARCHITECTURE)[0] for name in ("parts", "whole")]
+    identical = all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+    args.out.write_text(report(steps_at_kill, identical))
+    if not identical:
         raise SystemExit("the resumed run differs from the undisturbed one")
 
 

@@ -1,4 +1,4 @@
-"""Reward models whose answer is known: a judgement that tells which film it was of. For trials of services."""
+"""Reward models whose answer is known: a prediction that tells which video it was of. For trials of services."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.models.base import Memory, Rows, Sight
-from embodied_rm.models.plans import Plans
-from embodied_rm.models.self_test import examined
-from embodied_rm.serve.served import About, Served, serve_in_thread
-from embodied_rm.types import Array, Progress, Views
+from embodied_rm.models.reward_model import InputSpec, RewardState, RowIndices
+from embodied_rm.models.self_test import run_self_test
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.serve.model_handle import ModelHandle, ModelMetadata, load_in_thread
+from embodied_rm.types import Array, RewardOutput, Views
 
-VERSION = "0" * 64
+MODEL_VERSION = "0" * 64
 
 
 @dataclass(frozen=True)
-class Digests:
-    """The `Memory` of `Hashing`: what the film so far comes to."""
+class HashState:
+    """The `Memory` of `Hashing`: what the video so far comes to."""
 
     digest: Tensor
     """int64 [N]."""
@@ -31,97 +31,99 @@ class Digests:
     def __len__(self) -> int:
         return len(self.digest)
 
-    def take(self, rows: Rows) -> Digests:
-        return Digests(self.digest[torch.from_numpy(np.asarray(rows))])
+    def take(self, rows: RowIndices) -> HashState:
+        return HashState(self.digest[torch.from_numpy(np.asarray(rows))])
 
-    def put(self, rows: Rows, other: Memory) -> Digests:
-        assert isinstance(other, Digests)
+    def put(self, rows: RowIndices, replacement: RewardState) -> HashState:
+        assert isinstance(replacement, HashState)
         digest = self.digest.clone()
-        digest[torch.from_numpy(np.asarray(rows))] = other.digest
-        return Digests(digest)
+        digest[torch.from_numpy(np.asarray(rows))] = replacement.digest
+        return HashState(digest)
 
     def potential(self) -> Array:
-        return share(self.digest.numpy())
+        return digest_to_progress(self.digest.numpy())
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         return {"digest": self.digest.clone()}
 
-    def restored(self, state: dict[str, Tensor]) -> Digests:
-        return Digests(state["digest"])
+    def from_state_dict(self, state: dict[str, Tensor]) -> HashState:
+        return HashState(state["digest"])
 
 
-class Hashing:
-    """A reward model whose judgement is a hash of its instruction and of every frame so far, of that row alone."""
+class HashModel:
+    """A reward model whose prediction is a hash of its instruction and of every frame so far, of that row alone."""
 
-    sight = Sight()
+    input_spec = InputSpec()
 
-    def __init__(self, pause: float = 0.0) -> None:
+    def __init__(self, batch_s: float = 0.0) -> None:
         """`pause`: seconds that a batch takes, as on a device that works by itself."""
-        self.pause = pause
-        self.batches: list[int] = []
+        self.batch_s = batch_s
+        self.batch_sizes: list[int] = []
 
-    def begin(
+    def reset(
         self, views: Views, instructions: Sequence[str], goal: Views | None = None, reference: Any = None
-    ) -> Digests:
-        self.spend(len(views))
+    ) -> HashState:
+        self.simulate_cost(len(views))
         frames = np.asarray(views.frames)
-        return Digests(torch.tensor([first(text, frames[row]) for row, text in enumerate(instructions)]))
+        return HashState(torch.tensor([initial_digest(text, frames[row]) for row, text in enumerate(instructions)]))
 
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, Digests]:
-        assert isinstance(memory, Digests)
-        self.spend(len(views))
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, HashState]:
+        assert isinstance(state, HashState)
+        self.simulate_cost(len(views))
         frames = np.asarray(views.frames)
         digest = torch.tensor(
-            [following(int(before), frames[row]) for row, before in enumerate(memory.digest.tolist())]
+            [next_digest(int(previous), frames[row]) for row, previous in enumerate(state.digest.tolist())]
         )
-        value = share(digest.numpy())
-        zero = np.zeros_like(value)
-        stage = digest.numpy().copy()
-        return Progress(value=value, valid=value >= 0, stage=stage, success=zero, spread=zero), Digests(digest)
+        progress = digest_to_progress(digest.numpy())
+        zero = np.zeros_like(progress)
+        subtask = digest.numpy().copy()
+        return RewardOutput(
+            progress=progress, valid=progress >= 0, subtask=subtask, success=zero, uncertainty=zero
+        ), HashState(digest)
 
-    def spend(self, rows: int) -> None:
+    def simulate_cost(self, rows: int) -> None:
         """The time of a batch."""
-        self.batches.append(rows)
-        if self.pause:
-            time.sleep(self.pause)
+        self.batch_sizes.append(rows)
+        if self.batch_s:
+            time.sleep(self.batch_s)
 
 
-def first(instruction: str, frames: np.ndarray) -> int:
+def initial_digest(instruction: str, frames: np.ndarray) -> int:
     """The digest of an episode that begins so: [V, H, W, 3]."""
-    return number(instruction.encode() + frames.tobytes())
+    return hash_bytes(instruction.encode() + frames.tobytes())
 
 
-def following(before: int, frames: np.ndarray) -> int:
+def next_digest(previous: int, frames: np.ndarray) -> int:
     """The digest after one frame more."""
-    return number(before.to_bytes(8, "little") + frames.tobytes())
+    return hash_bytes(previous.to_bytes(8, "little") + frames.tobytes())
 
 
-def number(content: bytes) -> int:
+def hash_bytes(content: bytes) -> int:
     """Of some bytes, of 48 bits."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=6).digest(), "little")
 
 
-def share(digest: np.ndarray) -> Array:
+def digest_to_progress(digest: np.ndarray) -> Array:
     """A progress that tells digests apart."""
     progress: Array = (digest % 100_000 / 100_000).astype(np.float32)
     return progress
 
 
-def served_by(model: Any, **said: Any) -> Served:
+def serve_model(model: Any, **overrides: Any) -> ModelHandle:
     """A model in its thread, as the command opens one; `said`: what is to be said of it."""
 
-    def opened() -> tuple[Plans, About, Any]:
-        planned = Plans(model)
-        _, memory = examined(planned, model.sight)
-        about = {
+    def open_model() -> tuple[SubgoalRewardModel, ModelMetadata, Any]:
+        subgoal_model = SubgoalRewardModel(model)
+        _, state = run_self_test(subgoal_model, model.sight)
+        info = {
             "name": "reward",
-            "version": VERSION,
+            "version": MODEL_VERSION,
             "views": model.sight.views,
             "image_size": model.sight.image_size,
-            "tells_success": planned.tells_success,
-            "storable": memory.storable,  # type: ignore[attr-defined]
+            "tells_success": subgoal_model.tells_success,
+            "storable": state.storable,  # type: ignore[attr-defined]
             "sound": True,
         }
-        return planned, About(**{**about, **said}), memory
+        return subgoal_model, ModelMetadata(**{**info, **overrides}), state
 
-    return serve_in_thread(opened)
+    return load_in_thread(open_model)

@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Callable
 
-from known_models import Hashing, served_by
+from known_models import HashModel, serve_model
 
-from embodied_rm.serve.config import Limits, ServeConfig
-from embodied_rm.serve.meter import log_to
 from embodied_rm.serve.server import serve
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
+from embodied_rm.serve.service_metrics import add_log_stream
 
 
 def main() -> None:
@@ -23,14 +23,14 @@ def main() -> None:
     parser.add_argument("--limits", default="{}", help="JSON of what limits are to be others")
     args = parser.parse_args()
 
-    def started(url: str, end: Callable[[], None]) -> None:
+    def announce_start(url: str, stop: Callable[[], None]) -> None:
         sys.stdout.write(f"serving at {url}\n")
         sys.stdout.flush()
 
-    log_to(sys.stdout)
-    limits = Limits(**json.loads(args.limits))
-    config = ServeConfig(port=args.port, grpc_port=args.grpc_port, batch=args.batch, limits=limits)
-    serve(served_by(Hashing(args.pause)), config, None, started)
+    add_log_stream(sys.stdout)
+    limits = ServeLimits(**json.loads(args.limits))
+    config = ServeConfig(port=args.port, grpc_port=args.grpc_port, max_batch_size=args.batch, limits=limits)
+    serve(serve_model(HashModel(args.pause)), config, None, announce_start)
 
 
 if __name__ == "__main__":

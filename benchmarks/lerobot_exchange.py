@@ -14,64 +14,67 @@ from pathlib import Path
 
 import numpy as np
 
-from embodied_rm.cli.benchmarks import machine
-from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.types import Episode, Frames, Step
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.experiments.results_page import describe_machine
+from embodied_rm.types import Episode, Frames, Subtask
 
-SIDE = Path(__file__).with_name("lerobot_side.py")
-LENGTHS = (17, 30, 9, 24)
-FPS, SIZE, VIEWS = 10, (48, 64), ("front", "wrist")
-ALIKE_DB = 30.0
-"""Least likeness of pictures that went through H.264 or AV1 with those that were stored, peak signal to noise."""
+WORKER_SCRIPT = Path(__file__).with_name("lerobot_side.py")
+EPISODE_LENGTHS = (17, 30, 9, 24)
+FPS, IMAGE_SIZE, VIEW_NAMES = 10, (48, 64), ("front", "wrist")
+MIN_PSNR_DB = 30.0
+"""Least likeness of images that went through H.264 or AV1 with those that were stored, peak signal to noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ExchangeResult:
     """One direction of the exchange."""
 
-    what: str
+    direction: str
     version: str
-    frames: int
-    likeness: float
+    num_frames: int
+    min_psnr: float
     """The least of all frames with what was stored, dB."""
-    alike: float
-    """The least of all frames as both packages decode the same file, dB: their conversions of colour differ."""
-    same: bool
-    """Whether each frame that they read is nearest to the one that we read in its place, of all of its film."""
-    numbers: bool
+    min_reader_psnr: float
+    """The least of all frames as both packages decode the same file, dB: their conversions of color differ."""
+    frames_aligned: bool
+    """Whether each frame that they read is nearest to the one that we read in its place, of all of its video."""
+    values_equal: bool
     """Whether states, actions and instructions are equal."""
 
 
-def pictures(seed: int, length: int) -> Frames:
+def make_images(seed: int, length: int) -> Frames:
     """uint8 [T, H, W, 3]: smooth, moving, another in every episode."""
-    y, x = np.mgrid[: SIZE[0], : SIZE[1]]
+    y, x = np.mgrid[: IMAGE_SIZE[0], : IMAGE_SIZE[1]]
     t = np.arange(length)[:, None, None]
     waves = [np.sin(x / 9 + t / 5 + seed), np.cos(y / 7 - t / 4 + seed), np.sin((x + y) / 11 + t / 3)]
     return (127 + 100 * np.stack(waves, -1)).astype(np.uint8)
 
 
-def episodes() -> list[Episode]:
+def make_episodes() -> list[Episode]:
     """What is exchanged."""
     return [
         Episode(
             name=f"trial_{i}",
-            views={view: pictures(3 * i + v, length) for v, view in enumerate(VIEWS)},
+            views={view: make_images(3 * i + v, length) for v, view in enumerate(VIEW_NAMES)},
             instruction=f"do thing {i % 2}",
             fps=FPS,
-            steps=(Step(name="reach", start=0, end=length // 2), Step(name="lift", start=length // 2, end=length)),
+            subtasks=(
+                Subtask(name="reach", start=0, end=length // 2),
+                Subtask(name="lift", start=length // 2, end=length),
+            ),
             success=bool(i % 2),
             state=np.random.default_rng(i).normal(size=(length, 5)).astype(np.float32),
             action=np.random.default_rng(100 + i).normal(size=(length, 3)).astype(np.float32),
         )
-        for i, length in enumerate(LENGTHS)
+        for i, length in enumerate(EPISODE_LENGTHS)
     ]
 
 
-def stored(path: Path, sent: list[Episode]) -> None:
+def save_arrays(path: Path, episodes_sent: list[Episode]) -> None:
     """The episodes as arrays that any environment can read."""
-    columns: dict[str, np.ndarray] = {"fps": np.array(FPS), "count": np.array(len(sent))}
-    for i, episode in enumerate(sent):
+    columns: dict[str, np.ndarray] = {"fps": np.array(FPS), "count": np.array(len(episodes_sent))}
+    for i, episode in enumerate(episodes_sent):
         assert episode.state is not None and episode.action is not None
         columns |= {f"{i}/{view}": frames for view, frames in episode.views.items()}
         columns |= {f"{i}/state": episode.state, f"{i}/action": episode.action}
@@ -79,68 +82,84 @@ def stored(path: Path, sent: list[Episode]) -> None:
     np.savez(path, allow_pickle=False, **columns)
 
 
-def other_side(python: Path, *arguments: object) -> str:
+def run_worker(python: Path, *arguments: object) -> str:
     """What LeRobot's package says: the last line of `lerobot_side.py`."""
-    command = [str(python), str(SIDE), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return done.stdout.strip().splitlines()[-1]
+    command = [str(python), str(WORKER_SCRIPT), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{result.stderr[-2000:]}")
+    return result.stdout.strip().splitlines()[-1]
 
 
-def compared(what: str, version: str, ours: Path, theirs: Path, sent: list[Episode]) -> Found:
+def compare(
+    direction: str, version: str, dataset_path: Path, arrays_path: Path, sent_episodes: list[Episode]
+) -> ExchangeResult:
     """A dataset as we read it, as they do (arrays in `theirs`), and as it was sent."""
-    source, read = open_data(ours), np.load(theirs, allow_pickle=False)
-    if source.faults or len(source) != len(sent):
-        raise SystemExit(f"{what}: {'; '.join(map(str, source.faults))}; {len(source)} of {len(sent)} episodes")
-    likeness, alike, same, equal = np.inf, np.inf, True, True
-    for i, (episode, before) in enumerate(zip(source, sent, strict=True)):
+    source, their_arrays = open_dataset(dataset_path), np.load(arrays_path, allow_pickle=False)
+    if source.issues or len(source) != len(sent_episodes):
+        raise SystemExit(
+            f"{direction}: {'; '.join(map(str, source.issues))}; {len(source)} of {len(sent_episodes)} episodes"
+        )
+    min_psnr, min_reader_psnr, frames_aligned, values_equal = np.inf, np.inf, True, True
+    for i, (episode, sent_episode) in enumerate(zip(source, sent_episodes, strict=True)):
         for view, frames in episode.views.items():
-            there = read[f"{i}/{view}"]
-            likeness = min(likeness, float(decibels(before.views[view], frames).min()))
-            alike = min(alike, float(decibels(there, frames).min()))
-            same &= all(int(decibels(picture[None], frames).argmax()) == t for t, picture in enumerate(there))
+            their_frames = their_arrays[f"{i}/{view}"]
+            min_psnr = min(min_psnr, float(frame_psnr(sent_episode.views[view], frames).min()))
+            min_reader_psnr = min(min_reader_psnr, float(frame_psnr(their_frames, frames).min()))
+            frames_aligned &= all(
+                int(frame_psnr(image[None], frames).argmax()) == t for t, image in enumerate(their_frames)
+            )
         for key in ("state", "action"):
-            column = np.asarray(getattr(before, key))
-            equal &= np.array_equal(getattr(episode, key), column) and np.array_equal(read[f"{i}/{key}"], column)
-        equal &= episode.instruction == before.instruction == str(read[f"{i}/instruction"])
-    count = sum(LENGTHS) * len(VIEWS)
-    return Found(what=what, version=version, frames=count, likeness=likeness, alike=alike, same=same, numbers=equal)
+            column = np.asarray(getattr(sent_episode, key))
+            values_equal &= np.array_equal(getattr(episode, key), column) and np.array_equal(
+                their_arrays[f"{i}/{key}"], column
+            )
+        values_equal &= episode.instruction == sent_episode.instruction == str(their_arrays[f"{i}/instruction"])
+    count = sum(EPISODE_LENGTHS) * len(VIEW_NAMES)
+    return ExchangeResult(
+        direction=direction,
+        version=version,
+        num_frames=count,
+        min_psnr=min_psnr,
+        min_reader_psnr=min_reader_psnr,
+        frames_aligned=frames_aligned,
+        values_equal=values_equal,
+    )
 
 
-def decibels(one: Frames, other: Frames) -> np.ndarray:
+def frame_psnr(first: Frames, second: Frames) -> np.ndarray:
     """Peak signal to noise of each frame, [T]."""
-    return 10 * np.log10(255**2 / np.maximum(np.mean((one.astype(float) - other) ** 2, axis=(1, 2, 3)), 1e-9))
+    return 10 * np.log10(255**2 / np.maximum(np.mean((first.astype(float) - second) ** 2, axis=(1, 2, 3)), 1e-9))
 
 
-def exchange(folder: Path, newer: Path, older: Path) -> list[Found]:
+def run_exchange(folder: Path, v30_python: Path, v21_python: Path) -> list[ExchangeResult]:
     """All three directions."""
-    sent = episodes()
-    stored(folder / "sent.npz", sent)
+    sent_episodes = make_episodes()
+    save_arrays(folder / "sent.npz", sent_episodes)
     with DatasetWriter(folder / "ours") as writer:
-        for episode in sent:
+        for episode in sent_episodes:
             writer.add(episode)
-    found = []
-    for what, python, name in (
-        ("written here, opened there", newer, "ours"),
-        ("written there, opened here", newer, "v30"),
-        ("written there, opened here", older, "v21"),
+    results = []
+    for direction, python, name in (
+        ("written here, opened there", v30_python, "ours"),
+        ("written there, opened here", v30_python, "v30"),
+        ("written there, opened here", v21_python, "v21"),
     ):
         if name != "ours":
-            other_side(python, "write", folder / name, folder / "sent.npz")
-        version = other_side(python, "read", folder / name, folder / f"{name}.npz")
-        found.append(compared(what, version, folder / name, folder / f"{name}.npz", sent))
-    return found
+            run_worker(python, "write", folder / name, folder / "sent.npz")
+        version = run_worker(python, "read", folder / name, folder / f"{name}.npz")
+        results.append(compare(direction, version, folder / name, folder / f"{name}.npz", sent_episodes))
+    return results
 
 
-def report(found: list[Found]) -> str:
+def report(results: list[ExchangeResult]) -> str:
     """The page for docs/results."""
     lines = [
         "# Exchange with LeRobot",
         "",
-        f"{len(LENGTHS)} episodes of two views of {SIZE[0]}x{SIZE[1]} with states, actions, instructions. Likeness: "
-        f"the least of all frames with what was stored, and between the two readers, whose conversions of colour "
-        f"differ, dB. Same: each frame is nearest to the one that the other reads in its place. {machine()}.",
+        f"{len(EPISODE_LENGTHS)} episodes of two views of {IMAGE_SIZE[0]}x{IMAGE_SIZE[1]} with states, actions, instructions. Likeness: "
+        f"the least of all frames with what was stored, and between the two readers, whose conversions of color "
+        f"differ, dB. Same: each frame is nearest to the one that the other reads in its place. {describe_machine()}.",
         "",
         "    make lerobot",
         "",
@@ -148,9 +167,9 @@ def report(found: list[Found]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {f.what} | {f.version} | {f.frames} | {f.likeness:.1f}, {f.alike:.1f} | {'yes' if f.same else '**no**'} | "
-        f"{'equal' if f.numbers else '**differ**'} |"
-        for f in found
+        f"| {result.direction} | {result.version} | {result.num_frames} | {result.min_psnr:.1f}, {result.min_reader_psnr:.1f} | {'yes' if result.frames_aligned else '**no**'} | "
+        f"{'equal' if result.values_equal else '**differ**'} |"
+        for result in results
     ]
     return "\n".join([*lines, ""])
 
@@ -162,9 +181,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/lerobot.md"), help="the page")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = exchange(Path(folder), args.newer.absolute(), args.older.absolute())
-    args.out.write_text(report(found))
-    if not all(f.numbers and f.same and min(f.likeness, f.alike) >= ALIKE_DB for f in found):
+        results = run_exchange(Path(folder), args.newer.absolute(), args.older.absolute())
+    args.out.write_text(report(results))
+    if not all(
+        result.values_equal and result.frames_aligned and min(result.min_psnr, result.min_reader_psnr) >= MIN_PSNR_DB
+        for result in results
+    ):
         raise SystemExit("not what was stored: see the page")
 
 

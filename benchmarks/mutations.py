@@ -7,9 +7,9 @@ import random
 from copy import deepcopy
 from typing import Any
 
-from good_requests import Message
+from good_requests import RequestMessage
 
-ODD: list[Any] = [
+ODD_VALUES: list[Any] = [
     0,
     -1,
     1,
@@ -32,75 +32,75 @@ ODD: list[Any] = [
     [],
     {},
 ]
-ODD += ["\u0000", "../", "x" * 5000, [[]], [None], {"a": {}}, "\U0001f916", "a; then b", "; then ", "NaN"]
+ODD_VALUES += ["\u0000", "../", "x" * 5000, [[]], [None], {"a": {}}, "\U0001f916", "a; then b", "; then ", "NaN"]
 
 
-class Mutations:
+class RequestMutator:
     """What is done to good messages."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+        self.rng = random.Random(seed)
 
-    def flipped(self, content: bytes) -> bytes:
+    def mutate_bytes(self, content: bytes) -> bytes:
         """Some bytes flipped, cut, doubled, moved, or put in."""
-        chosen, data = self.random, bytearray(content)
-        for _ in range(chosen.choice([1, 1, 1, 2, 4, 16])):
-            at = chosen.randrange(len(data) + 1)
-            match chosen.randrange(6):
+        rng, data = self.rng, bytearray(content)
+        for _ in range(rng.choice([1, 1, 1, 2, 4, 16])):
+            position = rng.randrange(len(data) + 1)
+            match rng.randrange(6):
                 case 0 if data:
-                    data[min(at, len(data) - 1)] ^= 1 << chosen.randrange(8)
+                    data[min(position, len(data) - 1)] ^= 1 << rng.randrange(8)
                 case 1:
-                    del data[at:]
+                    del data[position:]
                 case 2:
-                    data[at:at] = chosen.randbytes(chosen.choice([1, 2, 8, 64]))
+                    data[position:position] = rng.randbytes(rng.choice([1, 2, 8, 64]))
                 case 3:
-                    del data[at : at + chosen.choice([1, 2, 8, 64])]
+                    del data[position : position + rng.choice([1, 2, 8, 64])]
                 case 4:
-                    data[at:at] = data[at : at + 64]
+                    data[position:position] = data[position : position + 64]
                 case _:
-                    data[at : at + 8] = chosen.choice(
+                    data[position : position + 8] = rng.choice(
                         [b"\xff" * 8, bytes(8), b"\x80\x04\x95\x00", b"\r\n\r\n", b'"}],{']
                     )
         return bytes(data)
 
-    def json(self, text: bytes) -> bytes:
+    def mutate_json(self, text: bytes) -> bytes:
         """Somewhere in it another value, another name, or one more or less."""
         value = json.loads(text)
-        for _ in range(self.random.choice([1, 1, 2])):
-            self._change(value)
+        for _ in range(self.rng.choice([1, 1, 2])):
+            self._mutate_value(value)
         return json.dumps(value).encode()
 
-    def _change(self, value: Any) -> None:
+    def _mutate_value(self, value: Any) -> None:
         while True:
             keys = list(value) if isinstance(value, dict) else list(range(len(value)))
             if not keys:
                 value.append(0) if isinstance(value, list) else value.update(a=1)
                 return
-            key = self.random.choice(keys)
-            if isinstance(value[key], dict | list) and self.random.random() < 0.7:
+            key = self.rng.choice(keys)
+            if isinstance(value[key], dict | list) and self.rng.random() < 0.7:
                 value = value[key]
                 continue
-            match self.random.randrange(4):
+            match self.rng.randrange(4):
                 case 0:
                     del value[key]
                 case 1 if isinstance(value, list):
-                    value.insert(key, deepcopy(self.random.choice(ODD)))
+                    value.insert(key, deepcopy(self.rng.choice(ODD_VALUES)))
                 case 1:
-                    value[self.random.choice(["path", "url", "__class__", "x"])] = deepcopy(value[key])
+                    value[self.rng.choice(["path", "url", "__class__", "x"])] = deepcopy(value[key])
                 case 2 if isinstance(value[key], int):
-                    value[key] += self.random.choice([-1, 1, 2, 1 << 16])
+                    value[key] += self.rng.choice([-1, 1, 2, 1 << 16])
                 case _:
-                    value[key] = deepcopy(self.random.choice(ODD))
+                    value[key] = deepcopy(self.rng.choice(ODD_VALUES))
             return
 
-    def message(self, good: Message) -> Message:
+    def mutate_message(self, valid: RequestMessage) -> RequestMessage:
         """A good message, changed."""
-        text, blob = good.text, good.blob
-        match self.random.randrange(4):
+        header, body = valid.header, valid.body
+        match self.rng.randrange(4):
             case 0:
-                text = self.flipped(text)
+                header = self.mutate_bytes(header)
             case 1:
-                blob = self.flipped(blob)
+                body = self.mutate_bytes(body)
             case _:
-                text = self.json(text)
-        return Message(good.kind, text, blob)
+                header = self.mutate_json(header)
+        return RequestMessage(valid.kind, header, body)

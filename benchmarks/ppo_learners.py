@@ -18,19 +18,19 @@ from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict
 
 from embodied_rm.rl.learner.buffer import collect
-from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, ValueCritic
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
-from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
-from sim.adapters.sb3 import Sb3VecEnv
+from embodied_sim.adapters.rsl_rl import OBS_GROUP, RslRlVecEnv
+from embodied_sim.adapters.sb3 import Sb3VecEnv
 
-Act = Callable[[np.ndarray], np.ndarray]
+PolicyFn = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PPOSettings:
     """What all three have in common."""
 
-    rollout: int
+    rollout_steps: int
     """Steps of every environment in an iteration."""
     minibatches: int
     epochs: int
@@ -42,58 +42,58 @@ class Settings:
     max_grad_norm: float = 0.5
 
 
-class DenseFinal(VectorWrapper):
+class DenseFinalObs(VectorWrapper):
     """SAME_STEP autoreset with what `collect` and the adapters need in the infos."""
 
     def step(self, actions: Any) -> Any:
         observation, reward, terminated, truncated, infos = self.env.step(actions)
-        final = observation.copy()
+        final_obs = observation.copy()
         for row in np.flatnonzero(terminated | truncated):
-            final[row] = infos["final_obs"][row]
-        flat = np.zeros(self.num_envs)
-        needed = {"final_obs": final, "valid": flat == 0, "potential": flat, "next_potential": flat}
-        return observation, reward, terminated, truncated, needed
+            final_obs[row] = infos["final_obs"][row]
+        zeros = np.zeros(self.num_envs)
+        dense_infos = {"final_obs": final_obs, "valid": zeros == 0, "potential": zeros, "next_potential": zeros}
+        return observation, reward, terminated, truncated, dense_infos
 
 
-def worlds(task: str, num_envs: int) -> VectorEnv:
+def make_envs(task: str, num_envs: int) -> VectorEnv:
     """Environments of Gymnasium's, one after the other."""
-    return DenseFinal(SyncVectorEnv([lambda: gym.make(task)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
+    return DenseFinalObs(SyncVectorEnv([lambda: gym.make(task)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
-def ours(env: VectorEnv, settings: Settings, iterations: int, seed: int) -> Act:
+def train_ours(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int) -> PolicyFn:
     """Our policy after that many rollouts."""
     torch.manual_seed(seed)
-    seen, acted = map(flatdim, (env.single_observation_space, env.single_action_space))
+    obs_dim, action_dim = map(flatdim, (env.single_observation_space, env.single_action_space))
     config = PPOConfig(
         gamma=settings.gamma,
         gae_lambda=settings.gae_lambda,
-        actor_lr=settings.learning_rate,
-        critic_lr=settings.learning_rate,
+        actor_learning_rate=settings.learning_rate,
+        critic_learning_rate=settings.learning_rate,
         epochs=settings.epochs,
-        minibatches=settings.minibatches,
-        clip=settings.clip,
+        num_minibatches=settings.minibatches,
+        clip_range=settings.clip,
         entropy_coef=0.0,
         target_kl=float("inf"),
         max_grad_norm=settings.max_grad_norm,
     )
-    spec = PolicySpec(obs_dim=seen, action_dim=acted, hidden=settings.hidden, log_std_init=0.0)
-    ppo = PPO(GaussianPolicy(spec), Critic(seen, settings.hidden), config, torch.Generator().manual_seed(seed))
+    spec = PolicySpec(obs_dim=obs_dim, action_dim=action_dim, hidden=settings.hidden, log_std_init=0.0)
+    ppo = PPO(GaussianPolicy(spec), ValueCritic(obs_dim, settings.hidden), config, torch.Generator().manual_seed(seed))
     observation, _ = env.reset(seed=seed)
     for _ in range(iterations):
-        buffer, observation = collect(env, ppo.policy, observation, settings.rollout, ppo.generator)
-        ppo.update(buffer.batch(ppo.critic, config.gamma, config.gae_lambda))
+        buffer, observation = collect(env, ppo.policy, observation, settings.rollout_steps, ppo.generator)
+        ppo.update(buffer.make_batch(ppo.critic, config.gamma, config.gae_lambda))
     return ppo.policy.act
 
 
-def stable_baselines3(env: VectorEnv, settings: Settings, iterations: int, seed: int) -> Act:
+def train_sb3(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int) -> PolicyFn:
     """Stable-Baselines3's."""
-    size = settings.rollout * env.num_envs
+    steps_per_iteration = settings.rollout_steps * env.num_envs
     model = sb3.PPO(
         "MlpPolicy",
         Sb3VecEnv(env),
         learning_rate=settings.learning_rate,
-        n_steps=settings.rollout,
-        batch_size=size // settings.minibatches,
+        n_steps=settings.rollout_steps,
+        batch_size=steps_per_iteration // settings.minibatches,
         n_epochs=settings.epochs,
         gamma=settings.gamma,
         gae_lambda=settings.gae_lambda,
@@ -104,19 +104,19 @@ def stable_baselines3(env: VectorEnv, settings: Settings, iterations: int, seed:
         seed=seed,
         device="cpu",
     )
-    model.learn(iterations * size)
+    model.learn(iterations * steps_per_iteration)
     return lambda observation: model.predict(observation, deterministic=True)[0]
 
 
-def rsl_rl(env: VectorEnv, settings: Settings, iterations: int, seed: int) -> Act:
+def train_rsl_rl(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int) -> PolicyFn:
     """rsl-rl's."""
     torch.manual_seed(seed)
     network = {"class_name": "MLPModel", "hidden_dims": list(settings.hidden), "activation": "tanh"}
     config = {
-        "num_steps_per_env": settings.rollout,
+        "num_steps_per_env": settings.rollout_steps,
         "save_interval": 10**9,
         "check_for_nan": False,
-        "obs_groups": {"actor": [GROUP], "critic": [GROUP]},
+        "obs_groups": {"actor": [OBS_GROUP], "critic": [OBS_GROUP]},
         "actor": {**network, "distribution_cfg": {"class_name": "GaussianDistribution", "init_std": 1.0}},
         "critic": dict(network),
         "algorithm": {
@@ -139,16 +139,18 @@ def rsl_rl(env: VectorEnv, settings: Settings, iterations: int, seed: int) -> Ac
     policy = runner.get_inference_policy()
 
     def act(observation: np.ndarray) -> np.ndarray:
-        seen = TensorDict({GROUP: torch.as_tensor(observation, dtype=torch.float32)}, batch_size=[len(observation)])
+        observations = TensorDict(
+            {OBS_GROUP: torch.as_tensor(observation, dtype=torch.float32)}, batch_size=[len(observation)]
+        )
         with torch.inference_mode():
-            return policy(seen).numpy()
+            return policy(observations).numpy()
 
     return act
 
 
-LEARNERS = {"ours": ours, "Stable-Baselines3": stable_baselines3, "rsl-rl": rsl_rl}
-EQUAL = (
-    "What is not equal: Stable-Baselines3 has one optimiser and one gradient norm for both networks, the others one "
+LEARNERS = {"ours": train_ours, "Stable-Baselines3": train_sb3, "rsl-rl": train_rsl_rl}
+DIFFERENCES_NOTE = (
+    "What is not equal: Stable-Baselines3 has one optimizer and one gradient norm for both networks, the others one "
     "for each, and normalises advantages in each minibatch, the others once a rollout; rsl-rl has Adam's eps at 1e-8, "
     "the others at 1e-5, weights drawn as torch does, the others orthogonal ones, learns the noise and not its "
     "logarithm, and follows a time limit by the value before the last step, the others by that after it."

@@ -1,4 +1,4 @@
-"""Speed of `sim.render` on the tabletop scene, beside what MuJoCo's own renderer gives, in one run.
+"""Speed of `embodied_sim.render` on the tabletop scene, beside what MuJoCo's own renderer gives, in one run.
 
     python benchmarks/render.py          (MUJOCO_GL=osmesa for the other OpenGL library)
 
@@ -24,44 +24,48 @@ from functools import partial
 import mujoco
 import numpy as np
 
-from sim.backends import Backend, make_backend
-from sim.registry import make_task
-from sim.render import make_renderer
-from sim.render.gl import small_picture_model
-from sim.render.worker import Worker
-from sim.robots import find_robot
-from sim.scene import build_scene
+from embodied_sim.backends import PhysicsBackend, make_backend
+from embodied_sim.registry import make_task
+from embodied_sim.render import make_renderer
+from embodied_sim.render.gl_renderer import low_resolution_model
+from embodied_sim.render.resource_thread import ResourceThread
+from embodied_sim.robots import find_robot
+from embodied_sim.scene import build_scene
 
 CAMERAS = ("front", "side", "wrist")
-SIZE, WORLDS, THREADS, ROUNDS = 64, 32, 2, 5
-_OFF = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SKYBOX)
+IMAGE_SIZE, NUM_ENVS, NUM_THREADS, NUM_ROUNDS = 64, 32, 2, 5
+_DISABLED_FLAGS = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SKYBOX)
 
 
 def main() -> None:
     """Measure and write the result."""
-    backend = _worlds()
-    plain = copy.copy(backend.model)
-    plain.vis.quality.shadowsize = plain.vis.quality.offsamples = 0
-    fewer = small_picture_model(backend.model, SIZE, SIZE)
+    backend = _make_backend()
+    no_shadow_model = copy.copy(backend.model)
+    no_shadow_model.vis.quality.shadowsize = no_shadow_model.vis.quality.offsamples = 0
+    low_resolution = low_resolution_model(backend.model, IMAGE_SIZE, IMAGE_SIZE)
     runners = {
-        "ours": _ours(backend),
-        "two_threads": _raw(backend, plain, THREADS, flags_off=True),
-        "two_threads_our_facets": _raw(backend, fewer, THREADS, flags_off=True),
+        "ours": _make_tabletop_runner(backend),
+        "two_threads": _make_mujoco_runner(backend, no_shadow_model, NUM_THREADS, flags_off=True),
+        "two_threads_our_facets": _make_mujoco_runner(backend, low_resolution, NUM_THREADS, flags_off=True),
     }
-    speed = dict.fromkeys(runners, 0.0)
-    for _ in range(ROUNDS):
+    speeds = dict.fromkeys(runners, 0.0)
+    for _ in range(NUM_ROUNDS):
         for name, run in runners.items():
-            speed[name] = max(speed[name], _views_per_second(run, WORLDS))
-    as_it_comes = _raw(backend, copy.copy(backend.model), 1, flags_off=False)
-    speed["as_it_comes"] = _views_per_second(partial(as_it_comes, 2), 2)
-    ratio = {f"ours_to_{name}": round(speed["ours"] / other, 3) for name, other in speed.items() if name != "ours"}
-    json.dump({"views_per_s": {name: round(value) for name, value in speed.items()}, **ratio}, sys.stdout, indent=2)
+            speeds[name] = max(speeds[name], _measure_views_per_second(run, NUM_ENVS))
+    default_runner = _make_mujoco_runner(backend, copy.copy(backend.model), 1, flags_off=False)
+    speeds["as_it_comes"] = _measure_views_per_second(partial(default_runner, 2), 2)
+    ratio = {
+        f"ours_to_{name}": round(speeds["ours"] / other_speed, 3)
+        for name, other_speed in speeds.items()
+        if name != "ours"
+    }
+    json.dump({"views_per_s": {name: round(value) for name, value in speeds.items()}, **ratio}, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
-def _worlds() -> Backend:
-    """Worlds of the tabletop scene with the arm in different places."""
-    backend = make_backend("batch", build_scene(make_task("cube_in_drawer").props, find_robot("panda")), WORLDS)
+def _make_backend() -> PhysicsBackend:
+    """Environments of the tabletop scene with the arm in different places."""
+    backend = make_backend("batch", build_scene(make_task("cube_in_drawer").props, find_robot("panda")), NUM_ENVS)
     rng = np.random.default_rng(0)
     for _ in range(10):
         backend.ctrl[:] = rng.uniform(-1, 1, backend.ctrl.shape)
@@ -69,25 +73,27 @@ def _worlds() -> Backend:
     return backend
 
 
-def _views_per_second(run: Callable[[], object], worlds: int) -> float:
+def _measure_views_per_second(run: Callable[[], object], num_envs: int) -> float:
     start = time.perf_counter()
     run()
-    return worlds * len(CAMERAS) / (time.perf_counter() - start)
+    return num_envs * len(CAMERAS) / (time.perf_counter() - start)
 
 
-def _ours(backend: Backend) -> Callable[[], object]:
-    renderer = make_renderer("gl", backend, CAMERAS, SIZE, THREADS)
-    rows = np.arange(WORLDS)
+def _make_tabletop_runner(backend: PhysicsBackend) -> Callable[[], object]:
+    renderer = make_renderer("gl", backend, CAMERAS, IMAGE_SIZE, NUM_THREADS)
+    rows = np.arange(NUM_ENVS)
     renderer.render(rows)
     return partial(renderer.render, rows)
 
 
-def _raw(backend: Backend, model: mujoco.MjModel, threads: int, *, flags_off: bool) -> Callable[..., None]:
-    """`mujoco.Renderer`, one a thread, each drawing its share of the worlds."""
-    workers = [Worker(partial(_renderer, model, flags_off)) for _ in range(threads)]
+def _make_mujoco_runner(
+    backend: PhysicsBackend, model: mujoco.MjModel, threads: int, *, flags_off: bool
+) -> Callable[..., None]:
+    """`mujoco.Renderer`, one a thread, each drawing its share of the environments."""
+    workers = [ResourceThread(partial(_open_renderer, model, flags_off)) for _ in range(threads)]
 
-    def run(worlds: int = WORLDS) -> None:
-        jobs = [w.submit(partial(_draw, backend, range(i, worlds, threads))) for i, w in enumerate(workers)]
+    def run(num_envs: int = NUM_ENVS) -> None:
+        jobs = [worker.submit(partial(_draw, backend, range(i, num_envs, threads))) for i, worker in enumerate(workers)]
         for job in jobs:
             job.result()
 
@@ -96,15 +102,15 @@ def _raw(backend: Backend, model: mujoco.MjModel, threads: int, *, flags_off: bo
 
 
 @contextmanager
-def _renderer(model: mujoco.MjModel, flags_off: bool) -> Iterator[tuple[mujoco.Renderer, mujoco.MjData]]:
-    with mujoco.Renderer(model, SIZE, SIZE) as renderer:
-        for flag in _OFF if flags_off else ():
+def _open_renderer(model: mujoco.MjModel, flags_off: bool) -> Iterator[tuple[mujoco.Renderer, mujoco.MjData]]:
+    with mujoco.Renderer(model, IMAGE_SIZE, IMAGE_SIZE) as renderer:
+        for flag in _DISABLED_FLAGS if flags_off else ():
             renderer.scene.flags[flag] = 0
         yield renderer, mujoco.MjData(model)
 
 
-def _draw(backend: Backend, rows: range, owned: tuple[mujoco.Renderer, mujoco.MjData]) -> None:
-    renderer, data = owned
+def _draw(backend: PhysicsBackend, rows: range, resource: tuple[mujoco.Renderer, mujoco.MjData]) -> None:
+    renderer, data = resource
     for row in rows:
         data.qpos[:], data.mocap_pos[:] = backend.qpos[row], backend.mocap_pos[row]
         mujoco.mj_kinematics(backend.model, data)

@@ -20,21 +20,21 @@ from itertools import repeat
 from pathlib import Path
 
 import grpc
-from png_files import png_of
-from serving import KNOWN, Running, free_port, running
+from png_files import build_png
+from serving import HASH_SERVICE_COMMAND, RunningService, free_port, run_service
 
-from embodied_rm.cli.benchmarks import put_section
-from embodied_rm.serve.client.wire import LENGTH
+from embodied_rm.experiments.results_page import write_section
+from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
-LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
-GROWTH = 1 << 20
-REST = 4.0
+SERVICE_LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
+MAX_GROWTH_BYTES = 1 << 20
+IDLE_S = 4.0
 """Seconds in which the service gives back what it does not need."""
-WARM = 100
-AT_ONCE = 8
-HEAD = "POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+WARM_UP_REQUESTS = 100
+NUM_PARALLEL = 8
+REQUEST_HEAD = "POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
 Parts = Iterator[bytes]
-NONE: Mapping[str, str] = {}
+NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -44,122 +44,122 @@ class Bomb:
     name: str
     parts: Callable[[], Parts]
     """What is sent, piece by piece."""
-    status: tuple[str, ...]
-    pause: float = 0.0
+    expected_status: tuple[str, ...]
+    pause_s: float = 0.0
     """Seconds between two pieces."""
 
 
-def whole(text: bytes, blob: bytes = b"", headers: Mapping[str, str] = NONE) -> Callable[[], Parts]:
+def one_piece(text: bytes, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Callable[[], Parts]:
     """A request in one piece."""
-    told = {LENGTH: str(len(text)), "content-length": str(len(text) + len(blob)), **headers}
-    head = HEAD + "".join(f"{name}: {value}\r\n" for name, value in told.items()) + "\r\n"
-    return lambda: iter([head.encode() + text + blob])
+    all_headers = {HEADER_LENGTH_HEADER: str(len(text)), "content-length": str(len(text) + len(body)), **headers}
+    head = REQUEST_HEAD + "".join(f"{name}: {value}\r\n" for name, value in all_headers.items()) + "\r\n"
+    return lambda: iter([head.encode() + text + body])
 
 
-def pictures(width: int, height: int) -> Callable[[], Parts]:
+def png_bomb(width: int, height: int) -> Callable[[], Parts]:
     """A PNG file of a few kilobytes that says it is that large, and inflates to as much."""
     inflated = zlib.compress(bytes(min(3 * width * height, 50_000_000)), 9)
-    return shown(png_of(width, height, (b"IDAT", inflated)))
+    return reset_with_image(build_png(width, height, (b"IDAT", inflated)))
 
 
-def texts() -> Callable[[], Parts]:
+def png_text_bomb() -> Callable[[], Parts]:
     """A PNG file with text that inflates a thousandfold."""
     text = (b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000), 9))
-    return shown(png_of(64, 64, *[text] * 8))
+    return reset_with_image(build_png(64, 64, *[text] * 8))
 
 
-def shown(file: bytes) -> Callable[[], Parts]:
-    """An episode that begins with this picture."""
+def reset_with_image(file: bytes) -> Callable[[], Parts]:
+    """An episode that begins with this image."""
     header = {"run": "bomb", "env": [0], "episode": [0], "instruction": ["lift"], "views": ["front"]}
     frames = {"shape": [1, 1], "lengths": [len(file)]}
-    return whole(json.dumps({**header, "frames": frames}).encode(), file)
+    return one_piece(json.dumps({**header, "frames": frames}).encode(), file)
 
 
 def chunked(pieces: int, size: int) -> Callable[[], Parts]:
     """A body in chunks, without end."""
 
     def parts() -> Parts:
-        yield (HEAD + f"{LENGTH}: 2\r\ntransfer-encoding: chunked\r\n\r\n").encode()
+        yield (REQUEST_HEAD + f"{HEADER_LENGTH_HEADER}: 2\r\ntransfer-encoding: chunked\r\n\r\n").encode()
         chunk = f"{size:x}\r\n".encode() + bytes(size) + b"\r\n"
-        together = max(1, 65536 // len(chunk))
-        yield from repeat(chunk * together, pieces // together)
+        chunks_per_piece = max(1, 65536 // len(chunk))
+        yield from repeat(chunk * chunks_per_piece, pieces // chunks_per_piece)
 
     return parts
 
 
-def slowly(content: bytes, more: bytes, count: int) -> Callable[[], Parts]:
+def drip(content: bytes, byte: bytes, count: int) -> Callable[[], Parts]:
     """Something, and then a byte at a time."""
-    return lambda: iter([content, *[more] * count])
+    return lambda: iter([content, *[byte] * count])
 
 
-FORM = "POST /evaluate_batch_npy HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: multipart/form-data; boundary=x\r\n"
-MANY = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n' * 30_000
-LONG = f"content-length: {len(MANY)}\r\n\r\n".encode()
+FORM_HEAD = "POST /evaluate_batch_npy HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+MANY_PARTS = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n' * 30_000
+MANY_PARTS_LENGTH = f"content-length: {len(MANY_PARTS)}\r\n\r\n".encode()
 BOMBS = (
-    Bomb("body longer than is read, told", whole(b"{}", headers={"content-length": "99999999"}), ("413",)),
+    Bomb("body longer than is read, told", one_piece(b"{}", headers={"content-length": "99999999"}), ("413",)),
     Bomb("body longer than is read, not told", chunked(200, 65536), ("413",)),
     Bomb("a million chunks of one byte", chunked(1_000_000, 1), ("400", "413", "408")),
-    Bomb("JSON larger than is read", whole(b" " * 600_000), ("413",)),
-    Bomb("JSON 200,000 deep", whole(b"[" * 200_000), ("400", "422")),
-    Bomb("JSON of 100,000 numbers", whole(b'{"env": [' + b"1," * 100_000 + b"1]}"), ("422",)),
-    Bomb("a number of 100,000 digits", whole(b'{"env": [' + b"9" * 100_000 + b"]}"), ("400", "422")),
-    Bomb("PNG of 144 megapixels", pictures(12_000, 12_000), ("413",)),
-    Bomb("PNG of 400 megapixels", pictures(20_000, 20_000), ("413", "422")),
-    Bomb("PNG that inflates to more than it says", pictures(512, 512), ("200", "422", "409")),
-    Bomb("PNG with text that inflates a thousandfold", texts(), ("413", "422")),
-    Bomb("memory of 2^62 bytes", whole(b'{"run":"r","env":[0],"episode":[0],"step":[1],"row":[0],"rows":1,"state":16}',
+    Bomb("JSON larger than is read", one_piece(b" " * 600_000), ("413",)),
+    Bomb("JSON 200,000 deep", one_piece(b"[" * 200_000), ("400", "422")),
+    Bomb("JSON of 100,000 numbers", one_piece(b'{"env": [' + b"1," * 100_000 + b"1]}"), ("422",)),
+    Bomb("a number of 100,000 digits", one_piece(b'{"env": [' + b"9" * 100_000 + b"]}"), ("400", "422")),
+    Bomb("PNG of 144 megapixels", png_bomb(12_000, 12_000), ("413",)),
+    Bomb("PNG of 400 megapixels", png_bomb(20_000, 20_000), ("413", "422")),
+    Bomb("PNG that inflates to more than it says", png_bomb(512, 512), ("200", "422", "409")),
+    Bomb("PNG with text that inflates a thousandfold", png_text_bomb(), ("413", "422")),
+    Bomb("memory of 2^62 bytes", one_piece(b'{"run":"r","env":[0],"episode":[0],"step":[1],"row":[0],"rows":1,"state":16}',
          (1 << 62).to_bytes(8, "little") + bytes(8)), ("422",)),
-    Bomb("compressed body", whole(b"{}", zlib.compress(bytes(1_000_000)), {"content-encoding": "gzip"}), ("415",)),
-    Bomb("form of 30,000 parts", lambda: iter([FORM.encode() + LONG + MANY]), ("400",)),
-    Bomb("64 KB of one header", lambda: iter([HEAD.encode() + b"a: " + b"b" * 65536 + b"\r\n\r\n"]), ("400", "431")),
-    Bomb("10,000 headers", lambda: iter([HEAD.encode() + b"a: b\r\n" * 10_000 + b"\r\n"]), ("400", "431")),
-    Bomb("headers that do not end", slowly(HEAD.encode(), b"a", 8), ("408",), 0.1),
-    Bomb("body that does not end", slowly((HEAD + "content-length: 1000\r\n\r\n").encode(), b"a", 8), ("408",), 0.1),
+    Bomb("compressed body", one_piece(b"{}", zlib.compress(bytes(1_000_000)), {"content-encoding": "gzip"}), ("415",)),
+    Bomb("form of 30,000 parts", lambda: iter([FORM_HEAD.encode() + MANY_PARTS_LENGTH + MANY_PARTS]), ("400",)),
+    Bomb("64 KB of one header", lambda: iter([REQUEST_HEAD.encode() + b"a: " + b"b" * 65536 + b"\r\n\r\n"]), ("400", "431")),
+    Bomb("10,000 headers", lambda: iter([REQUEST_HEAD.encode() + b"a: b\r\n" * 10_000 + b"\r\n"]), ("400", "431")),
+    Bomb("headers that do not end", drip(REQUEST_HEAD.encode(), b"a", 8), ("408",), 0.1),
+    Bomb("body that does not end", drip((REQUEST_HEAD + "content-length: 1000\r\n\r\n").encode(), b"a", 8), ("408",), 0.1),
     Bomb("nothing at all", lambda: iter([]), ("408",), 0.0),
     Bomb("TLS", lambda: iter([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(500)]), ("400",)),
-    Bomb("a pickle", whole(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94."), ("400",)),
+    Bomb("a pickle", one_piece(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94."), ("400",)),
 )  # fmt: skip
 
 
-def sent(service: Running, bomb: Bomb) -> str:
+def send_bomb(service: RunningService, bomb: Bomb) -> str:
     """Send it; the status that comes back, "" where the connection is closed without one."""
     with socket.create_connection(service.address, 10) as connection:
         try:
             for part in bomb.parts():
                 connection.sendall(part)
-                time.sleep(bomb.pause)
+                time.sleep(bomb.pause_s)
         except OSError:
             pass  # the service has said all that it will, and reads no more
-        told = b""
+        response = b""
         try:
             connection.settimeout(10)
-            while len(told) < 12 and (part := connection.recv(4096)):
-                told += part
+            while len(response) < 12 and (part := connection.recv(4096)):
+                response += part
         except OSError:
             pass
-    return told[9:12].decode() if told.startswith(b"HTTP/1.1 ") else ""
+    return response[9:12].decode() if response.startswith(b"HTTP/1.1 ") else ""
 
 
-def over_grpc(port: int, content: bytes, compression: grpc.Compression) -> str:
+def send_grpc(port: int, content: bytes, compression: grpc.Compression) -> str:
     """A message of that many bytes; the status that comes back."""
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=options, compression=compression) as channel:
         try:
             channel.unary_unary("/embodied_rm.Rewards/Begin")(content, timeout=20)
-        except grpc.RpcError as fault:
-            return str(fault.code().name)
+        except grpc.RpcError as error:
+            return str(error.code().name)
     return "OK"
 
 
-def tried(service: Running, times: int, attempt: Callable[[], str]) -> tuple[set[str], int]:
+def measure_growth(service: RunningService, num_requests: int, attempt: Callable[[], str]) -> tuple[set[str], int]:
     """What came back, and by how much the service has grown since it was warm."""
-    with ThreadPoolExecutor(AT_ONCE) as crowd:
-        told = set(crowd.map(lambda _: attempt(), range(WARM)))
-        time.sleep(REST)
-        before = service.memory()
-        told |= set(crowd.map(lambda _: attempt(), range(times)))
-    time.sleep(REST)
-    return told, service.memory() - before
+    with ThreadPoolExecutor(NUM_PARALLEL) as pool:
+        statuses = set(pool.map(lambda _: attempt(), range(WARM_UP_REQUESTS)))
+        time.sleep(IDLE_S)
+        memory_before = service.memory_bytes()
+        statuses |= set(pool.map(lambda _: attempt(), range(num_requests)))
+    time.sleep(IDLE_S)
+    return statuses, service.memory_bytes() - memory_before
 
 
 def main() -> None:
@@ -168,36 +168,38 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    rows, bad, port = [], [], free_port()
-    with running([*KNOWN, "--grpc-port", str(port), "--limits", json.dumps(LIMITS)]) as service:
-        large, exhausted = bytes(8_000_000), ("RESOURCE_EXHAUSTED",)
+    rows, failures, port = [], [], free_port()
+    with run_service(
+        [*HASH_SERVICE_COMMAND, "--grpc-port", str(port), "--limits", json.dumps(SERVICE_LIMITS)]
+    ) as service:
+        large, grpc_status = bytes(8_000_000), ("RESOURCE_EXHAUSTED",)
         grpcs = {
             "gRPC: a message longer than is read": grpc.Compression.NoCompression,
             "gRPC: one that inflates to that": grpc.Compression.Gzip,
         }
         trials: list[tuple[str, tuple[str, ...], Callable[[], str]]] = [
-            *((bomb.name, bomb.status, partial(sent, service, bomb)) for bomb in BOMBS),
-            *((name, exhausted, partial(over_grpc, port, large, how)) for name, how in grpcs.items()),
+            *((bomb.name, bomb.expected_status, partial(send_bomb, service, bomb)) for bomb in BOMBS),
+            *((name, grpc_status, partial(send_grpc, port, large, compression)) for name, compression in grpcs.items()),
         ]
         for name, status, attempt in trials:
-            told, growth = tried(service, args.times, attempt)
-            rows.append(f"| {name} | {', '.join(sorted(told)) or 'closed'} | {growth / (1 << 20):+.2f} |")
+            statuses, growth = measure_growth(service, args.times, attempt)
+            rows.append(f"| {name} | {', '.join(sorted(statuses)) or 'closed'} | {growth / (1 << 20):+.2f} |")
             logging.info(rows[-1])
-            if not told <= {*status} or growth > GROWTH:
-                bad.append(rows[-1])
+            if not statuses <= {*status} or growth > MAX_GROWTH_BYTES:
+                failures.append(rows[-1])
     text = [
         "## Too large, too slow, explosive",
         "",
-        f"`python benchmarks/serve_bombs.py`: each sent {WARM} times, and then {args.times} times, {AT_ONCE} at once. "
+        f"`python benchmarks/serve_bombs.py`: each sent {WARM_UP_REQUESTS} times, and then {args.times} times, {NUM_PARALLEL} at once. "
         "Asked: the documented status, and at most 1 MiB more afterwards.",
         "",
         "| what | status | grown by, MiB |",
         "|---|---|---|",
         *rows,
     ]
-    put_section(args.page, "serve bombs", "\n".join(text), title="Reliability")
-    if bad:
-        raise SystemExit("\n".join(bad))
+    write_section(args.page, "serve bombs", "\n".join(text), title="Reliability")
+    if failures:
+        raise SystemExit("\n".join(failures))
 
 
 if __name__ == "__main__":

@@ -18,233 +18,267 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from good_requests import FILM, Message, form, grpc_calls, messages, protobufs
+from good_requests import FRAMES, RequestMessage, grpc_calls, make_form, make_messages, make_protobufs
 from grpc import StatusCode, aio
-from known_models import Hashing, first, following, served_by, share
-from mutations import Mutations
-from serving import KNOWN, Running, free_port, running
-from wire_client import LIFT, VIEWS, Connection, head_of
+from known_models import HashModel, digest_to_progress, initial_digest, next_digest, serve_model
+from mutations import RequestMutator
+from serving import HASH_SERVICE_COMMAND, RunningService, free_port, run_service
+from wire_client import LIFT_INSTRUCTION, VIEW_NAMES, WireConnection, http_head
 
-from embodied_rm.cli.benchmarks import put_section
+from embodied_rm.experiments.results_page import write_section
 from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.client.wire import LENGTH, read_answer
-from embodied_rm.serve.config import Limits, ServeConfig
-from embodied_rm.serve.grpc.films import inferred
-from embodied_rm.serve.grpc.messages import INFER
-from embodied_rm.serve.grpc.server import parsed
-from embodied_rm.serve.npy_batch import evaluate
+from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER, decode_response
+from embodied_rm.serve.grpc.grpc_server import parse_message
+from embodied_rm.serve.grpc.inference import infer as infer_grpc
+from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES
 from embodied_rm.serve.open_inference import infer
-from embodied_rm.serve.refusal import RefusalError
+from embodied_rm.serve.request_errors import RequestError
+from embodied_rm.serve.robometer_api import evaluate_form
 from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 
-LIMITS = Limits(body_mb=0.25, rows=16, side=64, frames=8, header_kb=16, timeout_s=5, body_s=1, sessions=200_000)
-HANG = 20.0
+FUZZ_LIMITS = ServeLimits(
+    max_body_mb=0.25,
+    max_envs_per_request=16,
+    max_image_side=64,
+    max_frames=8,
+    max_header_kb=16,
+    response_timeout_s=5,
+    body_timeout_s=1,
+    max_sessions=200_000,
+)
+HANG_TIMEOUT_S = 20.0
 """Seconds after which something that is not answered hangs."""
-CHECK = 10_000
+CHECK_INTERVAL = 10_000
 """Messages between two good episodes."""
-Ask = Callable[[str, Mapping[str, Any], bytes], Awaitable[tuple[bytes, int]]]
+AskFn = Callable[[str, Mapping[str, Any], bytes], Awaitable[tuple[bytes, int]]]
 """(What, its JSON, its bytes) -> the answer, and how many bytes of it are JSON."""
 
 
-class Count:
+class OutcomeCount:
     """What became of messages."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.faults: list[str] = []
+        self.failures: list[str] = []
 
-    def note(self, outcome: str, fault: str = "") -> None:
+    def record(self, outcome: str, failure: str = "") -> None:
         """One message."""
         self.outcomes[outcome] += 1
-        if fault:
-            self.faults.append(fault)
+        if failure:
+            self.failures.append(failure)
 
 
-async def in_process(count: Count, total: int) -> None:
+async def fuzz_in_process(count: OutcomeCount, total: int) -> None:
     """The messages to what reads them."""
-    served = served_by(Hashing())
-    service = RewardService(served, ServeConfig(limits=LIMITS))
+    served = serve_model(HashModel())
+    service = RewardService(served, ServeConfig(limits=FUZZ_LIMITS))
     async with service:
         loop = asyncio.get_running_loop()
-        state = await remembered(service)
-        goods, (content_type, body) = messages(state), form()
-        grpc = [(kind, message.SerializeToString()) for kind, message in protobufs(goods)]
-        change = Mutations(0)
+        state = await make_state(service)
+        valid_messages, (content_type, body) = make_messages(state), make_form()
+        grpc = [(kind, message.SerializeToString()) for kind, message in make_protobufs(valid_messages)]
+        mutator = RequestMutator(0)
 
-        async def one(number: int) -> None:
+        async def one(index: int) -> None:
             expires = loop.time() + 5
-            match number % 8:
+            match index % 8:
                 case 6:
-                    kind, content = change.random.choice(grpc)
-                    message = parsed(kind, change.flipped(content))
-                    if kind is INFER["ModelInferRequest"]:
-                        await inferred(service, message, expires)
+                    kind, content = mutator.rng.choice(grpc)
+                    message = parse_message(kind, mutator.mutate_bytes(content))
+                    if kind is INFERENCE_CLASSES["ModelInferRequest"]:
+                        await infer_grpc(service, message, expires)
                     else:
-                        await service.asked["begin"](message.header, memoryview(message.body), expires)
+                        await service.handlers["begin"](message.header, memoryview(message.body), expires)
                 case 7:
-                    await evaluate(service, content_type, change.flipped(body), "front", expires)
+                    await evaluate_form(service, content_type, mutator.mutate_bytes(body), "front", expires)
                 case _:
-                    bad = change.message(change.random.choice(goods))
-                    if bad.kind == "infer":
-                        await infer(service, bad.text, memoryview(bad.blob), expires)
+                    mutated = mutator.mutate_message(mutator.rng.choice(valid_messages))
+                    if mutated.kind == "infer":
+                        await infer(service, mutated.header, memoryview(mutated.body), expires)
                     else:
-                        await service.asked[bad.kind](bad.text, memoryview(bad.blob), expires)
+                        await service.handlers[mutated.kind](mutated.header, memoryview(mutated.body), expires)
 
-        for number in range(total):
-            await judged(count, one(number), f"in process, {number}")
-            if number % CHECK == 0:
-                await golden_here(service, count, number)
-                logging.info("in process: %d of %d, %s", number, total, dict(count.outcomes))
-    served.thread.shutdown()
+        for index in range(total):
+            await record_outcome(count, one(index), f"in process, {index}")
+            if index % CHECK_INTERVAL == 0:
+                await check_in_process(service, count, index)
+                logging.info("in process: %d of %d, %s", index, total, dict(count.outcomes))
+    served.executor.shutdown()
 
 
-async def judged(count: Count, attempt: Awaitable[Any], where: str) -> None:
+async def record_outcome(count: OutcomeCount, attempt: Awaitable[Any], location: str) -> None:
     """Wait for an attempt, and note what became of it."""
     try:
-        await asyncio.wait_for(attempt, HANG)
-        count.note("answered")
-    except RefusalError as refusal:
-        count.note(str(refusal.why.status), f"{where}: {refusal}" if refusal.why.status >= 500 else "")
+        await asyncio.wait_for(attempt, HANG_TIMEOUT_S)
+        count.record("answered")
+    except RequestError as error:
+        count.record(str(error.code.http_status), f"{location}: {error}" if error.code.http_status >= 500 else "")
     except TimeoutError:
-        count.note("hangs", f"{where}: hangs")
-    except Exception as fault:
-        count.note("breaks", f"{where}: {type(fault).__name__}: {fault}")
+        count.record("hangs", f"{location}: hangs")
+    except Exception as error:
+        count.record("breaks", f"{location}: {type(error).__name__}: {error}")
         logging.exception("a message broke what reads it")
-        if len(count.faults) > CHECK:
+        if len(count.failures) > CHECK_INTERVAL:
             raise
 
 
-async def remembered(service: RewardService) -> bytes:
+async def make_state(service: RewardService) -> bytes:
     """The memory of two episodes."""
-    whose = {"run": "m", "env": [0, 1], "episode": [0, 0], "views": VIEWS, "frames": {"shape": [2, 2, 8, 8, 3]}}
-    header = {**whose, "instruction": [LIFT, "open it"], "state": True}
+    episode_ids = {
+        "run": "m",
+        "env": [0, 1],
+        "episode": [0, 0],
+        "views": VIEW_NAMES,
+        "frames": {"shape": [2, 2, 8, 8, 3]},
+    }
+    header = {**episode_ids, "instruction": [LIFT_INSTRUCTION, "open it"], "state": True}
     expires = asyncio.get_running_loop().time() + 5
-    _, blobs = await service.asked["begin"](json.dumps(header).encode(), memoryview(FILM[0].tobytes()), expires)
+    _, blobs = await service.handlers["begin"](json.dumps(header).encode(), memoryview(FRAMES[0].tobytes()), expires)
     return bytes(blobs[-1])
 
 
-def expected() -> float:
+def expected_progress() -> float:
     """What a good episode is told after its second frame."""
-    digest = following(first(LIFT, FILM[0, 0]), FILM[1, 0])
-    return float(share(np.array([digest]))[0])
+    digest = next_digest(initial_digest(LIFT_INSTRUCTION, FRAMES[0, 0]), FRAMES[1, 0])
+    return float(digest_to_progress(np.array([digest]))[0])
 
 
-async def golden(ask: Ask, count: Count, number: int) -> None:
+async def check_valid_episode(ask: AskFn, count: OutcomeCount, episode: int) -> None:
     """A good episode."""
-    whose = {"run": "golden", "env": [0], "episode": [number], "views": VIEWS, "frames": {"shape": [1, 2, 8, 8, 3]}}
-    for asked, more, frames in (("begin", {"instruction": [LIFT]}, FILM[0, 0]), ("advance", {"step": [1]}, FILM[1, 0])):
-        answer, length = await ask(asked, {**whose, **more}, frames.tobytes())
-    value = float(read_answer(answer, length)[1]["value"][0])
-    if value != np.float32(expected()):
-        count.note("wrong", f"after {number} messages a good episode is told {value}")
+    episode_ids = {
+        "run": "golden",
+        "env": [0],
+        "episode": [episode],
+        "views": VIEW_NAMES,
+        "frames": {"shape": [1, 2, 8, 8, 3]},
+    }
+    for endpoint, fields, frames in (
+        ("begin", {"instruction": [LIFT_INSTRUCTION]}, FRAMES[0, 0]),
+        ("advance", {"step": [1]}, FRAMES[1, 0]),
+    ):
+        answer, length = await ask(endpoint, {**episode_ids, **fields}, frames.tobytes())
+    value = float(decode_response(answer, length)[1]["value"][0])
+    if value != np.float32(expected_progress()):
+        count.record("wrong", f"after {episode} messages a good episode is told {value}")
 
 
-async def golden_here(service: RewardService, count: Count, number: int) -> None:
+async def check_in_process(service: RewardService, count: OutcomeCount, episode: int) -> None:
     """A good episode, in process."""
 
-    async def ask(asked: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
+    async def ask(endpoint: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
         expires = asyncio.get_running_loop().time() + 5
-        told, blobs = await service.asked[asked](json.dumps(header).encode(), memoryview(frames), expires)
-        return told + b"".join(blobs), len(told)
+        header_bytes, blobs = await service.handlers[endpoint](json.dumps(header).encode(), memoryview(frames), expires)
+        return header_bytes + b"".join(blobs), len(header_bytes)
 
-    await golden(ask, count, number)
+    await check_valid_episode(ask, count, episode)
 
 
-async def over_sockets(service: Running, port: int, count: Count, total: int) -> None:
+async def fuzz_sockets(service: RunningService, port: int, count: OutcomeCount, total: int) -> None:
     """The messages to a service, most by HTTP, and a tenth by gRPC."""
-    goods = messages(await asyncio.to_thread(state_of, service))
-    numbers = iter(range(total))
+    valid_messages = make_messages(await asyncio.to_thread(fetch_state, service))
+    indices = iter(range(total))
 
     async def worker(seed: int) -> None:
-        change = Mutations(1 + seed)
+        mutator = RequestMutator(1 + seed)
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            calls = [(path, message.SerializeToString()) for path, message in grpc_calls(goods)]
-            for number in numbers:
-                if number % 10 == 0:
-                    await by_grpc(channel, *change.random.choice(calls), change, count, number)
+            calls = [(path, message.SerializeToString()) for path, message in grpc_calls(valid_messages)]
+            for index in indices:
+                if index % 10 == 0:
+                    path, content = mutator.rng.choice(calls)
+                    await fuzz_grpc(channel, path, content, mutator, count, index)
                 else:
-                    await by_http(service, change.random.choice(goods), change, count, number)
-                if number % CHECK == 0:
-                    await golden_there(service, count, number)
-                    logging.info("over sockets: %d of %d, %s", number, total, dict(count.outcomes))
+                    await fuzz_http(service, mutator.rng.choice(valid_messages), mutator, count, index)
+                if index % CHECK_INTERVAL == 0:
+                    await check_over_http(service, count, index)
+                    logging.info("over sockets: %d of %d, %s", index, total, dict(count.outcomes))
 
     await asyncio.gather(*(worker(seed) for seed in range(16)))
 
 
-async def by_grpc(
-    channel: aio.Channel, path: str, content: bytes, change: Mutations, count: Count, number: int
+async def fuzz_grpc(
+    channel: aio.Channel, path: str, content: bytes, mutator: RequestMutator, count: OutcomeCount, index: int
 ) -> None:
     """A changed message to a method."""
-    bad = change.flipped(content)
+    mutated = mutator.mutate_bytes(content)
     try:
-        await channel.unary_unary(path)(bad, timeout=HANG)
-        count.note("grpc: answered")
-    except aio.AioRpcError as fault:
-        broken = fault.code() in (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DEADLINE_EXCEEDED)
-        count.note(f"grpc: {fault.code().name.lower()}", f"grpc, {number}: {fault}" if broken else "")
+        await channel.unary_unary(path)(mutated, timeout=HANG_TIMEOUT_S)
+        count.record("grpc: answered")
+    except aio.AioRpcError as error:
+        is_failure = error.code() in (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DEADLINE_EXCEEDED)
+        count.record(f"grpc: {error.code().name.lower()}", f"grpc, {index}: {error}" if is_failure else "")
 
 
-async def by_http(service: Running, good: Message, change: Mutations, count: Count, number: int) -> None:
+async def fuzz_http(
+    service: RunningService, valid: RequestMessage, mutator: RequestMutator, count: OutcomeCount, index: int
+) -> None:
     """A changed request: the message, or the bytes of all of it."""
-    bad, path = change.message(good), f"/v1/{good.kind}" if good.kind != "infer" else "/v2/models/reward/infer"
-    head = head_of(path, bad.text, bad.blob, "connection: close")
-    whole = head + bad.text + bad.blob
-    if number % 3 == 0:
-        whole = change.flipped(head) + good.text + good.blob
+    mutated, path = (
+        mutator.mutate_message(valid),
+        f"/v1/{valid.kind}" if valid.kind != "infer" else "/v2/models/reward/infer",
+    )
+    head = http_head(path, mutated.header, mutated.body, "connection: close")
+    request = head + mutated.header + mutated.body
+    if index % 3 == 0:
+        request = mutator.mutate_bytes(head) + valid.header + valid.body
     try:
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(HANG_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(*service.address)
-            writer.write(whole)
+            writer.write(request)
             if writer.can_write_eof():
                 writer.write_eof()
-            told = await reader.read()
+            response = await reader.read()
             writer.transport.abort()
     except TimeoutError:
-        count.note("hangs", f"http, {number}: hangs")
+        count.record("hangs", f"http, {index}: hangs")
         return
     except OSError:
-        told = b""
-    status = told[9:12].decode() if told.startswith(b"HTTP/1.1 ") else "closed"
-    count.note(
-        f"http: {status}", f"http, {number}: {told[:300]!r}" if status.startswith("5") and status != "504" else ""
+        response = b""
+    status = response[9:12].decode() if response.startswith(b"HTTP/1.1 ") else "closed"
+    count.record(
+        f"http: {status}", f"http, {index}: {response[:300]!r}" if status.startswith("5") and status != "504" else ""
     )
 
 
-async def golden_there(service: Running, count: Count, number: int) -> None:
+async def check_over_http(service: RunningService, count: OutcomeCount, episode: int) -> None:
     """A good episode, over HTTP."""
-    connection = Connection(*service.address)
+    connection = WireConnection(*service.address)
 
-    async def ask(asked: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
-        answer = await connection.ask(f"/v1/{asked}", header, frames)
-        return answer.body, int(answer.headers[LENGTH.lower()])
+    async def ask(endpoint: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
+        answer = await connection.request(f"/v1/{endpoint}", header, frames)
+        return answer.body, int(answer.headers[HEADER_LENGTH_HEADER.lower()])
 
-    await golden(ask, count, number)
+    await check_valid_episode(ask, count, episode)
     connection.close()
 
 
-def state_of(service: Running) -> bytes:
+def fetch_state(service: RunningService) -> bytes:
     """The memory of two episodes of a service."""
     with RewardClient(service.url) as client:
-        frames = {name: FILM[0, :, i] for i, name in enumerate(VIEWS)}
-        state = client.begin([0, 1], [0, 0], [LIFT, "open it"], frames, state=True).state
+        frames = {name: FRAMES[0, :, i] for i, name in enumerate(VIEW_NAMES)}
+        state = client.reset([0, 1], [0, 0], [LIFT_INSTRUCTION, "open it"], frames, return_state=True).state
     assert state is not None
     return state
 
 
-def report(here: Count, there: Count, args: argparse.Namespace, seconds: float) -> str:
+def report(
+    in_process_count: OutcomeCount, socket_count: OutcomeCount, args: argparse.Namespace, elapsed_s: float
+) -> str:
     """The section."""
-    faults = len(here.faults) + len(there.faults)
-    told = [", ".join(f"{k}: {v}" for k, v in sorted(count.outcomes.items())) for count in (here, there)]
+    num_failures = len(in_process_count.failures) + len(socket_count.failures)
+    outcomes = [
+        ", ".join(f"{k}: {v}" for k, v in sorted(count.outcomes.items())) for count in (in_process_count, socket_count)
+    ]
     return "\n".join(
         [
             "## Mutated messages",
             "",
             f"`python benchmarks/serve_fuzz.py --messages {args.messages} --sockets {args.sockets}`: good requests of "
             "every kind, changed at random. Crashes, hangs, statuses of 500 and more that the input caused, and good "
-            f"episodes that were told something else afterwards (one every {CHECK}): **{faults}**. {seconds:.0f} s.",
+            f"episodes that were told something else afterwards (one every {CHECK_INTERVAL}): **{num_failures}**. {elapsed_s:.0f} s.",
             "",
-            f"- in process, {sum(here.outcomes.values())}: {told[0]}",
-            f"- over sockets, {sum(there.outcomes.values())}: {told[1]}",
+            f"- in process, {sum(in_process_count.outcomes.values())}: {outcomes[0]}",
+            f"- over sockets, {sum(socket_count.outcomes.values())}: {outcomes[1]}",
         ]
     )
 
@@ -257,15 +291,20 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    began, here, there = time.monotonic(), Count(), Count()
-    asyncio.run(in_process(here, args.messages))
+    start, in_process_count, socket_count = time.monotonic(), OutcomeCount(), OutcomeCount()
+    asyncio.run(fuzz_in_process(in_process_count, args.messages))
     port = free_port()
-    limits = json.dumps({k: v for k, v in vars(LIMITS).items() if v != getattr(Limits(), k)})
-    with running([*KNOWN, "--grpc-port", str(port), "--limits", limits]) as service:
-        asyncio.run(over_sockets(service, port, there, args.sockets))
-    put_section(args.page, "serve fuzz", report(here, there, args, time.monotonic() - began), title="Reliability")
-    if here.faults or there.faults:
-        raise SystemExit("\n".join([*here.faults, *there.faults][:20]))
+    limits = json.dumps({k: v for k, v in vars(FUZZ_LIMITS).items() if v != getattr(ServeLimits(), k)})
+    with run_service([*HASH_SERVICE_COMMAND, "--grpc-port", str(port), "--limits", limits]) as service:
+        asyncio.run(fuzz_sockets(service, port, socket_count, args.sockets))
+    write_section(
+        args.page,
+        "serve fuzz",
+        report(in_process_count, socket_count, args, time.monotonic() - start),
+        title="Reliability",
+    )
+    if in_process_count.failures or socket_count.failures:
+        raise SystemExit("\n".join([*in_process_count.failures, *socket_count.failures][:20]))
 
 
 if __name__ == "__main__":

@@ -18,175 +18,184 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from serving import KNOWN, Running, free_port, started
-from wire_client import LIFT, BrokenError, Connection, Film, header_of, values_of
+from serving import HASH_SERVICE_COMMAND, RunningService, free_port, start_service
+from wire_client import (
+    LIFT_INSTRUCTION,
+    ConnectionBrokenError,
+    HashedEpisode,
+    WireConnection,
+    progress_values,
+    request_header,
+)
 
-from embodied_rm.cli.benchmarks import put_section
+from embodied_rm.experiments.results_page import write_section
 
-ENVS = 8
+ENVS_PER_CLIENT = 8
 """Of a client."""
-LEAVE, TWICE, END, BEGIN = 0.01, 0.01, 0.01, 0.05
+ABANDON_RATE, DUPLICATE_RATE, END_RATE, RESET_RATE = 0.01, 0.01, 0.01, 0.05
 """Shares of requests whose sender leaves, that are sent twice, and of episodes that are ended and begun."""
-RESTART = 40.0
+RESTART_INTERVAL_S = 40.0
 """Seconds between two deaths of the service."""
-PATIENCE = 90.0
+RETRY_TIMEOUT_S = 90.0
 """Seconds for which a client waits for a service that is away."""
 
 
-class Trial:
+class IsolationTrial:
     """What has happened so far."""
 
-    def __init__(self, requests: int, service: Running) -> None:
-        self.left, self.service = requests, service
+    def __init__(self, requests: int, service: RunningService) -> None:
+        self.requests_left, self.service = requests, service
         self.counts: Counter[str] = Counter()
-        self.wrong: list[str] = []
+        self.wrong_answers: list[str] = []
 
     def take(self) -> bool:
         """Whether there is another request to be made."""
-        self.left -= 1
-        return self.left >= 0
+        self.requests_left -= 1
+        return self.requests_left >= 0
 
 
-class Client:
-    """Some environments, and their films."""
+class IsolationClient:
+    """Some environments, and their videos."""
 
-    def __init__(self, number: int, address: tuple[str, int], trial: Trial) -> None:
-        self.run, self.trial = f"client{number}", trial
-        self.random = random.Random(number)
-        self.connections = [Connection(*address), Connection(*address)]
-        self.films = [Film(env, np.random.default_rng([number, env])) for env in range(ENVS)]
-        self.begun = [0] * ENVS
+    def __init__(self, index: int, address: tuple[str, int], trial: IsolationTrial) -> None:
+        self.run, self.trial = f"client{index}", trial
+        self.rng = random.Random(index)
+        self.connections = [WireConnection(*address), WireConnection(*address)]
+        self.videos = [HashedEpisode(env, np.random.default_rng([index, env])) for env in range(ENVS_PER_CLIENT)]
+        self.num_episodes = [0] * ENVS_PER_CLIENT
 
     async def play(self) -> None:
         """Ask until enough was asked."""
         while self.trial.take():
-            some = self.random.sample(self.films, self.random.randint(1, 4))
-            new = [film for film in some if film.episode < 0 or self.random.random() < BEGIN]
-            going = [film for film in some if film not in new]
-            if new:
-                await self.begin(new)
-            if going:
-                await self.advance(going)
-            if self.random.random() < END:
-                await self.end(self.random.choice(self.films))
+            selected = self.rng.sample(self.videos, self.rng.randint(1, 4))
+            starting = [video for video in selected if video.episode < 0 or self.rng.random() < RESET_RATE]
+            running_episodes = [video for video in selected if video not in starting]
+            if starting:
+                await self.reset(starting)
+            if running_episodes:
+                await self.step(running_episodes)
+            if self.rng.random() < END_RATE:
+                await self.end(self.rng.choice(self.videos))
         for connection in self.connections:
             connection.close()
 
-    async def begin(self, films: list[Film]) -> None:
+    async def reset(self, videos: list[HashedEpisode]) -> None:
         """New episodes of these."""
-        for film in films:
-            self.begun[film.env] += 1
-            film.frames = film.frames[:0]
-        episode = [self.begun[film.env] for film in films]
-        header = header_of(self.run, films, episode, instruction=[LIFT] * len(films))
-        if await self.asked("/v1/begin", header, films) is not None:
-            for film, number in zip(films, episode, strict=True):
-                film.begun(number)
+        for video in videos:
+            self.num_episodes[video.env] += 1
+            video.frames = video.frames[:0]
+        episode = [self.num_episodes[video.env] for video in videos]
+        header = request_header(self.run, videos, episode, instruction=[LIFT_INSTRUCTION] * len(videos))
+        if await self.request("/v1/begin", header, videos) is not None:
+            for video, episode_number in zip(videos, episode, strict=True):
+                video.record_reset(episode_number)
 
-    async def advance(self, films: list[Film]) -> None:
+    async def step(self, videos: list[HashedEpisode]) -> None:
         """One more frame of these."""
-        steps = [film.step + 1 for film in films]
-        header = header_of(self.run, films, [film.episode for film in films], step=steps)
-        values = await self.asked("/v1/advance", header, films)
-        for film, value in zip(films, values or [], strict=bool(values)):
-            if not film.judged(value):
-                self.trial.wrong.append(f"{self.run}, environment {film.env}, step {film.step}")
+        steps = [video.step + 1 for video in videos]
+        header = request_header(self.run, videos, [video.episode for video in videos], step=steps)
+        values = await self.request("/v1/advance", header, videos)
+        for video, value in zip(videos, values or [], strict=bool(values)):
+            if not video.check_progress(value):
+                self.trial.wrong_answers.append(f"{self.run}, environment {video.env}, step {video.step}")
 
-    async def end(self, film: Film) -> None:
+    async def end(self, video: HashedEpisode) -> None:
         """An episode is over."""
-        header = {"run": self.run, "env": [film.env], "episode": [max(film.episode, 0)]}
-        await self.asked("/v1/end", header, [])
-        film.episode = -1
+        header = {"run": self.run, "env": [video.env], "episode": [max(video.episode, 0)]}
+        await self.request("/v1/end", header, [])
+        video.episode = -1
 
-    async def asked(self, path: str, header: dict, films: list[Film]) -> list[float] | None:
+    async def request(self, path: str, header: dict, videos: list[HashedEpisode]) -> list[float] | None:
         """The answer, however often it takes; None where the service knows nothing of these episodes."""
-        blob = b"".join(film.show().tobytes() for film in films)
-        until = time.monotonic() + PATIENCE
+        body = b"".join(video.next_frame().tobytes() for video in videos)
+        deadline = time.monotonic() + RETRY_TIMEOUT_S
         while True:
             try:
-                answer = await self.once(path, header, blob)
-            except (BrokenError, TimeoutError) as fault:
-                self.trial.counts[type(fault).__name__] += 1
-                if time.monotonic() > until:
+                answer = await self.request_once(path, header, body)
+            except (ConnectionBrokenError, TimeoutError) as error:
+                self.trial.counts[type(error).__name__] += 1
+                if time.monotonic() > deadline:
                     raise
-                await asyncio.sleep(self.random.uniform(0, 0.2))
+                await asyncio.sleep(self.rng.uniform(0, 0.2))
                 continue
             self.trial.counts[str(answer.status)] += 1
             if answer.status == 200:
-                return values_of(answer) if films else []
+                return progress_values(answer) if videos else []
             if answer.status == 410:
-                for film in films:
-                    film.episode = -1
+                for video in videos:
+                    video.episode = -1
                 return None
-            if answer.status not in (409, 429, 503) or time.monotonic() > until:
+            if answer.status not in (409, 429, 503) or time.monotonic() > deadline:
                 raise RuntimeError(f"{path} {header}: {answer.status} {answer.body!r}")
-            await asyncio.sleep(self.random.uniform(0, 0.05))
+            await asyncio.sleep(self.rng.uniform(0, 0.05))
 
-    async def once(self, path: str, header: dict, blob: bytes):  # type: ignore[no-untyped-def]
+    async def request_once(self, path: str, header: dict, body: bytes):  # type: ignore[no-untyped-def]
         """One attempt; some are given up before they are answered, and some made twice at once."""
-        one, other = self.connections
-        if self.random.random() < LEAVE:
-            async with asyncio.timeout(self.random.uniform(0, 0.01)):
-                return await one.ask(path, header, blob)
-        if self.random.random() >= TWICE:
-            return await one.ask(path, header, blob)
-        told = await asyncio.gather(one.ask(path, header, blob), other.ask(path, header, blob), return_exceptions=True)
-        answers = [answer for answer in told if not isinstance(answer, BaseException)]
-        good = [answer for answer in answers if answer.status == 200]
-        if len(good) == 2 and blob and good[0].body != good[1].body:
-            self.trial.wrong.append(f"{self.run}: two answers to one request")
+        first, second = self.connections
+        if self.rng.random() < ABANDON_RATE:
+            async with asyncio.timeout(self.rng.uniform(0, 0.01)):
+                return await first.request(path, header, body)
+        if self.rng.random() >= DUPLICATE_RATE:
+            return await first.request(path, header, body)
+        results = await asyncio.gather(
+            first.request(path, header, body), second.request(path, header, body), return_exceptions=True
+        )
+        answers = [answer for answer in results if not isinstance(answer, BaseException)]
+        successful = [answer for answer in answers if answer.status == 200]
+        if len(successful) == 2 and body and successful[0].body != successful[1].body:
+            self.trial.wrong_answers.append(f"{self.run}: two answers to one request")
         if not answers:
-            raise BrokenError("both")
-        return (good or answers)[0]
+            raise ConnectionBrokenError("both")
+        return (successful or answers)[0]
 
 
-async def restarts(command: list[str], trial: Trial, every: float) -> None:
+async def restart_service(command: list[str], trial: IsolationTrial, interval_s: float) -> None:
     """End the service now and then, kindly and not, and start it again at the same place."""
-    choice = random.Random(0)
+    rng = random.Random(0)
     while True:
-        await asyncio.sleep(every)
-        how = choice.choice([signal.SIGTERM, signal.SIGKILL])
-        trial.service.process.send_signal(how)
+        await asyncio.sleep(interval_s)
+        signal_kind = rng.choice([signal.SIGTERM, signal.SIGKILL])
+        trial.service.process.send_signal(signal_kind)
         await asyncio.to_thread(trial.service.process.wait, 60)
-        trial.counts[f"restarts by {how.name}"] += 1
-        trial.service = await asyncio.to_thread(started, command)
+        trial.counts[f"restarts by {signal_kind.name}"] += 1
+        trial.service = await asyncio.to_thread(start_service, command)
 
 
-async def run(args: argparse.Namespace) -> Trial:
+async def run(args: argparse.Namespace) -> IsolationTrial:
     """All clients at once."""
-    command = [*KNOWN, "--port", str(free_port())]
-    service = await asyncio.to_thread(started, command)
-    trial = Trial(args.requests, service)
-    deaths = asyncio.create_task(restarts(command, trial, args.every))
-    clients = [Client(number, service.address, trial) for number in range(args.clients)]
+    command = [*HASH_SERVICE_COMMAND, "--port", str(free_port())]
+    service = await asyncio.to_thread(start_service, command)
+    trial = IsolationTrial(args.requests, service)
+    restart_task = asyncio.create_task(restart_service(command, trial, args.every))
+    clients = [IsolationClient(index, service.address, trial) for index in range(args.clients)]
 
     async def told() -> None:
         while True:
             await asyncio.sleep(30)
-            logging.info("%d left, %s, %d wrong", trial.left, dict(trial.counts), len(trial.wrong))
+            logging.info("%d left, %s, %d wrong", trial.requests_left, dict(trial.counts), len(trial.wrong_answers))
 
-    watch = asyncio.create_task(told())
+    log_task = asyncio.create_task(told())
     try:
         await asyncio.gather(*(client.play() for client in clients))
     finally:
-        watch.cancel()
-        deaths.cancel()
+        log_task.cancel()
+        restart_task.cancel()
         trial.service.process.terminate()
     return trial
 
 
-def report(trial: Trial, args: argparse.Namespace, seconds: float) -> str:
+def report(trial: IsolationTrial, args: argparse.Namespace, elapsed_s: float) -> str:
     """The section."""
     counts = ", ".join(f"{name}: {count}" for name, count in sorted(trial.counts.items()))
     return "\n".join(
         [
             "## Answers to the wrong environment",
             "",
-            f"`python benchmarks/serve_hashes.py --requests {args.requests}`: {args.clients} clients of {ENVS} "
-            f"environments, random batches of them; {LEAVE:.0%} of requests left by their sender and asked again, "
-            f"{TWICE:.0%} sent twice at once, episodes begun and ended; the service killed or told to end every "
+            f"`python benchmarks/serve_hashes.py --requests {args.requests}`: {args.clients} clients of {ENVS_PER_CLIENT} "
+            f"environments, random batches of them; {ABANDON_RATE:.0%} of requests left by their sender and asked again, "
+            f"{DUPLICATE_RATE:.0%} sent twice at once, episodes begun and ended; the service killed or told to end every "
             f"{args.every:.0f} s. Answers that are not the hash of what that environment was shown: "
-            f"**{len(trial.wrong)}**. {seconds:.0f} s. Attempts by status, and what else happened: {counts}.",
+            f"**{len(trial.wrong_answers)}**. {elapsed_s:.0f} s. Attempts by status, and what else happened: {counts}.",
         ]
     )
 
@@ -195,15 +204,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1_000_000, help="of all clients")
     parser.add_argument("--clients", type=int, default=64, help="at once")
-    parser.add_argument("--every", type=float, default=RESTART, help="seconds between two deaths")
+    parser.add_argument("--every", type=float, default=RESTART_INTERVAL_S, help="seconds between two deaths")
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    began = time.monotonic()
+    start = time.monotonic()
     trial = asyncio.run(run(args))
-    put_section(args.page, "serve hashes", report(trial, args, time.monotonic() - began), title="Reliability")
-    if trial.wrong:
-        raise SystemExit("\n".join(trial.wrong[:10]))
+    write_section(args.page, "serve hashes", report(trial, args, time.monotonic() - start), title="Reliability")
+    if trial.wrong_answers:
+        raise SystemExit("\n".join(trial.wrong_answers[:10]))
 
 
 if __name__ == "__main__":

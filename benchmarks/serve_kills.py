@@ -2,7 +2,7 @@
 python benchmarks/serve_kills.py
 
 SIGTERM: many clients ask without a pause; whatever the service let in it must have answered before it is gone.
-SIGKILL: `embodied-rm refine judge=served`, whose service is killed and started again, must end with the weights of one
+SIGKILL: `embodied-rm refine judge=remote`, whose service is killed and started again, must end with the weights of one
 that nobody disturbed. Writes the section of docs/reliability.md.
 """
 
@@ -23,101 +23,113 @@ from typing import Any
 
 import numpy as np
 import torch
-from serving import KNOWN, Running, environment, free_port, started
-from wire_client import LIFT, BrokenError, Connection, Film, header_of, values_of
+from serving import HASH_SERVICE_COMMAND, RunningService, free_port, start_service, subprocess_env
+from wire_client import (
+    LIFT_INSTRUCTION,
+    ConnectionBrokenError,
+    HashedEpisode,
+    WireConnection,
+    progress_values,
+    request_header,
+)
 
-from embodied_rm.cli.benchmarks import put_section
+from embodied_rm.experiments.results_page import write_section
 from embodied_rm.rl.learner.policy import load_policy
 
-CLIENTS = 32
-ROBOT = [sys.executable, "-m", "embodied_rm"]
-TINY = ["world.num_envs=8", "world.image_size=32"]
+NUM_CLIENTS = 32
+CLI_COMMAND = [sys.executable, "-m", "embodied_rm"]
+SMALL_ENV = ["env.num_envs=8", "env.image_size=32"]
 
 
-async def ended_under_load(seed: int) -> tuple[int, int, int, int]:
+async def terminate_under_load(seed: int) -> tuple[int, int, int, int]:
     """Answers that the service says it gave, that it let in, that clients got, and that were wrong."""
-    service = await asyncio.to_thread(started, [*KNOWN, "--pause", "0.005"])
-    got, wrong = 0, 0
+    service = await asyncio.to_thread(start_service, [*HASH_SERVICE_COMMAND, "--pause", "0.005"])
+    num_answers, num_wrong = 0, 0
 
-    async def ask(number: int) -> None:
-        nonlocal got, wrong
-        connection, film = Connection(*service.address), Film(number, np.random.default_rng([seed, number]))
+    async def ask(index: int) -> None:
+        nonlocal num_answers, num_wrong
+        connection, video = WireConnection(*service.address), HashedEpisode(index, np.random.default_rng([seed, index]))
         try:
             while True:
-                first = film.episode < 0
-                more: dict[str, Any] = {"instruction": [LIFT]} if first else {"step": [film.step + 1]}
-                header = header_of(f"r{number}", [film], [0], **more)
-                path = "/v1/begin" if first else "/v1/advance"
-                answer = await connection.ask(path, header, film.show().tobytes())
-                got += 1
+                is_first = video.episode < 0
+                fields: dict[str, Any] = {"instruction": [LIFT_INSTRUCTION]} if is_first else {"step": [video.step + 1]}
+                header = request_header(f"r{index}", [video], [0], **fields)
+                path = "/v1/begin" if is_first else "/v1/advance"
+                answer = await connection.request(path, header, video.next_frame().tobytes())
+                num_answers += 1
                 if answer.status != 200:
                     continue
-                (value,) = values_of(answer)
-                if first:
-                    film.begun(0)
+                (value,) = progress_values(answer)
+                if is_first:
+                    video.record_reset(0)
                 else:
-                    wrong += not film.judged(value)
-        except BrokenError:
+                    num_wrong += not video.check_progress(value)
+        except ConnectionBrokenError:
             return
 
     async def end() -> None:
         await asyncio.sleep(random.Random(seed).uniform(0.3, 1.0))
         service.process.send_signal(signal.SIGTERM)
 
-    await asyncio.gather(end(), *(ask(number) for number in range(CLIENTS)))
-    last = await asyncio.to_thread(last_words, service)
-    return last["answered"], last["accepted"], got, wrong
+    await asyncio.gather(end(), *(ask(index) for index in range(NUM_CLIENTS)))
+    end_event = await asyncio.to_thread(read_end_event, service)
+    return end_event["answered"], end_event["accepted"], num_answers, num_wrong
 
 
-def last_words(service: Running) -> dict[str, Any]:
+def read_end_event(service: RunningService) -> dict[str, Any]:
     """What the service wrote as it ended. Raises `RuntimeError` where it did not end well."""
     code = service.process.wait(60)
     assert service.process.stdout is not None
     lines = [json.loads(line) for line in service.process.stdout if line.startswith("{")]
-    ends = [line for line in lines if line["event"] == "ended"]
-    if code != 0 or not ends:
+    end_events = [line for line in lines if line["event"] == "ended"]
+    if code != 0 or not end_events:
         raise RuntimeError(f"the service ended with {code} and {lines[-3:]}")
-    return ends[0]
+    return end_events[0]
 
 
-def cloned(root: Path) -> Path:
+def clone_policy(root: Path) -> Path:
     """A policy to refine."""
-    run([*ROBOT, "collect", "tasks=[lift_cube]", "successes=4", "failures=0", f"out={root / 'demos'}", *TINY])
-    words = ["task=lift_cube", f"data={root / 'demos'}", "demonstrations=4", "steps=50", "episodes=2"]
-    run([*ROBOT, "clone", *words, f"out={root / 'cloned'}", *TINY])
+    run(
+        [*CLI_COMMAND, "collect", "tasks=[lift_cube]", "successes=4", "failures=0", f"out={root / 'demos'}", *SMALL_ENV]
+    )
+    settings = ["task=lift_cube", f"data={root / 'demos'}", "demonstrations=4", "steps=50", "episodes=2"]
+    run([*CLI_COMMAND, "clone", *settings, f"out={root / 'cloned'}", *SMALL_ENV])
     return root / "cloned"
 
 
-def run(words: list[str]) -> None:
+def run(command: list[str]) -> None:
     """Run a command to its end."""
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=environment())
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=subprocess_env())
 
 
-def refining(policy: Path, out: Path, port: int, iterations: int) -> list[str]:
+def refine_command(policy: Path, out: Path, port: int, iterations: int) -> list[str]:
     """The refinement on a service."""
-    words = ["task=lift_cube", f"policy={policy}", f"out={out}", f"iterations={iterations}", "rollout_steps=60"]
-    words += ["watched=0", "episodes=2", "ppo.epochs=2", "ppo.minibatches=4", "judge=served"]
-    return [*ROBOT, "refine", *words, f"judge.url=http://127.0.0.1:{port}", *TINY]
+    settings = ["task=lift_cube", f"policy={policy}", f"out={out}", f"iterations={iterations}", "rollout_steps=60"]
+    settings += ["watched=0", "episodes=2", "ppo.epochs=2", "ppo.minibatches=4", "judge=served"]
+    return [*CLI_COMMAND, "refine", *settings, f"judge.url=http://127.0.0.1:{port}", *SMALL_ENV]
 
 
-def refined_beside_deaths(policy: Path, out: Path, iterations: int, kills: int) -> int:
+def refine_with_kills(policy: Path, out: Path, iterations: int, max_kills: int) -> int:
     """Refine while the service is killed and started again; how often it was."""
     port = free_port()
-    command = [*ROBOT, "serve", f"port={port}"]
-    service, deaths = started(command), 0
+    command = [*CLI_COMMAND, "serve", f"port={port}"]
+    service, num_kills = start_service(command), 0
     child = subprocess.Popen(
-        refining(policy, out, port, iterations), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()
+        refine_command(policy, out, port, iterations),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=subprocess_env(),
     )
-    chance = random.Random(0)
+    rng = random.Random(0)
     while child.poll() is None:
-        if deaths < kills and (out / "progress.jsonl").exists():
-            time.sleep(chance.uniform(0.5, 3.0))
+        if num_kills < max_kills and (out / "progress.jsonl").exists():
+            time.sleep(rng.uniform(0.5, 3.0))
             if child.poll() is None:
                 service.process.kill()
                 service.process.wait()
-                deaths += 1
-                logging.info("killed %d of %d", deaths, kills)
-                service = started(command)
+                num_kills += 1
+                logging.info("killed %d of %d", num_kills, max_kills)
+                service = start_service(command)
         else:
             time.sleep(0.1)
     service.process.send_signal(signal.SIGTERM)
@@ -125,20 +137,22 @@ def refined_beside_deaths(policy: Path, out: Path, iterations: int, kills: int) 
     if child.returncode:
         assert child.stderr is not None
         raise RuntimeError(child.stderr.read().decode()[-2000:])
-    return deaths
+    return num_kills
 
 
-def same(one: Path, other: Path) -> bool:
+def equal_policies(first: Path, second: Path) -> bool:
     """Whether two refined policies are, to the last bit."""
-    pairs = zip(*(load_policy(folder / "policy").state_dict().values() for folder in (one, other)), strict=True)
-    return all(torch.equal(mine, theirs) for mine, theirs in pairs)
+    pairs = zip(*(load_policy(folder / "policy").state_dict().values() for folder in (first, second)), strict=True)
+    return all(torch.equal(first_weights, second_weights) for first_weights, second_weights in pairs)
 
 
-def report(told: list[tuple[int, int, int, int]], deaths: int, alike: bool, args: argparse.Namespace) -> str:
+def report(results: list[tuple[int, int, int, int]], num_kills: int, identical: bool, args: argparse.Namespace) -> str:
     """The section."""
-    answered, accepted, got, wrong = (sum(column) for column in zip(*told, strict=True))
-    whose = (
-        "that of an undisturbed run, to the last bit" if alike else "**another one** than that of an undisturbed run"
+    answered, accepted, num_answers, num_wrong = (sum(column) for column in zip(*results, strict=True))
+    policy_text = (
+        "that of an undisturbed run, to the last bit"
+        if identical
+        else "**another one** than that of an undisturbed run"
     )
     return "\n".join(
         [
@@ -146,9 +160,9 @@ def report(told: list[tuple[int, int, int, int]], deaths: int, alike: bool, args
             "",
             f"`python benchmarks/serve_kills.py --terms {args.terms} --kills {args.kills}`.",
             "",
-            f"- SIGTERM under the load of {CLIENTS} clients, {len(told)} times: {accepted} requests were let in, "
-            f"{answered} of them answered, {got} answers arrived, {wrong} of them wrong.",
-            f"- SIGKILL during `embodied-rm refine judge=served`, {deaths} times: the policy is {whose}.",
+            f"- SIGTERM under the load of {NUM_CLIENTS} clients, {len(results)} times: {accepted} requests were let in, "
+            f"{answered} of them answered, {num_answers} answers arrived, {num_wrong} of them wrong.",
+            f"- SIGKILL during `embodied-rm refine judge=remote`, {num_kills} times: the policy is {policy_text}.",
         ]
     )
 
@@ -161,22 +175,22 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    told = []
-    for number in range(args.terms):
-        told.append(asyncio.run(ended_under_load(number)))
+    results = []
+    for index in range(args.terms):
+        results.append(asyncio.run(terminate_under_load(index)))
         logging.info(
-            "told to end %d of %d: answered %d, let in %d, arrived %d, wrong %d", number + 1, args.terms, *told[-1]
+            "told to end %d of %d: answered %d, let in %d, arrived %d, wrong %d", index + 1, args.terms, *results[-1]
         )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        policy = cloned(root)
-        refined_beside_deaths(policy, root / "whole", args.iterations, 0)
-        deaths = refined_beside_deaths(policy, root / "parts", args.iterations, args.kills)
-        alike = same(root / "whole", root / "parts")
-    put_section(args.page, "serve kills", report(told, deaths, alike, args), title="Reliability")
-    bad = [one for one in told if not one[0] == one[1] == one[2] or one[3]]
-    if bad or not alike or deaths < args.kills:
-        raise SystemExit(f"{bad} {alike} {deaths}")
+        policy = clone_policy(root)
+        refine_with_kills(policy, root / "whole", args.iterations, 0)
+        num_kills = refine_with_kills(policy, root / "parts", args.iterations, args.kills)
+        identical = equal_policies(root / "whole", root / "parts")
+    write_section(args.page, "serve kills", report(results, num_kills, identical, args), title="Reliability")
+    failures = [result for result in results if not result[0] == result[1] == result[2] or result[3]]
+    if failures or not identical or num_kills < args.kills:
+        raise SystemExit(f"{failures} {identical} {num_kills}")
 
 
 if __name__ == "__main__":

@@ -12,66 +12,68 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from serving import REAL, free_port, running
-from wire_client import LIFT
+from serving import SERVE_COMMAND, free_port, run_service
+from wire_client import LIFT_INSTRUCTION
 
-from embodied_rm.cli.benchmarks import put_section
-from embodied_rm.cli.places import IN_THE_BOX
+from embodied_rm.experiments.results_page import write_section
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.plans import Plans
-from embodied_rm.serve.client import tracks
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.paths import BUNDLED_CHECKPOINT
+from embodied_rm.serve.client import episode_handles
 from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.types import Views
 
-VIEWS = ("front", "wrist")
-REPLICA = "a replica by Ray Serve, memory sent along"
+VIEW_NAMES = ("front", "wrist")
+REPLICA_LABEL = "a replica by Ray Serve, memory sent along"
 """Is measured beside the others, and nothing is asked of it."""
-FEW = 3
-ASKED, SLOWER = 0.70, 1.5
+WARM_UP_STEPS = 3
+MIN_THROUGHPUT_SHARE, MAX_LATE_BATCHES = 0.70, 1.5
 """What the issue asks for: share of in-process frames, and batch times that the slowest hundredth may be late by."""
 
 
-def timed(step: Callable[[], None], steps: int) -> list[float]:
+def time_steps(step: Callable[[], None], steps: int) -> list[float]:
     """Seconds of each step, after a few by which whoever had rested comes back to work."""
     times = []
-    for _ in range(FEW):
+    for _ in range(WARM_UP_STEPS):
         step()
     for _ in range(steps):
-        started = time.perf_counter()
+        start = time.perf_counter()
         step()
-        times.append(time.perf_counter() - started)
+        times.append(time.perf_counter() - start)
     return times
 
 
-class Here:
+class InProcessScorer:
     """Scoring in this process."""
 
     def __init__(self, envs: int, frames: np.ndarray) -> None:
-        self.model = Plans(load_progress_net(IN_THE_BOX))
-        self.views = Views(names=VIEWS, frames=frames)
-        self.memory = self.model.begin(self.views, [LIFT] * envs)
+        self.model = SubgoalRewardModel(load_progress_net(BUNDLED_CHECKPOINT))
+        self.views = Views(names=VIEW_NAMES, frames=frames)
+        self.state = self.model.reset(self.views, [LIFT_INSTRUCTION] * envs)
 
     def step(self) -> None:
         """One frame of all."""
-        _, self.memory = self.model.advance(self.memory, self.views)
+        _, self.state = self.model.step(self.state, self.views)
 
 
-class There:
+class ServiceScorer:
     """Scoring by a service."""
 
-    def __init__(self, url: str, envs: int, frames: np.ndarray, keep: bool) -> None:
+    def __init__(self, url: str, envs: int, frames: np.ndarray, keep_state: bool) -> None:
         self.client = RewardClient(url)
-        self.frames = {name: np.ascontiguousarray(frames[:, i]) for i, name in enumerate(VIEWS)}
-        _, self.now = tracks.begin(self.client, range(envs), [0] * envs, [LIFT] * envs, self.frames, keep=keep)
+        self.frames = {name: np.ascontiguousarray(frames[:, i]) for i, name in enumerate(VIEW_NAMES)}
+        _, self.handle = episode_handles.reset_episodes(
+            self.client, range(envs), [0] * envs, [LIFT_INSTRUCTION] * envs, self.frames, keep_state=keep_state
+        )
 
     def step(self) -> None:
         """One frame of all."""
-        _, self.now = tracks.advance(self.client, self.now, self.frames)
+        _, self.handle = episode_handles.step_episodes(self.client, self.handle, self.frames)
 
 
-def report(envs: int, here: list[float], there: dict[str, list[float]]) -> str:
+def report(envs: int, in_process_s: list[float], service_s: dict[str, list[float]]) -> str:
     """The section."""
-    own = float(np.median(here))
+    in_process_median = float(np.median(in_process_s))
     lines = [
         "## Reward service on loopback",
         "",
@@ -81,12 +83,14 @@ def report(envs: int, here: list[float], there: dict[str, list[float]]) -> str:
         "",
         "| | frames/s | share | late | asked |",
         "|---|---|---|---|---|",
-        f"| in process | {2 * envs / own:.0f} | 1 | | |",
+        f"| in process | {2 * envs / in_process_median:.0f} | 1 | | |",
     ]
-    for name, times in there.items():
-        middle, slow = float(np.median(times)), float(np.quantile(times, 0.99))
-        row = f"| {name} | {2 * envs / middle:.0f} | {own / middle:.2f} | {(slow - own) / own:.2f} |"
-        lines.append(f"{row} {'' if name == REPLICA else f'>= {ASKED:.2f}; <= {SLOWER}'} |")
+    for name, times in service_s.items():
+        median, p99 = float(np.median(times)), float(np.quantile(times, 0.99))
+        row = f"| {name} | {2 * envs / median:.0f} | {in_process_median / median:.2f} | {(p99 - in_process_median) / in_process_median:.2f} |"
+        lines.append(
+            f"{row} {'' if name == REPLICA_LABEL else f'>= {MIN_THROUGHPUT_SHARE:.2f}; <= {MAX_LATE_BATCHES}'} |"
+        )
     return "\n".join(lines)
 
 
@@ -100,26 +104,29 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     frames = np.random.default_rng(0).integers(0, 256, (args.envs, 2, 64, 64, 3), np.uint8)
-    here, there = Here(args.envs, frames), dict[str, list[float]]()
-    own: list[float] = []
-    with running(REAL) as service, running([*REAL, f"port={free_port()}", "ray.replicas=1"]) as replica:
-        ways = {
-            "service": There(service.url, args.envs, frames, keep=False),
-            "service, memory sent along": There(service.url, args.envs, frames, keep=True),
-            REPLICA: There(replica.url, args.envs, frames, keep=True),
+    in_process, service_s = InProcessScorer(args.envs, frames), dict[str, list[float]]()
+    in_process_s: list[float] = []
+    with (
+        run_service(SERVE_COMMAND) as service,
+        run_service([*SERVE_COMMAND, f"port={free_port()}", "ray.replicas=1"]) as replica,
+    ):
+        scorers = {
+            "service": ServiceScorer(service.url, args.envs, frames, keep_state=False),
+            "service, memory sent along": ServiceScorer(service.url, args.envs, frames, keep_state=True),
+            REPLICA_LABEL: ServiceScorer(replica.url, args.envs, frames, keep_state=True),
         }
-        for number in range(args.rounds + 1):
-            told = {name: timed(way.step, args.steps) for name, way in ways.items()}
-            mine = timed(here.step, args.steps)
-            middles = {name: round(1e3 * float(np.median(times)), 1) for name, times in told.items()}
-            logging.info("round %d: %.1f ms here, %s", number, 1e3 * np.median(mine), middles)
-            if number:  # the first one warms up
-                own += mine
-                for name, times in told.items():
-                    there.setdefault(name, []).extend(times)
-    text = report(args.envs, own, there)
+        for round_index in range(args.rounds + 1):
+            round_times = {name: time_steps(scorer.step, args.steps) for name, scorer in scorers.items()}
+            in_process_times = time_steps(in_process.step, args.steps)
+            medians = {name: round(1e3 * float(np.median(times)), 1) for name, times in round_times.items()}
+            logging.info("round %d: %.1f ms here, %s", round_index, 1e3 * np.median(in_process_times), medians)
+            if round_index:  # the first one warms up
+                in_process_s += in_process_times
+                for name, times in round_times.items():
+                    service_s.setdefault(name, []).extend(times)
+    text = report(args.envs, in_process_s, service_s)
     logging.info(text)
-    put_section(args.page, "serve loopback", text)
+    write_section(args.page, "serve loopback", text)
 
 
 if __name__ == "__main__":

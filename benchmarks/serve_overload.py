@@ -2,7 +2,7 @@
 
 The model takes a known time for a batch, as on a device that works by itself, so that there is a known load at which it
 is busy; that and many times that are offered, whether answers come or not (open loop). Every answer is compared with
-what that film must be told. Writes the section of docs/reliability.md.
+what that video must be told. Writes the section of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -16,128 +16,142 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from serving import KNOWN, Running, running
-from wire_client import LIFT, BrokenError, Connection, Film, header_of, values_of
+from serving import HASH_SERVICE_COMMAND, RunningService, run_service
+from wire_client import (
+    LIFT_INSTRUCTION,
+    ConnectionBrokenError,
+    HashedEpisode,
+    WireConnection,
+    progress_values,
+    request_header,
+)
 
-from embodied_rm.cli.benchmarks import put_section
+from embodied_rm.experiments.results_page import write_section
 
-PAUSE, BATCH = 0.1, 4
+BATCH_S, BATCH_SIZE = 0.1, 4
 """Seconds of a batch, and requests in one."""
-QUEUE = 16
-LOADS = (1, 2, 5, 10, 50)
-REFUSED, GOODPUT, GROWTH = 0.050, 0.95, 0.05
+MAX_QUEUE = 16
+LOAD_FACTORS = (1, 2, 5, 10, 50)
+MAX_REJECT_S, MIN_GOODPUT, MAX_MEMORY_GROWTH = 0.050, 0.95, 0.05
 """What the issue asks for: seconds at most for 99 of 100 refusals, share of the answers at 1x, growth of memory."""
 
 
 @dataclass
-class Client:
+class OverloadClient:
     """An episode on a connection of its own."""
 
     run: str
-    connection: Connection
-    film: Film
+    connection: WireConnection
+    video: HashedEpisode
 
 
 @dataclass
-class Load:
+class LoadResult:
     """What came of a load."""
 
-    offered: int = 0
-    outcomes: Counter[int] = field(default_factory=Counter)
-    wrong: int = 0
-    lost: int = 0
-    unsent: int = 0
+    num_offered: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    num_wrong: int = 0
+    num_lost: int = 0
+    num_unsent: int = 0
     """Requests that nobody was free to send."""
-    refused: list[float] = field(default_factory=list)
-    answered: list[float] = field(default_factory=list)
+    rejected_s: list[float] = field(default_factory=list)
+    answered_s: list[float] = field(default_factory=list)
 
 
-async def ask(client: Client, load: Load) -> None:
+async def send_step(client: OverloadClient, result: LoadResult) -> None:
     """The next step of an episode, or its first."""
-    film, began = client.film, time.perf_counter()
-    first = film.episode < 0
-    step = {"instruction": [LIFT]} if first else {"step": [film.step + 1]}
+    video, start = client.video, time.perf_counter()
+    is_first = video.episode < 0
+    fields = {"instruction": [LIFT_INSTRUCTION]} if is_first else {"step": [video.step + 1]}
     header = (
-        header_of(client.run, [film], [0], **step) if first else header_of(client.run, [film], [film.episode], **step)
+        request_header(client.run, [video], [0], **fields)
+        if is_first
+        else request_header(client.run, [video], [video.episode], **fields)
     )
     try:
-        answer = await client.connection.ask("/v1/begin" if first else "/v1/advance", header, film.show().tobytes())
-    except BrokenError:
-        load.lost += 1
+        answer = await client.connection.request(
+            "/v1/begin" if is_first else "/v1/advance", header, video.next_frame().tobytes()
+        )
+    except ConnectionBrokenError:
+        result.num_lost += 1
         return
-    took = time.perf_counter() - began
-    load.outcomes[answer.status] += 1
+    duration = time.perf_counter() - start
+    result.statuses[answer.status] += 1
     if answer.status != 200:
-        load.refused.append(took)
+        result.rejected_s.append(duration)
         return
-    load.answered.append(took)
-    (value,) = values_of(answer)
-    if first:
-        film.begun(0)
-    elif not film.judged(value):
-        load.wrong += 1
+    result.answered_s.append(duration)
+    (value,) = progress_values(answer)
+    if is_first:
+        video.record_reset(0)
+    elif not video.check_progress(value):
+        result.num_wrong += 1
 
 
-async def offer(free: list[Client], rate: float, seconds: float) -> Load:
+async def offer_load(idle_clients: list[OverloadClient], rate: float, seconds: float) -> LoadResult:
     """So many requests a second, whether answers come or not."""
-    load, under_way = Load(), set[asyncio.Task[None]]()
-    began = time.perf_counter()
+    result, tasks = LoadResult(), set[asyncio.Task[None]]()
+    start = time.perf_counter()
 
-    async def one(client: Client) -> None:
-        await ask(client, load)
-        free.append(client)
+    async def one(client: OverloadClient) -> None:
+        await send_step(client, result)
+        idle_clients.append(client)
 
-    while (now := time.perf_counter() - began) < seconds:
-        while load.offered < now * rate:
-            load.offered += 1
-            if not free:
-                load.unsent += 1
+    while (elapsed := time.perf_counter() - start) < seconds:
+        while result.num_offered < elapsed * rate:
+            result.num_offered += 1
+            if not idle_clients:
+                result.num_unsent += 1
                 continue
-            task = asyncio.create_task(one(free.pop(0)))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
+            task = asyncio.create_task(one(idle_clients.pop(0)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
         await asyncio.sleep(0.002)
-    await asyncio.gather(*under_way)
-    return load
+    await asyncio.gather(*tasks)
+    return result
 
 
-async def trial(service: Running, seconds: float) -> list[tuple[int, Load, int]]:
+async def run_trial(service: RunningService, seconds: float) -> list[tuple[int, LoadResult, int]]:
     """Load, what came of it, and the memory behind it."""
     host, port = service.address
-    clients = [Client(f"run{i % 16}", Connection(host, port), Film(i, np.random.default_rng(i))) for i in range(400)]
-    capacity = BATCH / PAUSE
-    await offer(clients, capacity, 10)  # whatever is allocated once
-    told = []
-    for times in LOADS:
-        load = await offer(clients, times * capacity, seconds)
-        told.append((times, load, service.memory()))
-        logging.info("%dx: %s", times, line(times, load, service.memory(), told[0]))
-    return told
+    clients = [
+        OverloadClient(f"run{i % 16}", WireConnection(host, port), HashedEpisode(i, np.random.default_rng(i)))
+        for i in range(400)
+    ]
+    capacity = BATCH_SIZE / BATCH_S
+    await offer_load(clients, capacity, 10)  # whatever is allocated once
+    results = []
+    for factor in LOAD_FACTORS:
+        result = await offer_load(clients, factor * capacity, seconds)
+        results.append((factor, result, service.memory_bytes()))
+        logging.info("%dx: %s", factor, table_row(factor, result, service.memory_bytes(), results[0]))
+    return results
 
 
-def line(times: int, load: Load, memory: int, one: tuple[int, Load, int]) -> str:
+def table_row(factor: int, result: LoadResult, memory: int, baseline: tuple[int, LoadResult, int]) -> str:
     """A row of the table."""
-    slow = 1e3 * float(np.quantile(load.refused, 0.99)) if load.refused else 0.0
-    good, first = load.outcomes[200], one[1].outcomes[200]
-    other = {status: count for status, count in load.outcomes.items() if status not in (200, 429)}
-    late, grown = 1e3 * float(np.quantile(load.answered, 0.99)), memory / one[2] - 1
-    counts = f"| {times}x | {load.offered} | {good} | {load.outcomes[429]} | {load.lost} | {load.wrong} "
-    more = f" {other} {load.unsent} unsent" if other or load.unsent else ""
-    return f"{counts}| {good / first:.2f} | {slow:.0f} | {late:.0f} | {grown:+.1%} |{more}"
+    reject_ms = 1e3 * float(np.quantile(result.rejected_s, 0.99)) if result.rejected_s else 0.0
+    num_answered, baseline_answered = result.statuses[200], baseline[1].statuses[200]
+    other_statuses = {status: count for status, count in result.statuses.items() if status not in (200, 429)}
+    answer_ms, memory_growth = 1e3 * float(np.quantile(result.answered_s, 0.99)), memory / baseline[2] - 1
+    counts = f"| {factor}x | {result.num_offered} | {num_answered} | {result.statuses[429]} | {result.num_lost} | {result.num_wrong} "
+    notes = f" {other_statuses} {result.num_unsent} unsent" if other_statuses or result.num_unsent else ""
+    return f"{counts}| {num_answered / baseline_answered:.2f} | {reject_ms:.0f} | {answer_ms:.0f} | {memory_growth:+.1%} |{notes}"
 
 
-def report(told: list[tuple[int, Load, int]], seconds: float) -> str:
+def report(results: list[tuple[int, LoadResult, int]], seconds: float) -> str:
     """The section."""
-    rows = [line(times, load, memory, told[0]) for times, load, memory in told]
+    rows = [table_row(factor, result, memory, results[0]) for factor, result, memory in results]
     return "\n".join(
         [
             "## Overload",
             "",
-            f"`python benchmarks/serve_overload.py`: a batch takes {1e3 * PAUSE:.0f} ms and has {BATCH} requests, "
-            f"{QUEUE} may wait; {BATCH / PAUSE:.0f} requests a second and many times that, {seconds:.0f} s each, sent "
-            "whether answers come or not, by 16 runs. Wrong: an answer that is not what that film must be told. Times: "
-            f"99 of 100, ms. Asked: none lost or wrong, goodput >= {GOODPUT}, refusals in {1e3 * REFUSED:.0f}, memory "
-            f"within {GROWTH:.0%}.",
+            f"`python benchmarks/serve_overload.py`: a batch takes {1e3 * BATCH_S:.0f} ms and has {BATCH_SIZE} requests, "
+            f"{MAX_QUEUE} may wait; {BATCH_SIZE / BATCH_S:.0f} requests a second and many times that, {seconds:.0f} s each, sent "
+            "whether answers come or not, by 16 runs. Wrong: an answer that is not what that video must be told. Times: "
+            f"99 of 100, ms. Asked: none lost or wrong, goodput >= {MIN_GOODPUT}, refusals in {1e3 * MAX_REJECT_S:.0f}, memory "
+            f"within {MAX_MEMORY_GROWTH:.0%}.",
             "",
             "| load | offered | answered | refused (429) | lost | wrong | goodput | refusals | answers | memory |",
             "|---|---|---|---|---|---|---|---|---|---|",
@@ -152,10 +166,12 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    limits = f'{{"queue": {QUEUE}, "share": 1.0}}'
-    with running([*KNOWN, "--pause", str(PAUSE), "--batch", str(BATCH), "--limits", limits]) as service:
-        told = asyncio.run(trial(service, args.seconds))
-    put_section(args.page, "serve overload", report(told, args.seconds), title="Reliability")
+    limits = f'{{"queue": {MAX_QUEUE}, "share": 1.0}}'
+    with run_service(
+        [*HASH_SERVICE_COMMAND, "--pause", str(BATCH_S), "--batch", str(BATCH_SIZE), "--limits", limits]
+    ) as service:
+        results = asyncio.run(run_trial(service, args.seconds))
+    write_section(args.page, "serve overload", report(results, args.seconds), title="Reliability")
 
 
 if __name__ == "__main__":

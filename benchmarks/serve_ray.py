@@ -1,7 +1,7 @@
 """Replicas under load: python benchmarks/serve_ray.py
 
-`embodied-rm serve ray.replicas=1 ray.most=2` with the model in the box, and clients that are each a run of its own and
-play films that are known: what must be said of every frame was said by the service alone. Ray Serve starts the second
+`embodied-rm serve ray.min_replicas=1 ray.max_replicas=2` with the model in the box, and clients that are each a run of its own and
+play videos that are known: what must be said of every frame was said by the service alone. Ray Serve starts the second
 replica when there is much to do; then one of the two is killed, as often as is wanted. Writes the section of
 docs/scale.md.
 """
@@ -20,132 +20,136 @@ from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
-from serving import REAL, TOLERANCE, Running, free_port, running
-from wire_client import LIFT
+from serving import PROGRESS_TOLERANCE, SERVE_COMMAND, RunningService, free_port, run_service
+from wire_client import LIFT_INSTRUCTION
 
-from embodied_rm.cli.benchmarks import put_section
-from embodied_rm.serve.client import tracks
+from embodied_rm.experiments.results_page import write_section
+from embodied_rm.serve.client import episode_handles
 from embodied_rm.serve.client.reward_client import RewardClient
 
-FILMS, FRAMES, SIDE = 4, 12, 64
-REPLICA = b"ray::ServeReplica:embodied_rm"
+NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE = 4, 12, 64
+REPLICA_PROCESS_NAME = b"ray::ServeReplica:embodied_rm"
 
 
 @dataclass
-class Seen:
+class RequestCounts:
     """What came of the requests of all clients."""
 
-    answered: int = 0
-    wrong: int = 0
-    failed: list[str] = field(default_factory=list)
+    num_answered: int = 0
+    num_wrong: int = 0
+    failures: list[str] = field(default_factory=list)
     """Requests that ended in an exception."""
-    retried: int = 0
+    num_retried: int = 0
 
 
-def films() -> np.ndarray:
-    """[FILMS, FRAMES, H, W, 3]."""
-    return np.random.default_rng(0).integers(0, 256, (FILMS, FRAMES, SIDE, SIDE, 3), np.uint8)
+def make_videos() -> np.ndarray:
+    """[VIDEOS, FRAMES, H, W, 3]."""
+    return np.random.default_rng(0).integers(0, 256, (NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
 
 
-def played(client: RewardClient, env: int, episode: int, film: np.ndarray) -> np.ndarray:
-    """What is said of a film, [FRAMES]."""
-    judged, track = tracks.begin(client, [env], [episode], [LIFT], {"front": film[:1]}, keep=True)
-    told = [judged.value[0]]
-    for frame in film[1:]:
-        judged, track = tracks.advance(client, track, {"front": frame[None]})
-        told.append(judged.value[0])
+def score_video(client: RewardClient, env: int, episode: int, video: np.ndarray) -> np.ndarray:
+    """What is said of a video, [FRAMES]."""
+    prediction, handle = episode_handles.reset_episodes(
+        client, [env], [episode], [LIFT_INSTRUCTION], {"front": video[:1]}, keep_state=True
+    )
+    values = [prediction.progress[0]]
+    for frame in video[1:]:
+        prediction, handle = episode_handles.step_episodes(client, handle, {"front": frame[None]})
+        values.append(prediction.progress[0])
     client.end([env], [episode])
-    return np.array(told)
+    return np.array(values)
 
 
-def known(shown: np.ndarray) -> np.ndarray:
-    """What the service alone says of the films, [FILMS, FRAMES]."""
-    with running(REAL) as service, RewardClient(service.url) as client:
-        return np.stack([played(client, 0, i, film) for i, film in enumerate(shown)])
+def expected_progress(videos: np.ndarray) -> np.ndarray:
+    """What the service alone says of the videos, [VIDEOS, FRAMES]."""
+    with run_service(SERVE_COMMAND) as service, RewardClient(service.url) as client:
+        return np.stack([score_video(client, 0, i, video) for i, video in enumerate(videos)])
 
 
-def ask(url: str, shown: np.ndarray, expected: np.ndarray, seen: Seen, end: Event) -> None:
-    """A run: one film after the other until the end."""
-    client, episode = RewardClient(url, patience=120), 0
+def run_client(url: str, videos: np.ndarray, expected: np.ndarray, counts: RequestCounts, stop: Event) -> None:
+    """A run: one video after the other until the end."""
+    client, episode = RewardClient(url, retry_timeout_s=120), 0
     try:
-        while not end.is_set():
-            which = episode % FILMS
-            told = played(client, 0, episode, shown[which])
-            seen.wrong += int((np.abs(told - expected[which]) > TOLERANCE).sum())
-            seen.answered += FRAMES
+        while not stop.is_set():
+            video_index = episode % NUM_VIDEOS
+            values = score_video(client, 0, episode, videos[video_index])
+            counts.num_wrong += int((np.abs(values - expected[video_index]) > PROGRESS_TOLERANCE).sum())
+            counts.num_answered += NUM_FRAMES
             episode += 1
-    except Exception as fault:  # the thread ends, and the table says so
-        seen.failed.append(f"{type(fault).__name__}: {fault}")
-    seen.retried += client.retried
+    except Exception as error:  # the thread ends, and the table says so
+        counts.failures.append(f"{type(error).__name__}: {error}")
+    counts.num_retried += client.num_retries
 
 
-def replicas() -> list[int]:
+def replica_pids() -> list[int]:
     """Processes of the replicas that live."""
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                said = (folder / "cmdline").read_bytes()
+                cmdline = (folder / "cmdline").read_bytes()
             except OSError:
                 continue
-            if said.startswith(REPLICA):
-                found.append(int(folder.name))
-    return sorted(found)
+            if cmdline.startswith(REPLICA_PROCESS_NAME):
+                pids.append(int(folder.name))
+    return sorted(pids)
 
 
-def replaced(gone: int) -> bool:
+def is_replaced(pid: int) -> bool:
     """Whether there are two replicas, and this one is none of them."""
-    living = replicas()
-    return len(living) == 2 and gone not in living
+    pids = replica_pids()
+    return len(pids) == 2 and pid not in pids
 
 
-def wait_for(true: Callable[[], bool], seconds: float) -> float:
+def wait_for(condition: Callable[[], bool], seconds: float) -> float:
     """Seconds until it is true. Raises `TimeoutError` where it is not in time."""
-    began = time.perf_counter()
-    while not true():
-        if time.perf_counter() - began > seconds:
+    start = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - start > seconds:
             raise TimeoutError(f"not within {seconds:g} s")
         time.sleep(0.2)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def trial(service: Running, clients: int, seconds: float, kills: int) -> tuple[list[str], Seen]:
+def run_trial(service: RunningService, clients: int, seconds: float, kills: int) -> tuple[list[str], RequestCounts]:
     """Rows of the table: what was done, how long it took, how many frames a second were judged then."""
-    shown = films()
-    expected, seen, end, rows = known(shown), Seen(), Event(), []
-    threads = [Thread(target=ask, args=(service.url, shown, expected, seen, end)) for _ in range(clients)]
+    videos = make_videos()
+    expected, counts, stop, rows = expected_progress(videos), RequestCounts(), Event(), []
+    threads = [Thread(target=run_client, args=(service.url, videos, expected, counts, stop)) for _ in range(clients)]
     for thread in threads:
         thread.start()
 
-    def during(what: str, took: float | None) -> None:
-        before, began = seen.answered, time.perf_counter()
+    def measure_rate(event: str, duration: float | None) -> None:
+        answered_before, start = counts.num_answered, time.perf_counter()
         time.sleep(seconds)
-        rate = (seen.answered - before) / (time.perf_counter() - began)
-        rows.append(f"| {what} | {'' if took is None else f'{took:.0f}'} | {len(replicas())} | {rate:.0f} |")
+        rate = (counts.num_answered - answered_before) / (time.perf_counter() - start)
+        rows.append(
+            f"| {event} | {'' if duration is None else f'{duration:.0f}'} | {len(replica_pids())} | {rate:.0f} |"
+        )
         logging.info(rows[-1])
 
-    grew = wait_for(lambda: len(replicas()) == 2, 180)
-    during("as they are asked for much, a second one", grew)
+    scale_up_s = wait_for(lambda: len(replica_pids()) == 2, 180)
+    measure_rate("as they are asked for much, a second one", scale_up_s)
     for _ in range(kills):
-        victim = replicas()[0]
+        victim = replica_pids()[0]
         os.kill(victim, signal.SIGKILL)
-        took = wait_for(partial(replaced, victim), 180)
-        during("one killed, until there are two again", took)
-    end.set()
+        duration = wait_for(partial(is_replaced, victim), 180)
+        measure_rate("one killed, until there are two again", duration)
+    stop.set()
     for thread in threads:
         thread.join()
-    return rows, seen
+    return rows, counts
 
 
-def report(rows: list[str], seen: Seen, clients: int) -> str:
+def report(rows: list[str], counts: RequestCounts, clients: int) -> str:
     """The section."""
     return "\n".join(
         [
             "## Replicas under load",
             "",
             f"`python benchmarks/serve_ray.py`: {clients} runs of one environment each, by Ray Serve, 1 replica to 2. "
-            f"{seen.answered} frames answered, {seen.wrong} of them not as by the service alone, {len(seen.failed)} "
-            f"requests that came to nothing, {seen.retried} sent again.",
+            f"{counts.num_answered} frames answered, {counts.num_wrong} of them not as by the service alone, {len(counts.failures)} "
+            f"requests that came to nothing, {counts.num_retried} sent again.",
             "",
             "| what | seconds | replicas then | frames/s after |",
             "|---|---|---|---|",
@@ -163,12 +167,12 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    command = [*REAL, f"port={free_port()}", "ray.replicas=1", "ray.most=2", "ray.ongoing=2", "ray.cpus=0.5"]
-    with running(command) as service:
-        rows, seen = trial(service, args.clients, args.seconds, args.kills)
-    put_section(args.page, "serve ray", report(rows, seen, args.clients), title="Scale")
-    if seen.failed or seen.wrong:
-        raise SystemExit("\n".join(seen.failed) or f"{seen.wrong} answers were wrong")
+    command = [*SERVE_COMMAND, f"port={free_port()}", "ray.replicas=1", "ray.most=2", "ray.ongoing=2", "ray.cpus=0.5"]
+    with run_service(command) as service:
+        rows, counts = run_trial(service, args.clients, args.seconds, args.kills)
+    write_section(args.page, "serve ray", report(rows, counts, args.clients), title="Scale")
+    if counts.failures or counts.num_wrong:
+        raise SystemExit("\n".join(counts.failures) or f"{counts.num_wrong} answers were wrong")
 
 
 if __name__ == "__main__":

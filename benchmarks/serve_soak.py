@@ -1,6 +1,6 @@
 """A service that is used for an hour: python benchmarks/serve_soak.py
 
-The model in the box. Environments step at a pace of their own, well below what the service can do; each plays films
+The model in the box. Environments step at a pace of their own, well below what the service can do; each plays videos
 that were judged before, so that it is known what must be said of them. Beside them others send nonsense, begin what
 they never end, and hang up. Once a second it is written down what the service holds. Writes the section of
 docs/reliability.md.
@@ -18,184 +18,203 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving import REAL, TOLERANCE, Running, running
-from wire_client import LIFT, VIEWS, Connection, frames_header, values_of
+from serving import PROGRESS_TOLERANCE, SERVE_COMMAND, RunningService, run_service
+from wire_client import LIFT_INSTRUCTION, VIEW_NAMES, WireConnection, frames_header, progress_values
 
-from embodied_rm.cli.benchmarks import put_section
-from embodied_rm.serve.client.wire import LENGTH
+from embodied_rm.experiments.results_page import write_section
+from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
-ENVIRONMENTS, FILMS, FRAMES, SIDE = 8, 4, 25, 64
-PACE = 0.25
+NUM_ENVS, NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE = 8, 4, 25, 64
+STEP_INTERVAL_S = 0.25
 """Seconds between two frames of an environment: 32 requests a second."""
-IDLE = 30
+IDLE_TIMEOUT_S = 30
 """Seconds after which an episode that nobody ends is forgotten: often, so that it happens often."""
 MIB = 1 << 20
-SLOPE, LATER = 1.0, 1.1
+MAX_MEMORY_SLOPE_MIB, MAX_P99_RATIO = 1.0, 1.1
 """What the issue asks for: MiB in ten minutes at most; the last ten minutes' p99 against the first's."""
 
 
 @dataclass
-class Seen:
+class SoakLog:
     """What was written down."""
 
-    times: list[float] = field(default_factory=list)
+    answer_times: list[float] = field(default_factory=list)
     """When an answer came, seconds."""
-    took: list[float] = field(default_factory=list)
-    wrong: int = 0
-    refused: int = 0
-    held: list[tuple[float, int, int]] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    num_wrong: int = 0
+    num_rejected: int = 0
+    resource_samples: list[tuple[float, int, int]] = field(default_factory=list)
     """Seconds, bytes in memory, descriptors."""
 
 
-async def played(connection: Connection, env: int, episode: int, film: np.ndarray, seen: Seen, began: float) -> Any:
-    """What is said of a film, frame by frame, at the pace."""
-    told = []
-    for step, frame in enumerate(film):
-        more: dict[str, Any] = {"step": [step]} if step else {"instruction": [LIFT]}
+async def score_video(
+    connection: WireConnection, env: int, episode: int, video: np.ndarray, log: SoakLog, run_start: float
+) -> Any:
+    """What is said of a video, frame by frame, at the pace."""
+    values = []
+    for step, frame in enumerate(video):
+        fields: dict[str, Any] = {"step": [step]} if step else {"instruction": [LIFT_INSTRUCTION]}
         start = time.perf_counter()
-        answer = await connection.ask(
+        answer = await connection.request(
             "/v1/advance" if step else "/v1/begin",
-            frames_header("soak", [env], [episode], SIDE, **more),
+            frames_header("soak", [env], [episode], IMAGE_SIZE, **fields),
             frame.tobytes(),
         )
         now = time.perf_counter()
         assert answer.status == 200, answer.body
-        seen.times.append(now - began)
-        seen.took.append(now - start)
-        told += values_of(answer)
-        await asyncio.sleep(max(0.0, PACE - (now - start)))
-    await connection.ask("/v1/end", {"run": "soak", "env": [env], "episode": [episode]}, b"")
-    return np.array(told)
+        log.answer_times.append(now - run_start)
+        log.durations.append(now - start)
+        values += progress_values(answer)
+        await asyncio.sleep(max(0.0, STEP_INTERVAL_S - (now - start)))
+    await connection.request("/v1/end", {"run": "soak", "env": [env], "episode": [episode]}, b"")
+    return np.array(values)
 
 
-async def environment(
-    service: Running, env: int, films: np.ndarray, known: np.ndarray, seen: Seen, until: float, began: float
+async def run_env(
+    service: RunningService,
+    env: int,
+    videos: np.ndarray,
+    expected: np.ndarray,
+    log: SoakLog,
+    deadline: float,
+    run_start: float,
 ) -> None:
     """Episodes, one after the other, on a connection that is new every few of them."""
-    await asyncio.sleep(PACE * env / ENVIRONMENTS)
-    connection = Connection(*service.address)
+    await asyncio.sleep(STEP_INTERVAL_S * env / NUM_ENVS)
+    connection = WireConnection(*service.address)
     for episode in itertools.count(1):
-        if time.perf_counter() > until:
+        if time.perf_counter() > deadline:
             break
-        which = (env + episode) % len(films)
-        told = await played(connection, env, episode, films[which], seen, began)
-        seen.wrong += int((np.abs(told - known[which]) > TOLERANCE).sum())
+        video_index = (env + episode) % len(videos)
+        values = await score_video(connection, env, episode, videos[video_index], log, run_start)
+        log.num_wrong += int((np.abs(values - expected[video_index]) > PROGRESS_TOLERANCE).sum())
         if episode % 5 == 0:
             connection.close()
     connection.close()
 
 
-async def nuisance(service: Running, film: np.ndarray, seen: Seen, until: float) -> None:
+async def send_bad_requests(service: RunningService, video: np.ndarray, log: SoakLog, deadline: float) -> None:
     """Four of them a second, in turn: no JSON, another shape than promised, an episode that is never ended, and one
     whose client hangs up in the middle of a request."""
-    for number in itertools.count():
-        if time.perf_counter() > until:
+    for index in itertools.count():
+        if time.perf_counter() > deadline:
             break
-        connection, kind = Connection(*service.address), number % 4
-        head = frames_header(f"other{number}", [0], [0], SIDE, instruction=[LIFT])
+        connection, kind = WireConnection(*service.address), index % 4
+        header = frames_header(f"other{index}", [0], [0], IMAGE_SIZE, instruction=[LIFT_INSTRUCTION])
         if kind == 0:
-            answer = await connection.ask("/v1/begin", {"run": 7}, b"\0" * 100)
-            seen.refused += answer.status == 422
+            answer = await connection.request("/v1/begin", {"run": 7}, b"\0" * 100)
+            log.num_rejected += answer.status == 422
         elif kind == 1:
-            answer = await connection.ask("/v1/begin", head, film[0].tobytes()[:-1])
-            seen.refused += answer.status == 422
+            answer = await connection.request("/v1/begin", header, video[0].tobytes()[:-1])
+            log.num_rejected += answer.status == 422
         elif kind == 2:
-            await connection.ask("/v1/begin", head, film[0].tobytes())
+            await connection.request("/v1/begin", header, video[0].tobytes())
         else:
             _, writer = await asyncio.open_connection(*service.address)
-            writer.write(f"POST /v1/begin HTTP/1.1\r\nhost: x\r\n{LENGTH}: 9\r\ncontent-length: 99\r\n\r\n{{".encode())
+            writer.write(
+                f"POST /v1/begin HTTP/1.1\r\nhost: x\r\n{HEADER_LENGTH_HEADER}: 9\r\ncontent-length: 99\r\n\r\n{{".encode()
+            )
             await writer.drain()
             writer.transport.abort()
         connection.close()
         await asyncio.sleep(0.25)
 
 
-async def watch(service: Running, seen: Seen, until: float, began: float) -> None:
+async def sample_resources(service: RunningService, log: SoakLog, deadline: float, run_start: float) -> None:
     """Once a second, what the service holds."""
-    while (now := time.perf_counter()) < until:
-        seen.held.append((now - began, service.memory(), service.descriptors()))
-        if len(seen.held) % 60 == 0:
+    while (now := time.perf_counter()) < deadline:
+        log.resource_samples.append((now - run_start, service.memory_bytes(), service.num_descriptors()))
+        if len(log.resource_samples) % 60 == 0:
             logging.info(
-                "%d min: %.1f MiB, %d descriptors", len(seen.held) // 60, seen.held[-1][1] / MIB, seen.held[-1][2]
+                "%d min: %.1f MiB, %d descriptors",
+                len(log.resource_samples) // 60,
+                log.resource_samples[-1][1] / MIB,
+                log.resource_samples[-1][2],
             )
         await asyncio.sleep(1)
 
 
-async def soak(service: Running, seconds: float) -> Seen:
+async def run_soak(service: RunningService, seconds: float) -> SoakLog:
     """All of it at once."""
     rng = np.random.default_rng(0)
-    films = rng.integers(0, 256, (FILMS, FRAMES, len(VIEWS), SIDE, SIDE, 3), np.uint8)
-    connection = Connection(*service.address)
-    asked = [await played(connection, 1000, i, film, Seen(), 0.0) for i, film in enumerate(films)]
-    known, seen = np.stack(asked), Seen()
+    videos = rng.integers(0, 256, (NUM_VIDEOS, NUM_FRAMES, len(VIEW_NAMES), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
+    connection = WireConnection(*service.address)
+    first_scores = [await score_video(connection, 1000, i, video, SoakLog(), 0.0) for i, video in enumerate(videos)]
+    expected, log = np.stack(first_scores), SoakLog()
     connection.close()
-    began = time.perf_counter()
-    until = began + seconds
-    players = [environment(service, env, films, known, seen, until, began) for env in range(ENVIRONMENTS)]
-    await asyncio.gather(*players, nuisance(service, films[0], seen, until), watch(service, seen, until, began))
-    return seen
+    run_start = time.perf_counter()
+    deadline = run_start + seconds
+    env_tasks = [run_env(service, env, videos, expected, log, deadline, run_start) for env in range(NUM_ENVS)]
+    await asyncio.gather(
+        *env_tasks,
+        send_bad_requests(service, videos[0], log, deadline),
+        sample_resources(service, log, deadline, run_start),
+    )
+    return log
 
 
 @dataclass(frozen=True)
-class Part:
+class SoakSegment:
     """Of a part of the time."""
 
-    late: float
+    p99_s: float
     """p99, seconds."""
-    memory: float
+    mean_memory_mib: float
     """Mean, MiB."""
     descriptors: tuple[int, int, int]
     """Fewest, median and most."""
 
 
-def part(seen: Seen, start: float, stop: float) -> Part:
+def make_segment(log: SoakLog, start: float, stop: float) -> SoakSegment:
     """What was seen between two times, seconds."""
-    times, took, held = np.array(seen.times), np.array(seen.took), np.array(seen.held)
-    here = held[(held[:, 0] >= start) & (held[:, 0] < stop)]
-    late = float(np.quantile(took[(times >= start) & (times < stop)], 0.99))
-    few, median, most = np.quantile(here[:, 2], (0, 0.5, 1), method="nearest").astype(int).tolist()
-    return Part(late, float(here[:, 1].mean()) / MIB, (few, median, most))
+    times, durations, samples = np.array(log.answer_times), np.array(log.durations), np.array(log.resource_samples)
+    segment_samples = samples[(samples[:, 0] >= start) & (samples[:, 0] < stop)]
+    p99_s = float(np.quantile(durations[(times >= start) & (times < stop)], 0.99))
+    lowest, median, highest = np.quantile(segment_samples[:, 2], (0, 0.5, 1), method="nearest").astype(int).tolist()
+    return SoakSegment(p99_s, float(segment_samples[:, 1].mean()) / MIB, (lowest, median, highest))
 
 
-def parts_of(seen: Seen, seconds: float) -> list[Part]:
+def make_segments(log: SoakLog, seconds: float) -> list[SoakSegment]:
     """Six of them."""
-    return [part(seen, i * seconds / 6, (i + 1) * seconds / 6) for i in range(6)]
+    return [make_segment(log, i * seconds / 6, (i + 1) * seconds / 6) for i in range(6)]
 
 
-def slope_of(seen: Seen) -> float:
+def memory_slope(log: SoakLog) -> float:
     """MiB in ten minutes, by least squares over all of the time."""
-    held = np.array(seen.held)
-    return float(np.polyfit(held[:, 0], held[:, 1], 1)[0]) * 600 / MIB
+    samples = np.array(log.resource_samples)
+    return float(np.polyfit(samples[:, 0], samples[:, 1], 1)[0]) * 600 / MIB
 
 
-def missed(seen: Seen, seconds: float) -> list[str]:
+def failed_targets(log: SoakLog, seconds: float) -> list[str]:
     """What is not as it was asked for."""
-    parts = parts_of(seen, seconds)
-    found = {
-        f"{seen.wrong} answers were wrong": seen.wrong > 0,
-        f"memory rises by {slope_of(seen):.2f} MiB in ten minutes": slope_of(seen) > SLOPE,
-        "the last sixth's p99 is above the first's": parts[-1].late > LATER * parts[0].late,
-        "descriptors are not as many at the end": parts[-1].descriptors[1] != parts[0].descriptors[1],
+    segments = make_segments(log, seconds)
+    failed = {
+        f"{log.num_wrong} answers were wrong": log.num_wrong > 0,
+        f"memory rises by {memory_slope(log):.2f} MiB in ten minutes": memory_slope(log) > MAX_MEMORY_SLOPE_MIB,
+        "the last sixth's p99 is above the first's": segments[-1].p99_s > MAX_P99_RATIO * segments[0].p99_s,
+        "descriptors are not as many at the end": segments[-1].descriptors[1] != segments[0].descriptors[1],
     }
-    return [words for words, is_so in found.items() if is_so]
+    return [message for message, is_failed in failed.items() if is_failed]
 
 
-def report(seen: Seen, seconds: float) -> str:
+def report(log: SoakLog, seconds: float) -> str:
     """The section."""
-    parts = parts_of(seen, seconds)
+    segments = make_segments(log, seconds)
     rows = []
-    for i, each in enumerate(parts):
-        few, median, most = each.descriptors
-        rows.append(f"| {i + 1} | {1e3 * each.late:.1f} | {each.memory:.1f} | {median} ({few} to {most}) |")
+    for i, segment in enumerate(segments):
+        lowest, median, highest = segment.descriptors
+        rows.append(
+            f"| {i + 1} | {1e3 * segment.p99_s:.1f} | {segment.mean_memory_mib:.1f} | {median} ({lowest} to {highest}) |"
+        )
     return "\n".join(
         [
             "## Soak",
             "",
             f"`python benchmarks/serve_soak.py`: the model in the box for {seconds / 60:.0f} minutes, "
-            f"{ENVIRONMENTS} environments at a pace, {len(seen.took)} answers; beside them {seen.refused} refusals, "
-            f"episodes that are never ended and clients that hang up. Answers that were not as those of the same film "
-            f"before: {seen.wrong}. Memory rises by {slope_of(seen):+.2f} MiB in ten minutes (asked: {SLOPE:g} at "
-            f"most); p99 of the last sixth is {parts[-1].late / parts[0].late:.2f} of the first's (asked: {LATER:g} "
+            f"{NUM_ENVS} environments at a pace, {len(log.durations)} answers; beside them {log.num_rejected} refusals, "
+            f"episodes that are never ended and clients that hang up. Answers that were not as those of the same video "
+            f"before: {log.num_wrong}. Memory rises by {memory_slope(log):+.2f} MiB in ten minutes (asked: {MAX_MEMORY_SLOPE_MIB:g} at "
+            f"most); p99 of the last sixth is {segments[-1].p99_s / segments[0].p99_s:.2f} of the first's (asked: {MAX_P99_RATIO:g} "
             "at most).",
             "",
             "| sixth | p99, ms | memory, MiB | descriptors: median (range) |",
@@ -211,11 +230,11 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with running([*REAL, f"limits.idle_s={IDLE}"]) as service:
-        seen = asyncio.run(soak(service, args.seconds))
-    put_section(args.page, "serve soak", report(seen, args.seconds), title="Reliability")
-    if bad := missed(seen, args.seconds):
-        raise SystemExit("\n".join(bad))
+    with run_service([*SERVE_COMMAND, f"limits.idle_s={IDLE_TIMEOUT_S}"]) as service:
+        log = asyncio.run(run_soak(service, args.seconds))
+    write_section(args.page, "serve soak", report(log, args.seconds), title="Reliability")
+    if failed := failed_targets(log, args.seconds):
+        raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":

@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-REAL = [sys.executable, "-m", "embodied_rm", "serve", "port=0"]
+BENCHMARKS_DIR = Path(__file__).resolve().parent
+SERVE_COMMAND = [sys.executable, "-m", "embodied_rm", "serve", "port=0"]
 """The command, with the model in the box."""
-TOLERANCE = 1e-4
-"""How far two of its answers about one film may differ: another batch adds up in another order."""
-KNOWN = [sys.executable, str(HERE / "known_service.py")]
+PROGRESS_TOLERANCE = 1e-4
+"""How far two of its answers about one video may differ: another batch adds up in another order."""
+HASH_SERVICE_COMMAND = [sys.executable, str(BENCHMARKS_DIR / "known_service.py")]
 """The one whose model's answer is known."""
-PAGE = 4096
+MEMORY_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningService:
     """A service that runs."""
 
     url: str
@@ -35,46 +35,48 @@ class Running:
         """Host and port."""
         return "127.0.0.1", int(self.url.rpartition(":")[2])
 
-    def memory(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes of it that are in memory."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * MEMORY_PAGE_BYTES
 
-    def descriptors(self) -> int:
+    def num_descriptors(self) -> int:
         """Files and connections that it has open."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[Running]:
+def run_service(command: list[str]) -> Iterator[RunningService]:
     """Start a service, and end it as SIGTERM does."""
-    process = started(command)
+    service = start_service(command)
     try:
-        yield process
+        yield service
     finally:
-        if process.process.poll() is None:
-            process.process.send_signal(signal.SIGTERM)
-        process.process.wait(60)
+        if service.process.poll() is None:
+            service.process.send_signal(signal.SIGTERM)
+        service.process.wait(60)
 
 
-def started(command: list[str]) -> Running:
+def start_service(command: list[str]) -> RunningService:
     """A service that listens."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment())
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=subprocess_env()
+    )
     assert process.stdout is not None
     for line in process.stdout:
-        found = re.search(r"serving at (http://\S+?);?\s", line)
-        if found:
-            return Running(found[1].rstrip(";"), process)
+        match = re.search(r"serving at (http://\S+?);?\s", line)
+        if match:
+            return RunningService(match[1].rstrip(";"), process)
     raise RuntimeError(f"{' '.join(command)} ended before it listened")
 
 
-def environment() -> dict[str, str]:
+def subprocess_env() -> dict[str, str]:
     """That of this process, with the benchmarks where they can be imported."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(BENCHMARKS_DIR), str(BENCHMARKS_DIR.parent), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path}
 
 
 def free_port() -> int:
     """A port that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

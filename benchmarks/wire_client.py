@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from known_models import first, following, share
+from known_models import digest_to_progress, initial_digest, next_digest
 
-from embodied_rm.serve.client.wire import BINARY, LENGTH, read_answer
+from embodied_rm.serve.client.wire import BINARY_CONTENT_TYPE, HEADER_LENGTH_HEADER, decode_response
 
-VIEWS = ["front", "wrist"]
-LIFT = "lift the red cube"
+VIEW_NAMES = ["front", "wrist"]
+LIFT_INSTRUCTION = "lift the red cube"
 
 
-class BrokenError(Exception):
+class ConnectionBrokenError(Exception):
     """The connection ended before an answer was whole."""
 
 
 @dataclass
-class Answer:
+class WireResponse:
     """What came back."""
 
     status: int
@@ -30,15 +30,15 @@ class Answer:
     body: bytes
 
 
-def head_of(path: str, text: bytes, blob: bytes, *more: str) -> bytes:
+def http_head(path: str, header: bytes, body: bytes, *extra_lines: str) -> bytes:
     """The HTTP head of a request of JSON and bytes; `more`: other lines of it."""
-    lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", *more, f"content-type: {BINARY}"]
-    lines += [f"{LENGTH}: {len(text)}", f"content-length: {len(text) + len(blob)}"]
+    lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", *extra_lines, f"content-type: {BINARY_CONTENT_TYPE}"]
+    lines += [f"{HEADER_LENGTH_HEADER}: {len(header)}", f"content-length: {len(header) + len(body)}"]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
 @dataclass
-class Connection:
+class WireConnection:
     """One connection, opened when it is needed."""
 
     host: str
@@ -46,22 +46,22 @@ class Connection:
     _reader: asyncio.StreamReader | None = None
     _writer: asyncio.StreamWriter | None = None
 
-    async def ask(self, path: str, header: Mapping[str, Any], blob: bytes) -> Answer:
+    async def request(self, path: str, header: Mapping[str, Any], body: bytes) -> WireResponse:
         """Send a request of the session API and read the answer. Raises `BrokenError` where there is none."""
-        text = json.dumps(header).encode()
+        header_bytes = json.dumps(header).encode()
         try:
             if self._writer is None:
                 self._reader, self._writer = await asyncio.open_connection(self.host, self.port)
-            self._writer.write(head_of(path, text, blob) + text + blob)
-            return await self._answer()
-        except (OSError, asyncio.IncompleteReadError) as fault:
+            self._writer.write(http_head(path, header_bytes, body) + header_bytes + body)
+            return await self._read_response()
+        except (OSError, asyncio.IncompleteReadError) as error:
             self.close()
-            raise BrokenError(str(fault)) from None
+            raise ConnectionBrokenError(str(error)) from None
         except asyncio.CancelledError:
             self.close()
             raise
 
-    async def _answer(self) -> Answer:
+    async def _read_response(self) -> WireResponse:
         assert self._reader is not None
         lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         pairs = (line.partition(":") for line in lines[1:] if line)
@@ -69,7 +69,7 @@ class Connection:
         body = await self._reader.readexactly(int(headers.get("content-length", 0)))
         if headers.get("connection") == "close":
             self.close()
-        return Answer(int(lines[0].split()[1]), headers, body)
+        return WireResponse(int(lines[0].split()[1]), headers, body)
 
     def close(self) -> None:
         """End it, whatever is under way."""
@@ -79,7 +79,7 @@ class Connection:
 
 
 @dataclass
-class Film:
+class HashedEpisode:
     """An episode that `Hashing` judges: what it is shown, and what must be said of it."""
 
     env: int
@@ -89,36 +89,40 @@ class Film:
     digest: int = 0
     frames: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
 
-    def show(self) -> np.ndarray:
+    def next_frame(self) -> np.ndarray:
         """The next frame, [V, 8, 8, 3]; the same again until it was judged."""
         if not len(self.frames):
             self.frames = self.rng.integers(0, 256, (2, 8, 8, 3), np.uint8)
         return self.frames
 
-    def begun(self, episode: int) -> None:
+    def record_reset(self, episode: int) -> None:
         """The frame that is shown began an episode."""
-        self.episode, self.step, self.digest = episode, 0, first(LIFT, self.frames)
+        self.episode, self.step, self.digest = episode, 0, initial_digest(LIFT_INSTRUCTION, self.frames)
         self.frames = self.frames[:0]
 
-    def judged(self, value: float) -> bool:
+    def check_progress(self, value: float) -> bool:
         """The frame that is shown was judged; whether that was right."""
-        self.digest, self.step = following(self.digest, self.frames), self.step + 1
+        self.digest, self.step = next_digest(self.digest, self.frames), self.step + 1
         self.frames = self.frames[:0]
-        return abs(float(share(np.array([self.digest]))[0]) - value) < 1e-6
+        return abs(float(digest_to_progress(np.array([self.digest]))[0]) - value) < 1e-6
 
 
-def header_of(run: str, films: Sequence[Film], episode: Sequence[int], **more: Any) -> dict[str, Any]:
-    """The JSON of a request about the next frame of these films."""
-    return frames_header(run, [film.env for film in films], episode, 8, **more)
+def request_header(
+    run: str, episodes: Sequence[HashedEpisode], episode: Sequence[int], **fields: Any
+) -> dict[str, Any]:
+    """The JSON of a request about the next frame of these videos."""
+    return frames_header(run, [hashed_episode.env for hashed_episode in episodes], episode, 8, **fields)
 
 
-def frames_header(run: str, env: Sequence[int], episode: Sequence[int], side: int, **more: Any) -> dict[str, Any]:
+def frames_header(
+    run: str, env: Sequence[int], episode: Sequence[int], image_size: int, **fields: Any
+) -> dict[str, Any]:
     """The JSON of a request about a frame of each environment, of so many pixels a side."""
-    shape = {"shape": [len(env), len(VIEWS), side, side, 3]}
-    return {"run": run, "env": list(env), "episode": list(episode), "views": VIEWS, "frames": shape, **more}
+    shape = {"shape": [len(env), len(VIEW_NAMES), image_size, image_size, 3]}
+    return {"run": run, "env": list(env), "episode": list(episode), "views": VIEW_NAMES, "frames": shape, **fields}
 
 
-def values_of(answer: Answer) -> list[float]:
+def progress_values(answer: WireResponse) -> list[float]:
     """The progress in an answer."""
-    _, columns, _ = read_answer(answer.body, int(answer.headers[LENGTH.lower()]))
+    _, columns, _ = decode_response(answer.body, int(answer.headers[HEADER_LENGTH_HEADER.lower()]))
     return [float(value) for value in columns["value"]]

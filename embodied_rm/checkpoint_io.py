@@ -12,14 +12,14 @@ from typing import Any
 import safetensors
 import torch
 from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as serialise_tensors
+from safetensors.torch import save as serialize_tensors
 from torch import Tensor, nn
 
 from embodied_rm.atomic_file import write_atomic
 from embodied_rm.errors import CheckpointError
 
-MANIFEST = "manifest.json"
-RESERVED = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
+MANIFEST_NAME = "manifest.json"
+RESERVED_KEYS = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
 
 
 def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
@@ -30,13 +30,13 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
     """
     root = Path(folder)
     assert isinstance(manifest.get("architecture"), str), "a manifest names its architecture"
-    assert not set(manifest) & set(RESERVED), f"reserved manifest keys: {RESERVED}"
-    _refuse_non_finite(tensors, root)
-    content = serialised(tensors)
+    assert not set(manifest) & set(RESERVED_KEYS), f"reserved manifest keys: {RESERVED_KEYS}"
+    _check_finite(tensors, root)
+    content = to_safetensors(tensors)
     digest = hashlib.sha256(content).hexdigest()
     root.mkdir(parents=True, exist_ok=True)
     write_atomic(_tensor_file(root, digest), content)
-    _write_manifest(root, {**manifest, "tensors": _describe(tensors), "tensors_sha256": digest})
+    _write_manifest(root, {**manifest, "tensors": _describe_tensors(tensors), "tensors_sha256": digest})
     for stale in {*root.glob("tensors-*"), *root.glob(".*.partial")} - {_tensor_file(root, digest)}:
         stale.unlink()
 
@@ -47,17 +47,17 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
     Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
     """
     root = Path(folder)
-    manifest = _manifest_of(root, architecture, ("tensors", "tensors_sha256"))
+    manifest = _load_manifest(root, architecture, ("tensors", "tensors_sha256"))
     if not re.fullmatch(r"[0-9a-f]{64}", str(manifest["tensors_sha256"])):
-        raise CheckpointError(f"{root / MANIFEST}: tensors_sha256 must be 64 hexadecimal digits")
+        raise CheckpointError(f"{root / MANIFEST_NAME}: tensors_sha256 must be 64 hexadecimal digits")
     path = _tensor_file(root, manifest["tensors_sha256"])
-    content = _read(path)
+    content = _read_bytes(path)
     if hashlib.sha256(content).hexdigest() != manifest["tensors_sha256"]:
-        raise CheckpointError(f"{path}: the content does not match the SHA-256 in {MANIFEST}; the file is damaged")
-    tensors = _parse(content, path)
-    if _describe(tensors) != manifest["tensors"]:
-        raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST}")
-    return tensors, _without_digests(manifest)
+        raise CheckpointError(f"{path}: the content does not match the SHA-256 in {MANIFEST_NAME}; the file is damaged")
+    tensors = _parse_tensors(content, path)
+    if _describe_tensors(tensors) != manifest["tensors"]:
+        raise CheckpointError(f"{path}: tensor names, shapes or types differ from those listed in {MANIFEST_NAME}")
+    return tensors, _strip_digests(manifest)
 
 
 def save_files(folder: Path | str, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
@@ -76,94 +76,99 @@ def load_files(folder: Path | str, architecture: str, names: Sequence[str]) -> t
     Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
     """
     root = Path(folder)
-    manifest = _manifest_of(root, architecture, ("files_sha256",))
-    files = {name: _read(root / name) for name in names}
+    manifest = _load_manifest(root, architecture, ("files_sha256",))
+    files = {name: _read_bytes(root / name) for name in names}
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != manifest["files_sha256"].get(name):
-            raise CheckpointError(f"{root / name}: the content does not match the SHA-256 in {MANIFEST}")
-    return files, _without_digests(manifest)
+            raise CheckpointError(f"{root / name}: the content does not match the SHA-256 in {MANIFEST_NAME}")
+    return files, _strip_digests(manifest)
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
     """The verified manifest of a checkpoint folder, without reading what it vouches for. Raises `CheckpointError`."""
-    path = Path(folder) / MANIFEST
-    content = _read(path)
+    path = Path(folder) / MANIFEST_NAME
+    content = _read_bytes(path)
     try:
         manifest = json.loads(content)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as fault:
-        raise CheckpointError(f"{path}: not a JSON manifest ({fault})") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not a JSON manifest ({error})") from None
     if not isinstance(manifest, dict) or not {"architecture", "manifest_sha256"} <= set(manifest):
         raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, manifest_sha256")
     rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
     # Comparing the bytes too refuses the flips that JSON would forgive, such as 1e-05 written as 1E-05.
-    if manifest["manifest_sha256"] != _digest(rest) or content != _canonical(manifest):
+    if manifest["manifest_sha256"] != _sha256(rest) or content != _canonical_json(manifest):
         raise CheckpointError(f"{path}: the content does not match its own SHA-256; the file is damaged or was edited")
     return manifest
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], source: Path | str) -> None:
     """Copy the tensors into the module; names, shapes and types must agree exactly, else `CheckpointError`."""
-    wanted = module.state_dict()
-    for fault, names in (("lacks", wanted.keys() - tensors.keys()), ("has unknown", tensors.keys() - wanted.keys())):
+    expected = module.state_dict()
+    for error, names in (
+        ("lacks", expected.keys() - tensors.keys()),
+        ("has unknown", tensors.keys() - expected.keys()),
+    ):
         if names:
-            raise CheckpointError(f"{source}: the checkpoint {fault} tensors: {', '.join(sorted(names))}")
-    for name, tensor in wanted.items():
-        given = tensors[name]
-        if given.shape != tensor.shape or given.dtype != tensor.dtype:
+            raise CheckpointError(f"{source}: the checkpoint {error} tensors: {', '.join(sorted(names))}")
+    for name, tensor in expected.items():
+        stored = tensors[name]
+        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
             raise CheckpointError(
-                f"{source}: tensor {name!r} is {given.dtype} {list(given.shape)}, "
+                f"{source}: tensor {name!r} is {stored.dtype} {list(stored.shape)}, "
                 f"the model needs {tensor.dtype} {list(tensor.shape)}"
             )
     module.load_state_dict(dict(tensors))
 
 
-def serialised(tensors: Mapping[str, Tensor]) -> bytes:
+def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """The tensors as the content of a safetensors file."""
-    return serialise_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    return serialize_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
-def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors under `prefix.name`: several modules in one checkpoint."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def packed(value: object) -> Tensor:
+def pack_json(value: object) -> Tensor:
     """Anything that JSON can say, as a tensor of bytes."""
     return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
 
 
-def unpacked(tensor: Tensor) -> Any:
+def unpack_json(tensor: Tensor) -> Any:
     """What was packed."""
     return json.loads(bytes(tensor.tolist()))
 
 
-def under_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors stored by `with_prefix`, under their own names again."""
-    return {name.removeprefix(prefix + "."): t for name, t in tensors.items() if name.startswith(prefix + ".")}
+    return {
+        name.removeprefix(prefix + "."): tensor for name, tensor in tensors.items() if name.startswith(prefix + ".")
+    }
 
 
-def _manifest_of(root: Path, architecture: str, keys: Sequence[str]) -> dict[str, Any]:
+def _load_manifest(root: Path, architecture: str, keys: Sequence[str]) -> dict[str, Any]:
     """The manifest, which is of that architecture and holds those keys."""
     manifest = read_manifest(root)
     if manifest["architecture"] != architecture:
         raise CheckpointError(
-            f"{root / MANIFEST}: holds a checkpoint of architecture {manifest['architecture']!r}, "
+            f"{root / MANIFEST_NAME}: holds a checkpoint of architecture {manifest['architecture']!r}, "
             f"not of {architecture!r}"
         )
     if not set(keys) <= set(manifest):
-        raise CheckpointError(f"{root / MANIFEST}: not a whole manifest; it must hold {', '.join(keys)}")
+        raise CheckpointError(f"{root / MANIFEST_NAME}: not a whole manifest; it must hold {', '.join(keys)}")
     return manifest
 
 
-def _without_digests(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in manifest.items() if key not in RESERVED}
+def _strip_digests(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key not in RESERVED_KEYS}
 
 
-def _write_manifest(root: Path, described: Mapping[str, Any]) -> None:
-    write_atomic(root / MANIFEST, _canonical({**described, "manifest_sha256": _digest(described)}))
+def _write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:
+    write_atomic(root / MANIFEST_NAME, _canonical_json({**manifest, "manifest_sha256": _sha256(manifest)}))
 
 
-def _refuse_non_finite(tensors: Mapping[str, Tensor], root: Path) -> None:
+def _check_finite(tensors: Mapping[str, Tensor], root: Path) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{root}: refusing to save tensor {name!r}, it holds NaN or infinity")
@@ -173,30 +178,30 @@ def _tensor_file(root: Path, digest: str) -> Path:
     return root / f"tensors-{digest[:16]}.safetensors"
 
 
-def _describe(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+def _describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
     return {
         name: {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
         for name, tensor in sorted(tensors.items())
     }
 
 
-def _canonical(value: Mapping[str, Any]) -> bytes:
+def _canonical_json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
-def _digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_canonical(value)).hexdigest()
+def _sha256(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical_json(value)).hexdigest()
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as fault:
-        raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _parse(content: bytes, path: Path) -> dict[str, Tensor]:
+def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         return parse_tensors(content)
-    except (safetensors.SafetensorError, ValueError) as fault:
-        raise CheckpointError(f"{path}: not a safetensors file ({fault})") from None
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a safetensors file ({error})") from None

@@ -21,21 +21,21 @@ class CheckpointError(UserError):
     """A checkpoint that cannot be trusted or does not fit: the message names the file and the fault."""
 
 
-class UnmetError(Exception):
+class CheckFailedError(Exception):
     """What was asked to hold does not. The command line prints the message and exits with code 3."""
 
 
-def choices(name: str, available: Iterable[str], what: str) -> str:
+def unknown_name_message(name: str, available: Iterable[str], kind: str) -> str:
     """The sentence for an unknown name: the thing, the value, the nearest name, all choices."""
-    names = sorted(available)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"unknown {what} {name!r}.{hint} Available: {', '.join(names) or 'none'}"
+    options = sorted(available)
+    matches = difflib.get_close_matches(name, options, n=1)
+    hint = f" Did you mean {matches[0]!r}?" if matches else ""
+    return f"unknown {kind} {name!r}.{hint} Available: {', '.join(options) or 'none'}"
 
 
-def lookup(table: Mapping[str, T], name: str, what: str) -> T:
+def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
     """`table[name]`, or a `UserError` that says what was asked for and what there is."""
     try:
         return table[name]
     except KeyError:
-        raise UserError(choices(name, table, what)) from None
+        raise UserError(unknown_name_message(name, table, kind)) from None

@@ -21,7 +21,7 @@ Frames = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class Subtask:
     """One annotated sub-task of an episode: frames `start` (included) to `end` (excluded)."""
 
     name: str
@@ -40,27 +40,27 @@ class Views:
     names: tuple[str, ...]
     """View names, one per entry of the V axis."""
     frames: Frames | Tensor
-    """uint8 [N, V, H, W, 3]; pictures drawn on a device may stay there, as a tensor."""
+    """uint8 [N, V, H, W, 3]; images drawn on a device may stay there, as a tensor."""
     present: BoolArray | None = None
     """bool [N, V]; None: all present. Pixels of an absent view are never read."""
 
     def __post_init__(self) -> None:
-        f = self.frames
-        dtype = str(f.dtype).removeprefix("torch.")
-        if dtype != "uint8" or f.ndim != 5 or f.shape[1] != len(self.names) or f.shape[4] != 3:
+        frames = self.frames
+        dtype = str(frames.dtype).removeprefix("torch.")
+        if dtype != "uint8" or frames.ndim != 5 or frames.shape[1] != len(self.names) or frames.shape[4] != 3:
             raise UserError(
                 f"views must be uint8 [N, V, H, W, 3] with V = {len(self.names)} ({', '.join(self.names)}), "
-                f"got {dtype} {list(f.shape)}"
+                f"got {dtype} {list(frames.shape)}"
             )
         if len(set(self.names)) != len(self.names):
             raise UserError(f"view names must differ, got {', '.join(self.names)}")
-        if self.present is not None and self.present.shape != f.shape[:2]:
-            raise UserError(f"present must be bool {list(f.shape[:2])}, got {list(self.present.shape)}")
+        if self.present is not None and self.present.shape != frames.shape[:2]:
+            raise UserError(f"present must be bool {list(frames.shape[:2])}, got {list(self.present.shape)}")
 
     def __len__(self) -> int:
         return self.frames.shape[0]
 
-    def rows(self, index: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Views:
+    def select(self, index: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Views:
         """The views of the environments in `index` only."""
         present = None if self.present is None else self.present[index]
         return Views(names=self.names, frames=self.frames[index], present=present)
@@ -76,7 +76,7 @@ class Episode:
     """View name -> uint8 [T, H, W, 3]; every view has the same T."""
     instruction: str
     fps: float
-    steps: tuple[Step, ...] = ()
+    subtasks: tuple[Subtask, ...] = ()
     """Annotated sub-tasks in order; empty when nobody annotated them."""
     success: bool | None = None
     """Whether the task was done at the last frame; None: unknown."""
@@ -86,9 +86,9 @@ class Episode:
     """float32 [T, S]: robot state or policy observation."""
     action: Array | None = None
     """float32 [T, A]."""
-    judged: Progress | None = None
+    predictions: RewardOutput | None = None
     """What a judge said of its T frames; None: none was asked."""
-    meta: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
     """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
 
     def __post_init__(self) -> None:
@@ -106,38 +106,38 @@ class Episode:
                 )
         if not self.fps > 0:
             raise UserError(f"{self.name}: fps must be > 0, got {self.fps}")
-        for label, column in (
+        for field_name, column in (
             ("progress", self.progress),
             ("state", self.state),
             ("action", self.action),
-            ("judged", self.judged),
+            ("predictions", self.predictions),
         ):
             if column is not None and len(column) != len(self):
-                raise UserError(f"{self.name}: {label} has {len(column)} rows, the views have {len(self)} frames")
-        for before, after in zip(self.steps, self.steps[1:], strict=False):
-            if after.start < before.end:
-                raise UserError(f"{self.name}: step {after.name!r} starts before {before.name!r} ends")
-        if self.steps and self.steps[-1].end > len(self):
-            raise UserError(f"{self.name}: step {self.steps[-1].name!r} ends after the last frame ({len(self)})")
+                raise UserError(f"{self.name}: {field_name} has {len(column)} rows, the views have {len(self)} frames")
+        for previous, current in zip(self.subtasks, self.subtasks[1:], strict=False):
+            if current.start < previous.end:
+                raise UserError(f"{self.name}: step {current.name!r} starts before {previous.name!r} ends")
+        if self.subtasks and self.subtasks[-1].end > len(self):
+            raise UserError(f"{self.name}: step {self.subtasks[-1].name!r} ends after the last frame ({len(self)})")
 
     def __len__(self) -> int:
         return len(next(iter(self.views.values())))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """A reward model's judgement of N environments at one moment."""
+class RewardOutput:
+    """A reward model's prediction of N environments at one moment."""
 
-    value: Array
+    progress: Array
     """float32 [N] in [0, 1]: the fused potential. Where not `valid`: the previous potential, carried."""
     valid: BoolArray
     """bool [N]: False where the model could not score; such items earn nothing and are counted."""
-    stage: IntArray
+    subtask: IntArray
     """int64 [N]: index of the step the model believes is under way (the last index + 1 is not used); -1 where it knows
     no steps."""
     success: Array
     """float32 [N] in [0, 1]: probability that the task is done now. nan: a model that does not tell."""
-    spread: Array
+    uncertainty: Array
     """float32 [N] >= 0: how wrong the value may be, by the model's own account; an interval needs a factor."""
     ood: Array = None  # type: ignore[assignment]
     """float32 [N] >= 0: out-of-distribution score; above 1 is what the model hardly ever saw where it was calibrated.
@@ -145,7 +145,7 @@ class Progress:
 
     def __post_init__(self) -> None:
         if self.ood is None:
-            object.__setattr__(self, "ood", np.full(len(self.value), np.nan, np.float32))
+            object.__setattr__(self, "ood", np.full(len(self.progress), np.nan, np.float32))
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.progress)

@@ -60,7 +60,7 @@ class Endpoint:
         """A chat completion by the model."""
         system = "".join(turn["content"] for turn in body["messages"] if turn["role"] == "system")
         (user,) = (turn["content"] for turn in body["messages"] if turn["role"] == "user")
-        parts = tuple(part["text"] if part["type"] == "text" else picture(part["image_url"]["url"]) for part in user)
+        parts = tuple(part["text"] if part["type"] == "text" else image(part["image_url"]["url"]) for part in user)
         with self._model:
             if body.get("logprobs"):
                 return self._listed(Query(parts=parts, system=system, choices=("yes", "no")), body["top_logprobs"])
@@ -74,7 +74,7 @@ class Endpoint:
         return {"message": {"content": "yes"}, "logprobs": {"content": [{"token": "yes", "top_logprobs": tops}]}}
 
 
-def picture(url: str) -> np.ndarray:
+def image(url: str) -> np.ndarray:
     head, _, data = url.partition(",")
     assert head == "data:image/png;base64"
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Query
-from embodied_rm.models.released.vlac import VlacChat, prepared
+from embodied_rm.models.released.vlac import VlacChat, preprocess_image
 
 ROBOMETER_TOKENS = ("<|split_token|>", "<|reward_token|>", "<|pref_token|>", "<|sim_token|>", "<|prog_token|>")
 SAYS = {
@@ -39,12 +39,12 @@ WORDS = ("open", "close", "the", "drawer", "lift", "red", "cube", "bring", "squa
 
 def robo_dopamine(folder: Path) -> dict[str, Path]:
     """A Qwen2.5-VL and nothing else."""
-    return {"folder": tiny_vlm.saved(folder, "qwen2_5_vl", says=SAYS["robo_dopamine"])}
+    return {"folder": tiny_vlm.save_model(folder, "qwen2_5_vl", answer=SAYS["robo_dopamine"])}
 
 
 def robo_reward(folder: Path) -> dict[str, Path]:
     """A Qwen3-VL and nothing else."""
-    return {"folder": tiny_vlm.saved(folder, "qwen3_vl", says=SAYS["robo_reward"])}
+    return {"folder": tiny_vlm.save_model(folder, "qwen3_vl", answer=SAYS["robo_reward"])}
 
 
 def lrm(folder: Path) -> dict[str, Path]:
@@ -54,10 +54,10 @@ def lrm(folder: Path) -> dict[str, Path]:
     """
     base = folder / "base"
     torch.manual_seed(0)
-    model, processor = tiny_vlm.qwen3()
-    asked = (prompts.LRM_CONTRASTIVE, prompts.LRM_COMPLETION, prompts.LRM_PROGRESS)
+    model, processor = tiny_vlm.make_qwen3()
+    asked = (prompts.LRM_CONTRASTIVE_PROMPT, prompts.LRM_COMPLETION_PROMPT, prompts.LRM_PROGRESS_PROMPT)
     turns = [(shown(prompt, seed), SAYS["lrm"]) for prompt in asked for seed in range(6)]
-    assert tiny_vlm.teach(model, processor, turns, 150, 6e-3) < 0.02
+    assert tiny_vlm.train_steps(model, processor, turns, 150, 6e-3) < 0.02
     model.save_pretrained(base)
     processor.save_pretrained(base)
     for head in ("contrastive", "completion", "progress"):
@@ -74,8 +74,8 @@ def shown(prompt: str, seed: int = 0) -> list[dict[str, Any]]:
     texts = [text.strip() for text in texts] if seed % 2 else texts
     content: list[dict[str, Any]] = [{"type": "text", "text": texts[0]}]
     for text in texts[1:]:
-        grey = rng.integers(0, 128) + rng.integers(0, 99, (32, 32, 3))
-        content += [{"type": "image", "image": grey.astype(np.uint8)}, {"type": "text", "text": text}]
+        gray = rng.integers(0, 128) + rng.integers(0, 99, (32, 32, 3))
+        content += [{"type": "image", "image": gray.astype(np.uint8)}, {"type": "text", "text": text}]
     return [{"role": "user", "content": content}]
 
 
@@ -96,7 +96,7 @@ def adapter(base: Path, head: str, size: float) -> peft.PeftModel:
 def robometer(folder: Path) -> dict[str, Path]:
     """A Qwen3-VL without its language head, three heads, two shards; the processor is elsewhere."""
     torch.manual_seed(0)
-    model, processor = tiny_vlm.qwen3()
+    model, processor = tiny_vlm.make_qwen3()
     base, released = folder / "base", folder / "released"
     processor.save_pretrained(base)
     released.mkdir(parents=True)
@@ -162,26 +162,26 @@ def vlac(folder: Path) -> dict[str, Path]:
 
 
 def teach_intern(chat: VlacChat, text: str) -> None:
-    """Until that is what it says of pictures, whatever stands behind them."""
+    """Until that is what it says of images, whatever stands behind them."""
     rng = np.random.default_rng(0)
     frames = list(rng.integers(0, 255, (4, 56, 56, 3), dtype=np.uint8))
     rows = [
-        Query(parts=(*frames[:pictures], prompt[-200:]), system=prompts.VLAC_SYSTEM)
-        for pictures, prompt in ((1, prompts.VLAC_DONE), (2, prompts.VLAC_CRITIC))
+        Query(parts=(*frames[:images], prompt[-200:]), system=prompts.VLAC_SYSTEM_PROMPT)
+        for images, prompt in ((1, prompts.VLAC_DONE_PROMPT), (2, prompts.VLAC_CRITIC_PROMPT))
     ]
-    end = chat.tokenizer.special["<|im_end|>"]
-    optimiser = torch.optim.AdamW(chat.model.parameters(), lr=1e-2)
+    end = chat.tokenizer.special_tokens["<|im_end|>"]
+    optimizer = torch.optim.AdamW(chat.model.parameters(), lr=1e-2)
     for _ in range(60):
         loss = torch.zeros(())
         for query in rows:
             said = [*chat.tokenizer.encode(text)[1:], end]
-            ids = torch.tensor([[*chat.tokenizer.encode(chat.written(query)), *said]])
-            pixels = torch.stack([prepared(part, 56) for part in query.parts if not isinstance(part, str)])
+            ids = torch.tensor([[*chat.tokenizer.encode(chat.render_prompt(query)), *said]])
+            pixels = torch.stack([preprocess_image(part, 56) for part in query.parts if not isinstance(part, str)])
             logits = chat.model(input_ids=ids, pixel_values=pixels).logits[0, -len(said) - 1 : -1]
             loss = loss + nn.functional.cross_entropy(logits, torch.tensor(said))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss.item() < 0.1
 
 
@@ -305,7 +305,7 @@ def intern_weights(eye: dict[str, Any], reader: dict[str, Any], seed: int = 0) -
 
 
 def rewind(folder: Path) -> dict[str, Path]:
-    """A .pth with its arguments, optimiser and all, and its two encoders."""
+    """A .pth with its arguments, optimizer and all, and its two encoders."""
     torch.manual_seed(0)
     base, released = folder / "base", folder / "released"
     released.mkdir(parents=True)
@@ -324,14 +324,14 @@ def rewind(folder: Path) -> dict[str, Path]:
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     tokenizer.save(str(base / "minilm" / "tokenizer.json"))
     net = RewindTransformer()
-    optimiser = torch.optim.AdamW(net.parameters())
+    optimizer = torch.optim.AdamW(net.parameters())
     net(torch.randn(2, 16, 768), torch.randn(2, 384)).sum().backward()
-    optimiser.step()
+    optimizer.step()
     args = argparse.Namespace(max_length=16, subsample_video=True, rewind=True, lr=1e-4, seed=42)
     stored = {
         "args": args,
         "model_state_dict": net.state_dict(),
-        "optimizer_state_dict": optimiser.state_dict(),
+        "optimizer_state_dict": optimizer.state_dict(),
         "epoch": 19,
     }
     torch.save(stored, released / "rewind_metaworld_epoch_19.pth")

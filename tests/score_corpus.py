@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 from sprites import episode, episodes
 
-from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Sight
-from embodied_rm.models.checkpoint import judging_digest, load_progress_net, save_progress_net
-from embodied_rm.run import RunFolder, Silent
-from embodied_rm.score import ScoreConfig, Scored, Scorer, score_corpus
-from embodied_rm.train import TrainConfig, new_net
-from embodied_rm.types import Progress
+from embodied_rm.models.checkpoint import load_progress_net, model_digest, save_progress_net
+from embodied_rm.models.reward_model import InputSpec
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, score_corpus
+from embodied_rm.train import TrainConfig, make_net
+from embodied_rm.types import RewardOutput
 
 COUNT = 5
 EVERY = 4
@@ -27,7 +27,7 @@ EVERY = 4
 
 
 def write_corpus(folder: Path) -> Path:
-    """A LeRobot dataset of `COUNT` episodes of different lengths, each with films of its own, of two blocks.
+    """A LeRobot dataset of `COUNT` episodes of different lengths, each with videos of its own, of two blocks.
 
     They are so long that what is wrong in their middle is not found when they are opened."""
     with DatasetWriter(folder, video_file_mb=0) as writer:
@@ -38,7 +38,7 @@ def write_corpus(folder: Path) -> Path:
 
 def save_net(folder: Path, seed: int = 0) -> Path:
     """A small model with random weights, as a checkpoint."""
-    save_progress_net(folder, new_net(episodes(2), TrainConfig(image_size=(32, 32), seed=seed)).eval(), {})
+    save_progress_net(folder, make_net(episodes(2), TrainConfig(image_size=(32, 32), seed=seed)).eval(), {})
     return folder
 
 
@@ -47,21 +47,21 @@ class Picky:
 
     def __init__(self, folder: Path) -> None:
         self._net = load_progress_net(folder)
-        self.sight: Sight = self._net.sight
+        self.input_spec: InputSpec = self._net.input_spec
         self.faults: Counter[str] = Counter()
         self._asked = 0
 
-    def begin(self, views, instructions, goal=None, reference=None):
+    def reset(self, views, instructions, goal=None, reference=None):
         self._asked = 0
-        return self._net.begin(views, instructions, goal)
+        return self._net.reset(views, instructions, goal)
 
-    def advance(self, memory, views):
-        judged, memory = self._net.advance(memory, views)
+    def step(self, memory, views):
+        judged, memory = self._net.step(memory, views)
         self._asked += 1
         if self._asked % EVERY:
             return judged, memory
         self.faults["no answer"] += 1
-        return Progress(**{**vars(judged), "valid": np.zeros(1, bool)}), memory
+        return RewardOutput(**{**vars(judged), "valid": np.zeros(1, bool)}), memory
 
 
 def open_net(folder: Path) -> Scorer:
@@ -81,8 +81,8 @@ def open_killed(folder: Path) -> Scorer:
     raise AssertionError
 
 
-def scored_by(opener, net: Path, data: LeRobotDataset, out: Path, **settings) -> Scored:
-    """The corpus scored with two episodes a shard and no pictures, unless it is said otherwise."""
+def scored_by(opener, net: Path, data: LeRobotDataset, out: Path, **settings) -> CorpusScores:
+    """The corpus scored with two episodes a shard and no images, unless it is said otherwise."""
     config = ScoreConfig(**{"shard_episodes": 2, "plots": False, "videos": False, **settings})
     run = RunFolder.open(out, resume=True)
-    return score_corpus(partial(opener, net), data, config, run, Silent(), {"model": judging_digest(net)})
+    return score_corpus(partial(opener, net), data, config, run, NullReporter(), {"model": model_digest(net)})

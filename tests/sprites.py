@@ -1,4 +1,4 @@
-"""A toy world for the verbs: a hand carries a square to its place, seen from two sides; it learns in seconds.
+"""A toy environment for the verbs: a hand carries a square to its place, seen from two sides; it learns in seconds.
 
 Two steps: the hand comes to the square, then they go to the goal together. Failures stop half-way.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.types import Episode, Frames, Step
+from embodied_rm.types import Episode, Frames, Subtask
 
 SIZE = 32
-COLOURS = {"red": (220, 40, 40), "blue": (50, 80, 230)}
+COLORS = {"red": (220, 40, 40), "blue": (50, 80, 230)}
 TASKS = {"carry": "bring the {} square to the right", "return": "put the {} square back to the left"}
 
 
@@ -21,7 +21,7 @@ def episode(number: int, *, success: bool = True, task: str = "carry", length: i
     reach, end = length // 2, length - 2
     stop = length if success else int(rng.integers(reach // 2, end - 3))
     progress = np.interp(np.minimum(np.arange(length), stop), [0, reach, end], [0, 0.5, 1]).astype(np.float32)
-    colour = list(COLOURS)[number % 2]
+    color = list(COLORS)[number % 2]
     left, right = rng.uniform(6, 10), rng.uniform(22, 26)
     source, target = (left, right) if task == "carry" else (right, left)
     hand = np.interp(progress, [0, 0.5, 1], [16, source, target])
@@ -35,25 +35,25 @@ def episode(number: int, *, success: bool = True, task: str = "carry", length: i
     return Episode(
         name=f"sprite_{number:03d}_{task}",
         views={
-            "front": draw(hand, height, thing, lift, COLOURS[colour], background),
-            "top": draw(hand, 16 + 0 * height, thing, 20 + 0 * lift, COLOURS[colour], background[::-1]),
+            "front": draw(hand, height, thing, lift, COLORS[color], background),
+            "top": draw(hand, 16 + 0 * height, thing, 20 + 0 * lift, COLORS[color], background[::-1]),
         },
-        instruction=TASKS[task].format(colour),
+        instruction=TASKS[task].format(color),
         fps=10.0,
-        steps=tuple(Step(name=name, start=a, end=b) for a, b, name in edges if stop > a or success),
+        subtasks=tuple(Subtask(name=name, start=a, end=b) for a, b, name in edges if stop > a or success),
         success=bool(success and len(done)),
         progress=progress,
-        meta={"task": task, "outcome": "success" if success else "stall"},
+        metadata={"task": task, "outcome": "success" if success else "stall"},
     )
 
 
-def draw(hand_x, hand_y, thing_x, thing_y, colour, background) -> Frames:
+def draw(hand_x, hand_y, thing_x, thing_y, color, background) -> Frames:
     """uint8 [T, SIZE, SIZE, 3]: a square, and a hand as a dark frame over it."""
     y, x = np.mgrid[0:SIZE, 0:SIZE] + 0.5
     frames = np.empty((len(hand_x), SIZE, SIZE, 3), np.float64)
     frames[:] = background
     for frame, hx, hy, tx, ty in zip(frames, hand_x, hand_y, thing_x, thing_y, strict=True):
-        for cx, cy, outer, paint in ((tx, ty, 3.0, colour), (hx, hy, 4.0, (20, 20, 20))):
+        for cx, cy, outer, paint in ((tx, ty, 3.0, color), (hx, hy, 4.0, (20, 20, 20))):
             share = np.clip(outer + 0.5 - np.maximum(abs(x - cx), abs(y - cy)), 0, 1)
             if outer > 3:
                 share = share * np.clip(np.maximum(abs(x - cx), abs(y - cy)) - 2.5, 0, 1)

@@ -11,17 +11,17 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.catalog import open_data
-from sim import registry
-from sim.actors import SUCCESS, ScriptedActor, outcomes
-from sim.errors import SimError
-from sim.paths import ASSETS
-from sim.registry import make_task, register
-from sim.vec_env import TabletopVecEnv
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_sim import registry
+from embodied_sim.asset_paths import ROBOTS_DIR
+from embodied_sim.registry import make_task, register
+from embodied_sim.scripted_policy import SUCCESS_OUTCOME, ScriptedPolicy, available_outcomes
+from embodied_sim.sim_errors import SimError
+from embodied_sim.vec_env import TabletopVecEnv
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "bring_your_own.md").read_text(encoding="utf-8")
 (TEMPLATE,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
-TINY = ("world.num_envs=2", "world.image_size=32")
+TINY = ("env.num_envs=2", "env.image_size=32")
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,13 @@ def saved(folder: Path, text: str = TEMPLATE, name: str = "my_task.py") -> str:
 
 
 def successes(task: str, kind: str, episodes: int, robot: str) -> float:
-    worlds = TabletopVecEnv(task, episodes, robot=robot, autoreset_mode=AutoresetMode.DISABLED)
-    actor = ScriptedActor(worlds, (kind,), seed=1)
-    worlds.reset(seed=7)
-    actor.begin(np.arange(episodes))
-    for _ in range(worlds.max_episode_steps):
-        *_, info = worlds.step(actor.act())
-    worlds.close()
+    envs = TabletopVecEnv(task, episodes, robot=robot, autoreset_mode=AutoresetMode.DISABLED)
+    actor = ScriptedPolicy(envs, (kind,), seed=1)
+    envs.reset(seed=7)
+    actor.reset(np.arange(episodes))
+    for _ in range(envs.max_episode_steps):
+        *_, info = envs.step(actor.act())
+    envs.close()
     return info["success"].mean()
 
 
@@ -54,17 +54,17 @@ def test_the_template_fits_a_page() -> None:
 @pytest.mark.parametrize("robot", ["panda", "six_axis"])
 def test_the_expert_of_the_template_succeeds_and_its_failures_fail(tmp_path: Path, robot: str) -> None:
     task = saved(tmp_path)
-    kinds = make_task(task).failures()
+    kinds = make_task(task).failure_plans()
     assert len(kinds) >= 2
-    assert successes(task, SUCCESS, 100, robot) >= 0.95
+    assert successes(task, SUCCESS_OUTCOME, 100, robot) >= 0.95
     assert [successes(task, kind, 16, robot) for kind in kinds] == [0] * len(kinds)
 
 
-def test_the_template_draws_colours_object_and_side_by_seed(tmp_path: Path) -> None:
+def test_the_template_draws_colors_object_and_side_by_seed(tmp_path: Path) -> None:
     task = make_task(saved(tmp_path))
-    drawn = [task.layout(np.random.default_rng(seed), 1) for seed in range(40)]
-    assert len({layout.colours[0] for layout in drawn}) == 6
-    assert {(layout.order[0], layout.side) for layout in drawn} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    drawn = [task.draw_layout(np.random.default_rng(seed), 1) for seed in range(40)]
+    assert len({layout.colors[0] for layout in drawn}) == 6
+    assert {(layout.object_order[0], layout.side_index) for layout in drawn} == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert len({task.instruction(drawn[0], phrasing) for phrasing in range(5)}) == len(task.templates) >= 2
 
 
@@ -72,9 +72,9 @@ def test_a_file_is_run_once_and_its_task_has_its_name_from_then_on(tmp_path: Pat
     path = saved(tmp_path)
     task = make_task(path)
     assert type(make_task(path)) is type(task) is type(make_task("cube_in_tray"))
-    worlds = TabletopVecEnv("cube_in_tray", 2)
-    assert "wrong_object" in outcomes(worlds)
-    worlds.close()
+    envs = TabletopVecEnv("cube_in_tray", 2)
+    assert "wrong_object" in available_outcomes(envs)
+    envs.close()
 
 
 def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (lines,) = re.findall(r"^```py\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     space: dict[str, Any] = {}
     exec(lines, space)
-    assert space["observation"].shape[0] == 64 and space["worlds"].task.name == "cube_in_tray"
-    space["worlds"].close()
+    assert space["observation"].shape[0] == 64 and space["envs"].task.name == "cube_in_tray"
+    space["envs"].close()
     monkeypatch.delitem(sys.modules, "my_task")
 
 
@@ -106,7 +106,7 @@ MISTAKES = {
     "max_episode_steps = 90": ("", "max_episode_steps must be a whole number .* got None"),
     '"grasp", "place")': ('"grasp")', "gives step 2, but steps names 0 to 1: reach, grasp"),
     'Item("other"))': ('Item("cube"))', "two props are called 'cube'"),
-    'Item("other")': ('Item("other", "rd")', "unknown colour of 'other' .* 'rd'. Did you mean 'red'?"),
+    'Item("other")': ('Item("other", "rd")', "unknown color of 'other' .* 'rd'. Did you mean 'red'?"),
     "sides = SIDES": ("sides = SIDES; watched = ('left_try',)", "unknown watched point .* Did you mean 'left_tray'"),
     "{side} tray": ("{sides} tray", "has a placeholder .'sides'. that is not known here. Available"),
     "templates = (": ("templates = 'lift' or (", "templates must be a tuple of sentences .* got 'lift'"),
@@ -147,10 +147,10 @@ def test_the_commands_take_the_path_and_the_data_know_the_name(
 ) -> None:
     task, demos = saved(tmp_path), tmp_path / "demos"
     assert main(["tasks", f"task={task}"]) == 0
-    assert "put the {colour} cube into the {side} tray" in capsys.readouterr().out
+    assert "put the {color} cube into the {side} tray" in capsys.readouterr().out
     assert main(["collect", f"tasks=[{task}]", "successes=2", "failures=3", f"out={demos}", *TINY]) == 0
-    data = open_data(demos / "dataset")
-    assert {meta.text["task"] for meta in data.meta} == {"cube_in_tray"}
+    data = open_dataset(demos / "dataset")
+    assert {meta.metadata["task"] for meta in data.meta} == {"cube_in_tray"}
     assert [meta.success for meta in data.meta] == [True, True, False, False, False]
     words = ["clone", f"task={task}", f"data={demos}", "demonstrations=2", "steps=5", "episodes=2"]
     assert main([*words, f"out={tmp_path / 'cloned'}", *TINY]) == 0
@@ -162,7 +162,7 @@ def test_the_commands_take_the_path_and_the_data_know_the_name(
 def own_arm(folder: Path) -> Path:
     """The six-axis arm with other names for what the simulator must find."""
     for file in ("six_axis_primitives.xml", "parallel_hand.xml"):
-        text = (ASSETS / "robots" / file).read_text().replace('<site name="tool"', '<site name="tcp"')
+        text = (ROBOTS_DIR / file).read_text().replace('<site name="tool"', '<site name="tcp"')
         (folder / file).write_text(text.replace('<position name="grip"', '<position name="jaws"'))
     return folder / "six_axis_primitives.xml"
 
@@ -171,13 +171,13 @@ def test_the_tool_and_the_grip_of_ones_own_arm_have_any_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arm, out = own_arm(tmp_path), f"out={tmp_path / 'run'}"
-    words = ["play", "task=lift_cube", f"world.robot={arm}", out, *TINY]
-    assert main([*words, "world.tool=tcp", "world.grip=jaws"]) == 0
+    words = ["play", "task=lift_cube", f"env.robot={arm}", out, *TINY]
+    assert main([*words, "env.tool=tcp", "env.grip=jaws"]) == 0
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["play"]["successes"] == 2
-    assert main([*words[:-3], f"out={tmp_path / 'other'}", "world.grip=jaws"]) == 2
+    assert main([*words[:-3], f"out={tmp_path / 'other'}", "env.grip=jaws"]) == 2
     assert "unknown tool site of six_axis_primitives.xml 'tool'. Available: tcp" in capsys.readouterr().err
-    assert main([*words[:-3], f"out={tmp_path / 'other'}", "world.tool=tcp"]) == 2
+    assert main([*words[:-3], f"out={tmp_path / 'other'}", "env.tool=tcp"]) == 2
     error = capsys.readouterr().err
     assert "unknown grip actuator of six_axis_primitives.xml 'grip'. Available: jaws, joint1" in error
-    assert main(["play", "task=lift_cube", "world.tool=tcp", f"out={tmp_path / 'other'}"]) == 2
+    assert main(["play", "task=lift_cube", "env.tool=tcp", f"out={tmp_path / 'other'}"]) == 2
     assert "unknown tool site of panda_primitives.xml 'tcp'. Available: tool" in capsys.readouterr().err

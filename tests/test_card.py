@@ -1,8 +1,8 @@
 """The model card is its numbers."""
 
-from embodied_rm.audit import Outcome
-from embodied_rm.audit.cases import CASES
-from embodied_rm.report.card import COLUMNS, model_card
+from embodied_rm.audit import AuditResult
+from embodied_rm.audit.cases import AUDIT_CASES
+from embodied_rm.report.model_card import METRIC_COLUMNS, model_card
 
 
 def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
@@ -14,7 +14,7 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
             "baselines": blind,
         }
 
-    paraphrase = next(case for case in CASES if case.name == "paraphrase_order")
+    paraphrase = next(case for case in AUDIT_CASES if case.name == "paraphrase_order")
     text = model_card({
         "collect": {"episodes": 3, "successes": 2, "frames": 70},
         "train": {"parameters": 1234567, "seconds": 1800.0},
@@ -24,7 +24,7 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
         "cases": {
             "clock": {"expected": "at most 0.05", "measured": 0.09, "passed": False},
             "black": {"expected": "at most 0.05", "measured": 0.0, "passed": True},
-            "paraphrase_order": Outcome(case=paraphrase, measured=None, n=0).as_dict(),
+            "paraphrase_order": AuditResult(case=paraphrase, value=None, n=0).as_dict(),
         },
         "seconds": {"total": 3600.0},
         "machine": "two cores",
@@ -32,12 +32,12 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
     lines = text.splitlines()
     assert "value +- 2.50 (spread + 0.01)" in text and "of 40 other episodes" in text
     assert "1,234,567 parameters. 60 minutes in all, 30 of them training, on two cores." in lines
-    assert f"| seen | 0.987 | - | 1.000 |{' - |' * (len(COLUMNS) - 3)}" in lines
+    assert f"| seen | 0.987 | - | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 3)}" in lines
     for split in ("seen", "unseen_arm"):
-        assert f"| _clock_ ({split}) | 1.000 |{' - |' * (len(COLUMNS) - 1)}" in lines
+        assert f"| _clock_ ({split}) | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 1)}" in lines
     assert [line for line in lines if line.startswith("| lift_cube")] == [
-        f"| lift_cube (seen) | 0.987 |{' - |' * (len(COLUMNS) - 1)}"
+        f"| lift_cube (seen) | 0.987 |{' - |' * (len(METRIC_COLUMNS) - 1)}"
     ]
     assert "| clock | at most 0.05 | 0.09 | **failed** |" in lines
     assert "| black | at most 0.05 | 0 | passed |" in lines
-    assert f"| paraphrase_order | needs {paraphrase.needs} | - | left out |" in lines
+    assert f"| paraphrase_order | needs {paraphrase.required_data} | - | left out |" in lines

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from embodied_rm.checkpoint_io import MANIFEST, load_into, load_tensors, save_tensors, under_prefix, with_prefix
+from embodied_rm.checkpoint_io import MANIFEST_NAME, add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.errors import CheckpointError
 
 TENSORS = {
@@ -69,8 +69,8 @@ def test_a_missing_file_is_named(folder: Path, victim: str) -> None:
 
 def test_json_that_is_no_manifest_is_refused(folder: Path) -> None:
     for content in ("[]", "{}", "null", "[" * 100_000, json.dumps({"architecture": "toy"})):
-        (folder / MANIFEST).write_text(content)
-        with pytest.raises(CheckpointError, match=MANIFEST):
+        (folder / MANIFEST_NAME).write_text(content)
+        with pytest.raises(CheckpointError, match=MANIFEST_NAME):
             load_tensors(folder, "toy")
 
 
@@ -93,7 +93,7 @@ def test_an_interrupted_replacement_leaves_the_old_checkpoint(folder: Path, monk
     write = module.write_atomic
 
     def dies_before_the_manifest(path: Path, content: str | bytes) -> None:
-        if path.name == MANIFEST:
+        if path.name == MANIFEST_NAME:
             raise KeyboardInterrupt
         write(path, content)
 
@@ -129,6 +129,6 @@ def test_a_module_takes_exactly_its_own_tensors(change, message: str) -> None:
 
 
 def test_prefixes_keep_modules_apart() -> None:
-    both = {**with_prefix("a", {"w": torch.zeros(1)}), **with_prefix("ab", {"w": torch.ones(1)})}
-    assert under_prefix("a", both) == {"w": torch.zeros(1)}
-    assert under_prefix("ab", both) == {"w": torch.ones(1)}
+    both = {**add_prefix("a", {"w": torch.zeros(1)}), **add_prefix("ab", {"w": torch.ones(1)})}
+    assert strip_prefix("a", both) == {"w": torch.zeros(1)}
+    assert strip_prefix("ab", both) == {"w": torch.ones(1)}

@@ -11,12 +11,20 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import DataError
-from embodied_rm.evaluate import actor_tau, backward, blind, evaluate, goal_rows, joined, judge
-from embodied_rm.evaluate.view_subsets import Seeing, subsets
-from embodied_rm.labels.labelled import label
+from embodied_rm.evaluate import (
+    actor_tau,
+    assign_goal_rows,
+    concat_predictions,
+    evaluate,
+    predict_baseline,
+    predict_episodes,
+    reverse_episode,
+)
+from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
+from embodied_rm.labels.labeled_episode import label
 from embodied_rm.models.baselines import oracle
-from embodied_rm.run import Silent
-from embodied_rm.types import Episode, Progress, Step, Views
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 
 STEPS = ("a", "b", "c", "d")
 
@@ -46,19 +54,19 @@ class Reader:
     def __init__(self, say=lambda truth: truth) -> None:
         self.say = say
 
-    def begin(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Nothing:
+    def reset(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Nothing:
         return Nothing(len(views))
 
-    def advance(self, memory: Nothing, views: Views) -> tuple[Progress, Nothing]:
+    def step(self, memory: Nothing, views: Views) -> tuple[RewardOutput, Nothing]:
         truth = views.frames[:, 0, 0, 0, 0].astype(np.float32) / 200
         value = np.clip(self.say(truth), 0, 1).astype(np.float32)
         return (
-            Progress(
-                value=value,
+            RewardOutput(
+                progress=value,
                 valid=np.ones(len(value), bool),
-                stage=np.minimum((truth * 4).astype(np.int64), 3),
+                subtask=np.minimum((truth * 4).astype(np.int64), 3),
                 success=(value > 0.99).astype(np.float32),
-                spread=np.zeros(len(value), np.float32),
+                uncertainty=np.zeros(len(value), np.float32),
             ),
             memory,
         )
@@ -69,16 +77,16 @@ def episode(name: str, percent: list[int], *, steps: bool = True, success: bool 
     progress = np.array(percent, np.float32) / 200
     frames = np.broadcast_to(np.array(percent, np.uint8)[:, None, None, None], (len(percent), 4, 4, 3))
     places = np.minimum((progress * 4).astype(int), 3)
-    runs = tuple(Step(name=STEPS[k], start=i, end=i + 1) for i, k in enumerate(places)) if steps else ()
+    runs = tuple(Subtask(name=STEPS[k], start=i, end=i + 1) for i, k in enumerate(places)) if steps else ()
     return Episode(
         name=name,
         views={"front": np.ascontiguousarray(frames)},
         instruction="go",
         fps=10.0,
-        steps=runs,
+        subtasks=runs,
         success=percent[-1] == 200 if success is None else success,
         progress=progress,
-        meta={"task": "go"},
+        metadata={"task": "go"},
     )
 
 
@@ -87,7 +95,7 @@ BAD = [episode("stall", [*range(0, 100, 5), *[100] * 20]), episode("undo", [*ran
 
 
 def test_the_truth_gets_the_best_of_everything():
-    result = evaluate(Reader(), GOOD + BAD, Silent())
+    result = evaluate(Reader(), GOOD + BAD, NullReporter())
     table = dict(result["reward_model"])
     assert table.pop("seconds_per_frame") > 0
     assert table.pop("resolution") == pytest.approx(result["baselines"]["oracle"]["resolution"])
@@ -121,14 +129,14 @@ def test_the_truth_gets_the_best_of_everything():
 
 
 def test_the_clock_is_in_perfect_order_and_wrong_about_failures():
-    clock = evaluate(Reader(), GOOD + BAD, Silent())["baselines"]["clock"]
+    clock = evaluate(Reader(), GOOD + BAD, NullReporter())["baselines"]["clock"]
     assert clock["voc"] == pytest.approx(1)
     stall, undo = (np.linspace(0, 1, len(e)) - e.progress for e in BAD)
     assert clock["mae_failures"] == pytest.approx((abs(stall).mean() + abs(undo).mean()) / 2)
 
 
 def test_a_model_that_says_the_opposite_gets_the_opposite_sign():
-    result = evaluate(Reader(lambda truth: 1 - truth), GOOD + BAD, Silent())["reward_model"]
+    result = evaluate(Reader(lambda truth: 1 - truth), GOOD + BAD, NullReporter())["reward_model"]
     assert result["voc"] < -0.7 and result["voc_reversed"] == pytest.approx(1)
     # "undo" ends where the opposite of the truth is success.
     assert result["success_auc"] == pytest.approx(0.25)
@@ -138,7 +146,7 @@ def test_a_model_that_says_the_opposite_gets_the_opposite_sign():
 
 
 def test_a_constant_offset_shows_in_the_error_alone():
-    result = evaluate(Reader(lambda truth: 0.1 + 0.8 * truth), [GOOD[0]], Silent())["reward_model"]
+    result = evaluate(Reader(lambda truth: 0.1 + 0.8 * truth), [GOOD[0]], NullReporter())["reward_model"]
     truth = GOOD[0].progress
     assert truth is not None
     expected = np.abs(0.1 - 0.2 * truth)
@@ -149,7 +157,7 @@ def test_a_constant_offset_shows_in_the_error_alone():
 
 
 def test_what_knows_nothing_gets_what_chance_gives():
-    baselines = evaluate(Reader(), GOOD + BAD, Silent())["baselines"]
+    baselines = evaluate(Reader(), GOOD + BAD, NullReporter())["baselines"]
     assert baselines["constant"]["preference_accuracy"] == 0.5
     assert baselines["constant"]["starc"] == pytest.approx(0.5, abs=1e-12) and "epic" not in baselines["constant"]
     assert baselines["constant"]["resolution"] == 1
@@ -172,16 +180,16 @@ def test_what_knows_nothing_gets_what_chance_gives():
     }
 
 
-def test_the_oracle_backwards_is_the_truth_of_the_film_that_a_model_is_shown_backwards():
+def test_the_oracle_backwards_is_the_truth_of_the_video_that_a_model_is_shown_backwards():
     labels = label(GOOD)
-    shown = judge(Reader(), GOOD).backwards
-    told = blind(oracle, labels).backwards
+    shown = predict_episodes(Reader(), GOOD).reversed_predictions
+    told = predict_baseline(oracle, labels).reversed_predictions
     for seen, known in zip(shown, told, strict=True):
-        assert np.allclose(seen.value[1:], known.value[1:], atol=1e-6)
+        assert np.allclose(seen.progress[1:], known.progress[1:], atol=1e-6)
 
 
 def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_counted():
-    result = evaluate(Reader(lambda truth: 0 * truth), [replace(e, steps=()) for e in GOOD], Silent())
+    result = evaluate(Reader(lambda truth: 0 * truth), [replace(e, subtasks=()) for e in GOOD], NullReporter())
     assert set(result["reward_model"]) == {
         "mae",
         "mae_successes",
@@ -200,13 +208,13 @@ def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_co
 
 def test_backwards_is_the_true_start_then_the_way_back_from_where_it_is_done():
     tried = episode("e", [0, 50, 100, 200, 200, 200])
-    shown = backward(tried, label([tried])[0]).views["front"][:, 0, 0, 0]
+    shown = reverse_episode(tried, label([tried])[0]).views["front"][:, 0, 0, 0]
     assert shown.tolist() == [0, 200, 100, 50, 0]
 
 
 def test_an_episode_without_known_progress_is_named():
     with pytest.raises(DataError, match="stall: "):
-        evaluate(Reader(), [replace(BAD[0], progress=None)], Silent())
+        evaluate(Reader(), [replace(BAD[0], progress=None)], NullReporter())
 
 
 def test_actors_are_ranked_by_how_far_they_come():
@@ -222,77 +230,84 @@ def test_actors_are_ranked_by_how_far_they_come():
 
 def test_segments_are_those_of_the_annotated_frames():
     model = Reader()
-    judged = judge(model, GOOD)
-    assert evaluate(model, GOOD, Silent(), judged)["reward_model"]["segmentation_f1"] == 1
-    stuck = replace(judged, curves=tuple(replace(c, stage=np.zeros_like(c.stage)) for c in judged.curves))
+    judged = predict_episodes(model, GOOD)
+    assert evaluate(model, GOOD, NullReporter(), judged)["reward_model"]["segmentation_f1"] == 1
+    stuck = replace(judged, predictions=tuple(replace(c, subtask=np.zeros_like(c.subtask)) for c in judged.predictions))
     # One segment said in each, a quarter of the truth: none found, three made up, twelve missed.
-    assert evaluate(model, GOOD, Silent(), stuck)["reward_model"]["segmentation_f1"] == 0
-    silent = replace(judged, curves=tuple(replace(c, stage=np.full_like(c.stage, -1)) for c in judged.curves))
-    table = evaluate(model, GOOD, Silent(), silent)["reward_model"]
+    assert evaluate(model, GOOD, NullReporter(), stuck)["reward_model"]["segmentation_f1"] == 0
+    silent = replace(
+        judged, predictions=tuple(replace(c, subtask=np.full_like(c.subtask, -1)) for c in judged.predictions)
+    )
+    table = evaluate(model, GOOD, NullReporter(), silent)["reward_model"]
     assert "segmentation_f1" not in table and "step_accuracy" not in table, "a model that knows no steps"
 
 
 def test_judging_one_by_one_is_judging_all_at_once():
     model = Reader(lambda truth: truth**2)
-    together, apart = judge(model, GOOD + BAD), joined(judge(model, [e]) for e in GOOD + BAD)
-    assert apart.frames == together.frames
-    assert [said is not None for said in together.backwards] == [True] * 3 + [False] * 2
-    one, other = (evaluate(model, GOOD + BAD, Silent(), said)["reward_model"] for said in (together, apart))
+    together, apart = (
+        predict_episodes(model, GOOD + BAD),
+        concat_predictions(predict_episodes(model, [e]) for e in GOOD + BAD),
+    )
+    assert apart.num_frames == together.num_frames
+    assert [said is not None for said in together.reversed_predictions] == [True] * 3 + [False] * 2
+    one, other = (evaluate(model, GOOD + BAD, NullReporter(), said)["reward_model"] for said in (together, apart))
     assert one.pop("seconds_per_frame") > 0 and other.pop("seconds_per_frame") > 0
     assert one == other
 
 
-def test_a_part_of_a_judgement_is_the_judgement_of_that_part():
+def test_a_part_of_a_prediction_is_the_prediction_of_that_part():
     model, rows = Reader(lambda truth: truth**2), [3, 1]
     part = [(GOOD + BAD)[row] for row in rows]
-    taken = evaluate(model, part, Silent(), judge(model, GOOD + BAD).take(rows))["reward_model"]
-    alone = evaluate(model, part, Silent())["reward_model"]
+    taken = evaluate(model, part, NullReporter(), predict_episodes(model, GOOD + BAD).take(rows))["reward_model"]
+    alone = evaluate(model, part, NullReporter())["reward_model"]
     assert taken.pop("seconds_per_frame") > 0 and alone.pop("seconds_per_frame") > 0
     assert taken == alone and "voc_reversed" in taken
 
 
 def test_another_model_gets_a_row_among_the_baselines():
-    reverse = judge(Reader(lambda truth: 1 - truth), GOOD)
-    result = evaluate(Reader(), GOOD, Silent(), others={"reverse": reverse})
+    reverse = predict_episodes(Reader(lambda truth: 1 - truth), GOOD)
+    result = evaluate(Reader(), GOOD, NullReporter(), other_predictions={"reverse": reverse})
     assert set(result["baselines"]) == {"constant", "clock", "oracle", "reverse"}
     assert result["baselines"]["reverse"]["voc"] < -0.7 and result["reward_model"]["voc"] == pytest.approx(1)
 
 
 def test_a_goal_is_the_success_of_another_episode_with_the_same_goal():
-    red = [replace(e, meta={"task": "go", "goal": "red"}) for e in (*GOOD[:2], BAD[0])]
-    blue = [replace(e, meta={"task": "go", "goal": "blue"}) for e in (GOOD[2], BAD[1])]
-    assert goal_rows(label([*red, *blue])) == [1, 0, 0, None, 3]
-    assert goal_rows(label(GOOD)) == [1, 2, 0]
+    red = [replace(e, metadata={"task": "go", "goal": "red"}) for e in (*GOOD[:2], BAD[0])]
+    blue = [replace(e, metadata={"task": "go", "goal": "blue"}) for e in (GOOD[2], BAD[1])]
+    assert assign_goal_rows(label([*red, *blue])) == [1, 0, 0, None, 3]
+    assert assign_goal_rows(label(GOOD)) == [1, 2, 0]
 
 
 def test_only_the_chosen_views_are_there_in_episodes_and_goals():
     seen: list[Views] = []
 
     class Witness(Reader):
-        def begin(self, views, instructions, goal=None, reference=None):
+        def reset(self, views, instructions, goal=None, reference=None):
             seen.extend([views, goal])
-            return super().begin(views, instructions, goal)
+            return super().reset(views, instructions, goal)
 
-        def advance(self, memory, views):
+        def step(self, memory, views):
             seen.append(views)
-            return super().advance(memory, views)
+            return super().step(memory, views)
 
     frames = np.zeros((2, 3, 4, 4, 3), np.uint8)
     views = Views(names=("front", "side", "wrist"), frames=frames, present=np.array([[True, True, True], [False] * 3]))
-    model = Seeing(Witness(), ("front", "wrist"))
-    model.advance(model.begin(views, ["go", "go"], replace(views, present=None)), views)
+    model = MaskedViews(Witness(), ("front", "wrist"))
+    model.step(model.reset(views, ["go", "go"], replace(views, present=None)), views)
     assert [v.present.tolist() for v in seen] == [
         [[True, False, True], [False, False, False]],
         [[True, False, True], [True, False, True]],
         [[True, False, True], [False, False, False]],
     ]
-    assert list(subsets(("a", "b"))) == [("a", "b"), ("a",), ("b",)] and len(list(subsets("abc"))) == 7
+    assert (
+        list(iter_view_subsets(("a", "b"))) == [("a", "b"), ("a",), ("b",)] and len(list(iter_view_subsets("abc"))) == 7
+    )
 
 
 def test_episodes_that_are_not_meant_still_tell_the_order_of_steps():
-    jumbled = replace(BAD[1], steps=tuple(replace(s, name=STEPS[3 - STEPS.index(s.name)]) for s in BAD[1].steps))
-    alone = evaluate(Reader(), [jumbled], Silent())["reward_model"]
-    beside = evaluate(Reader(), [jumbled, GOOD[0]], Silent(), rows=[0])
+    jumbled = replace(BAD[1], subtasks=tuple(replace(s, name=STEPS[3 - STEPS.index(s.name)]) for s in BAD[1].subtasks))
+    alone = evaluate(Reader(), [jumbled], NullReporter())["reward_model"]
+    beside = evaluate(Reader(), [jumbled, GOOD[0]], NullReporter(), rows=[0])
     assert beside["episodes"] == {"successes": 0, "failures": 1}
     assert alone["step_accuracy"] != beside["reward_model"]["step_accuracy"], "another order, other numbers of steps"
 
@@ -303,30 +318,32 @@ def test_every_number_is_explained():
         key for cell in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for key in re.findall(r"`(\w+)`", cell)
     }
     outcomes = ["expert"] * 3 + ["stall", "undo"]
-    episodes = [replace(e, meta={**e.meta, "outcome": o}) for e, o in zip(GOOD + BAD, outcomes, strict=True)]
-    result = evaluate(Reader(), episodes, Silent())
-    wrong = evaluate(Reader(lambda truth: 0 * truth), episodes, Silent())
-    judged = judge(Reader(), GOOD + BAD)
-    unsure = evaluate(Reader(), episodes, Silent(), replace(judged, curves=tuple(map(noisy, judged.curves))))
+    episodes = [replace(e, metadata={**e.metadata, "outcome": o}) for e, o in zip(GOOD + BAD, outcomes, strict=True)]
+    result = evaluate(Reader(), episodes, NullReporter())
+    wrong = evaluate(Reader(lambda truth: 0 * truth), episodes, NullReporter())
+    judged = predict_episodes(Reader(), GOOD + BAD)
+    unsure = evaluate(
+        Reader(), episodes, NullReporter(), replace(judged, predictions=tuple(map(noisy, judged.predictions)))
+    )
     written = {key for table in (result, wrong, unsure) for key in table["reward_model"]}
     assert written | set(result["baselines"]) == explained - {"similarity"}
 
 
-def noisy(curve: Progress) -> Progress:
+def noisy(curve: RewardOutput) -> RewardOutput:
     """The curve with errors, and a spread as large as they are; every second frame is out of distribution."""
-    value = np.clip(curve.value + np.random.default_rng(0).normal(0, 0.1, len(curve)), 0, 1).astype(np.float32)
+    value = np.clip(curve.progress + np.random.default_rng(0).normal(0, 0.1, len(curve)), 0, 1).astype(np.float32)
     unusual = np.float32(0.5 + np.arange(len(curve)) % 2)
     unusual[0] = np.nan  # nobody judges the first frame
-    return replace(curve, value=value, spread=np.abs(value - curve.value), ood=unusual)
+    return replace(curve, progress=value, uncertainty=np.abs(value - curve.progress), ood=unusual)
 
 
 def test_a_spread_that_knows_the_error_is_found_out():
-    judged = judge(Reader(), GOOD + BAD)
-    honest = tuple(map(noisy, judged.curves))
-    table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=honest))["reward_model"]
+    judged = predict_episodes(Reader(), GOOD + BAD)
+    honest = tuple(map(noisy, judged.predictions))
+    table = evaluate(Reader(), GOOD + BAD, NullReporter(), replace(judged, predictions=honest))["reward_model"]
     assert table["spread_correlation"] == pytest.approx(1) and 0.8 < table["interval_coverage"] <= 1
     told = [c.ood[1:] for c in honest]
     assert table["ood_rate"] == pytest.approx(np.mean(np.concatenate(told) > 1)) and 0.4 < table["ood_rate"] < 0.6
-    wrong = [replace(curve, spread=1 - curve.spread) for curve in honest]
-    table = evaluate(Reader(), GOOD + BAD, Silent(), replace(judged, curves=tuple(wrong)))["reward_model"]
+    wrong = [replace(curve, uncertainty=1 - curve.uncertainty) for curve in honest]
+    table = evaluate(Reader(), GOOD + BAD, NullReporter(), replace(judged, predictions=tuple(wrong)))["reward_model"]
     assert table["spread_correlation"] == pytest.approx(-1, abs=1e-3)

@@ -7,19 +7,27 @@ import math
 import pytest
 import torch
 
-from embodied_rm.losses import HUBER, completion_loss, contrast_loss, doubt_loss, hop_loss, step_loss, total
+from embodied_rm.train.losses import (
+    HUBER_DELTA,
+    error_nll_loss,
+    hop_loss,
+    subtask_loss,
+    success_contrast_loss,
+    success_loss,
+    weighted_sum,
+)
 
 
 def test_perfect_predictions_cost_nothing():
     hops = torch.linspace(-1, 1, 9)
     assert hop_loss(hops, hops) == 0
-    assert completion_loss(torch.tensor([50.0, -50.0]), torch.tensor([True, False])) == pytest.approx(0, abs=1e-6)
-    assert step_loss(100 * torch.eye(3), torch.arange(3)) == pytest.approx(0, abs=1e-6)
+    assert success_loss(torch.tensor([50.0, -50.0]), torch.tensor([True, False])) == pytest.approx(0, abs=1e-6)
+    assert subtask_loss(100 * torch.eye(3), torch.arange(3)) == pytest.approx(0, abs=1e-6)
 
 
 def test_hop_loss_is_quadratic_for_small_errors_and_linear_for_large_ones():
     zero = torch.zeros(1)
-    assert hop_loss(zero + HUBER / 2, zero) == pytest.approx(HUBER / 8)
+    assert hop_loss(zero + HUBER_DELTA / 2, zero) == pytest.approx(HUBER_DELTA / 8)
     assert hop_loss(zero + 1.0, zero) - hop_loss(zero + 0.9, zero) == pytest.approx(0.1, abs=1e-6)
 
 
@@ -27,7 +35,7 @@ def test_doubt_is_best_stated_as_the_mean_error_whatever_its_size():
     error = torch.tensor([0.01, 0.02, 0.09])
     for size in (1.0, 5.0):
         scales = size * torch.tensor([0.02, 0.035, 0.04, 0.045, 0.08])
-        losses = [doubt_loss(scale.expand(3), size * error) for scale in scales]
+        losses = [error_nll_loss(scale.expand(3), size * error) for scale in scales]
         assert min(losses) == losses[2]
         assert losses[0] - losses[2] == pytest.approx(1 - math.log(2), abs=1e-5)
 
@@ -39,12 +47,12 @@ def test_masked_entries_change_neither_value_nor_gradient():
     loss.backward()
     assert loss == hop_loss(predicted[:1], torch.zeros(1))
     assert predicted.grad is not None and predicted.grad[1] == 0 and predicted.grad[0] > 0
-    assert step_loss(torch.randn(4, 3), torch.tensor([2, -1, -1, -1])) > 0
+    assert subtask_loss(torch.randn(4, 3), torch.tensor([2, -1, -1, -1])) > 0
 
 
 def test_a_term_about_which_nothing_is_known_is_zero_with_zero_gradient():
     logits = torch.randn(2, 5, 3, requires_grad=True)
-    loss = step_loss(logits, torch.full((2, 5), -1)) + hop_loss(logits, torch.ones(2, 5, 3), torch.zeros(2, 5, 3))
+    loss = subtask_loss(logits, torch.full((2, 5), -1)) + hop_loss(logits, torch.ones(2, 5, 3), torch.zeros(2, 5, 3))
     loss.backward()
     assert loss == 0 and logits.grad is not None and (logits.grad == 0).all()
 
@@ -52,15 +60,15 @@ def test_a_term_about_which_nothing_is_known_is_zero_with_zero_gradient():
 def test_a_contrast_that_cannot_tell_the_wishes_apart_is_pulled_neither_way():
     """Equal logits for both: no bias towards "no" holds back who cannot read yet, and telling them apart pays."""
     shared = torch.zeros(3, requires_grad=True)
-    contrast_loss(shared, shared.expand(2, -1), torch.tensor([[True, True, False]]).expand(2, -1)).backward()
+    success_contrast_loss(shared, shared.expand(2, -1), torch.tensor([[True, True, False]]).expand(2, -1)).backward()
     assert shared.grad is not None and shared.grad.abs().max() < 1e-7
     apart, known = torch.tensor([20.0, 20.0]), torch.ones(3, 2, dtype=torch.bool)
-    assert contrast_loss(apart, -apart.expand(3, -1), known) == pytest.approx(0, abs=1e-6)
-    assert contrast_loss(apart, -apart.expand(3, -1), ~known) == 0
+    assert success_contrast_loss(apart, -apart.expand(3, -1), known) == pytest.approx(0, abs=1e-6)
+    assert success_contrast_loss(apart, -apart.expand(3, -1), ~known) == 0
 
 
 def test_total_is_the_weighted_sum_and_refuses_a_term_without_weight():
     terms = {"a": torch.tensor(1.0), "b": torch.tensor(3.0)}
-    assert total(terms, {"a": 2.0, "b": 0.5}) == 3.5
+    assert weighted_sum(terms, {"a": 2.0, "b": 0.5}) == 3.5
     with pytest.raises(KeyError):
-        total(terms, {"a": 2.0})
+        weighted_sum(terms, {"a": 2.0})

@@ -1,4 +1,4 @@
-"""How far Meta-World's failures came is told on the scale of its successes."""
+"""How far Meta-Environment's failures came is told on the scale of its successes."""
 
 import importlib.util
 from pathlib import Path

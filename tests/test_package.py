@@ -81,7 +81,7 @@ SMALL = (
     "evaluate.shown=2",
     "clone={steps:10,episodes:2}",
     "refine={warmup_iterations:1,episodes:2}",
-    *(f"{command}.world.num_envs=2" for command in ("collect", "clone", "refine")),
+    *(f"{command}.env.num_envs=2" for command in ("collect", "clone", "refine")),
 )
 
 

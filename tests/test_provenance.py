@@ -10,41 +10,43 @@ import pytest
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.provenance import DIGITS, provenance, short, together
+from embodied_rm.data.provenance import HASH_DIGITS, hash_scene, merge_provenance, provenance
 from embodied_rm.types import Episode
 
 
-def film(number: int, **meta: str) -> Episode:
+def video(number: int, **meta: str) -> Episode:
     frames = np.random.default_rng(number).integers(0, 256, (4, 8, 8, 3), np.uint8)
-    return Episode(name=f"film {number}", views={"front": frames}, instruction="go", fps=10.0, meta=meta)
+    return Episode(name=f"video {number}", views={"front": frames}, instruction="go", fps=10.0, metadata=meta)
 
 
-def test_an_episode_is_noted_by_its_scene_or_else_by_its_pictures():
-    noted = provenance([film(0, scene="here", task="lift", split="seen", seed="3"), film(1, task="open"), film(1)])
-    assert noted["scenes"] == [short("here")] and noted["tasks"] == ["lift", "open"]
+def test_an_episode_is_noted_by_its_scene_or_else_by_its_images():
+    noted = provenance([video(0, scene="here", task="lift", split="seen", seed="3"), video(1, task="open"), video(1)])
+    assert noted["scenes"] == [hash_scene("here")] and noted["tasks"] == ["lift", "open"]
     assert noted["recorded"] == ["seen 3"]
-    (only,) = noted["films"]
-    assert len(only) == DIGITS and provenance([replace(film(1), instruction="stay", name="other")])["films"] == [only]
+    (only,) = noted["videos"]
+    assert len(only) == HASH_DIGITS and provenance([replace(video(1), instruction="stay", name="other")])["videos"] == [
+        only
+    ]
 
 
 def test_what_was_learned_first_and_what_came_later_are_both_noted():
-    first, later = provenance([film(0, scene="here"), film(1)]), provenance([film(2), film(0, scene="there")])
-    both = together(first, later)
-    assert both["scenes"] == sorted([short("here"), short("there")])
-    assert both["films"] == sorted([*first["films"], *later["films"]])
-    assert together({}, later) == later and together(both, first) == both
+    first, later = provenance([video(0, scene="here"), video(1)]), provenance([video(2), video(0, scene="there")])
+    both = merge_provenance(first, later)
+    assert both["scenes"] == sorted([hash_scene("here"), hash_scene("there")])
+    assert both["videos"] == sorted([*first["videos"], *later["videos"]])
+    assert merge_provenance({}, later) == later and merge_provenance(both, first) == both
 
 
-def test_films_that_name_no_scene_are_known_again_by_their_pictures(
+def test_videos_that_name_no_scene_are_known_again_by_their_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As recordings of real robots are: under another name and another sentence."""
-    known = [replace(film(seed, task="t"), progress=np.linspace(0, 1, 4, dtype=np.float32), success=True)
+    known = [replace(video(seed, task="t"), progress=np.linspace(0, 1, 4, dtype=np.float32), success=True)
              for seed in range(3)]  # fmt: skip
     again = [replace(known[1], name="renamed", instruction="stay")]
-    for name, films in {"known": known, "again": again, "fresh": [replace(known[0], views=film(9).views)]}.items():
+    for name, videos in {"known": known, "again": again, "fresh": [replace(known[0], views=video(9).views)]}.items():
         with DatasetWriter(tmp_path / name, robot_type="none") as writer:
-            for one in films:
+            for one in videos:
                 writer.add(one)
     small = ["updates=1", "batch=2", "image_size=[32,32]", f"out={tmp_path / 'model'}"]
     assert main(["train", f"data={tmp_path / 'known'}", *small]) == 0

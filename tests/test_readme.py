@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from embodied_rm.cli import compose
-from embodied_rm.cli.configs import command_names, config_dir, joined, read_page
-from embodied_rm.cli.main import load
+from embodied_rm.cli.main import load_command
+from embodied_rm.config_files import command_names, config_dir, join_command_words, read_help_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
@@ -37,20 +37,20 @@ def fenced(text: str, language: str) -> list[str]:
 
 
 COMMANDS = [line for text in PAGES.values() for line in fenced(text, "bash")]
-EXAMPLES = [line for name in command_names() for line in read_page(config_dir() / f"{name}.yaml").examples]
+EXAMPLES = [line for name in command_names() for line in read_help_page(config_dir() / f"{name}.yaml").examples]
 
 
 def check_command_line(line: str) -> None:
     """The line names a command of ours whose keys and values are right."""
-    name, *words = joined(shlex.split(line)[1:])
+    name, *words = join_command_words(shlex.split(line)[1:])
     assert name in command_names(), line
     flags = [word for word in words if word.startswith("-")]
     assert set(flags) <= {"-m", "--help"}, line
     words = [word for word in words if word not in flags]
-    overrides = compose.parse(words, multirun="-m" in flags)
-    _, overrides = compose.take_run_options(overrides)
-    for run in compose.runs(compose.check_keys(name, overrides)):
-        compose.typed(name, run, load(name).schema)
+    overrides = compose.parse_overrides(words, multirun="-m" in flags)
+    _, overrides = compose.split_run_options(overrides)
+    for run in compose.expand_sweep(compose.check_keys(name, overrides)):
+        compose.compose_typed(name, run, load_command(name).schema)
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("embodied-rm")] + EXAMPLES)

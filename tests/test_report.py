@@ -12,9 +12,18 @@ import numpy as np
 import pytest
 
 from embodied_rm.errors import UserError
-from embodied_rm.report import Check, Curve, Figure, Panel, Rate, Report, SuccessRow, write_report
-from embodied_rm.report.clip import HEIGHT, side_by_side
-from embodied_rm.types import Episode, Step
+from embodied_rm.report import (
+    EpisodePanel,
+    KeyMetric,
+    LineChart,
+    Report,
+    ReportCase,
+    SuccessRate,
+    TaskSuccess,
+    write_report,
+)
+from embodied_rm.report.episode_video import CLIP_HEIGHT_PX, concat_horizontal
+from embodied_rm.types import Episode, Subtask
 
 HOSTILE = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'
 
@@ -53,7 +62,7 @@ def episode(length: int = 12, **fields: object) -> Episode:
             },
             "instruction": HOSTILE,
             "fps": 20.0,
-            "steps": (Step(name="reach", start=0, end=5), Step(name="grasp", start=5, end=length)),
+            "steps": (Subtask(name="reach", start=0, end=5), Subtask(name="grasp", start=5, end=length)),
             "success": True,
             "progress": np.linspace(0, 1, length, dtype=np.float32),
             "meta": {"outcome": "success"},
@@ -63,26 +72,36 @@ def episode(length: int = 12, **fields: object) -> Episode:
 
 
 def full_report() -> Report:
-    panel = Panel(
-        episode=episode(), progress=np.linspace(0, 0.9, 12, dtype=np.float32), success=np.zeros(12, np.float32)
+    panel = EpisodePanel(
+        episode=episode(), progress=np.linspace(0, 0.9, 12, dtype=np.float32), success_prob=np.zeros(12, np.float32)
     )
     bare = episode(steps=(), success=None, progress=None, meta={})
     return Report(
         title="The loop <end to end>",
         subtitle="what it did",
-        figures=(Figure(label="order correlation", value=0.97, target="at least 0.95", met=True),),
-        checks=(Check(name="negated", done="<b>", measured="share", expected="at most 1", value=0.5, n=2, met=False),),
-        success=(
-            SuccessRow(
+        key_metrics=(KeyMetric(label="order correlation", value=0.97, target="at least 0.95", passed=True),),
+        cases=(
+            ReportCase(
+                name="negated",
+                procedure="<b>",
+                metric="share",
+                expected="at most 1",
+                value=0.5,
+                num_trials=2,
+                passed=False,
+            ),
+        ),
+        success_rates=(
+            TaskSuccess(
                 task="lift_cube",
                 rates={
-                    "cloned": Rate(value=0.4, low=0.33, high=0.47, episodes=200),
-                    "refined": Rate(value=0.98, low=0.95, high=0.99, episodes=200),
+                    "cloned": SuccessRate(value=0.4, low=0.33, high=0.47, episodes=200),
+                    "refined": SuccessRate(value=0.98, low=0.95, high=0.99, episodes=200),
                 },
             ),
         ),
-        curves=(Curve(title="lift_cube", x_label="iteration", lines={"verdict": [0.1, None, float("nan"), 0.9]}),),
-        panels=(panel, Panel(episode=bare, progress=np.zeros(12, np.float32))),
+        charts=(LineChart(title="lift_cube", x_label="iteration", series={"verdict": [0.1, None, float("nan"), 0.9]}),),
+        episodes=(panel, EpisodePanel(episode=bare, progress=np.zeros(12, np.float32))),
         details={"seed": 0},
     )
 
@@ -124,8 +143,8 @@ def test_every_number_is_in_the_page(data: dict) -> None:
     assert data["curves"][0]["lines"]["verdict"] == [0.1, None, None, 0.9]
     shown = data["panels"][0]
     assert [step["name"] for step in shown["steps"]] == ["reach", "grasp"]
-    np.testing.assert_allclose(shown["progress"], report.panels[0].progress, atol=1e-4)
-    np.testing.assert_allclose(shown["truth"], report.panels[0].episode.progress, atol=1e-4)
+    np.testing.assert_allclose(shown["progress"], report.episodes[0].progress, atol=1e-4)
+    np.testing.assert_allclose(shown["truth"], report.episodes[0].episode.progress, atol=1e-4)
     assert data["panels"][1]["truth"] is None and data["panels"][1]["done"] is None
 
 
@@ -135,14 +154,14 @@ def test_the_video_has_every_frame_and_every_view(data: dict) -> None:
         assert container.streams.video[0].codec_context.name == "h264"
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     assert len(frames) == 12
-    assert frames[0].shape == (HEIGHT, HEIGHT + 4 + HEIGHT * 80 // 48, 3)
-    shades = [frame[:, : HEIGHT - 8].mean() for frame in frames]
+    assert frames[0].shape == (CLIP_HEIGHT_PX, CLIP_HEIGHT_PX + 4 + CLIP_HEIGHT_PX * 80 // 48, 3)
+    shades = [frame[:, : CLIP_HEIGHT_PX - 8].mean() for frame in frames]
     np.testing.assert_allclose(shades, np.linspace(0, 255, 12), atol=4)
 
 
 def test_views_stand_side_by_side() -> None:
     left, right = np.full((2, 4, 6, 3), 1, np.uint8), np.full((2, 4, 8, 3), 2, np.uint8)
-    row = side_by_side([left, right])
+    row = concat_horizontal([left, right])
     assert row.shape == (2, 4, 6 + 4 + 8, 3)
     assert (row[:, :, :6] == 1).all() and (row[:, :, 6:10] == 0).all() and (row[:, :, 10:] == 2).all()
 
@@ -154,9 +173,9 @@ def test_an_empty_report_is_a_page(tmp_path: Path) -> None:
 
 def test_a_curve_of_another_length_is_refused() -> None:
     with pytest.raises(UserError, match=r"progress has 3 rows, the video has 12 frames"):
-        Panel(episode=episode(), progress=np.zeros(3, np.float32))
+        EpisodePanel(episode=episode(), progress=np.zeros(3, np.float32))
 
 
 def test_a_rate_outside_its_interval_is_refused() -> None:
     with pytest.raises(UserError, match="low <= value <= high"):
-        Rate(value=0.5, low=0.6, high=0.7, episodes=10)
+        SuccessRate(value=0.5, low=0.6, high=0.7, episodes=10)

@@ -1,4 +1,4 @@
-"""What `score rerun=true` leaves behind, by Rerun's own reader: films, curves, words and their arrangement."""
+"""What `score rerun=true` leaves behind, by Rerun's own reader: videos, curves, words and their arrangement."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rerun.chunk import RrdReader
 from sprites import episode, episodes
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.film import AHEAD, BLOCK
+from embodied_rm.data.block_reader import FRAMES_PER_BLOCK, PREFETCH_COUNT
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.models.checkpoint import save_progress_net
-from embodied_rm.report.rerun_file import HEIGHT, shown_size, write_rerun
-from embodied_rm.run import RunFolder, Silent
-from embodied_rm.score import TABLE, series
-from embodied_rm.train import TrainConfig, new_net
-from embodied_rm.types import Progress, Step, Views
+from embodied_rm.report.rerun_export import MAX_HEIGHT_PX, display_size, write_rerun
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.score import TABLE_FILE, plot_series
+from embodied_rm.train import TrainConfig, make_net
+from embodied_rm.types import RewardOutput, Subtask, Views
 
 LINES = ("progress", "low", "high", "success", "spread")
 NAMES = {0: "sprite_000_carry", 2: "sprite_002_carry"}
@@ -56,7 +56,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for one in [*episodes(2), episode(2, success=False, length=70)]:
             writer.add(one)
     config = TrainConfig(image_size=(32, 32))
-    save_progress_net(folder / "model", new_net(episodes(2), config).eval(), {})
+    save_progress_net(folder / "model", make_net(episodes(2), config).eval(), {})
     words = ["episodes=[0,2]", "rerun=true", "plots=false", "videos=false", "shown=0", f"out={folder / 'run'}"]
     assert main(["score", f"data={folder / 'data'}", f"checkpoint={folder / 'model'}", *words]) == 0
     return folder / "run"
@@ -71,37 +71,37 @@ def test_there_is_one_whole_file_for_every_scored_episode(scored):
 @pytest.mark.parametrize("number", [0, 2])
 def test_curves_are_those_of_the_table_by_frame_and_by_time(scored, number):
     told = read(scored / f"{NAMES[number]}.rrd")
-    table = pq.read_table(scored / TABLE, filters=[("episode_index", "=", number)]).to_pydict()
+    table = pq.read_table(scored / TABLE_FILE, filters=[("episode_index", "=", number)]).to_pydict()
     frames = table["frame_index"]
     value, spread = (np.float32(table[name]) for name in ("progress_dense", "spread"))
     expected = {"progress": value, "low": np.clip(value - spread, 0, 1), "high": np.clip(value + spread, 0, 1),
                 "success": np.float32(table["success"]), "spread": spread}  # fmt: skip
     for name in LINES:
-        line = told[f"/judgement/{name}"]
+        line = told[f"/prediction/{name}"]
         assert line["frame"] == frames and line["SeriesLines:names"] == [[name]]
         np.testing.assert_allclose([t.total_seconds() for t in line["time"]], np.array(frames) / 10, atol=1e-6)
         np.testing.assert_allclose(np.array(line["Scalars:scalars"])[:, 0], expected[name], atol=1e-6)
-    assert "/judgement/ood" not in told, "this model does not tell"
+    assert "/prediction/ood" not in told, "this model does not tell"
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_every_view_is_there_frame_by_frame(scored, number):
-    told, stored = read(scored / f"{NAMES[number]}.rrd"), open_data(scored.parent / "data").episode(number)
+    told, stored = read(scored / f"{NAMES[number]}.rrd"), open_dataset(scored.parent / "data").episode(number)
     assert {name for name in told if name.startswith("/views")} == {"/views/front", "/views/top"}
     for view, frames in stored.views.items():
-        film = told[f"/views/{view}"]
-        assert film["frame"] == list(range(len(frames)))
-        assert film["EncodedImage:media_type"] == [["image/jpeg"]] * len(frames)
-        for (blob,), frame in zip(film["EncodedImage:blob"], frames, strict=True):
-            with Image.open(io.BytesIO(bytes(blob))) as picture:
-                assert picture.format == "JPEG"
-                assert np.abs(np.asarray(picture).astype(int) - frame).mean() < 6
+        video = told[f"/views/{view}"]
+        assert video["frame"] == list(range(len(frames)))
+        assert video["EncodedImage:media_type"] == [["image/jpeg"]] * len(frames)
+        for (blob,), frame in zip(video["EncodedImage:blob"], frames, strict=True):
+            with Image.open(io.BytesIO(bytes(blob))) as image:
+                assert image.format == "JPEG"
+                assert np.abs(np.asarray(image).astype(int) - frame).mean() < 6
 
 
 def test_words_are_there_and_steps_end(scored):
     whole, failed = (read(scored / f"{NAMES[number]}.rrd") for number in (0, 2))
     assert whole["/instruction"]["TextDocument:text"] == [[episode(0).instruction]]
-    steps = [(step.start, [step.name]) for step in episode(0).steps]
+    steps = [(step.start, [step.name]) for step in episode(0).subtasks]
     assert list(zip(whole["/step"]["frame"], whole["/step"]["StateChange:state"], strict=True)) == steps
     assert whole["/__properties"]["RecordingInfo:name"] == [[NAMES[0]]]
     assert failed["/step"]["frame"][0] == 0
@@ -115,7 +115,7 @@ def test_views_stand_above_the_curves(scored):
     order = [kinds[part] if part in kinds else [kinds[view] for view in parts[part]] for part in column]
     assert order == ["TextDocument", ["2D", "2D"], "TimeSeries", "TimeSeries", "StateTimeline"]
     shown = {query for _, (contents,) in of(told, "ViewContents:query") for query in contents}
-    assert {f"judgement/{name}" for name in LINES} <= shown and "judgement/ood" not in shown
+    assert {f"prediction/{name}" for name in LINES} <= shown and "prediction/ood" not in shown
     assert told["/time_panel"]["TimePanelBlueprint:timeline"] == [["time"]]
 
 
@@ -124,18 +124,22 @@ def of(told: dict[str, Table], column: str) -> list[tuple[str, list]]:
     return [(path.removeprefix("/"), table[column]) for path, table in told.items() if column in table]
 
 
-class LongFilm:
-    """A source of one long grey film, which counts how many of its blocks are alive."""
+class LongVideo:
+    """A source of one long gray video, which counts how many of its blocks are alive."""
 
     views = ("front", "what/is this")
     fps = 10.0
     faults = ()
     meta = (
         EpisodeMeta(
-            name="long/film",
-            length=20 * BLOCK + 1,
+            name="long/video",
+            length=20 * FRAMES_PER_BLOCK + 1,
             instruction="wait",
-            steps=(Step(name="a", start=1, end=3), Step(name="b", start=3, end=5), Step(name="c", start=9, end=641)),
+            subtasks=(
+                Subtask(name="a", start=1, end=3),
+                Subtask(name="b", start=3, end=5),
+                Subtask(name="c", start=9, end=641),
+            ),
         ),
     )
 
@@ -149,10 +153,10 @@ class LongFilm:
     def frame_rate(self, index: int) -> float:
         return self.fps
 
-    def picture_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> tuple[int, int]:
         return 72, 96
 
-    def moments(self, index: int, start: int, stop: int, *, views, size) -> Views:
+    def timesteps(self, index: int, start: int, stop: int, *, views, size) -> Views:
         block = Views(names=tuple(views), frames=np.full((stop - start, len(views), *size, 3), 99, np.uint8))
         self.alive.add(Alive(block))
         self.most = max(self.most, len(self.alive))
@@ -166,31 +170,31 @@ class Alive:
         object.__setattr__(block, "alive", self)
 
 
-def test_a_film_is_never_held_whole_and_what_was_not_judged_is_not_drawn(tmp_path):
-    source, run = LongFilm(), RunFolder.open(tmp_path)
+def test_a_video_is_never_held_whole_and_what_was_not_judged_is_not_drawn(tmp_path):
+    source, run = LongVideo(), RunFolder.open(tmp_path)
     length = source.meta[0].length
     line = np.linspace(0, 1, length, dtype=np.float32)
-    curve = Progress(value=line, valid=np.arange(length) != 7, stage=np.zeros(length, np.int64), success=line * np.nan,
-                     spread=line, ood=np.where(line > 0.5, 1.5, np.nan))  # fmt: skip
-    write_rerun(run, source, {0: series(curve, 2.0)}, Silent())
-    assert AHEAD <= source.most <= AHEAD + 3
-    told = read(tmp_path / "long" / "film.rrd")
-    assert {name for name in told if name.startswith("/judgement")} == {
-        f"/judgement/{name}" for name in ("progress", "low", "high", "spread", "ood")
+    curve = RewardOutput(progress=line, valid=np.arange(length) != 7, subtask=np.zeros(length, np.int64), success=line * np.nan,
+                     uncertainty=line, ood=np.where(line > 0.5, 1.5, np.nan))  # fmt: skip
+    write_rerun(run, source, {0: plot_series(curve, 2.0)}, NullReporter())
+    assert PREFETCH_COUNT <= source.most <= PREFETCH_COUNT + 3
+    told = read(tmp_path / "long" / "video.rrd")
+    assert {name for name in told if name.startswith("/prediction")} == {
+        f"/prediction/{name}" for name in ("progress", "low", "high", "spread", "ood")
     }
-    assert told["/judgement/progress"]["frame"] == [t for t in range(length) if t != 7]
-    assert told["/judgement/ood"]["frame"] == np.flatnonzero(line > 0.5).tolist()
+    assert told["/prediction/progress"]["frame"] == [t for t in range(length) if t != 7]
+    assert told["/prediction/ood"]["frame"] == np.flatnonzero(line > 0.5).tolist()
     assert told["/step"]["frame"] == [1, 3, 5, 9]
     assert told["/step"]["StateChange:state"] == [["a"], ["b"], [None], ["c"]]
-    films = {name: film["frame"] for name, film in told.items() if name.startswith("/views")}
-    assert list(films.values()) == [list(range(length))] * 2 and "/views/front" in films
+    videos = {name: video["frame"] for name, video in told.items() if name.startswith("/views")}
+    assert list(videos.values()) == [list(range(length))] * 2 and "/views/front" in videos
 
 
-def test_tall_pictures_are_made_smaller_and_others_are_not():
-    source = LongFilm()
-    assert shown_size(source, 0) == (72, 96)
-    source.picture_size = lambda index: (720, 1280)
-    assert shown_size(source, 0) == (HEIGHT, 640)
+def test_tall_images_are_made_smaller_and_others_are_not():
+    source = LongVideo()
+    assert display_size(source, 0) == (72, 96)
+    source.image_size = lambda index: (720, 1280)
+    assert display_size(source, 0) == (MAX_HEIGHT_PX, 640)
 
 
 def test_without_the_package_it_is_named_before_anything_is_read(tmp_path, monkeypatch, capsys):

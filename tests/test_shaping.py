@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.shaping import held_potential, shaped_reward
+from embodied_rm.rewards.shaping import hold_potential, shaped_reward
 
 finite = st.floats(-5, 5)
 gammas = st.floats(0.5, 1.0)
@@ -35,7 +35,7 @@ def test_held_potentials_pay_each_chunk_its_difference(data, length, every, gamm
     held, paid, boundaries = first, [], [0]
     for t in range(length):
         scored = (t + 1) % every == 0 or t == length - 1
-        following = held_potential(held, scores[t], np.array(scored))
+        following = hold_potential(held, scores[t], np.array(scored))
         terminated = terminates and t == length - 1
         paid.append(shaped_reward(0.0, held, following, terminated, gamma))
         held = following

@@ -18,8 +18,8 @@ class ProgressReward(VectorWrapper):
 
     def step(self, actions: Any) -> Any:
         """Step every row; the environment's own reward is 1 when success is first sustained."""
-        observation, done, terminated, truncated, infos = self.env.step(actions)
-        reward = infos["final_info"]["progress"] - self._progress + done
+        observation, success_reward, terminated, truncated, infos = self.env.step(actions)
+        reward = infos["final_info"]["progress"] - self._progress + success_reward
         # Where an episode ended, that of the new one.
         self._progress = infos["progress"]
         return observation, reward, terminated, truncated, infos

@@ -12,13 +12,13 @@ import gymnasium as gym
 from progress_reward import ProgressReward
 from rsl_rl.runners import OnPolicyRunner
 
-import sim
-from sim.adapters.rsl_rl import RslRlVecEnv
+import embodied_sim
+from embodied_sim.adapters.rsl_rl import RslRlVecEnv
 
-gym.register_envs(sim)
+gym.register_envs(embodied_sim)
 
 
-def config() -> dict[str, Any]:
+def make_config() -> dict[str, Any]:
     """A fresh config each time: the runner takes classes out of the one that it is given."""
     network = {"class_name": "MLPModel", "hidden_dims": [64, 64], "activation": "tanh", "obs_normalization": True}
     return {
@@ -32,9 +32,9 @@ def config() -> dict[str, Any]:
 
 
 def train(env_id: str, num_envs: int, iterations: int, log_dir: str | None, seed: int = 0) -> OnPolicyRunner:
-    """The learner after `iterations` rollouts of 64 steps of every world."""
-    worlds = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
-    runner = OnPolicyRunner(RslRlVecEnv(ProgressReward(worlds), seed=seed), config(), log_dir=log_dir)
+    """The learner after `iterations` rollouts of 64 steps of every environment."""
+    envs = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
+    runner = OnPolicyRunner(RslRlVecEnv(ProgressReward(envs), seed=seed), make_config(), log_dir=log_dir)
     runner.learn(iterations)
     return runner
 
@@ -42,8 +42,8 @@ def train(env_id: str, num_envs: int, iterations: int, log_dir: str | None, seed
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="embodied_rm/LiftCube-v0", help="Gymnasium id of the task")
-    parser.add_argument("--num-envs", type=int, default=64, help="worlds that are stepped together")
-    parser.add_argument("--iterations", type=int, default=60, help="rollouts of 64 steps of every world")
+    parser.add_argument("--num-envs", type=int, default=64, help="environments that are stepped together")
+    parser.add_argument("--iterations", type=int, default=60, help="rollouts of 64 steps of every environment")
     args = parser.parse_args()
     train(args.env, args.num_envs, args.iterations, "runs/rsl_rl")
 

@@ -13,17 +13,17 @@ from progress_reward import ProgressReward
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
-import sim
-from sim.adapters.sb3 import Sb3VecEnv
+import embodied_sim
+from embodied_sim.adapters.sb3 import Sb3VecEnv
 
-gym.register_envs(sim)
+gym.register_envs(embodied_sim)
 
 
-def train(env_id: str, num_envs: int, steps: int, seed: int = 0) -> PPO:
+def train(env_id: str, num_envs: int, num_steps: int, seed: int = 0) -> PPO:
     """The learner after about `steps` environment steps."""
-    worlds = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
-    env = VecNormalize(VecMonitor(Sb3VecEnv(ProgressReward(worlds))), norm_reward=False)
-    learner = PPO(
+    envs = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
+    env = VecNormalize(VecMonitor(Sb3VecEnv(ProgressReward(envs))), norm_reward=False)
+    model = PPO(
         "MlpPolicy",
         env,
         learning_rate=1e-3,
@@ -36,17 +36,17 @@ def train(env_id: str, num_envs: int, steps: int, seed: int = 0) -> PPO:
         seed=seed,
         device="cpu",
     )
-    return learner.learn(steps)
+    return model.learn(num_steps)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="embodied_rm/LiftCube-v0", help="Gymnasium id of the task")
-    parser.add_argument("--num-envs", type=int, default=64, help="worlds that are stepped together")
+    parser.add_argument("--num-envs", type=int, default=64, help="environments that are stepped together")
     parser.add_argument("--steps", type=int, default=250_000, help="environment steps")
     args = parser.parse_args()
-    learner = train(args.env, args.num_envs, args.steps)
-    print(f"success of the last {len(learner.ep_success_buffer)} episodes: {np.mean(learner.ep_success_buffer):.2f}")
+    model = train(args.env, args.num_envs, args.steps)
+    print(f"success of the last {len(model.ep_success_buffer)} episodes: {np.mean(model.ep_success_buffer):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 import { $, add } from "./elements.js";
-import { Film } from "./film.js";
+import { Video } from "./video.js";
 import { boundaries, clamp, endOf, merged, moved, same, split, startOf, stepAt, without } from "./steps.js";
 
 const FAR = 10;  // frames of a long step
@@ -11,7 +11,7 @@ let version = "", stored = "";                  // what the server has
 let steps = [], success = null;                 // what is on the page
 let proposal = false;                           // whether its steps are a proposal that nobody has touched
 let past = [], future = [];                     // what undo and redo go to
-let film = null, playing = null, drag = null, zoom = 1, saving = false;
+let video = null, playing = null, drag = null, zoom = 1, saving = false;
 
 const episode = () => data.episodes[at];
 const length = () => episode().length;
@@ -40,7 +40,7 @@ function say(text, remedy, act) {
 const attempt = async (task) => { try { return await task(); } catch (error) { say(error.message); } };
 
 async function load(i) {
-  if (film) pause();
+  if (video) pause();
   const told = await ask(`episodes/${i}`);
   at = i;
   location.replace(`#${i}`);
@@ -48,7 +48,7 @@ async function load(i) {
   stored = now();
   [past, future, proposal, zoom] = [[], [], false, 1];
   say("");
-  startFilm();
+  startVideo();
   render();
   seek(0);
   if (steps.length === 0) await attempt(propose);
@@ -103,12 +103,12 @@ async function go(i) {
   await attempt(() => load(i));
 }
 
-// ---- the film
+// ---- the video
 
-const shown = () => film.shown;
+const shown = () => video.shown;
 
 function seek(frame) {
-  film.seek(clamp(frame, 0, length() - 1));
+  video.seek(clamp(frame, 0, length() - 1));
   renderCursor();
 }
 
@@ -122,7 +122,7 @@ async function explain(frame) {
 }
 
 function play() {
-  const from = film.shown >= length() - 1 ? 0 : Math.max(film.shown, 0), since = performance.now();
+  const from = video.shown >= length() - 1 ? 0 : Math.max(video.shown, 0), since = performance.now();
   const mine = playing = {};
   $("play").textContent = PAUSE;
   const tick = () => {
@@ -139,9 +139,9 @@ function stop() {
   $("play").textContent = PLAY;
 }
 
-// Where the film has come to, it stays; where it was led to since, it goes.
+// Where the video has come to, it stays; where it was led to since, it goes.
 function pause() {
-  if (playing) seek(film.shown);
+  if (playing) seek(video.shown);
   stop();
 }
 
@@ -188,8 +188,8 @@ function toBoundary(direction) {
 
 // ---- what is seen
 
-function startFilm() {
-  if (film) film.closed = true;
+function startVideo() {
+  if (video) video.closed = true;
   $("views").replaceChildren();
   $("views").style.setProperty("--views", Math.min(data.views.length, 4));
   for (const view of data.views) {
@@ -197,7 +197,7 @@ function startFilm() {
     add(figure, "canvas");
     add(figure, "figcaption", "", view);
   }
-  film = new Film(at, length(), [...$("views").querySelectorAll("canvas")], renderReadout, explain);
+  video = new Video(at, length(), [...$("views").querySelectorAll("canvas")], renderReadout, explain);
 }
 
 function render() {
@@ -314,8 +314,8 @@ function renderSteps() {
 function renderCursor() {
   const cursor = $("timeline").lastChild, strip = $("window");
   if (!cursor) return;
-  const { wanted } = film;
-  $("views").classList.toggle("waiting", wanted !== film.shown);
+  const { wanted } = video;
+  $("views").classList.toggle("waiting", wanted !== video.shown);
   cursor.style.left = `${100 * wanted / length()}%`;
   cursor.style.width = `max(2px, ${100 / length()}%)`;
   const x = wanted / length() * strip.scrollWidth;
@@ -332,7 +332,7 @@ function renderReadout() {
   step.className = i < 0 ? "soft" : "step";
   [...$("steps").tBodies[0].rows].forEach((row, k) => row.classList.toggle("current", k === i));
   [...$("timeline").querySelectorAll(".bar")].forEach((bar, k) => bar.classList.toggle("current", k === i));
-  $("views").classList.toggle("waiting", film.wanted !== film.shown);
+  $("views").classList.toggle("waiting", video.wanted !== video.shown);
   document.body.dataset.frame = shown();
 }
 
@@ -341,7 +341,7 @@ function zoomBy(factor) {
   renderTimeline();
   renderCursor();
   renderReadout();
-  $("window").scrollLeft = film.wanted / length() * $("window").scrollWidth - $("window").clientWidth / 2;
+  $("window").scrollLeft = video.wanted / length() * $("window").scrollWidth - $("window").clientWidth / 2;
 }
 
 // ---- hands
@@ -398,8 +398,8 @@ function nameStep() {
 
 const KEYS = {
   " ": () => (playing ? pause() : play()),
-  ArrowLeft: (far) => { pause(); seek(film.wanted - (far ? FAR : 1)); },
-  ArrowRight: (far) => { pause(); seek(film.wanted + (far ? FAR : 1)); },
+  ArrowLeft: (far) => { pause(); seek(video.wanted - (far ? FAR : 1)); },
+  ArrowRight: (far) => { pause(); seek(video.wanted + (far ? FAR : 1)); },
   ArrowUp: () => { pause(); toBoundary(-1); },
   ArrowDown: () => { pause(); toBoundary(1); },
   Home: () => { pause(); seek(0); },

@@ -1,12 +1,12 @@
-// The pictures of one episode. A moment is drawn when all its views are there, so that what is shown is always one frame.
+// The images of one episode. A moment is drawn when all its views are there, so that what is shown is always one frame.
 
 const AHEAD = 24, KEPT = 60;  // moments that are fetched ahead, and that are kept
 
-export class Film {
+export class Video {
   // `canvases`: one a view; `told(frame)` is called when a frame is shown, `failed(frame)` when one cannot be.
   constructor(episode, length, canvases, told, failed) {
     Object.assign(this, { episode, length, canvases, told, failed, wanted: 0, shown: -1, ahead: 1 });
-    this.pictures = new Map();  // "view/frame" -> promise of an image, latest last
+    this.images = new Map();  // "view/frame" -> promise of an image, latest last
     this.drawing = this.closed = false;
   }
 
@@ -45,14 +45,14 @@ export class Film {
     }
   }
 
-  moment(frame) { return Promise.all(this.canvases.map((_, view) => this.picture(view, frame))); }
+  moment(frame) { return Promise.all(this.canvases.map((_, view) => this.image(view, frame))); }
 
-  picture(view, frame) {
-    const key = `${view}/${frame}`, known = this.pictures.get(key);
-    this.pictures.delete(key);
+  image(view, frame) {
+    const key = `${view}/${frame}`, known = this.images.get(key);
+    this.images.delete(key);
     const promise = known ?? this.fetched(key);
-    this.pictures.set(key, promise);
-    if (this.pictures.size > KEPT * this.canvases.length) this.pictures.delete(this.pictures.keys().next().value);
+    this.images.set(key, promise);
+    if (this.images.size > KEPT * this.canvases.length) this.images.delete(this.images.keys().next().value);
     return promise;
   }
 
@@ -60,7 +60,7 @@ export class Film {
     const image = new Image();
     image.src = `frames/${this.episode}/${key}`;
     const promise = image.decode().then(() => image);
-    promise.catch(() => this.pictures.delete(key));
+    promise.catch(() => this.images.delete(key));
     return promise;
   }
 }

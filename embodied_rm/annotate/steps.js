@@ -18,7 +18,7 @@ export function boundaries(steps) {
 export const startOf = (steps, i) => boundaries(steps).find((b) => b.right === i);
 export const endOf = (steps, i) => boundaries(steps).find((b) => b.left === i);
 
-// The steps with a boundary moved as far as its neighbours let it; `alone`: only one side of it, which leaves a gap.
+// The steps with a boundary moved as far as its neighbors let it; `alone`: only one side of it, which leaves a gap.
 export function moved(steps, { frame, left, right }, to, length, alone = false) {
   if (alone && left >= 0 && right >= 0) { if (to >= frame) left = -1; else right = -1; }
   const low = left >= 0 ? steps[left].start + 1 : right > 0 ? steps[right - 1].end : 0;

@@ -1,7 +1,16 @@
-"""Can this reward be trusted: a reward model is tried with words, pictures and films that are made to fool it."""
+"""Can this reward be trusted: a reward model is tried with words, images and videos that are made to fool it."""
 
-from embodied_rm.audit.cases import CASES, Case
-from embodied_rm.audit.material import Film, Material, Rules, Trial
-from embodied_rm.audit.run import Outcome, audit
+from embodied_rm.audit.cases import AUDIT_CASES, AuditCase
+from embodied_rm.audit.runner import AuditResult, audit
+from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditRewardConfig, AuditTrial
 
-__all__ = ["CASES", "Case", "Film", "Material", "Outcome", "Rules", "Trial", "audit"]
+__all__ = [
+    "AUDIT_CASES",
+    "AuditCase",
+    "AuditClip",
+    "AuditDataset",
+    "AuditResult",
+    "AuditRewardConfig",
+    "AuditTrial",
+    "audit",
+]

@@ -2,5 +2,5 @@
 
 import time
 
-STARTED = time.monotonic()
+PROCESS_START_S = time.monotonic()
 """When this program started, for the times that it reports."""

@@ -13,46 +13,46 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.completion_plugin import CompletionPlugin
 
-from embodied_rm.cli.configs import command_names, config_dir, joined, spoken
+from embodied_rm.config_files import command_display_name, command_names, config_dir, join_command_words
 from embodied_rm.errors import UserError, lookup
 
-FLAGS = ("--help", "--multirun")
+COMPLETED_FLAGS = ("--help", "--multirun")
 
 
 def complete(arguments: Sequence[str]) -> None:
     """`install=SHELL` and `uninstall=SHELL` write the shell's script, `query=SHELL` the words for COMP_LINE."""
-    verb, _, shell = (arguments[0] if arguments else "").partition("=")
-    if verb not in ("install", "uninstall", "query"):
+    action, _, shell = (arguments[0] if arguments else "").partition("=")
+    if action not in ("install", "uninstall", "query"):
         raise UserError("--shell-completion needs install=SHELL or uninstall=SHELL, SHELL being bash, zsh or fish")
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        completer = completers(GlobalHydra.instance().config_loader())
-        chosen = lookup(completer, shell, "shell")
-        match verb:
+        plugins = completion_plugins(GlobalHydra.instance().config_loader())
+        plugin = lookup(plugins, shell, "shell")
+        match action:
             case "install":
-                chosen.install()
+                plugin.install()
             case "uninstall":
-                chosen.uninstall()
+                plugin.uninstall()
             case _:
-                print("\n".join(words(chosen, os.environ["COMP_LINE"])))
+                print("\n".join(complete_words(plugin, os.environ["COMP_LINE"])))
 
 
-def completers(loader: ConfigLoader) -> dict[str, CompletionPlugin]:
+def completion_plugins(loader: ConfigLoader) -> dict[str, CompletionPlugin]:
     """Hydra's completion plugins by the name of their shell."""
-    kinds = cast(list[type[CompletionPlugin]], Plugins.instance().discover(CompletionPlugin))
-    return {kind.provides(): kind(loader) for kind in kinds}
+    plugin_types = cast(list[type[CompletionPlugin]], Plugins.instance().discover(CompletionPlugin))
+    return {plugin_type.provides(): plugin_type(loader) for plugin_type in plugin_types}
 
 
-def words(completer: CompletionPlugin, line: str) -> list[str]:
+def complete_words(plugin: CompletionPlugin, line: str) -> list[str]:
     """What may follow a half-written command line: a command, a flag, a key, a group or a choice."""
     rest = CompletionPlugin.strip_python_or_app_name(line)
-    command, space, tail = " ".join(joined(rest.split(" "))).partition(" ")
+    command, space, tail = " ".join(join_command_words(rest.split(" "))).partition(" ")
     if not space or command not in command_names():
-        begun = [name.split() for name in map(spoken, command_names()) if name.startswith(rest)]
-        return list(dict.fromkeys(parts[rest.count(" ")] for parts in begun))
+        candidates = [name.split() for name in map(command_display_name, command_names()) if name.startswith(rest)]
+        return list(dict.fromkeys(parts[rest.count(" ")] for parts in candidates))
     # Keys and defaults are all in the YAML: an empty schema keeps torch and mujoco out of a key press.
     for name in command_names():
         ConfigStore.instance().store(f"{name}_schema", {"out": None, "resume": False} if name == command else {})
     current = "" if tail.endswith(" ") else tail.split(" ")[-1]
     if current.startswith("-"):
-        return [flag for flag in FLAGS if flag.startswith(current)]
-    return [word for word in completer._query(command, tail) if not word.startswith("hydra")]
+        return [flag for flag in COMPLETED_FLAGS if flag.startswith(current)]
+    return [word for word in plugin._query(command, tail) if not word.startswith("hydra")]

@@ -17,9 +17,16 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
-from embodied_rm.cli import mistakes
-from embodied_rm.cli.configs import command_names, config_dir, folder_of, group_choices, groups_of, spoken
-from embodied_rm.cli.schema import build, composable
+from embodied_rm.cli import config_errors
+from embodied_rm.cli.schema import build_config, mutable_schema
+from embodied_rm.config_files import (
+    command_display_name,
+    command_names,
+    config_dir,
+    config_groups,
+    group_choices,
+    group_folder,
+)
 from embodied_rm.errors import UserError
 
 RUN_KEYS = ("out", "resume")
@@ -34,34 +41,34 @@ class RunOptions:
     resume: bool = False
 
 
-def parse(words: Sequence[str], *, multirun: bool) -> list[Override]:
+def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
     """The command line's `key=value` words. Raises `UserError` for what is none of those."""
     for word in words:
         if "=" not in word or word.startswith("="):
             raise UserError(f"cannot read {word!r}: an override is written key=value")
         if "${" in word:
             raise UserError(f"cannot read {word!r}: interpolation is not accepted in a value")
-    return [_parse(word, multirun) for word in words]
+    return [_parse_override(word, multirun) for word in words]
 
 
-def _parse(word: str, multirun: bool) -> Override:
+def _parse_override(word: str, multirun: bool) -> Override:
     key, _, value = word.partition("=")
     parser = OverridesParser.create()
     # Hydra has a grammar for values; an instruction such as "lift it, don't drop it" is text all the same.
     as_text = f"{key}={QuotedString(text=value, quote=Quote.double).with_quotes()}"
     try:
         override = parser.parse_override(word)
-        several = override.is_sweep_override() and not multirun
-        return parser.parse_override(as_text) if several else override
+        is_unrequested_sweep = override.is_sweep_override() and not multirun
+        return parser.parse_override(as_text) if is_unrequested_sweep else override
     except HydraException:
         pass
     try:
         return parser.parse_override(as_text)
     except HydraException as error:
-        raise UserError(f"cannot read {word!r}: {mistakes.first_line(error)}") from None
+        raise UserError(f"cannot read {word!r}: {config_errors.first_line(error)}") from None
 
 
-def runs(overrides: Sequence[Override]) -> list[list[str]]:
+def expand_sweep(overrides: Sequence[Override]) -> list[list[str]]:
     """The override lists of each run: one, or the product of every swept key."""
     values = [
         [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
@@ -72,11 +79,11 @@ def runs(overrides: Sequence[Override]) -> list[list[str]]:
     return [list(run) for run in itertools.product(*values)]
 
 
-def take_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Override]]:
+def split_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Override]]:
     """`out` and `resume` apart from the rest."""
-    given = {o.key_or_group: o.value() for o in overrides if o.key_or_group in RUN_KEYS}
+    run_values = {o.key_or_group: o.value() for o in overrides if o.key_or_group in RUN_KEYS}
     rest = [o for o in overrides if o.key_or_group not in RUN_KEYS]
-    out, resume = given.get("out"), given.get("resume", False)
+    out, resume = run_values.get("out"), run_values.get("resume", False)
     if not isinstance(resume, bool):
         raise UserError(f"resume must be true or false, got {resume!r}")
     if out is not None and (not isinstance(out, str | int | float) or out == ""):
@@ -89,55 +96,57 @@ def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
 
     Needs no schema, so nothing heavy is imported.
     """
-    groups = groups_of(command)
+    groups = config_groups(command)
     for override in overrides:
         if override.key_or_group in groups:
-            mistakes.check_choice(override, group_choices(folder_of(groups[str(override.key_or_group)])))
-    known = light(command, [_qualified(o, groups) for o in overrides if o.key_or_group in groups])
+            config_errors.check_group_choice(override, group_choices(group_folder(groups[str(override.key_or_group)])))
+    known = compose_untyped(command, [_qualify_group(o, groups) for o in overrides if o.key_or_group in groups])
     for override in overrides:
         if override.key_or_group not in groups:
-            mistakes.check_key(command, override, known)
+            config_errors.check_key(command, override, known)
     parser = OverridesParser.create()
-    return [parser.parse_override(_insisted(_qualified(override, groups), known)) for override in overrides]
+    return [parser.parse_override(_force_add(_qualify_group(override, groups), known)) for override in overrides]
 
 
-def _insisted(line: str, known: DictConfig) -> str:
+def _force_add(line: str, known: DictConfig) -> str:
     """What fills an empty mapping adds keys to it, which Hydra must be told (by ++)."""
-    return f"++{line}" if mistakes.is_free(known, line.partition("=")[0]) else line
+    return f"++{line}" if config_errors.is_open_mapping(known, line.partition("=")[0]) else line
 
 
-def _qualified(override: Override, groups: Mapping[str, str]) -> str:
+def _qualify_group(override: Override, groups: Mapping[str, str]) -> str:
     line = str(override.input_line)
     _, _, value = line.partition("=")
     return f"{groups[override.key_or_group]}={value}" if override.key_or_group in groups else line
 
 
-def light(command: str, overrides: Sequence[str] = ()) -> DictConfig:
+def compose_untyped(command: str, overrides: Sequence[str] = ()) -> DictConfig:
     """The config as the YAML files alone have it, untyped: every key is there, and nothing heavy is imported."""
     return _compose(command, overrides, schema={})
 
 
-def typed(command: str, overrides: Sequence[str], schema: type) -> Any:
+def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     """Compose `configs/<command>.yaml` with the overrides into an instance of the dataclass `schema`.
 
     Raises `UserError` for a value of the wrong type and for a required key left out.
     """
     try:
-        config = _compose(command, overrides, composable(schema))
+        config = _compose(command, overrides, mutable_schema(schema))
         values = typing.cast(dict[str, Any], OmegaConf.to_container(config, throw_on_missing=True))
     except MissingMandatoryValue as error:
         key = error.full_key
-        raise UserError(f"{key} is required: embodied-rm {spoken(command)} {key}=...; --help says what it is") from None
+        raise UserError(
+            f"{key} is required: embodied-rm {command_display_name(command)} {key}=...; --help says what it is"
+        ) from None
     except HydraException as error:
-        raise UserError(mistakes.explain(error, overrides, schema)) from None
-    return build(schema, values)
+        raise UserError(config_errors.explain_error(error, overrides, schema)) from None
+    return build_config(schema, values)
 
 
-def chosen(group: str, choice: str, schema: type) -> Any:
+def load_group_choice(group: str, choice: str, schema: type) -> Any:
     """One file of a config group by itself, as an instance of the dataclass `schema`."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         values = OmegaConf.to_container(compose(f"{group}/{choice}")[group])
-    return build(schema, typing.cast(dict[str, Any], values))
+    return build_config(schema, typing.cast(dict[str, Any], values))
 
 
 def _compose(command: str, overrides: Sequence[str], schema: type | dict[str, Any]) -> DictConfig:

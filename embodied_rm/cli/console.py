@@ -14,40 +14,44 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from embodied_rm.cli.pace import Pace
+from embodied_rm.cli.eta import EtaEstimator
 
 T = TypeVar("T")
 
-PATIENCE = 2.0
+BAR_DELAY_S = 2.0
 """Seconds of work before anything is drawn for it."""
-PLAIN_WIDTH = 120
+PLAIN_WIDTH_COLUMNS = 120
 """Columns of a help page that goes into a file or a pipe."""
-HEARTBEAT = 30.0
+HEARTBEAT_INTERVAL_S = 30.0
 """Seconds between the plain lines of a long job whose output is no terminal."""
 
 
-class TimeLeft(ProgressColumn):
+class TimeLeftColumn(ProgressColumn):
     """How long the job will still take, by its `pace`."""
 
     def render(self, task: Task) -> Text:
-        left = task.fields["pace"].left(task.total, time.monotonic())
-        return Text("" if left is None else f"{clock(left)} left")
+        remaining_s = task.fields["pace"].left(task.total, time.monotonic())
+        return Text("" if remaining_s is None else f"{format_duration(remaining_s)} left")
 
 
 class ConsoleReporter:
     """Draws on a terminal; writes plain lines, at most one every `heartbeat` seconds a job, anywhere else."""
 
     def __init__(
-        self, console: Console | None = None, *, patience: float = PATIENCE, heartbeat: float = HEARTBEAT
+        self,
+        console: Console | None = None,
+        *,
+        bar_delay_s: float = BAR_DELAY_S,
+        heartbeat_s: float = HEARTBEAT_INTERVAL_S,
     ) -> None:
         self.console = console or make_console()
-        self._patience = patience
-        self._heartbeat = heartbeat
+        self._bar_delay_s = bar_delay_s
+        self._heartbeat_s = heartbeat_s
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=32),
             MofNCompleteColumn(),
-            TimeLeft(),
+            TimeLeftColumn(),
             console=self.console,
             transient=True,
         )
@@ -56,106 +60,108 @@ class ConsoleReporter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # A generator that was left half-way is closed only when collected: the bars must not outlive the command.
-        self._stop()
+        self._stop_bars()
 
     def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
         """The items; a bar (or, off a terminal, a line now and then) once the work has lasted over two seconds."""
         if total is None and isinstance(items, Sized):
             total = len(items)
         return (
-            self._bar(items, description, total) if self.console.is_terminal else self._lines(items, description, total)
+            self._track_with_bar(items, description, total)
+            if self.console.is_terminal
+            else self._track_with_lines(items, description, total)
         )
 
     def table(self, title: str, rows: Mapping[str, object]) -> None:
         """One aligned two-column table."""
         if not self.console.is_terminal:
             width = max((len(key) for key in rows), default=0)
-            self._plain(title)
+            self._print_line(title)
             for key, value in rows.items():
-                self._plain(f"  {key:<{width}}  {show(value)}")
+                self._print_line(f"  {key:<{width}}  {format_value(value)}")
             return
         grid = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
         grid.add_column(style="cyan", no_wrap=True)
         grid.add_column(overflow="fold")
         for key, value in rows.items():
-            grid.add_row(f"  {key}", Text(show(value)))
+            grid.add_row(f"  {key}", Text(format_value(value)))
         self.console.print(grid)
 
-    def note(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """One line of text."""
-        self._plain(text)
+        self._print_line(text)
 
-    def _plain(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def _bar(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
-        pace = Pace(time.monotonic())
-        task = self._progress.add_task(description, total=total, visible=False, pace=pace)
+    def _track_with_bar(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+        eta = EtaEstimator(time.monotonic())
+        task = self._progress.add_task(description, total=total, visible=False, pace=eta)
         # A timer, not a check between items: the first item alone may take minutes.
-        reveal = threading.Timer(self._patience, self._reveal, (task,))
-        reveal.daemon = True
-        started = time.monotonic()
-        reveal.start()
+        timer = threading.Timer(self._bar_delay_s, self._show_bar, (task,))
+        timer.daemon = True
+        start_s = time.monotonic()
+        timer.start()
         try:
             for item in items:
                 yield item
-                pace.step(time.monotonic())
+                eta.finish_item(time.monotonic())
                 self._progress.advance(task)
         finally:
-            reveal.cancel()
-            self._finish(task, description, time.monotonic() - started)
+            timer.cancel()
+            self._finish_bar(task, description, time.monotonic() - start_s)
 
-    def _reveal(self, task: TaskID) -> None:
+    def _show_bar(self, task: TaskID) -> None:
         if task in self._progress.task_ids:
             self._progress.update(task, visible=True)
             self._progress.start()
 
-    def _finish(self, task: TaskID, description: str, seconds: float) -> None:
+    def _finish_bar(self, task: TaskID, description: str, seconds: float) -> None:
         completed = int(self._progress.tasks[self._progress.task_ids.index(task)].completed)
         self._progress.remove_task(task)
         if not any(other.visible for other in self._progress.tasks):
-            self._stop()
-        if seconds >= self._patience:
-            self._plain(f"{description}: {completed} in {clock(seconds)}")
+            self._stop_bars()
+        if seconds >= self._bar_delay_s:
+            self._print_line(f"{description}: {completed} in {format_duration(seconds)}")
 
-    def _stop(self) -> None:
+    def _stop_bars(self) -> None:
         # Stopping bars that never started would write an empty line.
         if self._progress.live.is_started:
             self._progress.stop()
 
-    def _lines(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
-        started = spoken = time.monotonic()
-        pace = Pace(started)
+    def _track_with_lines(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+        start_s = last_line_s = time.monotonic()
+        eta = EtaEstimator(start_s)
         for item in items:
             yield item
-            now = time.monotonic()
-            pace.step(now)
-            if now - spoken >= self._heartbeat and pace.done != total:
-                spoken = now
-                left = pace.left(total, now)
-                self._plain(f"{description}: {progress_words(pace.done, total, now - started, left)}")
-        seconds = time.monotonic() - started
-        if seconds >= self._patience:
-            self._plain(f"{description}: {pace.done} in {clock(seconds)}")
+            now_s = time.monotonic()
+            eta.finish_item(now_s)
+            if now_s - last_line_s >= self._heartbeat_s and eta.num_done != total:
+                last_line_s = now_s
+                remaining_s = eta.remaining_s(total, now_s)
+                self._print_line(f"{description}: {format_progress(eta.num_done, total, now_s - start_s, remaining_s)}")
+        seconds = time.monotonic() - start_s
+        if seconds >= self._bar_delay_s:
+            self._print_line(f"{description}: {eta.num_done} in {format_duration(seconds)}")
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Standard output as it is: colours and bars on a terminal, text of any length and no control code elsewhere."""
+    """Standard output as it is: colors and bars on a terminal, text of any length and no control code elsewhere."""
     console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH_COLUMNS)
 
 
-def progress_words(done: int, total: int | None, seconds: float, left: float | None) -> str:
+def format_progress(num_done: int, total: int | None, seconds: float, remaining_s: float | None) -> str:
     """How far a job is after so many seconds, e.g. "30 of 120, 45 s left"."""
-    if total is None or left is None:
-        return f"{done} after {clock(seconds)}"
-    return f"{done} of {total}, {clock(left)} left"
+    if total is None or remaining_s is None:
+        return f"{num_done} after {format_duration(seconds)}"
+    return f"{num_done} of {total}, {format_duration(remaining_s)} left"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration for people: "4.2 s", "3 min 05 s", "1 h 02 min"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -164,7 +170,7 @@ def clock(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """A value for a table cell: four significant digits, yes or no, lists with commas."""
     match value:
         case bool():
@@ -178,8 +184,8 @@ def show(value: object) -> str:
         case str() | Path():
             return str(value)
         case Mapping():
-            return ", ".join(f"{key} {show(item)}" for key, item in value.items())
+            return ", ".join(f"{key} {format_value(item)}" for key, item in value.items())
         case Iterable():
-            return ", ".join(show(item) for item in value)
+            return ", ".join(format_value(item) for item in value)
         case _:
             return str(value)

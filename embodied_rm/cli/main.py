@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.cli import help as pages
-from embodied_rm.cli.command import Command
-from embodied_rm.cli.configs import command_names, joined, spoken
-from embodied_rm.cli.console import ConsoleReporter, clock, make_console
-from embodied_rm.cli.cores import bind_each
-from embodied_rm.errors import UnmetError, UserError, choices
-from embodied_rm.run import RunFolder, Silent, processes
-from embodied_rm.serve.client.errors import ServiceError
+from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console
+from embodied_rm.cli.thread_affinity import bind_threads_to_cores
+from embodied_rm.command import Command
+from embodied_rm.config_files import command_display_name, command_names, join_command_words
+from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
+from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_env_size
+from embodied_rm.serve.client.client_errors import ServiceError
 
-RESUMABLE = (
+RESUMABLE_COMMANDS = (
     "adapt",
     "bench_cloning",
     "bench_labels",
@@ -42,39 +42,39 @@ RESUMABLE = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own) and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Physics, pictures and networks share the processors. Threads of torch that wait for each other: spinning long was
+    # Physics, images and networks share the processors. Threads of torch that wait for each other: spinning long was
     # measured to make scoring 5 to 20 times slower on a busy machine, not spinning at all half as slow again on an idle
     # one. Read when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     if words[:1] == ["serve"]:
-        bind_each(os.environ)
+        bind_threads_to_cores(os.environ)
     try:
         return dispatch(words)
     except KeyboardInterrupt:
-        resumable = any(name in RESUMABLE for name in joined(words)[:1])
+        resumable = any(name in RESUMABLE_COMMANDS for name in join_command_words(words)[:1])
         hint = "; go on with the same line and resume=true" if resumable else ""
-        _complain(f"interrupted{hint}")
+        _print_error(f"interrupted{hint}")
         return 130
     except BrokenPipeError:
         # Whoever read our output has left (`| head`): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except UnmetError as failed:
-        _complain(str(failed))
+    except CheckFailedError as unmet:
+        _print_error(str(unmet))
         return 3
     except ValueError as error:
-        if not is_mistake(error):
+        if not is_user_error(error):
             raise
-        _complain(f"error: {error}")
+        _print_error(f"error: {error}")
         return 2
     except ServiceError as error:
-        _complain(f"error: {error}")
+        _print_error(f"error: {error}")
         return 4
 
 
 def dispatch(words: Sequence[str]) -> int:
     """Help, completion or a command. Raises `UserError` for a command or flag that does not exist."""
-    match joined(words):
+    match join_command_words(words):
         case [] | ["-h" | "--help", *_]:
             pages.show_overview(make_console())
         case ["--version", *_]:
@@ -84,7 +84,9 @@ def dispatch(words: Sequence[str]) -> int:
 
             complete(rest)
         case [name, *_] if name not in command_names():
-            raise UserError(choices(name, [spoken(command) for command in command_names()], "command"))
+            raise UserError(
+                unknown_name_message(name, [command_display_name(command) for command in command_names()], "command")
+            )
         case [name, *rest] if "-h" in rest or "--help" in rest:
             pages.show_command(make_console(), name)
         case [name, *rest]:
@@ -92,68 +94,72 @@ def dispatch(words: Sequence[str]) -> int:
     return 0
 
 
-def run_command(name: str, rest: Sequence[str]) -> None:
+def run_command(name: str, arguments: Sequence[str]) -> None:
     """Compose and run a command, once or (with `-m`) once for every combination of swept values."""
     from embodied_rm.cli import compose
 
-    flags = [word for word in rest if word.startswith("-")]
+    flags = [word for word in arguments if word.startswith("-")]
     for flag in flags:
         if flag not in ("-m", "--multirun"):
-            raise UserError(choices(flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {spoken(name)}"))
-    words = [word for word in rest if word not in flags]
-    options, overrides = compose.take_run_options(compose.parse(words, multirun=bool(flags)))
-    runs = compose.runs(compose.check_keys(name, overrides))
-    command = load(name)
-    if not command.distributed and processes()[1] > 1:
-        raise UserError(f"embodied-rm {spoken(name)} works in one process: start it without torchrun")
-    configs = [compose.typed(name, run, command.schema) for run in runs]
+            raise UserError(
+                unknown_name_message(
+                    flag, ["--help", "--multirun", "-m"], f"flag of embodied-rm {command_display_name(name)}"
+                )
+            )
+    words = [word for word in arguments if word not in flags]
+    options, overrides = compose.split_run_options(compose.parse_overrides(words, multirun=bool(flags)))
+    runs = compose.expand_sweep(compose.check_keys(name, overrides))
+    command = load_command(name)
+    if not command.distributed and rank_and_env_size()[1] > 1:
+        raise UserError(f"embodied-rm {command_display_name(name)} works in one process: start it without torchrun")
+    configs = [compose.compose_typed(name, run, command.schema) for run in runs]
     folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
     with ConsoleReporter() as reporter:
         for index, config in enumerate(configs):
             if flags:
-                reporter.note(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
-            _run(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
+                reporter.log(f"run {index + 1} of {len(configs)}: {' '.join(runs[index])}")
+            _run_once(name, command, config, folder / str(index) if flags else folder, options.resume, reporter)
 
 
-def _run(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
-    if not command.keeps_run:
-        command.start(config, RunFolder(folder), reporter)
+def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bool, reporter: ConsoleReporter) -> None:
+    if not command.writes_run_folder:
+        command.main(config, RunFolder(folder), reporter)
         return
-    if processes()[0]:  # of several, the first one speaks and writes
+    if rank_and_env_size()[0]:  # of several, the first one speaks and writes
         if not RunFolder(folder).finished:
-            command.start(config, RunFolder(folder), Silent())
+            command.main(config, RunFolder(folder), NullReporter())
         return
-    from embodied_rm.cli.runs import forget, open_run
+    from embodied_rm.open_run import open_run, remove_empty_run
 
-    started = time.monotonic()
-    run = open_run(name, config, folder, resume=resume, how=command.how)
+    start_s = time.monotonic()
+    run = open_run(name, config, folder, resume=resume, ignored_keys=command.resume_ignored_keys)
     if run.finished:
-        reporter.note(f"the run in {folder} has already come to its end")
+        reporter.log(f"the run in {folder} has already come to its end")
         return
     try:
-        command.start(config, run, reporter)
+        command.main(config, run, reporter)
     except ValueError as error:
-        if is_mistake(error):
-            forget(run)
+        if is_user_error(error):
+            remove_empty_run(run)
         raise
-    reporter.note(f"{spoken(name)}: {clock(time.monotonic() - started)}, written to {folder}")
+    reporter.log(f"{command_display_name(name)}: {format_duration(time.monotonic() - start_s)}, written to {folder}")
 
 
-def load(name: str) -> Command:
+def load_command(name: str) -> Command:
     """Import one command, a name of `command_names`. Only here, so that help, completion and most mistakes never wait
     for torch or mujoco."""
     command: Command = import_module(f"embodied_rm.cli.commands.{name}").COMMAND
     return command
 
 
-def is_mistake(error: ValueError) -> bool:
+def is_user_error(error: ValueError) -> bool:
     """Whether the user can mend it: ours or the simulator's own kind of error."""
     if isinstance(error, UserError):
         return True
-    from sim.errors import SimError
+    from embodied_sim.sim_errors import SimError
 
     return isinstance(error, SimError)
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     make_console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
 
 @dataclass(frozen=True, kw_only=True)
 class Annotation:
     """The steps of an episode and its outcome, as `Episode` has them."""
 
-    steps: tuple[Step, ...] = ()
+    subtasks: tuple[Subtask, ...] = ()
     success: bool | None = None
 
     @property
@@ -39,20 +39,20 @@ class AnnotationStore(Protocol):
         written. Whether the steps fit the episode is the caller's to know."""
         ...
 
-    def mend(self) -> tuple[str, ...]:
+    def repair(self) -> tuple[str, ...]:
         """Finish what a crash interrupted between two files that say the same; the episodes that were."""
         ...
 
 
-def matched(stored: Sequence[Step], steps: Sequence[Step]) -> list[int | None]:
+def match_subtasks(stored: Sequence[Subtask], subtasks: Sequence[Subtask]) -> list[int | None]:
     """For each step the stored one that it was, by the same frames or else by the same name: what else is said of that
     one is kept. None: a new one."""
-    left, found = list(range(len(stored))), []
-    for step in steps:
-        placed = [i for i in left if (stored[i].start, stored[i].end) == (step.start, step.end)]
-        named = [i for i in left if stored[i].name == step.name]
-        at = next(iter(placed + named), None)
-        found.append(at)
-        if at is not None:
-            left.remove(at)
-    return found
+    unmatched, matches = list(range(len(stored))), []
+    for subtask in subtasks:
+        same_frames = [i for i in unmatched if (stored[i].start, stored[i].end) == (subtask.start, subtask.end)]
+        same_name = [i for i in unmatched if stored[i].name == subtask.name]
+        match = next(iter(same_frames + same_name), None)
+        matches.append(match)
+        if match is not None:
+            unmatched.remove(match)
+    return matches

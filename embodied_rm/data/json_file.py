@@ -11,25 +11,25 @@ from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError
 
 
-def read_json(path: Path, what: str, kind: type) -> Any:
+def read_json(path: Path, description: str, expected_type: type) -> Any:
     """The JSON object or list (`kind`: dict or list) in a file. Raises `DataError` naming the file and its fault."""
-    check_file(path, what)
+    check_file(path, description)
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(content, kind):
-        raise DataError(f"{path}: a JSON {'object' if kind is dict else 'list'} was expected")
+    if not isinstance(content, expected_type):
+        raise DataError(f"{path}: a JSON {'object' if expected_type is dict else 'list'} was expected")
     return content
 
 
-def json_like(text: str, value: Any) -> str:
+def dump_json_like(text: str, value: Any) -> str:
     """JSON written as the text is that it replaces: indented, spaced, escaped and ended alike. A text that `json.dumps`
     wrote of the same value comes back to the byte."""
-    found = re.match(r"\s*[\[{]\r?\n([ \t]*)", text)
-    colon = ":" if found is None and re.search(r'":\S', text) else ": "
-    comma = "," if found is not None or colon == ":" else ", "
-    indent = None if found is None else found[1]
+    multiline = re.match(r"\s*[\[{]\r?\n([ \t]*)", text)
+    colon = ":" if multiline is None and re.search(r'":\S', text) else ": "
+    comma = "," if multiline is not None or colon == ":" else ", "
+    indent = None if multiline is None else multiline[1]
     body = json.dumps(value, indent=indent, separators=(comma, colon), ensure_ascii=text.isascii())
-    ended = body + text[len(text.rstrip()) :]
-    return ended.replace("\n", "\r\n") if "\r\n" in text else ended
+    result = body + text[len(text.rstrip()) :]
+    return result.replace("\n", "\r\n") if "\r\n" in text else result

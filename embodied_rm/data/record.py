@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from embodied_rm.data.track import Track
+from embodied_rm.data.episode_buffer import EpisodeBuffer
 from embodied_rm.errors import UserError
 from embodied_rm.types import BoolArray, Episode, Frames, IntArray
 
 Observations = npt.NDArray[np.float32]
-Act = Callable[[Observations, IntArray], npt.NDArray[np.float32]]
+PolicyFn = Callable[[Observations, IntArray], npt.NDArray[np.float32]]
 """(observations [N, S], rows whose episode has just begun) -> actions [N, A]."""
-Describe = Callable[[int], Mapping[str, str]]
+MetadataFn = Callable[[int], Mapping[str, str]]
 """Row -> `Episode.meta` of the episode that has just ended there."""
 
 
-class ViewedVectorEnv(Protocol):
+class VisionVectorEnv(Protocol):
     """A Gymnasium `VectorEnv` with cameras and known steps; it must not reset rows by itself.
 
     `reset` takes `options={"reset_mask": bool [N]}`. The infos of `reset` and `step` hold, dense over rows:
@@ -31,7 +31,7 @@ class ViewedVectorEnv(Protocol):
     metadata: dict[str, Any]
     num_envs: int
     view_names: tuple[str, ...]
-    step_names: tuple[str, ...]
+    subtask_names: tuple[str, ...]
 
     @property
     def instructions(self) -> tuple[str, ...]:
@@ -44,13 +44,13 @@ class ViewedVectorEnv(Protocol):
 
     def step(self, actions: Any) -> tuple[Observations, Any, BoolArray, BoolArray, dict[str, Any]]: ...
 
-    def render_views(self, rows: IntArray) -> Frames:
+    def render_views(self, env_ids: IntArray) -> Frames:
         """uint8 [n, V, H, W, 3]: what the cameras of `rows` show now."""
         ...
 
 
-class Recorder:
-    """Iterate once to play and get episodes as they end; all rows are stepped and filmed together.
+class EpisodeRecorder:
+    """Iterate once to play and get episodes as they end; all rows are stepped and recorded together.
 
     Every row contributes its fixed share of `episodes`, so short episodes are not over-represented. Frames: the one
     after the reset, every `every` control steps, and the terminal one. A frame's `action` is the one taken there
@@ -60,83 +60,91 @@ class Recorder:
 
     def __init__(
         self,
-        env: ViewedVectorEnv,
-        act: Act,
+        env: VisionVectorEnv,
+        policy: PolicyFn,
         *,
-        episodes: int,
-        every: int = 1,
+        num_episodes: int,
+        frame_stride: int = 1,
         seed: int | None = None,
-        describe: Describe = lambda row: {},
+        metadata_fn: MetadataFn = lambda env_id: {},
     ) -> None:
         """Raises `UserError` when the environment resets rows by itself, or a count is not positive."""
-        mode = env.metadata.get("autoreset_mode")
-        if mode is not AutoresetMode.DISABLED:
-            raise UserError(f"recording needs an environment with autoreset_mode DISABLED, this one has {mode}")
-        for name, value in (("episodes", episodes), ("every", every)):
+        autoreset_mode = env.metadata.get("autoreset_mode")
+        if autoreset_mode is not AutoresetMode.DISABLED:
+            raise UserError(
+                f"recording needs an environment with autoreset_mode DISABLED, this one has {autoreset_mode}"
+            )
+        for name, value in (("episodes", num_episodes), ("every", frame_stride)):
             if value < 1:
                 raise UserError(f"{name} must be >= 1, got {value}")
-        self.dropped = 0
+        self.num_diverged = 0
         """Episodes that diverged."""
-        self.env, self.act, self.every, self.seed, self.describe = env, act, every, seed, describe
-        self.fps = float(env.metadata["render_fps"]) / every
-        self._left = np.full(env.num_envs, episodes // env.num_envs)
-        self._left[: episodes % env.num_envs] += 1
-        self._ended = 0
-        self._tracks: dict[int, Track] = {}
+        self.env, self.policy, self.frame_stride, self.seed, self.metadata_fn = (
+            env,
+            policy,
+            frame_stride,
+            seed,
+            metadata_fn,
+        )
+        self.fps = float(env.metadata["render_fps"]) / frame_stride
+        self._remaining = np.full(env.num_envs, num_episodes // env.num_envs)
+        self._remaining[: num_episodes % env.num_envs] += 1
+        self._num_finished = 0
+        self._buffers: dict[int, EpisodeBuffer] = {}
 
     def __iter__(self) -> Iterator[Episode]:
-        begun = np.ones(self.env.num_envs, np.bool_)
+        reset_mask = np.ones(self.env.num_envs, np.bool_)
         obs, info = self.env.reset(seed=self.seed)
-        self._begin(begun, obs, info)
-        while self._tracks:
-            actions = self.act(obs, np.flatnonzero(begun))
-            for row, track in self._tracks.items():
-                track.note_action(actions[row])
+        self._start_episodes(reset_mask, obs, info)
+        while self._buffers:
+            actions = self.policy(obs, np.flatnonzero(reset_mask))
+            for env_id, buffer in self._buffers.items():
+                buffer.add_action(actions[env_id])
             obs, _, terminated, truncated, info = self.env.step(actions)
             done = terminated | truncated | info["diverged"]
-            self._film(self._due(done, info["diverged"]), obs, info)
-            yield from self._end(np.flatnonzero(done), info)
-            begun = done
+            self._record_frames(self._select_due(done, info["diverged"]), obs, info)
+            yield from self._finish_episodes(np.flatnonzero(done), info)
+            reset_mask = done
             if done.any():
                 obs, info = self.env.reset(options={"reset_mask": done})
-                self._begin(done, obs, info)
+                self._start_episodes(done, obs, info)
 
-    def _begin(self, mask: BoolArray, obs: Observations, info: Mapping[str, Any]) -> None:
+    def _start_episodes(self, reset_mask: BoolArray, obs: Observations, info: Mapping[str, Any]) -> None:
         """Open an episode in each row of the mask that still owes one."""
-        rows = np.flatnonzero(mask & (self._left > 0))
+        env_ids = np.flatnonzero(reset_mask & (self._remaining > 0))
         instructions = self.env.instructions
-        for row in rows:
-            self._left[row] -= 1
-            self._tracks[int(row)] = Track(int(row), instructions[row])
-        self._film(rows, obs, info)
+        for env_id in env_ids:
+            self._remaining[env_id] -= 1
+            self._buffers[int(env_id)] = EpisodeBuffer(int(env_id), instructions[env_id])
+        self._record_frames(env_ids, obs, info)
 
-    def _due(self, done: BoolArray, diverged: BoolArray) -> IntArray:
-        """The rows to film now."""
-        rows = [
-            row
-            for row, track in self._tracks.items()
-            if (done[row] or track.elapsed % self.every == 0) and not diverged[row]
+    def _select_due(self, done: BoolArray, diverged: BoolArray) -> IntArray:
+        """The rows to video now."""
+        env_ids = [
+            env_id
+            for env_id, buffer in self._buffers.items()
+            if (done[env_id] or buffer.elapsed_steps % self.frame_stride == 0) and not diverged[env_id]
         ]
-        return np.array(rows, np.int64)
+        return np.array(env_ids, np.int64)
 
-    def _film(self, rows: IntArray, obs: Observations, info: Mapping[str, Any]) -> None:
-        if len(rows) == 0:
+    def _record_frames(self, env_ids: IntArray, obs: Observations, info: Mapping[str, Any]) -> None:
+        if len(env_ids) == 0:
             return
-        pictures = self.env.render_views(rows)
-        for picture, row in zip(pictures, rows, strict=True):
-            self._tracks[int(row)].film(picture, obs, info)
+        frames = self.env.render_views(env_ids)
+        for frame, env_id in zip(frames, env_ids, strict=True):
+            self._buffers[int(env_id)].add_frame(frame, obs, info)
 
-    def _end(self, rows: IntArray, info: Mapping[str, Any]) -> Iterator[Episode]:
-        for row in rows:
-            track = self._tracks.pop(int(row), None)
-            if track is None:
+    def _finish_episodes(self, env_ids: IntArray, info: Mapping[str, Any]) -> Iterator[Episode]:
+        for env_id in env_ids:
+            buffer = self._buffers.pop(int(env_id), None)
+            if buffer is None:
                 continue
-            if info["diverged"][row]:
-                self.dropped += 1
+            if info["diverged"][env_id]:
+                self.num_diverged += 1
                 continue
-            yield self._episode(track, bool(info["success"][row]), self.describe(int(row)))
+            yield self._build_episode(buffer, bool(info["success"][env_id]), self.metadata_fn(int(env_id)))
 
-    def _episode(self, track: Track, success: bool, text: Mapping[str, str]) -> Episode:
-        self._ended += 1
-        name, views = f"episode_{self._ended - 1:06d}", self.env.view_names
-        return track.episode(name, views, self.env.step_names, fps=self.fps, success=success, text=text)
+    def _build_episode(self, buffer: EpisodeBuffer, success: bool, metadata: Mapping[str, str]) -> Episode:
+        self._num_finished += 1
+        name, views = f"episode_{self._num_finished - 1:06d}", self.env.view_names
+        return buffer.to_episode(name, views, self.env.subtask_names, fps=self.fps, success=success, metadata=metadata)

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from embodied_rm.data.faults import Fault
-from embodied_rm.errors import DataError, UserError, choices
-from embodied_rm.types import Array, Episode, IntArray, Step, Views
+from embodied_rm.data.issues import DataIssue
+from embodied_rm.errors import DataError, UserError, unknown_name_message
+from embodied_rm.types import Array, Episode, IntArray, Subtask, Views
 
-LONGEST_NAME = 200
+MAX_NAME_CHARS = 200
 """Letters of an episode's name; files are named after it."""
 
 
@@ -26,26 +26,26 @@ class EpisodeMeta:
     """Frames stored."""
     instruction: str
     success: bool | None = None
-    steps: tuple[Step, ...] = ()
-    text: Mapping[str, str] = field(default_factory=dict)
+    subtasks: tuple[Subtask, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
     """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
-    number: int | None = None
+    episode_index: int | None = None
     """Its number among all that are stored, those that are left out too. None: its place among those that are not."""
-    first: int | None = None
+    dataset_from_index: int | None = None
     """The number of its first frame, counted likewise."""
 
     def __post_init__(self) -> None:
         """Raises `DataError` for a name that would lead out of a folder: files are named after episodes."""
         parts = self.name.split("/")
-        if not set(parts).isdisjoint(("", ".", "..")) or any(c in "\\:" or ord(c) < 32 for c in self.name):
+        if not set(parts).isdisjoint(("", ".", "..")) or any(char in "\\:" or ord(char) < 32 for char in self.name):
             raise DataError(f"{self.name!r} is no name of an episode: files are named after it")
-        if len(self.name) > LONGEST_NAME:
+        if len(self.name) > MAX_NAME_CHARS:
             raise DataError(f"the name of an episode has {len(self.name)} letters: {self.name[:40]!r}...")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """What is stored of an episode beside its pictures, a finite row a frame; None: it is not stored."""
+class EpisodeColumns:
+    """What is stored of an episode beside its images, a finite row a frame; None: it is not stored."""
 
     state: Array | None = None
     """float32 [T, S]."""
@@ -54,9 +54,11 @@ class Columns:
     progress: Array | None = None
     """float32 [T]."""
 
-    def kept(self, rows: IntArray) -> Columns:
+    def select(self, frame_indices: IntArray) -> EpisodeColumns:
         """Some of the rows."""
-        return Columns(**{name: None if column is None else column[rows] for name, column in vars(self).items()})
+        return EpisodeColumns(
+            **{name: None if column is None else column[frame_indices] for name, column in vars(self).items()}
+        )
 
 
 class EpisodeSource(Protocol):
@@ -66,7 +68,7 @@ class EpisodeSource(Protocol):
     """Views that every episode has."""
     fps: float
     meta: tuple[EpisodeMeta, ...]
-    faults: tuple[Fault, ...]
+    issues: tuple[DataIssue, ...]
     """What was found wrong when it was opened. The episodes that these name are left out, and those alone."""
 
     def __len__(self) -> int: ...
@@ -77,7 +79,7 @@ class EpisodeSource(Protocol):
         """The files that an episode is read from: what it shows in the order of `views`, then what else it holds."""
         ...
 
-    def picture_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""
         ...
 
@@ -85,11 +87,11 @@ class EpisodeSource(Protocol):
         """Frames a second of an episode."""
         ...
 
-    def columns(self, index: int) -> Columns:
+    def columns(self, index: int) -> EpisodeColumns:
         """The numbers of an episode. Raises `DataError` as `episode` does."""
         ...
 
-    def moments(
+    def read_frames(
         self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
     ) -> Views:
         """The frames [start, stop) of one episode, a row a frame, resized to (height, width) while decoding.
@@ -115,40 +117,40 @@ class EpisodeSource(Protocol):
         ...
 
 
-def shared_views(name: str, each: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def common_views(name: str, views_per_episode: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The views that all recordings have, each given by its views; `name`: of the first, which has others. Raises
     `DataError` where they have none in common."""
-    first, *others = each
-    shared = tuple(view for view in first if all(view in other for other in others))
-    if not shared:
+    first, *others = views_per_episode
+    common = tuple(view for view in first if all(view in other for other in others))
+    if not common:
         raise DataError(f"{name} and the other recordings have no view in common; it has {', '.join(first)}")
-    return shared
+    return common
 
 
-def row_of(source: EpisodeSource, number: int) -> int:
+def find_index(source: EpisodeSource, episode_index: int) -> int:
     """Where among a source's episodes the one is that has a number in the dataset. Raises `UserError` when it is not
     there, or was left out."""
-    for row, meta in enumerate(source.meta):
-        if number == (row if meta.number is None else meta.number):
-            return row
-    gone = "; it was left out: embodied-rm inspect says why" if source.faults else ""
-    raise UserError(f"there is no episode {number} among the {len(source)} that can be read{gone}")
+    for index, meta in enumerate(source.meta):
+        if episode_index == (index if meta.episode_index is None else meta.episode_index):
+            return index
+    hint = "; it was left out: embodied-rm inspect says why" if source.issues else ""
+    raise UserError(f"there is no episode {episode_index} among the {len(source)} that can be read{hint}")
 
 
-def refuse_not_finite(values: Array, what: str, where: object) -> None:
+def check_finite(values: Array, name: str, source: object) -> None:
     """Raises `DataError` naming the first frame of [T, D] that holds a number which is none."""
-    wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
-    if len(wrong):
-        raise DataError(f"{where}: {what} is not finite at frame {wrong[0]}")
+    bad_frames = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad_frames):
+        raise DataError(f"{source}: {name} is not finite at frame {bad_frames[0]}")
 
 
-def chosen_views(asked: Sequence[str] | None, available: Sequence[str], where: str) -> tuple[str, ...]:
+def select_views(requested: Sequence[str] | None, available: Sequence[str], source: str) -> tuple[str, ...]:
     """The views to read, or a `DataError` naming the one that is not there."""
-    if asked is None:
+    if requested is None:
         return tuple(available)
-    for view in asked:
+    for view in requested:
         if view not in available:
-            raise DataError(f"{where}: {choices(view, available, 'view')}")
-    if not asked:
-        raise DataError(f"{where}: no view was asked for; available: {', '.join(available)}")
-    return tuple(asked)
+            raise DataError(f"{source}: {unknown_name_message(view, available, 'view')}")
+    if not requested:
+        raise DataError(f"{source}: no view was asked for; available: {', '.join(available)}")
+    return tuple(requested)

@@ -7,29 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from embodied_rm.errors import DataError
-from embodied_rm.types import IntArray, Step
+from embodied_rm.types import IntArray, Subtask
 
 
-def kept_frames(length: int, stride: int) -> IntArray:
+def stride_indices(length: int, stride: int) -> IntArray:
     """Indices of every `stride`-th frame from the first on, and always the last: there the outcome shows."""
     if stride < 1:
         raise DataError(f"stride must be >= 1, got {stride}")
-    kept = np.arange(0, length, stride, dtype=np.int64)
-    return kept if kept[-1] == length - 1 else np.append(kept, length - 1)
+    frame_indices = np.arange(0, length, stride, dtype=np.int64)
+    return frame_indices if frame_indices[-1] == length - 1 else np.append(frame_indices, length - 1)
 
 
-def thin_steps(steps: Sequence[Step], kept: IntArray) -> tuple[Step, ...]:
+def resample_subtasks(subtasks: Sequence[Subtask], frame_indices: IntArray) -> tuple[Subtask, ...]:
     """The steps in terms of the kept frames: each keeps exactly those of its frames that are kept.
 
     Raises `DataError` when none of a step's frames is kept: a smaller stride is needed.
     """
-    thinned = []
-    for step in steps:
-        start, end = (int(i) for i in np.searchsorted(kept, [step.start, step.end]))
+    resampled = []
+    for subtask in subtasks:
+        start, end = (int(i) for i in np.searchsorted(frame_indices, [subtask.start, subtask.end]))
         if start == end:
             raise DataError(
-                f"the stride is too large: it keeps no frame of step {step.name!r}, "
-                f"which lasts from frame {step.start} to {step.end - 1}"
+                f"the stride is too large: it keeps no frame of step {subtask.name!r}, "
+                f"which lasts from frame {subtask.start} to {subtask.end - 1}"
             )
-        thinned.append(Step(name=step.name, start=start, end=end))
-    return tuple(thinned)
+        resampled.append(Subtask(name=subtask.name, start=start, end=end))
+    return tuple(resampled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embodied_rm.atomic_file import write_atomic
-from embodied_rm.data.faults import inside
+from embodied_rm.data.issues import is_inside
 from embodied_rm.errors import DataError
 
 
@@ -16,7 +16,7 @@ def write_inside(root: Path, path: Path, content: str | bytes) -> None:
         DataError: For a path that leads out of the dataset, through a link of its own or of a folder above it.
         OSError: Where nothing can be written.
     """
-    write_atomic(_target(root, path), content)
+    write_atomic(_resolve_inside(root, path), content)
 
 
 def remove_inside(root: Path, path: Path) -> None:
@@ -25,10 +25,10 @@ def remove_inside(root: Path, path: Path) -> None:
     Raises:
         DataError: For a path that leads out of the dataset.
     """
-    _target(root, path).unlink(missing_ok=True)
+    _resolve_inside(root, path).unlink(missing_ok=True)
 
 
-def _target(root: Path, path: Path) -> Path:
-    if not inside(root, path):
+def _resolve_inside(root: Path, path: Path) -> Path:
+    if not is_inside(root, path):
         raise DataError(f"{path}: leads out of the dataset's folder {root}, so nothing is written there")
     return path.resolve()

@@ -1,30 +1,36 @@
 """Compare a reward model with annotation: order, error, success and step, beside curves that see nothing."""
 
-from embodied_rm.evaluate.blind import blind
-from embodied_rm.evaluate.compare import Truth, blind_tables, evaluate, model_table, truths
-from embodied_rm.evaluate.curve_table import actor_tau, finish, progress_table
-from embodied_rm.evaluate.goals import goal_rows
-from embodied_rm.evaluate.judged import Judged, backward, joined, judge
-from embodied_rm.evaluate.verdict_table import doubt_table, doubts, step_accuracy, verdict_table, verdicts
+from embodied_rm.evaluate.blind_baselines import predict_baseline
+from embodied_rm.evaluate.evaluation import GroundTruth, baseline_tables, evaluate, ground_truths, model_table
+from embodied_rm.evaluate.goal_assignment import assign_goal_rows
+from embodied_rm.evaluate.predictions import PredictionSet, concat_predictions, predict_episodes, reverse_episode
+from embodied_rm.evaluate.progress_metrics import actor_tau, frames_until_success, progress_table
+from embodied_rm.evaluate.success_metrics import (
+    errors_and_uncertainties,
+    prediction_table,
+    subtask_accuracy,
+    success_precision_recall,
+    uncertainty_table,
+)
 
 __all__ = [
-    "Judged",
-    "Truth",
+    "GroundTruth",
+    "PredictionSet",
     "actor_tau",
-    "backward",
-    "blind",
-    "blind_tables",
-    "doubt_table",
-    "doubts",
+    "assign_goal_rows",
+    "baseline_tables",
+    "concat_predictions",
+    "errors_and_uncertainties",
     "evaluate",
-    "finish",
-    "goal_rows",
-    "joined",
-    "judge",
+    "frames_until_success",
+    "ground_truths",
     "model_table",
+    "predict_baseline",
+    "predict_episodes",
+    "prediction_table",
     "progress_table",
-    "step_accuracy",
-    "truths",
-    "verdict_table",
-    "verdicts",
+    "reverse_episode",
+    "subtask_accuracy",
+    "success_precision_recall",
+    "uncertainty_table",
 ]

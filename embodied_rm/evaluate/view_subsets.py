@@ -8,41 +8,41 @@ from itertools import combinations
 
 import numpy as np
 
-from embodied_rm.models.base import Memory, Reference, RewardModel
-from embodied_rm.types import Progress, Views
+from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState
+from embodied_rm.types import RewardOutput, Views
 
 
 @dataclass(frozen=True)
-class Seeing:
+class MaskedViews:
     """A `RewardModel` to which only the named views are present, of episodes, goals and references alike."""
 
     model: RewardModel
     views: tuple[str, ...]
 
-    def begin(
+    def reset(
         self,
         views: Views,
         instructions: Sequence[str],
         goal: Views | None = None,
-        reference: Reference | None = None,
-    ) -> Memory:
+        reference: Demonstration | None = None,
+    ) -> RewardState:
         """As the model's own."""
-        goal = None if goal is None else self.masked(goal)
-        reference = None if reference is None else replace(reference, views=self.masked(reference.views))
-        return self.model.begin(self.masked(views), instructions, goal, reference)
+        goal = None if goal is None else self.mask_views(goal)
+        reference = None if reference is None else replace(reference, views=self.mask_views(reference.views))
+        return self.model.reset(self.mask_views(views), instructions, goal, reference)
 
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
         """As the model's own."""
-        return self.model.advance(memory, self.masked(views))
+        return self.model.step(state, self.mask_views(views))
 
-    def masked(self, views: Views) -> Views:
+    def mask_views(self, views: Views) -> Views:
         """The views, the others marked as absent."""
-        seen = np.array([name in self.views for name in views.names])
-        before = np.ones(views.frames.shape[:2], bool) if views.present is None else views.present
-        return replace(views, present=before & seen)
+        selected = np.array([name in self.views for name in views.names])
+        present = np.ones(views.frames.shape[:2], bool) if views.present is None else views.present
+        return replace(views, present=present & selected)
 
 
-def subsets(views: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def iter_view_subsets(views: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Every choice of one view or more, all of them first."""
     for count in range(len(views), 0, -1):
         yield from combinations(views, count)

@@ -12,28 +12,34 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import DataError
-from embodied_rm.labels.steps import step_indices, step_orders, task_of
-from embodied_rm.labels.targets import Targets, watched
-from embodied_rm.types import Array, Episode, Step
+from embodied_rm.labels.subtasks import subtask_indices, subtask_orders, task_of
+from embodied_rm.labels.targets import Targets, targets_with_known_success
+from embodied_rm.types import Array, Episode, Subtask
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """The targets of every episode. Raises `DataError` naming an episode whose true progress is unknown."""
-    orders = step_orders(episodes)
-    steps = [step_indices(episode, orders.get(task_of(episode), ())) for episode in episodes]
-    return [watched(e, true_progress(e), step) for e, step in zip(episodes, steps, strict=True)]
+    orders = subtask_orders(episodes)
+    subtasks = [subtask_indices(episode, orders.get(task_of(episode), ())) for episode in episodes]
+    return [
+        targets_with_known_success(e, true_progress(e), subtask) for e, subtask in zip(episodes, subtasks, strict=True)
+    ]
 
 
-def progress_from_steps(steps: Sequence[Step], length: int) -> Array:
+def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
     """float32 [length] in [0, 1]: (k + tau) / K inside step k of K, tau its elapsed share; held between steps.
 
     0 before the first step, 1 after the last, or at the last frame where the last step ends with the recording.
     """
-    assert steps and steps[-1].end <= length
-    corners = [(frame, share) for k, s in enumerate(steps) for frame, share in ((s.start, k), (s.end, k + 1))]
-    frames, shares = zip(*corners, strict=True)
-    shown = np.append(np.arange(length - 1), max(length - 1, steps[-1].end))
-    return (np.interp(shown, frames, shares) / len(steps)).astype(np.float32)
+    assert subtasks and subtasks[-1].end <= length
+    knots = [
+        (frame, subtasks_done)
+        for k, s in enumerate(subtasks)
+        for frame, subtasks_done in ((s.start, k), (s.end, k + 1))
+    ]
+    frames, subtask_counts = zip(*knots, strict=True)
+    query_frames = np.append(np.arange(length - 1), max(length - 1, subtasks[-1].end))
+    return (np.interp(query_frames, frames, subtask_counts) / len(subtasks)).astype(np.float32)
 
 
 def true_progress(episode: Episode) -> Array:
@@ -43,11 +49,11 @@ def true_progress(episode: Episode) -> Array:
     """
     if episode.progress is not None:
         return episode.progress
-    if episode.steps and episode.success is not False:
-        return progress_from_steps(episode.steps, len(episode))
-    kind = "a failure without a progress column" if episode.steps else "neither annotated steps nor progress"
+    if episode.subtasks and episode.success is not False:
+        return progress_from_subtasks(episode.subtasks, len(episode))
+    reason = "a failure without a progress column" if episode.subtasks else "neither annotated steps nor progress"
     raise DataError(
-        f"{episode.name}: {kind}; its true progress is unknown (embodied-rm collect records the column progress)"
+        f"{episode.name}: {reason}; its true progress is unknown (embodied-rm collect records the column progress)"
     )
 
 
@@ -59,6 +65,6 @@ def hop(p: npt.ArrayLike, q: npt.ArrayLike) -> Array:
     """
     p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     change = q - p
-    room = np.where(change >= 0, 1 - p, p)
-    share = np.divide(change, room, out=np.zeros_like(room), where=room > 0)
-    return np.clip(share, -1, 1).astype(np.float32)
+    remaining = np.where(change >= 0, 1 - p, p)
+    fraction = np.divide(change, remaining, out=np.zeros_like(remaining), where=remaining > 0)
+    return np.clip(fraction, -1, 1).astype(np.float32)

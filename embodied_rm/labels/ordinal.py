@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embodied_rm.labels.hops import true_progress
-from embodied_rm.labels.targets import Targets, need_outcome, outcome_only
+from embodied_rm.labels.targets import Targets, require_outcome, targets_with_final_outcome
 from embodied_rm.types import Array, Episode, IntArray
 
 RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done", 5: "done"}
@@ -24,15 +24,18 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 
     Raises `DataError` without outcomes, and naming an episode whose true progress is unknown.
     """
-    need_outcome(episodes, "ordinal")
-    return [outcome_only(episode, reward(score(true_progress(episode)))) for episode in episodes]
+    require_outcome(episodes, "ordinal")
+    return [
+        targets_with_final_outcome(episode, score_to_reward(rubric_score(true_progress(episode))))
+        for episode in episodes
+    ]
 
 
-def score(progress: Array) -> IntArray:
+def rubric_score(progress: Array) -> IntArray:
     """int64 in 1..5 of clips that end at this progress: a point for every full quarter; 5 only when all is done."""
     return 1 + np.floor(4 * np.clip(progress, 0, 1)).astype(np.int64)
 
 
-def reward(score: IntArray) -> Array:
+def score_to_reward(score: IntArray) -> Array:
     """float32 in [0, 1] of scores in 1..5."""
     return ((score - 1) / (len(RUBRIC) - 1)).astype(np.float32)

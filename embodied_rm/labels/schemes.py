@@ -1,4 +1,4 @@
-"""The labelling schemes by name: who labels the episodes, and which terms of the objective the labels feed."""
+"""The labeling schemes by name: who labels the episodes, and which terms of the objective the labels feed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Literal
 
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.labels import (
-    clock,
-    discovered,
+    change_point_subtasks,
+    distilled,
     hops,
-    judged,
     ordinal,
-    pairs,
+    pairwise,
     preferences,
-    rewind,
-    stages,
+    rewind_labels,
+    subtask_labels,
+    time_labels,
     visual_change,
 )
 from embodied_rm.labels.targets import Targets
 from embodied_rm.types import Episode
 
-Term = Literal[
+LossTerm = Literal[
     "everywhere",
-    "neighbours",
+    "neighbors",
     "rewound",
     "forward",
     "goal",
@@ -37,63 +37,81 @@ Term = Literal[
     "step",
     "contrast",
 ]
-"""A term of the objective; see `embodied_rm.objective`."""
-INCREMENTAL: frozenset[Term] = frozenset({"everywhere", "neighbours", "rewound"})
+"""A term of the objective; see `embodied_rm.train.objective`."""
+INCREMENTAL_TERMS: frozenset[LossTerm] = frozenset({"everywhere", "neighbors", "rewound"})
 """The terms that teach hops from one moment to the next."""
 
 
-Labeller = Callable[[Sequence[Episode]], list[Targets]]
+Labeler = Callable[[Sequence[Episode]], list[Targets]]
 """The targets of every episode, from all that are trained on. Raises `DataError` naming what the data lack."""
-Told = Literal["true progress", "steps", "outcome", "judgement"]
+Supervision = Literal["true progress", "steps", "outcome", "prediction"]
 """The most that a scheme is told of an episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheme:
-    """One labelling scheme."""
+class LabelScheme:
+    """One labeling scheme."""
 
-    label: Labeller
-    teaches: tuple[Term, ...]
-    told: Told
-    looks: bool = False
-    """Whether it looks at the pictures of all episodes before anything is learned."""
+    label: Labeler
+    loss_terms: tuple[LossTerm, ...]
+    supervision: Supervision
+    needs_all_frames: bool = False
+    """Whether it looks at the images of all episodes before anything is learned."""
 
     @property
     def incremental(self) -> bool:
         """Whether it teaches hops from the previous frame; without them only the forward perspective means anything."""
-        return not INCREMENTAL.isdisjoint(self.teaches)
+        return not INCREMENTAL_TERMS.isdisjoint(self.loss_terms)
 
 
-CURVE: tuple[Term, ...] = ("everywhere", "forward", "goal", "doubt", "completion")
-SCHEMES: Mapping[str, Scheme] = {
-    "hops": Scheme(label=hops.label, teaches=(*CURVE, "step", "contrast"), told="true progress"),
-    "stages": Scheme(label=stages.label, teaches=(*CURVE, "step", "contrast"), told="steps"),
-    "visual_change": Scheme(label=visual_change.label, teaches=(*CURVE, "step", "contrast"), told="steps", looks=True),
-    "discovered": Scheme(label=discovered.label, teaches=(*CURVE, "contrast"), told="outcome", looks=True),
-    "ordinal": Scheme(
-        label=ordinal.label, teaches=("forward", "foreign", "doubt", "completion", "contrast"), told="true progress"
+PROGRESS_TERMS: tuple[LossTerm, ...] = ("everywhere", "forward", "goal", "doubt", "completion")
+LABEL_SCHEMES: Mapping[str, LabelScheme] = {
+    "hops": LabelScheme(
+        label=hops.label, loss_terms=(*PROGRESS_TERMS, "step", "contrast"), supervision="true progress"
     ),
-    "rewind": Scheme(
-        label=rewind.label, teaches=("rewound", "forward", "foreign", "doubt", "completion", "contrast"), told="outcome"
+    "stages": LabelScheme(
+        label=subtask_labels.label, loss_terms=(*PROGRESS_TERMS, "step", "contrast"), supervision="steps"
     ),
-    "pairs": Scheme(
-        label=pairs.label,
-        teaches=("neighbours", "order", "foreign", "doubt", "completion", "contrast"),
-        told="true progress",
+    "visual_change": LabelScheme(
+        label=visual_change.label,
+        loss_terms=(*PROGRESS_TERMS, "step", "contrast"),
+        supervision="steps",
+        needs_all_frames=True,
     ),
-    "preferences": Scheme(
+    "discovered": LabelScheme(
+        label=change_point_subtasks.label,
+        loss_terms=(*PROGRESS_TERMS, "contrast"),
+        supervision="outcome",
+        needs_all_frames=True,
+    ),
+    "ordinal": LabelScheme(
+        label=ordinal.label,
+        loss_terms=("forward", "foreign", "doubt", "completion", "contrast"),
+        supervision="true progress",
+    ),
+    "rewind": LabelScheme(
+        label=rewind_labels.label,
+        loss_terms=("rewound", "forward", "foreign", "doubt", "completion", "contrast"),
+        supervision="outcome",
+    ),
+    "pairs": LabelScheme(
+        label=pairwise.label,
+        loss_terms=("neighbors", "order", "foreign", "doubt", "completion", "contrast"),
+        supervision="true progress",
+    ),
+    "preferences": LabelScheme(
         label=preferences.label,
-        teaches=("partial_return", "regret", "doubt", "completion", "contrast"),
-        told="true progress",
+        loss_terms=("partial_return", "regret", "doubt", "completion", "contrast"),
+        supervision="true progress",
     ),
-    "judged": Scheme(label=judged.label, teaches=(*CURVE, "contrast"), told="judgement"),
-    "clock": Scheme(label=clock.label, teaches=(*CURVE, "contrast"), told="outcome"),
+    "judged": LabelScheme(label=distilled.label, loss_terms=(*PROGRESS_TERMS, "contrast"), supervision="prediction"),
+    "clock": LabelScheme(label=time_labels.label, loss_terms=(*PROGRESS_TERMS, "contrast"), supervision="outcome"),
 }
 
 
-def chosen(names: Sequence[str]) -> dict[str, Scheme]:
+def select_schemes(names: Sequence[str]) -> dict[str, LabelScheme]:
     """The schemes of these names. Raises `UserError` for an unknown one, the same twice, and for none."""
-    found = {name: lookup(SCHEMES, name, "labelling scheme") for name in names}
-    if len(found) != len(names) or not names:
-        raise UserError(f"labels must name one labelling scheme or more, each once, got [{', '.join(names)}]")
-    return found
+    schemes = {name: lookup(LABEL_SCHEMES, name, "labeling scheme") for name in names}
+    if len(schemes) != len(names) or not names:
+        raise UserError(f"labels must name one labeling scheme or more, each once, got [{', '.join(names)}]")
+    return schemes

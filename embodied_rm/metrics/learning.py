@@ -9,7 +9,7 @@ from scipy import stats
 from embodied_rm.types import Array
 
 
-def reached(curve: npt.ArrayLike, level: float) -> int | None:
+def first_iteration_reaching(curve: npt.ArrayLike, level: float) -> int | None:
     """The first iteration, counted from 1, after which success was at least `level`; None: never. `curve` [I]."""
     above = np.flatnonzero(np.asarray(curve) >= level)
     return int(above[0]) + 1 if len(above) else None
@@ -24,5 +24,5 @@ def mean_band(curves: npt.ArrayLike, confidence: float = 0.95) -> tuple[Array, A
     mean = values.mean(axis=0)
     if len(values) < 2:
         return mean, mean, mean
-    half = np.float32(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * stats.sem(values, axis=0)
-    return mean, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+    half_width = np.float32(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * stats.sem(values, axis=0)
+    return mean, np.clip(mean - half_width, 0, 1), np.clip(mean + half_width, 0, 1)

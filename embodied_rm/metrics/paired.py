@@ -6,18 +6,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-RESAMPLES = 100_000
+NUM_RESAMPLES = 100_000
 """Sign flips that are tried; all of them up to 16 pairs."""
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float, float, float]:
     """Mean of `first - second`, and the bounds of its 95 % interval (Student's t). [P] each; the bounds are `nan` for
     fewer than two pairs."""
-    apart = np.asarray(first, float) - np.asarray(second, float)
-    if len(apart) < 2:
-        return float(apart.mean()), float("nan"), float("nan")
-    half = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / np.sqrt(len(apart))
-    return float(apart.mean()), float(apart.mean() - half), float(apart.mean() + half)
+    differences = np.asarray(first, float) - np.asarray(second, float)
+    if len(differences) < 2:
+        return float(differences.mean()), float("nan"), float("nan")
+    half_width = stats.t.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
+    return float(differences.mean()), float(differences.mean() - half_width), float(differences.mean() + half_width)
 
 
 def paired_permutation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
@@ -34,7 +34,7 @@ def paired_permutation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
         lambda x, y, axis: np.mean(x - y, axis=axis),
         permutation_type="samples",
         alternative="less",
-        n_resamples=RESAMPLES,
+        n_resamples=NUM_RESAMPLES,
         vectorized=True,
         rng=0,
     )

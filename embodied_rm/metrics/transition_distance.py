@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.metrics.reward_distance import Floats, left_of, levelled_distance, pearson_distance
+from embodied_rm.metrics.reward_distance import Floats, normalized_l2_distance, pearson_distance, zero_if_negligible
 from embodied_rm.types import IntArray
 
 
@@ -23,9 +23,9 @@ def epic_of_state_rewards(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     The canonical shape of such a reward is Phi(s') - E[Phi(S')]: its EPIC distance is the Pearson distance, at every
     discount. In [0, 1]; `nan` when either is constant or N < 2. Samples weigh the same.
     """
-    one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    assert one.shape == other.shape
-    return math.nan if len(one) < 2 else pearson_distance(one, other, np.ones(len(one)))
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    assert a.shape == b.shape
+    return math.nan if len(a) < 2 else pearson_distance(a, b, np.ones(len(a)))
 
 
 def starc_of_transitions(
@@ -38,32 +38,37 @@ def starc_of_transitions(
     with a potential of the cells have distance 0. Transitions into a cell that nothing leaves are left out: its value
     is unknown. In [0, 1], trivial rewards as in `starc_distance`; `nan` when no transition is left.
     """
-    begun, ended = np.asarray(start, dtype=np.int64), np.asarray(end, dtype=np.int64)
-    kept = _leading_on(begun, ended)
-    if not kept.any():
+    starts, ends = np.asarray(start, dtype=np.int64), np.asarray(end, dtype=np.int64)
+    mask = _continuing_mask(starts, ends)
+    if not mask.any():
         return math.nan
-    cells, numbers = np.unique(np.concatenate([begun[kept], ended[kept]]), return_inverse=True)
-    begun, ended = numbers[: kept.sum()], numbers[kept.sum() :]
-    levelled = [
-        _levelled(np.asarray(r, dtype=np.float64)[kept], begun, ended, len(cells), gamma) for r in (first, second)
+    cells, cell_ids = np.unique(np.concatenate([starts[mask], ends[mask]]), return_inverse=True)
+    starts, ends = cell_ids[: mask.sum()], cell_ids[mask.sum() :]
+    canonical_rewards = [
+        _canonical_reward(np.asarray(r, dtype=np.float64)[mask], starts, ends, len(cells), gamma)
+        for r in (first, second)
     ]
-    return levelled_distance(*levelled)
+    return normalized_l2_distance(*canonical_rewards)
 
 
-def _leading_on(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
+def _continuing_mask(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
     """Which transitions end where another of them starts; bool [N]."""
-    kept = np.ones(len(start), dtype=bool)
+    mask = np.ones(len(start), dtype=bool)
     while True:
-        on = kept & np.isin(end, start[kept])
-        if (on == kept).all():
-            return kept
-        kept = on
+        next_mask = mask & np.isin(end, start[mask])
+        if (next_mask == mask).all():
+            return mask
+        mask = next_mask
 
 
-def _levelled(reward: Floats, start: IntArray, end: IntArray, cells: int, gamma: float) -> Floats:
+def _canonical_reward(reward: Floats, start: IntArray, end: IntArray, num_cells: int, gamma: float) -> Floats:
     """The reward less the value of where it starts, plus the discounted value of where it ends; [N]."""
-    chain, mean, visits = np.zeros((cells, cells)), np.zeros(cells), np.bincount(start, minlength=cells)
-    np.add.at(chain, (start, end), 1.0)
-    np.add.at(mean, start, reward)
-    value = np.linalg.solve(np.eye(cells) - gamma * chain / visits[:, None], mean / visits)
-    return left_of(reward, reward - value[start] + gamma * value[end], gamma)
+    transition_counts, reward_sums, visits = (
+        np.zeros((num_cells, num_cells)),
+        np.zeros(num_cells),
+        np.bincount(start, minlength=num_cells),
+    )
+    np.add.at(transition_counts, (start, end), 1.0)
+    np.add.at(reward_sums, start, reward)
+    value = np.linalg.solve(np.eye(num_cells) - gamma * transition_counts / visits[:, None], reward_sums / visits)
+    return zero_if_negligible(reward, reward - value[start] + gamma * value[end], gamma)

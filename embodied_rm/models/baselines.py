@@ -1,4 +1,4 @@
-"""What a reward model must beat, and what it cannot: curves that look at no picture, for the tables of `evaluate`."""
+"""What a reward model must beat, and what it cannot: curves that look at no image, for the tables of `evaluate`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Baseline = Callable[[Array, BoolArray], tuple[Array, Array]]
 for that episode, float32 [T] each."""
 
 
-def constant(truth: Array, done: BoolArray) -> tuple[Array, Array]:
+def constant(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
     """Always one half."""
-    half = np.full_like(truth, 0.5)
+    half = np.full_like(true_progress, 0.5)
     return half, half
 
 
-def clock(truth: Array, done: BoolArray) -> tuple[Array, Array]:
+def elapsed_time(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
     """t / T: perfect order on every success, blind to failure. It knows the length beforehand, which is not causal."""
-    time = np.linspace(0, 1, len(truth), dtype=np.float32)
+    time = np.linspace(0, 1, len(true_progress), dtype=np.float32)
     return time, time
 
 
-def oracle(truth: Array, done: BoolArray) -> tuple[Array, Array]:
+def oracle(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
     """The truth itself: what the metrics give at best."""
-    return truth, done.astype(np.float32)
+    return true_progress, done.astype(np.float32)
 
 
-BASELINES: Mapping[str, Baseline] = {"constant": constant, "clock": clock, "oracle": oracle}
+BASELINES: Mapping[str, Baseline] = {"constant": constant, "clock": elapsed_time, "oracle": oracle}

@@ -1,4 +1,4 @@
-"""`CudaNet`: a `ProgressNet` on a GPU in bf16, from pictures to states as one compiled CUDA graph."""
+"""`CudaNet`: a `ProgressNet` on a GPU in bf16, from images to states as one compiled CUDA graph."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.models.pictures import Pictures
+from embodied_rm.models.image_batch import ImageBatch
 from embodied_rm.models.progress_net import ProgressNet
 
 
 class CudaNet(ProgressNet):
     """The contract of `ProgressNet` with the weights of another net, which stays as it is.
 
-    A graph is captured for every number of pictures and rows that is met, of which torch compiles eight and warns; it
+    A graph is captured for every number of images and rows that is met, of which torch compiles eight and warns; it
     is for batches of one size. No GPU has run it yet.
     """
 
@@ -24,19 +24,23 @@ class CudaNet(ProgressNet):
         self.config, self.net = net.config, net
         self.heads = net.heads
         mode = "reduce-overhead" if backend == "inductor" else None
-        self._graph = torch.compile(self._from_pixels, backend=backend, dynamic=False, mode=mode)
+        self._compiled = torch.compile(self._embed_pixels, backend=backend, dynamic=False, mode=mode)
         self.eval()
 
-    def _vectors(self, sentences: Sequence[str]) -> Tensor:
-        return self.net._vectors(sentences)
+    def _embed_text(self, sentences: Sequence[str]) -> Tensor:
+        return self.net._embed_text(sentences)
 
-    def _from_pixels(self, pixels: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor) -> Tensor:
+    def _embed_pixels(
+        self, pixels: Tensor, view_index: Tensor, batch_index: Tensor, instruction: Tensor, masked_views: Tensor
+    ) -> Tensor:
         encoder = self.net.encoder
-        return self.net.states(encoder.look(encoder.prepare(pixels)), view, owner, instruction, hidden)
+        return self.net.embed(
+            encoder.encode_image(encoder.preprocess(pixels)), view_index, batch_index, instruction, masked_views
+        )
 
-    def _seen(self, pictures: Pictures, instruction: Tensor, hidden: Tensor) -> Tensor:
+    def _embed_images(self, images: ImageBatch, instruction: Tensor, masked_views: Tensor) -> Tensor:
         device = instruction.device
         with torch.autocast(device.type, torch.bfloat16):
-            state = self._graph(pictures.pixels().to(device), *pictures.indices(device), instruction, hidden)
+            embedding = self._compiled(images.pixels().to(device), *images.indices(device), instruction, masked_views)
         # The next replay of the graph writes where this one wrote.
-        return state.to(torch.float32, copy=True)
+        return embedding.to(torch.float32, copy=True)

@@ -14,17 +14,17 @@ import torch
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg, CustomTextCLIP
 from torch import Tensor, nn
 
-from embodied_rm.errors import UserError, choices
+from embodied_rm.errors import UserError, unknown_name_message
 from embodied_rm.models.open_clip_config import check_open_clip_config
 from embodied_rm.models.tokens import tokenize
 from embodied_rm.models.transformers_towers import TransformersTowers
 from embodied_rm.types import Episode, Frames
 
-CONTEXT = 32
+CONTEXT_LENGTH = 32
 """Longest instruction, tokens."""
-REMEMBERED = 10_000
+MAX_CACHED_SENTENCES = 10_000
 """Sentences whose vectors a frozen tower keeps, before it forgets them all."""
-VOCABULARY = 4096
+VOCAB_SIZE = 4096
 """Words of the small text tower; see `tokens.tokenize`."""
 
 
@@ -35,29 +35,31 @@ class EncoderConfig:
     open_clip: Mapping[str, Any]
     """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg; of a model of `transformers`, embed_dim."""
     image_size: tuple[int, int]
-    """Height and width that pictures are brought to."""
-    stage: int = -1
+    """Height and width that images are brought to."""
+    feature_level: int = -1
     """Which of the image tower's maps is read; what lies above it is cut off."""
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.25, 0.25, 0.25)
     """What the pixels in [0, 1] are shifted and scaled by, red, green, blue."""
-    trained: bool = True
+    trainable: bool = True
     """Whether training changes the towers, or only what reads them."""
     transformers: Mapping[str, Any] | None = None
     """Description of a model of `transformers` (`TransformersTowers`); None: it is one of open_clip."""
-    pooled: tuple[int, int] | None = None
+    pool_size: tuple[int, int] | None = None
     """Cells, height and width, that the map is pooled to; a smaller map stays as it is. None: none is pooled."""
 
 
-def small_encoder(tower: str, image_size: tuple[int, int], stage: int = -1) -> EncoderConfig:
+def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level: int = -1) -> EncoderConfig:
     """The description of a small open_clip model: any timm image tower by name, a two-layer text tower.
 
     Both start from random weights.
     """
     vision = {"timm_model_name": tower, "timm_pool": "", "timm_proj": "none", "image_size": list(image_size)}
-    text = {"context_length": CONTEXT, "vocab_size": VOCABULARY, "width": 64, "heads": 2, "layers": 2}
+    text = {"context_length": CONTEXT_LENGTH, "vocab_size": VOCAB_SIZE, "width": 64, "heads": 2, "layers": 2}
     return EncoderConfig(
-        open_clip={"embed_dim": 64, "vision_cfg": vision, "text_cfg": text}, image_size=image_size, stage=stage
+        open_clip={"embed_dim": 64, "vision_cfg": vision, "text_cfg": text},
+        image_size=image_size,
+        feature_level=feature_level,
     )
 
 
@@ -70,33 +72,37 @@ def build_clip(config: EncoderConfig) -> Any:
     vision, text = config.open_clip["vision_cfg"], config.open_clip["text_cfg"]
     tower = vision.get("timm_model_name")
     if tower and not timm.is_model(tower):
-        near = difflib.get_close_matches(tower, timm.list_models(), n=8, cutoff=0.4)
-        raise UserError(choices(tower, near, "timm image tower") + ", and whatever timm.list_models() names")
+        suggestions = difflib.get_close_matches(tower, timm.list_models(), n=8, cutoff=0.4)
+        raise UserError(
+            unknown_name_message(tower, suggestions, "timm image tower") + ", and whatever timm.list_models() names"
+        )
     options = {key: value for key, value in config.open_clip.items() if key != "custom_text"}
-    kind = CustomTextCLIP if config.open_clip.get("custom_text") else CLIP
+    model_class = CustomTextCLIP if config.open_clip.get("custom_text") else CLIP
     # open_clip writes into the dicts it is given.
-    return kind(**{**copy.deepcopy(options), "vision_cfg": CLIPVisionCfg(**vision), "text_cfg": CLIPTextCfg(**text)})
+    return model_class(
+        **{**copy.deepcopy(options), "vision_cfg": CLIPVisionCfg(**vision), "text_cfg": CLIPTextCfg(**text)}
+    )
 
 
 def resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Pictures float [M, 3, H, W] at another size, bilinear with antialiasing; the same tensor if that is its size."""
+    """Images float [M, 3, H, W] at another size, bilinear with antialiasing; the same tensor if that is its size."""
     if pixels.shape[2:] == size:
         return pixels
     return nn.functional.interpolate(pixels, size, mode="bilinear", antialias=True)
 
 
-def resized(frames: Frames, size: tuple[int, int]) -> Frames:
-    """Pictures uint8 [T, H, W, 3] as the encoder will see them; the same array if that is its size already."""
+def resize_frames(frames: Frames, size: tuple[int, int]) -> Frames:
+    """Images uint8 [T, H, W, 3] as the encoder will see them; the same array if that is its size already."""
     if frames.shape[1:3] == size:
         return frames
     chunks = torch.from_numpy(frames).permute(0, 3, 1, 2).split(64)
-    return torch.cat([resize(c.float(), size).round().byte() for c in chunks]).permute(0, 2, 3, 1).numpy()
+    return torch.cat([resize(chunk.float(), size).round().byte() for chunk in chunks]).permute(0, 2, 3, 1).numpy()
 
 
-def sized(episode: Episode, views: Sequence[str], size: tuple[int, int]) -> Episode:
+def resize_episode(episode: Episode, views: Sequence[str], size: tuple[int, int]) -> Episode:
     """The episode with those of its views, at the size an encoder sees them; as it is where nothing changes."""
-    shown = {name: resized(frames, size) for name, frames in episode.views.items() if name in views}
-    return replace(episode, views=shown)
+    resized_views = {name: resize_frames(frames, size) for name, frames in episode.views.items() if name in views}
+    return replace(episode, views=resized_views)
 
 
 def token_ids(config: EncoderConfig, instructions: Sequence[str]) -> Tensor:
@@ -106,7 +112,7 @@ def token_ids(config: EncoderConfig, instructions: Sequence[str]) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Pictures -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
+    """Images -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
 
     gain: Tensor
     offset: Tensor
@@ -117,63 +123,65 @@ class Encoder(nn.Module):
         self.config = config
         self.clip: Any = build_clip(config) if clip is None else clip
         trunk = getattr(self.clip.visual, "trunk", self.clip.visual)
-        self._stage = trunk.prune_intermediate_layers([config.stage], prune_norm=False, prune_head=True)[0]
-        self.clip.requires_grad_(config.trained)
+        self._feature_level = trunk.prune_intermediate_layers(
+            [config.feature_level], prune_norm=False, prune_head=True
+        )[0]
+        self.clip.requires_grad_(config.trainable)
         mean, std = torch.tensor(config.mean).view(3, 1, 1), torch.tensor(config.std).view(3, 1, 1)
-        # Normalised = pixel * gain + offset.
+        # Normalized = pixel * gain + offset.
         self.register_buffer("gain", 1 / (255 * std), persistent=False)
         self.register_buffer("offset", -mean / std, persistent=False)
         self.clip.to(memory_format=torch.channels_last)
-        self._known: dict[str, Tensor] = {}
+        self._text_cache: dict[str, Tensor] = {}
 
-    def _load_from_state_dict(self, *arguments: Any) -> None:
-        self._known.clear()
-        super()._load_from_state_dict(*arguments)
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._text_cache.clear()
+        super()._load_from_state_dict(*args)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Encoder:
-        self._known.clear()  # towers on another device, or of another precision
+        self._text_cache.clear()  # towers on another device, or of another precision
         return super()._apply(fn, recurse)
 
     def train(self, mode: bool = True) -> Encoder:
         """Towers that are not trained stay in eval mode: their batch statistics belong to their own training."""
-        return super().train(mode and self.config.trained)
+        return super().train(mode and self.config.trainable)
 
-    def prepare(self, frames: Tensor) -> Tensor:
-        """Pixels uint8 [M, H, W, 3] -> normalised float [M, 3, *image_size]."""
+    def preprocess(self, frames: Tensor) -> Tensor:
+        """Pixels uint8 [M, H, W, 3] -> normalized float [M, 3, *image_size]."""
         pixels = resize(frames.permute(0, 3, 1, 2).float(), self.config.image_size)
         return torch.addcmul(self.offset, pixels, self.gain)
 
-    def look(self, pictures: Tensor) -> Tensor:
-        """Normalised pictures float [M, 3, *image_size] -> map [M, C, h, w]."""
-        found = self.clip.visual.forward_intermediates(
-            pictures.contiguous(memory_format=torch.channels_last),
-            indices=[self._stage],
+    def encode_image(self, images: Tensor) -> Tensor:
+        """Normalized images float [M, 3, *image_size] -> map [M, C, h, w]."""
+        outputs = self.clip.visual.forward_intermediates(
+            images.contiguous(memory_format=torch.channels_last),
+            indices=[self._feature_level],
             stop_early=True,
             normalize_intermediates=True,
             intermediates_only=True,
         )
-        maps: Tensor = found["image_intermediates"][0]
-        if self.config.pooled is None:
-            return maps
-        cells = (min(self.config.pooled[0], maps.shape[2]), min(self.config.pooled[1], maps.shape[3]))
-        return maps if maps.shape[2:] == cells else nn.functional.adaptive_avg_pool2d(maps, cells)
+        features: Tensor = outputs["image_intermediates"][0]
+        if self.config.pool_size is None:
+            return features
+        pool_size = (min(self.config.pool_size[0], features.shape[2]), min(self.config.pool_size[1], features.shape[3]))
+        return features if features.shape[2:] == pool_size else nn.functional.adaptive_avg_pool2d(features, pool_size)
 
-    def hear(self, sentences: Sequence[str]) -> Tensor:
+    def encode_text(self, sentences: Sequence[str]) -> Tensor:
         """Instruction vectors [N, embed_dim]. A tower that does not learn reads each sentence once."""
-        if self.config.trained:
-            return self.read(self.tokenize(sentences))
-        fresh = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._known]
-        if fresh:
-            if len(self._known) > REMEMBERED:
-                self._known.clear()
-                fresh = list(dict.fromkeys(sentences))
+        if self.config.trainable:
+            return self.encode_tokens(self.tokenize(sentences))
+        uncached = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._text_cache]
+        if uncached:
+            if len(self._text_cache) > MAX_CACHED_SENTENCES:
+                self._text_cache.clear()
+                uncached = list(dict.fromkeys(sentences))
             # What is kept may be learned from, and is read when judging, in full precision.
-            full = torch.autocast(self.gain.device.type, enabled=False)
-            with torch.inference_mode(False), torch.no_grad(), full:
-                self._known.update(zip(fresh, self.read(self.tokenize(fresh)), strict=True))
-        return torch.stack([self._known[sentence] for sentence in sentences])
+            full_precision = torch.autocast(self.gain.device.type, enabled=False)
+            with torch.inference_mode(False), torch.no_grad(), full_precision:
+                self._text_cache.update(zip(uncached, self.encode_tokens(self.tokenize(uncached)), strict=True))
+        return torch.stack([self._text_cache[sentence] for sentence in sentences])
 
-    def read(self, ids: Tensor) -> Tensor:
+    def encode_tokens(self, ids: Tensor) -> Tensor:
         """Token ids int64 [N, L] -> instruction vectors [N, embed_dim]."""
         return self.clip.encode_text(ids)
 
@@ -183,11 +191,11 @@ class Encoder(nn.Module):
             return self.clip.tokenize(instructions).to(self.gain.device)
         return token_ids(self.config, instructions).to(self.gain.device)
 
-    def map_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the map, found by looking at a blank picture, which leaves no trace."""
-        mode = self.training
+    def feature_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the map, found by looking at a blank image, which leaves no trace."""
+        was_training = self.training
         self.eval()
         with torch.no_grad():
-            channels, height, width = self.look(torch.zeros(1, 3, *self.config.image_size))[0].shape
-        self.train(mode)
+            channels, height, width = self.encode_image(torch.zeros(1, 3, *self.config.image_size))[0].shape
+        self.train(was_training)
         return channels, height, width

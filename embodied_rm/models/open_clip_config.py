@@ -9,70 +9,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from embodied_rm.errors import UserError, choices
+from embodied_rm.errors import UserError, unknown_name_message
 
-NUMBER, INTEGER, FLAG, TEXT = "a number", "an integer", "true or false", "text"
-SIZE, OPTIONS = "an integer or a list of them", "numbers by name"
+NUMBER_TYPE, INTEGER_TYPE, FLAG_TYPE, TEXT_TYPE = "a number", "an integer", "true or false", "text"
+SIZE_TYPE, OPTIONS_TYPE = "an integer or a list of them", "numbers by name"
 """What a value may be, as the error says it."""
 
-BLOCK = {
-    "layers": SIZE,
-    "width": INTEGER,
-    "mlp_ratio": NUMBER,
-    "ls_init_value": NUMBER,
-    "final_ln_after_pool": FLAG,
-    "pool_type": TEXT,
-    "output_tokens": FLAG,
-    "act_kwargs": OPTIONS,
-    "norm_kwargs": OPTIONS,
-    "block_type": TEXT,
-    "qk_norm": FLAG,
-    "scaled_cosine_attn": FLAG,
-    "scale_heads": FLAG,
-    "scale_attn_inner": FLAG,
-    "scale_attn": FLAG,
-    "scale_fc": FLAG,
+TRANSFORMER_KEYS = {
+    "layers": SIZE_TYPE,
+    "width": INTEGER_TYPE,
+    "mlp_ratio": NUMBER_TYPE,
+    "ls_init_value": NUMBER_TYPE,
+    "final_ln_after_pool": FLAG_TYPE,
+    "pool_type": TEXT_TYPE,
+    "output_tokens": FLAG_TYPE,
+    "act_kwargs": OPTIONS_TYPE,
+    "norm_kwargs": OPTIONS_TYPE,
+    "block_type": TEXT_TYPE,
+    "qk_norm": FLAG_TYPE,
+    "scaled_cosine_attn": FLAG_TYPE,
+    "scale_heads": FLAG_TYPE,
+    "scale_attn_inner": FLAG_TYPE,
+    "scale_attn": FLAG_TYPE,
+    "scale_fc": FLAG_TYPE,
 }
 """Keys of a transformer, in both towers."""
-VISION = BLOCK | {
-    "head_width": INTEGER,
-    "patch_size": SIZE,
-    "image_size": SIZE,
-    "patch_dropout": NUMBER,
-    "attentional_pool": FLAG,
-    "attn_pooler_queries": INTEGER,
-    "attn_pooler_heads": INTEGER,
-    "no_ln_pre": FLAG,
-    "pos_embed_type": TEXT,
-    "timm_model_name": TEXT,
-    "timm_model_pretrained": FLAG,
-    "timm_pool": TEXT,
-    "timm_proj": TEXT,
-    "timm_proj_bias": FLAG,
-    "timm_drop": NUMBER,
-    "timm_drop_path": NUMBER,
+VISION_KEYS = TRANSFORMER_KEYS | {
+    "head_width": INTEGER_TYPE,
+    "patch_size": SIZE_TYPE,
+    "image_size": SIZE_TYPE,
+    "patch_dropout": NUMBER_TYPE,
+    "attentional_pool": FLAG_TYPE,
+    "attn_pooler_queries": INTEGER_TYPE,
+    "attn_pooler_heads": INTEGER_TYPE,
+    "no_ln_pre": FLAG_TYPE,
+    "pos_embed_type": TEXT_TYPE,
+    "timm_model_name": TEXT_TYPE,
+    "timm_model_pretrained": FLAG_TYPE,
+    "timm_pool": TEXT_TYPE,
+    "timm_proj": TEXT_TYPE,
+    "timm_proj_bias": FLAG_TYPE,
+    "timm_drop": NUMBER_TYPE,
+    "timm_drop_path": NUMBER_TYPE,
 }
-LANGUAGE = BLOCK | {
-    "context_length": INTEGER,
-    "vocab_size": INTEGER,
-    "heads": INTEGER,
-    "embed_cls": FLAG,
-    "pad_id": INTEGER,
-    "eos_id": INTEGER,
-    "no_causal_mask": FLAG,
-    "proj_bias": FLAG,
-    "proj_type": TEXT,
+TEXT_KEYS = TRANSFORMER_KEYS | {
+    "context_length": INTEGER_TYPE,
+    "vocab_size": INTEGER_TYPE,
+    "heads": INTEGER_TYPE,
+    "embed_cls": FLAG_TYPE,
+    "pad_id": INTEGER_TYPE,
+    "eos_id": INTEGER_TYPE,
+    "no_causal_mask": FLAG_TYPE,
+    "proj_bias": FLAG_TYPE,
+    "proj_type": TEXT_TYPE,
 }
-MODEL = {
-    "embed_dim": INTEGER,
-    "quick_gelu": FLAG,
-    "custom_text": FLAG,
-    "init_logit_scale": NUMBER,
-    "init_logit_bias": NUMBER,
-    "nonscalar_logit_scale": FLAG,
-    "output_dict": FLAG,
+MODEL_KEYS = {
+    "embed_dim": INTEGER_TYPE,
+    "quick_gelu": FLAG_TYPE,
+    "custom_text": FLAG_TYPE,
+    "init_logit_scale": NUMBER_TYPE,
+    "init_logit_bias": NUMBER_TYPE,
+    "nonscalar_logit_scale": FLAG_TYPE,
+    "output_dict": FLAG_TYPE,
 }
-FETCHES = ("hf_model_name", "hf_tokenizer_name")
+REMOTE_KEYS = ("hf_model_name", "hf_tokenizer_name")
 """Keys of open_clip for which it reads further files, from a folder or a hub."""
 
 
@@ -85,39 +85,41 @@ def check_open_clip_config(config: Mapping[str, Any]) -> None:
     Raises:
         UserError: For a key that is not known, a value of another type, and whatever would read further files.
     """
-    parts = {"vision_cfg": VISION, "text_cfg": LANGUAGE}
-    _check("model_cfg", {key: value for key, value in config.items() if key not in parts}, MODEL)
-    for part, known in parts.items():
-        described = config.get(part)
-        if not isinstance(described, Mapping):
-            raise UserError(f"{part} must describe a tower, got {described!r}")
-        _check(part, described, known)
+    schemas = {"vision_cfg": VISION_KEYS, "text_cfg": TEXT_KEYS}
+    _check_keys("model_cfg", {key: value for key, value in config.items() if key not in schemas}, MODEL_KEYS)
+    for part, schema in schemas.items():
+        part_config = config.get(part)
+        if not isinstance(part_config, Mapping):
+            raise UserError(f"{part} must describe a tower, got {part_config!r}")
+        _check_keys(part, part_config, schema)
     if config["vision_cfg"].get("timm_model_pretrained"):
         raise UserError("vision_cfg.timm_model_pretrained must be false: weights come with the checkpoint")
 
 
-def _check(part: str, described: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    for key, value in described.items():
-        if key in FETCHES:
+def _check_keys(part: str, config: Mapping[str, Any], schema: Mapping[str, str]) -> None:
+    for key, value in config.items():
+        if key in REMOTE_KEYS:
             if value:
                 raise UserError(
                     f"{part}.{key} needs a Hugging Face model or tokenizer; only models with open_clip's own text "
                     "tower and tokenizer can be used"
                 )
-        elif key not in known:
-            raise UserError(choices(str(key), known, f"key of {part}"))
-        elif value is not None and not _is(value, known[key]):
-            raise UserError(f"{part}.{key} must be {known[key]}, got {value!r}")
+        elif key not in schema:
+            raise UserError(unknown_name_message(str(key), schema, f"key of {part}"))
+        elif value is not None and not _has_type(value, schema[key]):
+            raise UserError(f"{part}.{key} must be {schema[key]}, got {value!r}")
 
 
-def _is(value: Any, kind: str) -> bool:
-    if kind == FLAG:
+def _has_type(value: Any, expected_type: str) -> bool:
+    if expected_type == FLAG_TYPE:
         return isinstance(value, bool)
-    if kind == TEXT:
+    if expected_type == TEXT_TYPE:
         return isinstance(value, str)
-    if kind == SIZE and isinstance(value, list | tuple):
-        return all(_is(item, INTEGER) for item in value)
-    if kind == OPTIONS:
-        plain = (int, float, str)  # gelu's `approximate` is a word
-        return isinstance(value, Mapping) and all(isinstance(item, plain) for item in value.values())
-    return isinstance(value, int if kind in (INTEGER, SIZE) else int | float) and not isinstance(value, bool)
+    if expected_type == SIZE_TYPE and isinstance(value, list | tuple):
+        return all(_has_type(item, INTEGER_TYPE) for item in value)
+    if expected_type == OPTIONS_TYPE:
+        scalar_types = (int, float, str)  # gelu's `approximate` is a word
+        return isinstance(value, Mapping) and all(isinstance(item, scalar_types) for item in value.values())
+    return isinstance(value, int if expected_type in (INTEGER_TYPE, SIZE_TYPE) else int | float) and not isinstance(
+        value, bool
+    )

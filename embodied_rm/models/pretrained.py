@@ -7,21 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.models.encoders import Encoder, EncoderConfig, build_clip, small_encoder  # isort: skip
+from embodied_rm.models.encoders import Encoder, EncoderConfig, build_clip, small_encoder_config  # isort: skip
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from open_clip.factory import load_checkpoint
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.open_clip_config import check_open_clip_config
-from embodied_rm.models.transformers_towers import READERS, TransformersTowers, load_towers, pixels_of
+from embodied_rm.models.transformers_towers import TEXT_ARCHITECTURES, TransformersTowers, load_towers, pixel_statistics
 
-LOCAL, HUB, TRANSFORMERS = "local-dir:", "hf-hub:", "transformers:"
-CONFIG = "open_clip_config.json"
-WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
+LOCAL_PREFIX, HUB_PREFIX, TRANSFORMERS_PREFIX = "local-dir:", "hf-hub:", "transformers:"
+CONFIG_FILE = "open_clip_config.json"
+WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 """File names under which open_clip looks for weights; its pickled ones are never read."""
 
-FROZEN_CELLS = (8, 8)
+FROZEN_POOL_SIZE = (8, 8)
 """Cells that a frozen tower's map is pooled to, height and width: as many as a net looks at, few enough to keep."""
 
 
@@ -29,8 +29,8 @@ def make_encoder(
     tower: str,
     image_size: tuple[int, int],
     *,
-    stage: int = -1,
-    trained: bool = True,
+    feature_level: int = -1,
+    trainable: bool = True,
     text_tower: str | None = None,
 ) -> Encoder:
     """An encoder by the name of its image tower.
@@ -41,27 +41,33 @@ def make_encoder(
     random weights at `image_size` (height, width). Raises `CheckpointError` for a model that cannot be loaded,
     `UserError` for an unknown name.
     """
-    pooled = None if trained else FROZEN_CELLS
-    if text_tower is not None and not (tower.startswith(TRANSFORMERS) and text_tower.startswith(TRANSFORMERS)):
-        raise UserError(f"text_tower goes with tower={TRANSFORMERS}<folder> and is one too, got {text_tower}, {tower}")
-    if tower.startswith(TRANSFORMERS):
-        reader = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS))
-        config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS)), reader)
-        return Encoder(replace(config, stage=stage, trained=trained, pooled=pooled), clip)
-    if tower.startswith((LOCAL, HUB)):
-        config, clip = load_clip(tower)
-        return Encoder(replace(config, stage=stage, trained=trained, pooled=pooled), clip)
-    return Encoder(replace(small_encoder(tower, image_size, stage), trained=trained, pooled=pooled))
+    pool_size = None if trainable else FROZEN_POOL_SIZE
+    if text_tower is not None and not (
+        tower.startswith(TRANSFORMERS_PREFIX) and text_tower.startswith(TRANSFORMERS_PREFIX)
+    ):
+        raise UserError(
+            f"text_tower goes with tower={TRANSFORMERS_PREFIX}<folder> and is one too, got {text_tower}, {tower}"
+        )
+    if tower.startswith(TRANSFORMERS_PREFIX):
+        text_folder = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS_PREFIX))
+        config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS_PREFIX)), text_folder)
+        return Encoder(replace(config, feature_level=feature_level, trainable=trainable, pool_size=pool_size), clip)
+    if tower.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+        config, clip = load_open_clip(tower)
+        return Encoder(replace(config, feature_level=feature_level, trainable=trainable, pool_size=pool_size), clip)
+    return Encoder(
+        replace(small_encoder_config(tower, image_size, feature_level), trainable=trainable, pool_size=pool_size)
+    )
 
 
-def load_transformers(eye: Path, reader: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
+def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
     """The encoders of `transformers` in a folder, or the eye in one and what reads in another; see `load_towers`."""
-    description, towers = load_towers(eye, reader)
-    kind = description["vision"]["model_type"]
-    size, (mean, std) = towers.visual.model.config.image_size, pixels_of(eye, kind)
-    told = towers.reader.config
+    description, towers = load_towers(vision_folder, text_folder)
+    model_type = description["vision"]["model_type"]
+    size, (mean, std) = towers.visual.model.config.image_size, pixel_statistics(vision_folder, model_type)
+    text_config = towers.reader.config
     config = EncoderConfig(
-        open_clip={"embed_dim": getattr(told, READERS[description["text"]["model_type"]].size)},
+        open_clip={"embed_dim": getattr(text_config, TEXT_ARCHITECTURES[description["text"]["model_type"]].dim_field)},
         transformers=description,
         image_size=(size, size) if isinstance(size, int) else (size[0], size[1]),
         mean=mean,
@@ -70,31 +76,35 @@ def load_transformers(eye: Path, reader: Path | None = None) -> tuple[EncoderCon
     return config, towers
 
 
-def load_clip(source: str) -> tuple[EncoderConfig, Any]:
+def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
     """The whole open_clip model at `source`, `local-dir:<folder>` or `hf-hub:<owner>/<name>`, with its weights.
 
     Raises `CheckpointError` naming the folder and its fault.
     """
-    folder = Path(source.removeprefix(LOCAL)) if source.startswith(LOCAL) else _download(source.removeprefix(HUB))
+    folder = (
+        Path(source.removeprefix(LOCAL_PREFIX))
+        if source.startswith(LOCAL_PREFIX)
+        else _download(source.removeprefix(HUB_PREFIX))
+    )
     config = _read_config(folder)
-    weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    weights = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if weights is None:
-        raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHTS)}; pickled weights are not read")
+        raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHT_FILES)}; pickled weights are not read")
     try:
         clip = build_clip(config)
         load_checkpoint(clip, str(weights))
-    except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as fault:
+    except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as error:
         # What open_clip and timm raise for a description or weights that do not fit: they have no errors of their own.
-        reason = str(fault).strip().splitlines()[0]
-        raise CheckpointError(f"{weights}: does not hold the model that {CONFIG} describes ({reason})") from None
+        reason = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"{weights}: does not hold the model that {CONFIG_FILE} describes ({reason})") from None
     return config, clip
 
 
 def _read_config(folder: Path) -> EncoderConfig:
-    path = folder / CONFIG
+    path = folder / CONFIG_FILE
     try:
         content = json.loads(path.read_text())
-        model, pictures = content["model_cfg"], content.get("preprocess_cfg", {})
+        model, preprocess = content["model_cfg"], content.get("preprocess_cfg", {})
         # Weights come from the folder, whatever the description says.
         model = {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
         check_open_clip_config(model)
@@ -102,19 +112,21 @@ def _read_config(folder: Path) -> EncoderConfig:
         return EncoderConfig(
             open_clip=model,
             image_size=(size, size) if isinstance(size, int) else (size[0], size[1]),
-            mean=tuple(pictures.get("mean", (0.48145466, 0.4578275, 0.40821073))),
-            std=tuple(pictures.get("std", (0.26862954, 0.26130258, 0.27577711))),
+            mean=tuple(preprocess.get("mean", (0.48145466, 0.4578275, 0.40821073))),
+            std=tuple(preprocess.get("std", (0.26862954, 0.26130258, 0.27577711))),
         )
-    except OSError as fault:
-        raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
-    except UserError as fault:
-        raise CheckpointError(f"{path}: {fault}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise CheckpointError(f"{path}: not the description of an open_clip model ({fault!r})") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except UserError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: not the description of an open_clip model ({error!r})") from None
 
 
-def _download(name: str) -> Path:
+def _download(repo_id: str) -> Path:
     try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG, *WEIGHTS]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as fault:
-        raise CheckpointError(f"{HUB}{name}: cannot be downloaded ({str(fault).strip().splitlines()[0]})") from None
+        return Path(snapshot_download(repo_id, allow_patterns=[CONFIG_FILE, *WEIGHT_FILES]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(
+            f"{HUB_PREFIX}{repo_id}: cannot be downloaded ({str(error).strip().splitlines()[0]})"
+        ) from None

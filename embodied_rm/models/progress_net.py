@@ -11,24 +11,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embodied_rm import fusion
-from embodied_rm.errors import UserError, choices
-from embodied_rm.models.base import Memory, Reference, Sight
-from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder
-from embodied_rm.models.heads import Heads, Said
-from embodied_rm.models.memory import FrameMemory
-from embodied_rm.models.ood import StateDistribution, widened
-from embodied_rm.models.pictures import Pictures
-from embodied_rm.models.reference import Located, around, locate
-from embodied_rm.models.state import StateFusion, ViewToken
-from embodied_rm.models.witness import MAJORITY, agreed, there
-from embodied_rm.types import Episode, Progress, Views
+from embodied_rm.errors import UserError, unknown_name_message
+from embodied_rm.models import potential_fusion
+from embodied_rm.models.demo_alignment import Alignment, forward_filter_step, sum_neighbors
+from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder_config
+from embodied_rm.models.heads import HeadOutputs, Heads
+from embodied_rm.models.image_batch import ImageBatch
+from embodied_rm.models.ood import EmbeddingDistribution, inflate_uncertainty
+from embodied_rm.models.progress_net_state import ProgressNetState
+from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState
+from embodied_rm.models.view_consistency import MIN_VIEWS_LEAVE_ONE_OUT, leave_one_out_success, visible_views
+from embodied_rm.models.view_fusion import ViewFusion, ViewToken
+from embodied_rm.types import Episode, RewardOutput, Views
 
-BLANK = "; a picture of one colour shows nothing"
-BLOCK = 64
+BLANK_HINT = "; an image of one color shows nothing"
+FRAMES_PER_BLOCK = 64
 """Frames of an episode that are looked at together: memory stays bounded."""
-CHUNK = 384
-"""Pictures that go through the image tower at once: more no longer fit the caches, and memory stays bounded."""
+IMAGES_PER_CHUNK = 384
+"""Images that go through the image tower at once: more no longer fit the caches, and memory stays bounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +36,21 @@ class NetConfig:
     """The architecture of a `ProgressNet`, as its checkpoint stores it."""
 
     views: tuple[str, ...]
-    """Views it knows. A judgement needs one of them, whichever are there."""
-    encoder: EncoderConfig = field(default_factory=lambda: small_encoder("patch_tower_tiny", (64, 64)))
+    """Views it knows. A prediction needs one of them, whichever are there."""
+    encoder: EncoderConfig = field(default_factory=lambda: small_encoder_config("patch_tower_tiny", (64, 64)))
     width: int = 128
     """Length of tokens and states."""
-    layers: int = 2
+    num_layers: int = 2
     """Transformer layers that fuse views and instruction."""
     channels: int = 16
     """Channels that each view's map is reduced to."""
-    grid: tuple[int, int] = (8, 8)
+    grid_size: tuple[int, int] = (8, 8)
     """Cells, height and width, that each view's map is pooled to; a smaller map stays as it is."""
-    max_steps: int = 16
+    max_subtasks: int = 16
     """Most steps that a task may have."""
-    fusion: fusion.Fusion = "mean"
+    fusion: potential_fusion.FusionKind = "mean"
     """How the perspectives become one potential."""
-    usual_ood: float | None = None
+    median_ood: float | None = None
     """Median out-of-distribution score of the held-out episodes that the distribution of its states was fitted on
     (`calibrate`). None: it knows none, and tells no scores."""
     interval_scale: float | None = None
@@ -59,12 +59,12 @@ class NetConfig:
 
 
 class ProgressNet(nn.Module):
-    """A `RewardModel`. Shapes: N environments, V views, P pictures.
+    """A `RewardModel`. Shapes: N environments, V views, P images.
 
     Judging runs in eval mode without autograd and leaves the module as it was; rows are independent of each other.
     """
 
-    takes_tensors = True
+    accepts_tensors = True
     """`Views.frames` may be a tensor, on any device."""
 
     def __init__(self, config: NetConfig, encoder: Encoder | None = None) -> None:
@@ -75,14 +75,16 @@ class ProgressNet(nn.Module):
         width = config.width
         self.instruction = nn.Linear(config.encoder.open_clip["embed_dim"], width)
         self.view_embedding = nn.Parameter(0.02 * torch.randn(len(config.views), width))
-        self.view_token = ViewToken(self.encoder.map_shape(), width, channels=config.channels, grid=config.grid)
-        self.fusion = StateFusion(width, config.layers)
-        self.heads = Heads(width, config.max_steps, known=config.usual_ood is not None)
+        self.view_token = ViewToken(
+            self.encoder.feature_shape(), width, channels=config.channels, grid=config.grid_size
+        )
+        self.fusion = ViewFusion(width, config.num_layers)
+        self.heads = Heads(width, config.max_subtasks, with_distribution=config.median_ood is not None)
 
     @property
-    def sight(self) -> Sight:
-        """Its views, at the picture size of its tower."""
-        return Sight(views=self.config.views, image_size=self.config.encoder.image_size)
+    def input_spec(self) -> InputSpec:
+        """Its views, at the image size of its tower."""
+        return InputSpec(views=self.config.views, image_size=self.config.encoder.image_size)
 
     @property
     def interval_scale(self) -> float | None:
@@ -91,231 +93,258 @@ class ProgressNet(nn.Module):
 
     # What training and judging share
 
-    def read(self, instructions: Sequence[str]) -> Tensor:
+    def embed_instructions(self, instructions: Sequence[str]) -> Tensor:
         """Instruction vectors [N, width]; equal sentences are read once."""
         unique = list(dict.fromkeys(instructions))
-        vectors = self._vectors(unique)
+        vectors = self._embed_text(unique)
         return vectors[torch.tensor([unique.index(sentence) for sentence in instructions], device=vectors.device)]
 
-    def _vectors(self, sentences: Sequence[str]) -> Tensor:
-        return self.instruction(self.encoder.hear(sentences))
+    def _embed_text(self, sentences: Sequence[str]) -> Tensor:
+        return self.instruction(self.encoder.encode_text(sentences))
 
-    def states(self, maps: Tensor, view: Tensor, owner: Tensor, instruction: Tensor, hidden: Tensor) -> Tensor:
-        """States [L, N, width] of N moments, looked at L times, from the maps [P, C, h, w] of the pictures that are
+    def embed(
+        self, features: Tensor, view_index: Tensor, batch_index: Tensor, instruction: Tensor, masked_views: Tensor
+    ) -> Tensor:
+        """States [L, N, width] of N moments, looked at L times, from the maps [P, C, h, w] of the images that are
         there.
 
-        `view` int64 [P]: which view a picture shows, `owner` int64 [P]: which moment it belongs to (each pair once);
+        `view` int64 [P]: which view an image shows, `owner` int64 [P]: which moment it belongs to (each pair once);
         `instruction` [N, width]; `hidden` bool [L, V]: what a look leaves out, where a majority is left. The state of a
-        moment without pictures means nothing.
+        moment without images means nothing.
         """
-        condition = instruction[owner] + self.view_embedding[view]
-        tokens = self.view_token(maps, condition) + self.view_embedding[view]
+        condition = instruction[batch_index] + self.view_embedding[view_index]
+        tokens = self.view_token(features, condition) + self.view_embedding[view_index]
         shape = (instruction.shape[0], len(self.config.views))
-        dense = tokens.new_zeros(*shape, tokens.shape[-1]).index_put((owner, view), tokens)
+        dense = tokens.new_zeros(*shape, tokens.shape[-1]).index_put((batch_index, view_index), tokens)
         present = torch.zeros(shape, dtype=torch.bool, device=tokens.device).index_put(
-            (owner, view), torch.ones_like(owner, dtype=torch.bool)
+            (batch_index, view_index), torch.ones_like(batch_index, dtype=torch.bool)
         )
-        several = present.sum(dim=1, keepdim=True) >= MAJORITY
-        kept = (present & ~(hidden[:, None] & several)).flatten(0, 1)
-        looks = hidden.shape[0]
-        states = self.fusion(dense.repeat(looks, 1, 1), kept, instruction.repeat(looks, 1))
-        return states.unflatten(0, (looks, -1))
+        has_majority = present.sum(dim=1, keepdim=True) >= MIN_VIEWS_LEAVE_ONE_OUT
+        attended = (present & ~(masked_views[:, None] & has_majority)).flatten(0, 1)
+        num_masks = masked_views.shape[0]
+        embeddings = self.fusion(dense.repeat(num_masks, 1, 1), attended, instruction.repeat(num_masks, 1))
+        return embeddings.unflatten(0, (num_masks, -1))
 
-    def fused_by(self, kind: fusion.Fusion) -> ProgressNet:
+    def with_fusion(self, kind: potential_fusion.FusionKind) -> ProgressNet:
         """This very net, its weights shared, whose perspectives become one potential in another way."""
-        other, kept = copy.copy(self), self.config.interval_scale if kind == self.config.fusion else None
-        other.config = replace(self.config, fusion=kind, interval_scale=kept)
-        return other
+        net, interval_scale = copy.copy(self), self.config.interval_scale if kind == self.config.fusion else None
+        net.config = replace(self.config, fusion=kind, interval_scale=interval_scale)
+        return net
 
-    def states_of(self, episode: Episode) -> Tensor:
+    def embed_episode(self, episode: Episode) -> Tensor:
         """States [up to T, width] of the frames of an episode that show anything, in the light of its instruction:
         they do not depend on the past."""
         names = tuple(episode.views)
         frames = np.stack([episode.views[name] for name in names], axis=1)
-        blocks = (frames[start : start + BLOCK] for start in range(0, len(frames), BLOCK))
-        begun = [self.begin(Views(names=names, frames=some), [episode.instruction] * len(some)) for some in blocks]
-        return torch.cat([memory.previous[memory.opened] for memory in begun])
+        blocks = (frames[start : start + FRAMES_PER_BLOCK] for start in range(0, len(frames), FRAMES_PER_BLOCK))
+        states = [self.reset(Views(names=names, frames=block), [episode.instruction] * len(block)) for block in blocks]
+        return torch.cat([state.previous_embedding[state.has_observation] for state in states])
 
-    def calibrated(
-        self, distribution: StateDistribution, usual_ood: float, interval_scale: float | None = None
+    def with_calibration(
+        self, distribution: EmbeddingDistribution, median_ood: float, interval_scale: float | None = None
     ) -> ProgressNet:
         """This very net, its weights shared, with that distribution of states, its median score and that interval."""
-        other = copy.copy(self)
-        other._modules = {**self._modules, "heads": copy.copy(self.heads)}
-        other.heads._modules = {**self.heads._modules, "distribution": distribution}
-        other.config = replace(self.config, usual_ood=usual_ood, interval_scale=interval_scale)
-        return other
+        net = copy.copy(self)
+        net._modules = {**self._modules, "heads": copy.copy(self.heads)}
+        net.heads._modules = {**self.heads._modules, "distribution": distribution}
+        net.config = replace(self.config, median_ood=median_ood, interval_scale=interval_scale)
+        return net
 
     # The contract
 
-    def begin(
+    def reset(
         self,
         views: Views,
         instructions: Sequence[str],
         goal: Views | None = None,
-        reference: Reference | None = None,
-    ) -> FrameMemory:
+        reference: Demonstration | None = None,
+    ) -> ProgressNetState:
         """Open N episodes at their first frames; `goal` shows for each how the task looks when done, `reference` how it
         was done another time.
 
         Raises `UserError` when lengths differ, a view is unknown to the model, a goal or a moment of a reference shows
         nothing, or the model's fusion needs goals or references and there are none.
         """
-        for what, given in (("goal", goal), ("reference", reference)):
-            if len(instructions) != len(views) or (given is not None and len(given) != len(views)):
+        for label, batch in (("goal", goal), ("reference", reference)):
+            if len(instructions) != len(views) or (batch is not None and len(batch) != len(views)):
                 raise UserError(
-                    f"begin needs one instruction (and {what}) an environment: got views of {len(views)}, "
-                    f"{len(instructions)} instructions" + ("" if given is None else f", {len(given)} {what}s")
+                    f"begin needs one instruction (and {label}) an environment: got views of {len(views)}, "
+                    f"{len(instructions)} instructions" + ("" if batch is None else f", {len(batch)} {label}s")
                 )
-        self._need(goal, reference)
-        with judging(self):
-            instruction = self.read(instructions)
-            state, looks, seen = self._look(views, instruction)
-            shown = None if goal is None else self._goal(goal, instruction)
-            followed = {} if reference is None else self._followed(reference)
-        return FrameMemory.fresh(instruction, state, self._without(looks, state), seen, shown, **followed)
+        self._check_anchors(goal, reference)
+        with inference_context(self):
+            instruction = self.embed_instructions(instructions)
+            embedding, leave_one_out, visible = self._embed_views(views, instruction)
+            goal_embedding = None if goal is None else self._embed_goal(goal, instruction)
+            reference_fields = {} if reference is None else self._embed_reference(reference)
+        return ProgressNetState.initial(
+            instruction,
+            embedding,
+            self._leave_one_out(leave_one_out, embedding),
+            visible,
+            goal_embedding,
+            **reference_fields,
+        )
 
-    def _need(self, goal: Views | None, reference: Reference | None) -> None:
+    def _check_anchors(self, goal: Views | None, reference: Demonstration | None) -> None:
         """Raises `UserError` when the fusion is a single perspective whose anchor is not there."""
-        anchors = {
-            "backward": (goal, "the goal picture", "goals=true"),
+        requirements = {
+            "backward": (goal, "the goal image", "goals=true"),
             "reference": (reference, "a reference demonstration", "one_shot.by=reference"),
         }
-        given, what, how = anchors.get(self.config.fusion, (True, "", ""))
-        if given is None:
-            others = ", ".join(kind for kind in fusion.FUSIONS if kind not in anchors)
+        anchor, label, hint = requirements.get(self.config.fusion, (True, "", ""))
+        if anchor is None:
+            others = ", ".join(kind for kind in potential_fusion.FUSION_KINDS if kind not in requirements)
             raise UserError(
-                f"fusion={self.config.fusion} looks from {what} and there is none: give one (evaluate {how}), or "
+                f"fusion={self.config.fusion} looks from {label} and there is none: give one (evaluate {hint}), or "
                 f"choose another fusion: {others}"
             )
 
-    def _followed(self, reference: Reference) -> dict[str, Tensor]:
+    def _embed_reference(self, reference: Demonstration) -> dict[str, Tensor]:
         """What memory holds of references: the way, and the belief that its first moment is now."""
         progress = torch.from_numpy(reference.progress)
-        instruction = self.read(reference.instructions).repeat_interleave(progress.shape[1], dim=0)
-        states, _, seen = self._look(reference.views, instruction)
-        if not seen.all():
-            row, moment = divmod(int((~seen).nonzero()[0]), progress.shape[1])
-            views = ", ".join(self.config.views)
-            raise UserError(f"moment {moment} of the reference of environment {row} shows none of {views}{BLANK}")
-        states = states.view(*progress.shape, -1)
-        progress = progress.to(states)
+        instruction = self.embed_instructions(reference.instructions).repeat_interleave(progress.shape[1], dim=0)
+        embeddings, _, visible = self._embed_views(reference.views, instruction)
+        if not visible.all():
+            row, timestep = divmod(int((~visible).nonzero()[0]), progress.shape[1])
+            view_names = ", ".join(self.config.views)
+            raise UserError(
+                f"moment {timestep} of the reference of environment {row} shows none of {view_names}{BLANK_HINT}"
+            )
+        embeddings = embeddings.view(*progress.shape, -1)
+        progress = progress.to(embeddings)
         belief = torch.zeros_like(progress)
         belief[:, 0] = 1
-        beliefs = {"belief": belief, "passed": around(belief)}
-        return {"reference": states, "reference_progress": progress, **beliefs}
+        belief_fields = {"belief": belief, "passed": sum_neighbors(belief)}
+        return {"reference": embeddings, "reference_progress": progress, **belief_fields}
 
-    def _goal(self, goal: Views, instruction: Tensor) -> Tensor:
-        state, _, shown = self._look(goal, instruction)
-        if not shown.all():
-            row = int((~shown).nonzero()[0])
-            raise UserError(f"the goal of environment {row} shows none of {', '.join(self.config.views)}{BLANK}")
-        return state
+    def _embed_goal(self, goal: Views, instruction: Tensor) -> Tensor:
+        embedding, _, visible = self._embed_views(goal, instruction)
+        if not visible.all():
+            row = int((~visible).nonzero()[0])
+            raise UserError(f"the goal of environment {row} shows none of {', '.join(self.config.views)}{BLANK_HINT}")
+        return embedding
 
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, FrameMemory]:
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, ProgressNetState]:
         """Judge one new frame set a row, fusing what is seen from the previous, the first and the goal frame, and where
         on its reference's way it is.
 
-        A row without any present view is invalid and carries its last judgement; a row that has shown nothing before
+        A row without any present view is invalid and carries its last prediction; a row that has shown nothing before
         opens with this frame. Raises `UserError` when lengths differ or a view is unknown to the model.
         """
-        assert isinstance(memory, FrameMemory)
-        if len(views) != len(memory):
-            raise UserError(f"advance needs views of {len(memory)} environments, got {len(views)}")
-        with judging(self):
-            state, looks, seen = self._look(views, memory.instruction)
-            memory = memory.opened_by(state, self._without(looks, state), seen)
-            located = self._located(memory, state)
-            anchors = [memory.previous, memory.first] + ([] if memory.goal is None else [memory.goal])
-            said = self.heads(torch.stack(anchors), state)
-            fused = fusion.judged(
-                self.config.fusion,
-                memory.potential(),
-                memory.doubt.cpu().numpy(),
-                said.hop.cpu().numpy(),
-                said.error.cpu().numpy(),
-                None if located is None else located.potential.cpu().numpy(),
+        assert isinstance(state, ProgressNetState)
+        if len(views) != len(state):
+            raise UserError(f"advance needs views of {len(state)} environments, got {len(views)}")
+        with inference_context(self):
+            embedding, leave_one_out, visible = self._embed_views(views, state.instruction)
+            state = state.start_rows(embedding, self._leave_one_out(leave_one_out, embedding), visible)
+            alignment = self._align(state, embedding)
+            anchors = [state.previous_embedding, state.first_embedding] + (
+                [] if state.goal_embedding is None else [state.goal_embedding]
             )
-            done = self._done(said, memory.first_looks, looks) if located is None else located.done
-            after = memory.updated(seen, **self._after(fused, state, said, done, located))
-        ood = said.ood.cpu().numpy()
-        return after.progress(seen, widened(fused.spread, ood, self.config.usual_ood), ood), after
+            outputs = self.heads(torch.stack(anchors), embedding)
+            fused = potential_fusion.fuse_perspectives(
+                self.config.fusion,
+                state.potential(),
+                state.expected_error.cpu().numpy(),
+                outputs.hop.cpu().numpy(),
+                outputs.error.cpu().numpy(),
+                None if alignment is None else alignment.potential.cpu().numpy(),
+            )
+            success = (
+                self._success_prob(outputs, state.first_leave_one_out, leave_one_out)
+                if alignment is None
+                else alignment.success_score
+            )
+            next_state = state.update_rows(visible, **self._next_fields(fused, embedding, outputs, success, alignment))
+        ood = outputs.ood.cpu().numpy()
+        return next_state.to_output(
+            visible, inflate_uncertainty(fused.uncertainty, ood, self.config.median_ood), ood
+        ), next_state
 
-    def _located(self, memory: FrameMemory, state: Tensor) -> Located | None:
+    def _align(self, state: ProgressNetState, embedding: Tensor) -> Alignment | None:
         """Where on its reference's way each row is; None without references."""
-        if memory.reference is None:
+        if state.reference_embeddings is None:
             return None
-        assert memory.belief is not None and memory.passed is not None and memory.reference_progress is not None
-        return locate(memory.belief, memory.passed, memory.reference, memory.reference_progress, state)
+        assert state.belief is not None and state.max_belief is not None and state.reference_progress is not None
+        return forward_filter_step(
+            state.belief, state.max_belief, state.reference_embeddings, state.reference_progress, embedding
+        )
 
-    def _done(self, said: Said, first_looks: Tensor | None, looks: Tensor | None) -> Tensor:
+    def _success_prob(
+        self, outputs: HeadOutputs, first_leave_one_out: Tensor | None, leave_one_out: Tensor | None
+    ) -> Tensor:
         """Probability [N] that the task is done, where no reference is followed."""
-        done = torch.sigmoid(said.completion)
-        if looks is None:
-            return done
-        assert first_looks is not None
-        return agreed(done, torch.sigmoid(self.heads.completion(first_looks, looks)))
+        success = torch.sigmoid(outputs.success_logit)
+        if leave_one_out is None:
+            return success
+        assert first_leave_one_out is not None
+        return leave_one_out_success(
+            success, torch.sigmoid(self.heads.success_logit(first_leave_one_out, leave_one_out))
+        )
 
-    def _after(
+    def _next_fields(
         self,
-        fused: fusion.Fused,
-        state: Tensor,
-        said: Said,
-        done: Tensor,
-        located: Located | None,
+        fused: potential_fusion.FusedPotential,
+        embedding: Tensor,
+        outputs: HeadOutputs,
+        success: Tensor,
+        alignment: Alignment | None,
         rows: slice = slice(None),
     ) -> dict[str, Tensor]:
-        """What memory holds after a judgement of these rows of it."""
-        on_way = {} if located is None else {"belief": located.belief[rows], "passed": located.passed[rows]}
+        """What memory holds after a prediction of these rows of it."""
+        reference_fields = (
+            {} if alignment is None else {"belief": alignment.belief[rows], "passed": alignment.max_belief[rows]}
+        )
         return {
-            "previous": state[rows],
-            "phi": torch.from_numpy(fused.potential[rows]).to(state.device),
-            "doubt": torch.from_numpy(fused.doubt[rows]).to(state.device),
-            "success": done[rows],
-            "stage": said.step[rows].argmax(dim=-1),
-            **on_way,
+            "previous": embedding[rows],
+            "phi": torch.from_numpy(fused.potential[rows]).to(embedding.device),
+            "doubt": torch.from_numpy(fused.expected_error[rows]).to(embedding.device),
+            "success": success[rows],
+            "stage": outputs.subtask_logits[rows].argmax(dim=-1),
+            **reference_fields,
         }
 
-    def _look(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    def _embed_views(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """States [N, width] of the moments shown, those [N, V, width] without each of the net's views (None: nowhere is
         a majority left), and where anything was shown, bool [N]. Reads present views only."""
         for name in views.names:
             if name not in self.config.views:
-                raise UserError(choices(name, self.config.views, "view"))
-        present = there(views)
-        owner, column = np.nonzero(present)
-        known = np.array([self.config.views.index(name) for name in views.names])
-        several = present.sum(axis=1).max(initial=0) >= MAJORITY
-        hidden = torch.eye(len(self.config.views) + 1, dtype=torch.bool)[: None if several else 1, 1:]
-        pictures = Pictures(frames=views.frames, owner=owner, column=column, view=known[column])
-        states = self._seen(pictures, instruction, hidden.to(instruction.device))
-        seen = torch.from_numpy(present.any(axis=1)).to(instruction.device)
-        return states[0], states[1:].transpose(0, 1) if several else None, seen
+                raise UserError(unknown_name_message(name, self.config.views, "view"))
+        visible = visible_views(views)
+        batch_index, column = np.nonzero(visible)
+        view_index = np.array([self.config.views.index(name) for name in views.names])
+        has_majority = visible.sum(axis=1).max(initial=0) >= MIN_VIEWS_LEAVE_ONE_OUT
+        masked_views = torch.eye(len(self.config.views) + 1, dtype=torch.bool)[: None if has_majority else 1, 1:]
+        images = ImageBatch(frames=views.frames, batch_index=batch_index, column=column, view_index=view_index[column])
+        embeddings = self._embed_images(images, instruction, masked_views.to(instruction.device))
+        any_visible = torch.from_numpy(visible.any(axis=1)).to(instruction.device)
+        return embeddings[0], embeddings[1:].transpose(0, 1) if has_majority else None, any_visible
 
-    def _without(self, looks: Tensor | None, state: Tensor) -> Tensor:
+    def _leave_one_out(self, leave_one_out: Tensor | None, embedding: Tensor) -> Tensor:
         """States [N, V, width] without each of the views: where none can be doubted, what all of them show."""
-        return state[:, None].expand(-1, len(self.config.views), -1) if looks is None else looks
+        return embedding[:, None].expand(-1, len(self.config.views), -1) if leave_one_out is None else leave_one_out
 
-    def _seen(self, pictures: Pictures, instruction: Tensor, hidden: Tensor) -> Tensor:
-        """States [L, N, width] of the moments that `pictures` show, looked at L times."""
-        return self.states(self._maps(pictures), *pictures.indices(instruction.device), instruction, hidden)
+    def _embed_images(self, images: ImageBatch, instruction: Tensor, masked_views: Tensor) -> Tensor:
+        """States [L, N, width] of the moments that `images` show, looked at L times."""
+        return self.embed(self._encode_images(images), *images.indices(instruction.device), instruction, masked_views)
 
-    def _maps(self, pictures: Pictures) -> Tensor:
+    def _encode_images(self, images: ImageBatch) -> Tensor:
         device = self.view_embedding.device
-        chunks = (pictures[i : i + CHUNK] for i in range(0, max(len(pictures), 1), CHUNK))
-        maps = [self.encoder.look(self.encoder.prepare(chunk.pixels().to(device))) for chunk in chunks]
-        return maps[0] if len(maps) == 1 else torch.cat(maps)
+        chunks = (images[i : i + IMAGES_PER_CHUNK] for i in range(0, max(len(images), 1), IMAGES_PER_CHUNK))
+        features = [self.encoder.encode_image(self.encoder.preprocess(chunk.pixels().to(device))) for chunk in chunks]
+        return features[0] if len(features) == 1 else torch.cat(features)
 
 
 @contextmanager
-def judging(model: nn.Module) -> Iterator[None]:
+def inference_context(model: nn.Module) -> Iterator[None]:
     """Eval mode without autograd inside, the mode as it was behind."""
-    training = model.training
-    if training:  # walking through all modules takes a tenth of a judgement's time
+    was_training = model.training
+    if was_training:  # walking through all modules takes a tenth of a prediction's time
         model.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        if training:
+        if was_training:
             model.train()

@@ -1,4 +1,4 @@
-"""What a model says of pictures that are always the same: written down when it is made, asked again before it serves.
+"""What a model says of images that are always the same: written down when it is made, asked again before it serves.
 
 A model that says something else than it did runs in another way than it was made: another library, a broken kernel, a
 processor that cannot be trusted.
@@ -12,63 +12,63 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.models.base import Memory, RewardModel, Sight
+from embodied_rm.models.reward_model import InputSpec, RewardModel, RewardState
 from embodied_rm.types import Array, Views
 
-ROWS, FRAMES, SIDE = 2, 3, 64
+NUM_EPISODES, NUM_FRAMES, IMAGE_SIDE_PX = 2, 3, 64
 INSTRUCTION = "lift the red cube"
-CLOSE = 1e-4
+ABS_TOLERANCE = 1e-4
 """How far two machines may differ."""
-STORED = "self_test"
+MANIFEST_KEY = "self_test"
 """In a manifest: what was said."""
 
 
-class Examined(NamedTuple):
+class SelfTestResult(NamedTuple):
     """What came out of it."""
 
-    said: Array
+    progress: Array
     """float32 [`FRAMES`, `ROWS`]: the progress."""
-    memory: Memory
+    state: RewardState
     """Of those episodes, at their end."""
 
 
-def examined(model: RewardModel, sight: Sight) -> Examined:
-    """Ask the model about pictures that follow from nothing but their number."""
-    names = sight.views or ("front",)
-    shape = (ROWS, len(names), *(sight.image_size or (SIDE, SIDE)), 3)
+def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:
+    """Ask the model about images that follow from nothing but their number."""
+    names = input_spec.views or ("front",)
+    shape = (NUM_EPISODES, len(names), *(input_spec.image_size or (IMAGE_SIDE_PX, IMAGE_SIDE_PX)), 3)
     rng = np.random.Generator(np.random.PCG64(0))
-    films = [rng.integers(0, 256, shape, np.uint8) for _ in range(FRAMES + 1)]
-    memory = model.begin(Views(names=names, frames=films[0]), [INSTRUCTION] * ROWS)
-    said = []
-    for frames in films[1:]:
-        progress, memory = model.advance(memory, Views(names=names, frames=frames))
-        said.append(progress.value)
-    return Examined(np.array(said, np.float32), memory)
+    frame_sets = [rng.integers(0, 256, shape, np.uint8) for _ in range(NUM_FRAMES + 1)]
+    state = model.reset(Views(names=names, frames=frame_sets[0]), [INSTRUCTION] * NUM_EPISODES)
+    values = []
+    for frames in frame_sets[1:]:
+        output, state = model.step(state, Views(names=names, frames=frames))
+        values.append(output.progress)
+    return SelfTestResult(np.array(values, np.float32), state)
 
 
-def written(model: RewardModel, sight: Sight) -> list[list[float]] | None:
+def self_test_values(model: RewardModel, input_spec: InputSpec) -> list[list[float]] | None:
     """What it says, for its manifest; None of one that says nothing without a goal or a reference."""
     try:
-        return examined(model, sight).said.tolist()
+        return run_self_test(model, input_spec).progress.tolist()
     except UserError:
         return None
 
 
-def expected_of(manifest: Mapping[str, Any]) -> Array | None:
+def read_expected(manifest: Mapping[str, Any]) -> Array | None:
     """What was written down; None: nothing was. Raises `CheckpointError` for what is no such thing."""
-    stored = manifest.get(STORED)
+    stored = manifest.get(MANIFEST_KEY)
     if stored is None:
         return None
     try:
-        said = np.array(stored, np.float32)
+        values = np.array(stored, np.float32)
     except (TypeError, ValueError):
-        said = np.zeros(0, np.float32)
-    if said.shape != (FRAMES, ROWS):
-        raise CheckpointError(f"its {STORED} is no judgement of {FRAMES} frames of {ROWS} episodes")
-    return said
+        values = np.zeros(0, np.float32)
+    if values.shape != (NUM_FRAMES, NUM_EPISODES):
+        raise CheckpointError(f"its {MANIFEST_KEY} is no prediction of {NUM_FRAMES} frames of {NUM_EPISODES} episodes")
+    return values
 
 
-def passed(said: Array, expected: Array | None) -> bool:
+def matches_expected(values: Array, expected: Array | None) -> bool:
     """Whether it judges as it did, or where nobody knows how it did, says numbers."""
-    sound = bool(np.isfinite(said).all())
-    return sound and (expected is None or bool(np.allclose(said, expected, atol=CLOSE, rtol=0)))
+    finite = bool(np.isfinite(values).all())
+    return finite and (expected is None or bool(np.allclose(values, expected, atol=ABS_TOLERANCE, rtol=0)))

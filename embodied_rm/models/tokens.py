@@ -10,14 +10,14 @@ import torch
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor
 
-PAD = 0
+PAD_ID = 0
 
 
 @cache
 def known_words() -> tuple[str, ...]:
     """Words of three letters or more that are one token each, of the 49,408 tokens."""
-    whole = (token.removesuffix("</w>") for token in simple_tokenizer().encoder if token.endswith("</w>"))
-    return tuple(sorted(word for word in whole if len(word) >= 3 and word.isascii() and word.isalpha()))
+    candidates = (token.removesuffix("</w>") for token in simple_tokenizer().encoder if token.endswith("</w>"))
+    return tuple(sorted(word for word in candidates if len(word) >= 3 and word.isascii() and word.isalpha()))
 
 
 @cache
@@ -26,25 +26,25 @@ def simple_tokenizer() -> SimpleTokenizer:
     return SimpleTokenizer()
 
 
-def tokenize(instructions: Sequence[str], context: int, vocabulary: int) -> Tensor:
+def tokenize(instructions: Sequence[str], context_length: int, vocab_size: int) -> Tensor:
     """Token ids int64 [N, context], start and end included, longer instructions cut, 0 behind the end.
 
     With fewer than 49,408 words the ids are hashed (Knuth, TAOCP 3, 6.4), start and end keeping the two largest ids, by
     which a text tower finds the end. The same text gives the same ids in every process.
     """
-    rows = [_row(text, context, vocabulary) for text in instructions]
-    return torch.tensor(rows, dtype=torch.int64).view(len(rows), context)
+    rows = [_token_row(text, context_length, vocab_size) for text in instructions]
+    return torch.tensor(rows, dtype=torch.int64).view(len(rows), context_length)
 
 
 @lru_cache(maxsize=2**15)
-def _row(text: str, context: int, vocabulary: int) -> tuple[int, ...]:
+def _token_row(text: str, context_length: int, vocab_size: int) -> tuple[int, ...]:
     """One of them. Training reads the same sentences again and again."""
-    words = [_hashed(word, vocabulary) for word in simple_tokenizer().encode(text)][: context - 2]
-    told = (vocabulary - 2, *words, vocabulary - 1)
-    return (*told, *(PAD,) * (context - len(told)))
+    tokens = [_hash_id(token, vocab_size) for token in simple_tokenizer().encode(text)][: context_length - 2]
+    ids = (vocab_size - 2, *tokens, vocab_size - 1)
+    return (*ids, *(PAD_ID,) * (context_length - len(ids)))
 
 
-def _hashed(word: int, vocabulary: int) -> int:
-    if vocabulary >= simple_tokenizer().vocab_size:
-        return word
-    return 1 + ((word * 2654435761) % 2**32) * (vocabulary - 3) // 2**32
+def _hash_id(token_id: int, vocab_size: int) -> int:
+    if vocab_size >= simple_tokenizer().vocab_size:
+        return token_id
+    return 1 + ((token_id * 2654435761) % 2**32) * (vocab_size - 3) // 2**32

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-SCHEMAS = {
+OPERATOR_SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
@@ -18,16 +18,16 @@ def declare_missing_operators() -> torch.library.Library | None:
     """Declare the schemas that torchvision's Python side expects; None when its own operators load."""
     try:
         import torchvision  # noqa: F401
-    except RuntimeError as fault:
-        if "torchvision::nms" not in str(fault):
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
             raise
     else:
         return None
     library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in SCHEMAS.values():
+    for schema in OPERATOR_SCHEMAS.values():
         library.define(schema)
     return library
 
 
 # The schemas live as long as this object.
-LIBRARY = declare_missing_operators()
+OPERATOR_LIBRARY = declare_missing_operators()

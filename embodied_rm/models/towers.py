@@ -1,4 +1,4 @@
-"""Small image towers for robot pictures, registered with timm so that open_clip can build them by name.
+"""Small image towers for robot images, registered with timm so that open_clip can build them by name.
 
 `StrideTower`: two overlapping strided convolutions bring 64x64 pixels to an 8x8 map, dense 3x3 ones follow (the trunk
 of Mnih et al., Nature 518, 2015, with an even stride 8). Beside mobilenetv3, mobilenetv4, test_efficientnet and
@@ -23,7 +23,7 @@ __all__ = ["PatchTower", "StrideTower", "Tower"]
 
 
 class Tower(nn.Module):
-    """Pictures float [N, 3, H, W] (H, W multiples of 8) -> map [N, num_features, H / 8, W / 8]; timm's interface."""
+    """Images float [N, 3, H, W] (H, W multiples of 8) -> map [N, num_features, H / 8, W / 8]; timm's interface."""
 
     def __init__(self, stages: Iterable[nn.Module], num_features: int) -> None:
         super().__init__()
@@ -37,17 +37,17 @@ class Tower(nn.Module):
 
     def forward_intermediates(self, x: Tensor, indices: list[int] | None = None, **_: Any) -> list[Tensor]:
         """The maps after the stages in `indices` (all when None); the other arguments of timm change nothing here."""
-        maps = []
+        features = []
         for stage in self.stages:
             x = stage(x)
-            maps.append(x)
-        return [maps[i] for i in (range(len(maps)) if indices is None else indices)]
+            features.append(x)
+        return [features[i] for i in (range(len(features)) if indices is None else indices)]
 
     def prune_intermediate_layers(self, indices: list[int], **_: Any) -> list[int]:
         """Drop the stages above the highest of `indices`; the same indices, counted from the front."""
-        kept = [range(len(self.stages))[i] for i in indices]
-        self.stages = self.stages[: max(kept) + 1]
-        return kept
+        kept_indices = [range(len(self.stages))[i] for i in indices]
+        self.stages = self.stages[: max(kept_indices) + 1]
+        return kept_indices
 
     def forward(self, x: Tensor) -> Tensor:
         """The last map, unpooled."""
@@ -61,10 +61,10 @@ class StrideTower(Tower):
 
     def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
         shapes = [(8, 4, 2), (4, 2, 1)] + [(3, 1, 1)] * (len(channels) - 2)
-        sources = (in_chans, *channels[:-1])
+        in_channels = (in_chans, *channels[:-1])
         stages = (
-            nn.Sequential(nn.Conv2d(source, target, kernel, stride, padding), nn.ReLU(inplace=True))
-            for source, target, (kernel, stride, padding) in zip(sources, channels, shapes, strict=True)
+            nn.Sequential(nn.Conv2d(in_channel, out_channel, kernel, stride, padding), nn.ReLU(inplace=True))
+            for in_channel, out_channel, (kernel, stride, padding) in zip(in_channels, channels, shapes, strict=True)
         )
         super().__init__(stages, channels[-1])
 
@@ -73,19 +73,19 @@ class PatchTower(Tower):
     """Patches of 4x4 pixels, then two separable convolutions, of 4x4 with stride 2 and of 3x3."""
 
     def __init__(self, channels: tuple[int, int, int] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
-        patch, middle, last = channels
+        patch_channels, mid_channels, out_channels = channels
         stages = (
-            nn.Sequential(nn.Conv2d(in_chans, patch, 4, 4), nn.ReLU(inplace=True)),
-            separable(patch, middle, kernel=4, stride=2),
-            separable(middle, last, kernel=3, stride=1),
+            nn.Sequential(nn.Conv2d(in_chans, patch_channels, 4, 4), nn.ReLU(inplace=True)),
+            separable_conv(patch_channels, mid_channels, kernel=4, stride=2),
+            separable_conv(mid_channels, out_channels, kernel=3, stride=1),
         )
-        super().__init__(stages, last)
+        super().__init__(stages, out_channels)
 
 
-def separable(source: int, target: int, *, kernel: int, stride: int) -> nn.Sequential:
+def separable_conv(in_channels: int, out_channels: int, *, kernel: int, stride: int) -> nn.Sequential:
     """A convolution within each channel, then one across them."""
-    within = nn.Conv2d(source, source, kernel, stride, 1, groups=source)
-    return nn.Sequential(within, nn.Conv2d(source, target, 1), nn.ReLU(inplace=True))
+    depthwise = nn.Conv2d(in_channels, in_channels, kernel, stride, 1, groups=in_channels)
+    return nn.Sequential(depthwise, nn.Conv2d(in_channels, out_channels, 1), nn.ReLU(inplace=True))
 
 
 @register_model

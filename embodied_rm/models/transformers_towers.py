@@ -21,43 +21,50 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from embodied_rm.errors import CheckpointError, UserError, choices, lookup
+from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_message
 
 
-class Family(NamedTuple):
+class Architecture(NamedTuple):
     """What an architecture is built of."""
 
-    config: type
-    model: type
-    size: str = "hidden_size"
+    config_class: type
+    model_class: type
+    dim_field: str = "hidden_size"
     """The field that says how long its vectors are."""
 
 
-EYES = {
-    "clip_vision_model": Family(transformers.CLIPVisionConfig, transformers.CLIPVisionModel),
-    "siglip_vision_model": Family(transformers.SiglipVisionConfig, transformers.SiglipVisionModel),
-    "dinov2": Family(transformers.Dinov2Config, transformers.Dinov2Model),
-    "dinov2_with_registers": Family(transformers.Dinov2WithRegistersConfig, transformers.Dinov2WithRegistersModel),
-    "dinov3_vit": Family(transformers.DINOv3ViTConfig, transformers.DINOv3ViTModel),
+VISION_ARCHITECTURES = {
+    "clip_vision_model": Architecture(transformers.CLIPVisionConfig, transformers.CLIPVisionModel),
+    "siglip_vision_model": Architecture(transformers.SiglipVisionConfig, transformers.SiglipVisionModel),
+    "dinov2": Architecture(transformers.Dinov2Config, transformers.Dinov2Model),
+    "dinov2_with_registers": Architecture(
+        transformers.Dinov2WithRegistersConfig, transformers.Dinov2WithRegistersModel
+    ),
+    "dinov3_vit": Architecture(transformers.DINOv3ViTConfig, transformers.DINOv3ViTModel),
 }
-READERS = {
-    "clip_text_model": Family(transformers.CLIPTextConfig, transformers.CLIPTextModelWithProjection, "projection_dim"),
-    "siglip_text_model": Family(transformers.SiglipTextConfig, transformers.SiglipTextModel, "projection_size"),
-    "bert": Family(transformers.BertConfig, transformers.BertModel),
-    "xlm-roberta": Family(transformers.XLMRobertaConfig, transformers.XLMRobertaModel),
-    "mpnet": Family(transformers.MPNetConfig, transformers.MPNetModel),
+TEXT_ARCHITECTURES = {
+    "clip_text_model": Architecture(
+        transformers.CLIPTextConfig, transformers.CLIPTextModelWithProjection, "projection_dim"
+    ),
+    "siglip_text_model": Architecture(transformers.SiglipTextConfig, transformers.SiglipTextModel, "projection_size"),
+    "bert": Architecture(transformers.BertConfig, transformers.BertModel),
+    "xlm-roberta": Architecture(transformers.XLMRobertaConfig, transformers.XLMRobertaModel),
+    "mpnet": Architecture(transformers.MPNetConfig, transformers.MPNetModel),
 }
-SENTENCES = ("bert", "xlm-roberta", "mpnet")
+MEAN_POOLED_TYPES = ("bert", "xlm-roberta", "mpnet")
 """Readers whose sentence is the mean of its words' vectors; the others have a vector for it."""
-PAIRS = {"clip": ("clip_vision_model", "clip_text_model"), "siglip": ("siglip_vision_model", "siglip_text_model")}
+DUAL_ARCHITECTURES = {
+    "clip": ("clip_vision_model", "clip_text_model"),
+    "siglip": ("siglip_vision_model", "siglip_text_model"),
+}
 """Architectures that hold an eye and a reader, as `vision_config` and `text_config`."""
-PIXELS = {"siglip": ((0.5,) * 3, (0.5,) * 3), "clip": ((0.481, 0.458, 0.408), (0.269, 0.261, 0.276))}
-PIXELS |= dict.fromkeys(
+PIXEL_STATISTICS = {"siglip": ((0.5,) * 3, (0.5,) * 3), "clip": ((0.481, 0.458, 0.408), (0.269, 0.261, 0.276))}
+PIXEL_STATISTICS |= dict.fromkeys(
     ("dinov2", "dinov2_with_registers", "dinov3_vit"), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 )
 """Mean and spread of the pixels that an architecture was trained on, where no preprocessor_config.json tells."""
-CONFIG, TOKENIZER, PREPROCESSOR = "config.json", "tokenizer.json", "preprocessor_config.json"
-FAULTS = (
+CONFIG_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE = "config.json", "tokenizer.json", "preprocessor_config.json"
+LOAD_ERRORS = (
     OSError,
     RuntimeError,
     ValueError,
@@ -69,66 +76,70 @@ FAULTS = (
     StrictDataclassError,
 )
 """What `transformers` raises for descriptions and weights that make no model: it has no errors of its own."""
-LONGEST = 64
+MAX_TOKENS = 64
 """Most tokens of an instruction."""
 
 
 def read_description(folder: Path) -> dict[str, Any]:
     """What is in a folder: {"vision": ..., "text": ...}, either may be missing; each the fields of its architecture and
     its `model_type`. Raises `CheckpointError` naming the file and its fault."""
-    path = folder / CONFIG
+    path = folder / CONFIG_FILE
     try:
         content = json.loads(path.read_text())
-        kind = content["model_type"]
-    except OSError as fault:
-        raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
-    except (ValueError, KeyError, TypeError) as fault:
-        raise CheckpointError(f"{path}: not the description of a model ({fault!r})") from None
-    if kind in PAIRS:
-        eye, reader = PAIRS[kind]
-        parts = {"vision": (eye, content.get("vision_config")), "text": (reader, content.get("text_config"))}
-    elif kind in EYES:
-        parts = {"vision": (kind, content)}
-    elif kind in READERS:
-        parts = {"text": (kind, content)}
+        model_type = content["model_type"]
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: not the description of a model ({error!r})") from None
+    if model_type in DUAL_ARCHITECTURES:
+        vision_type, text_type = DUAL_ARCHITECTURES[model_type]
+        parts = {"vision": (vision_type, content.get("vision_config")), "text": (text_type, content.get("text_config"))}
+    elif model_type in VISION_ARCHITECTURES:
+        parts = {"vision": (model_type, content)}
+    elif model_type in TEXT_ARCHITECTURES:
+        parts = {"text": (model_type, content)}
     else:
-        raise CheckpointError(f"{path}: {choices(str(kind), [*PAIRS, *EYES, *READERS], 'architecture')}")
-    return {part: _fields(path, name, stored) for part, (name, stored) in parts.items()}
+        raise CheckpointError(
+            f"{path}: {unknown_name_message(str(model_type), [*DUAL_ARCHITECTURES, *VISION_ARCHITECTURES, *TEXT_ARCHITECTURES], 'architecture')}"
+        )
+    return {part: _select_fields(path, name, stored) for part, (name, stored) in parts.items()}
 
 
-def _fields(path: Path, kind: str, stored: Any) -> dict[str, Any]:
+def _select_fields(path: Path, model_type: str, stored: Any) -> dict[str, Any]:
     """The fields that are the architecture's own, of plain values."""
     if not isinstance(stored, dict):
-        raise CheckpointError(f"{path}: describes no {kind}")
-    own = _own_fields(EYES.get(kind) or READERS[kind])
-    return {"model_type": kind, **{name: stored[name] for name in own if _plain(stored.get(name))}}
+        raise CheckpointError(f"{path}: describes no {model_type}")
+    names = _config_fields(VISION_ARCHITECTURES.get(model_type) or TEXT_ARCHITECTURES[model_type])
+    return {"model_type": model_type, **{name: stored[name] for name in names if _is_plain(stored.get(name))}}
 
 
-def _own_fields(family: Family) -> list[str]:
+def _config_fields(architecture: Architecture) -> list[str]:
     return [
         name
-        for name, parameter in inspect.signature(family.config).parameters.items()
+        for name, parameter in inspect.signature(architecture.config_class).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not name.startswith("_")
     ]
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
-        return all(_plain(item) for item in value)
+        return all(_is_plain(item) for item in value)
     return isinstance(value, bool | int | float | str)
 
 
-def pixels_of(folder: Path, kind: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def pixel_statistics(folder: Path, model_type: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and spread of the pixels that the eye in a folder expects, of values in [0, 1]."""
-    mean, std = PIXELS[kind.removesuffix("_vision_model")]
-    path = folder / PREPROCESSOR
+    mean, std = PIXEL_STATISTICS[model_type.removesuffix("_vision_model")]
+    path = folder / PREPROCESSOR_FILE
     if not path.exists():
         return mean, std
     try:
-        told = json.loads(path.read_text())
-        return tuple(map(float, told.get("image_mean", mean))), tuple(map(float, told.get("image_std", std)))
-    except (ValueError, TypeError, AttributeError) as fault:
-        raise CheckpointError(f"{path}: cannot be read ({fault})") from None
+        preprocessor = json.loads(path.read_text())
+        return tuple(map(float, preprocessor.get("image_mean", mean))), tuple(
+            map(float, preprocessor.get("image_std", std))
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error})") from None
 
 
 class TransformersTowers(nn.Module):
@@ -141,41 +152,45 @@ class TransformersTowers(nn.Module):
         tokenizer's file, which is among the weights. Random weights. Raises `CheckpointError` where the parts do not
         make a model."""
         super().__init__()
-        self.visual = Eye(_built(EYES, description["vision"]))
-        self.reader = _built(READERS, description["text"])
-        self.mean_of_words = description["text"]["model_type"] in SENTENCES
+        self.visual = VisionEncoder(_build_model(VISION_ARCHITECTURES, description["vision"]))
+        self.reader = _build_model(TEXT_ARCHITECTURES, description["text"])
+        self.mean_pooling = description["text"]["model_type"] in MEAN_POOLED_TYPES
         self.register_buffer("words", torch.zeros(description["tokenizer_bytes"], dtype=torch.uint8))
         self._tokenizer: Tokenizer | None = None
 
     def encode_text(self, ids: Tensor) -> Tensor:
         """Token ids [N, L] -> [N, D]."""
-        if not self.mean_of_words:
-            said = self.reader(input_ids=ids)
-            return said.text_embeds if hasattr(said, "text_embeds") else said.pooler_output
-        there = (ids != self._pad()).to(torch.int64)
-        words = self.reader(input_ids=ids, attention_mask=there).last_hidden_state
-        return (words * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True).clamp(min=1)
+        if not self.mean_pooling:
+            outputs = self.reader(input_ids=ids)
+            return outputs.text_embeds if hasattr(outputs, "text_embeds") else outputs.pooler_output
+        attention_mask = (ids != self._pad_id()).to(torch.int64)
+        token_embeddings = self.reader(input_ids=ids, attention_mask=attention_mask).last_hidden_state
+        return (token_embeddings * attention_mask[..., None]).sum(dim=1) / attention_mask.sum(
+            dim=1, keepdim=True
+        ).clamp(min=1)
 
     def tokenize(self, sentences: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L], longer sentences cut, shorter ones filled up."""
         if self._tokenizer is None:
             tokenizer = Tokenizer.from_str(bytes(self.words.cpu().numpy()).decode())
-            length = self._length()
-            tokenizer.enable_truncation(length)
-            tokenizer.enable_padding(length=length, pad_id=self._pad())
+            max_length = self._max_length()
+            tokenizer.enable_truncation(max_length)
+            tokenizer.enable_padding(length=max_length, pad_id=self._pad_id())
             self._tokenizer = tokenizer
-        return torch.tensor([row.ids for row in self._tokenizer.encode_batch(list(sentences))], dtype=torch.int64)
+        return torch.tensor(
+            [encoding.ids for encoding in self._tokenizer.encode_batch(list(sentences))], dtype=torch.int64
+        )
 
-    def _length(self) -> int:
+    def _max_length(self) -> int:
         # A position is taken up by the padding's in RoBERTa's numbering.
-        return min(LONGEST, self.reader.config.max_position_embeddings - 2 * self.mean_of_words)
+        return min(MAX_TOKENS, self.reader.config.max_position_embeddings - 2 * self.mean_pooling)
 
-    def _pad(self) -> int:
-        pad = self.reader.config.pad_token_id
-        return int(self.reader.config.eos_token_id if pad is None else pad)
+    def _pad_id(self) -> int:
+        pad_id = self.reader.config.pad_token_id
+        return int(self.reader.config.eos_token_id if pad_id is None else pad_id)
 
 
-class Eye(nn.Module):
+class VisionEncoder(nn.Module):
     """An image encoder whose tokens are laid out as a map."""
 
     def __init__(self, model: Any) -> None:
@@ -187,92 +202,94 @@ class Eye(nn.Module):
         assert list(indices) == [-1], "the last map is read"
         return [-1]
 
-    def forward_intermediates(self, pictures: Tensor, **_: Any) -> dict[str, list[Tensor]]:
-        """Normalised pictures [M, 3, H, W] -> map [M, C, h, w] of the last layer."""
-        tokens = self.model(pixel_values=pictures).last_hidden_state
-        patch = self.model.config.patch_size
-        height, width = (side // patch for side in pictures.shape[2:])
-        cells = tokens[:, tokens.shape[1] - height * width :]  # class and register tokens come first
-        return {"image_intermediates": [cells.transpose(1, 2).unflatten(2, (height, width))]}
+    def forward_intermediates(self, images: Tensor, **_: Any) -> dict[str, list[Tensor]]:
+        """Normalized images [M, 3, H, W] -> map [M, C, h, w] of the last layer."""
+        tokens = self.model(pixel_values=images).last_hidden_state
+        patch_size = self.model.config.patch_size
+        height, width = (size // patch_size for size in images.shape[2:])
+        patch_tokens = tokens[:, tokens.shape[1] - height * width :]  # class and register tokens come first
+        return {"image_intermediates": [patch_tokens.transpose(1, 2).unflatten(2, (height, width))]}
 
 
-def _built(families: Mapping[str, Family], fields: Mapping[str, Any]) -> Any:
+def _build_model(architectures: Mapping[str, Architecture], fields: Mapping[str, Any]) -> Any:
     """A model of an architecture with those fields, random weights, eager attention."""
-    family = lookup(families, str(fields["model_type"]), "architecture")
+    architecture = lookup(architectures, str(fields["model_type"]), "architecture")
     try:
-        return family.model(_configured(family, fields))
-    except FAULTS as fault:
-        reason = str(fault).strip().splitlines()[0]
+        return architecture.model_class(_build_config(architecture, fields))
+    except LOAD_ERRORS as error:
+        reason = str(error).strip().splitlines()[0]
         raise CheckpointError(f"describes no {fields['model_type']} that can be built ({reason})") from None
 
 
-def _configured(family: Family, fields: Mapping[str, Any]) -> Any:
+def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
     """The configuration of those fields. A manifest may come from anybody: a field that is not the architecture's own,
     with which transformers might fetch or run something, is a `ValueError`."""
-    own = {"model_type", *_own_fields(family)}
+    allowed = {"model_type", *_config_fields(architecture)}
     for name, value in fields.items():
-        if name not in own or not _plain(value):
+        if name not in allowed or not _is_plain(value):
             raise UserError(f"{name}={value!r} is no plain field of {fields['model_type']}")
-    return family.config(**{name: value for name, value in fields.items() if name != "model_type"})
+    return architecture.config_class(**{name: value for name, value in fields.items() if name != "model_type"})
 
 
-def load_towers(eye: Path, reader: Path | None) -> tuple[dict[str, Any], TransformersTowers]:
+def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str, Any], TransformersTowers]:
     """The eye in one folder and the reader in another (None: in the same), with their weights, and their description.
 
     Raises `CheckpointError` naming the folder and its fault.
     """
-    reader = eye if reader is None else reader
-    described = {"vision": read_description(eye).get("vision"), "text": read_description(reader).get("text")}
-    for part, folder, what in (("vision", eye, "image"), ("text", reader, "text")):
-        if described[part] is None:
-            more = "; name a folder with one: text_tower=transformers:..." if part == "text" else ""
-            raise CheckpointError(f"{folder}: has no {what} encoder{more}")
-    words = _tokenizer_in(reader)
-    assert described["text"] is not None
-    if not _marked(described["text"]):
-        raise CheckpointError(f"{reader / CONFIG}: names neither pad_token_id nor eos_token_id")
-    description = {**described, "tokenizer_bytes": len(words)}
+    text_folder = vision_folder if text_folder is None else text_folder
+    parts = {"vision": read_description(vision_folder).get("vision"), "text": read_description(text_folder).get("text")}
+    for part, folder, label in (("vision", vision_folder, "image"), ("text", text_folder, "text")):
+        if parts[part] is None:
+            hint = "; name a folder with one: text_tower=transformers:..." if part == "text" else ""
+            raise CheckpointError(f"{folder}: has no {label} encoder{hint}")
+    tokenizer_bytes = _read_tokenizer(text_folder)
+    assert parts["text"] is not None
+    if not _has_padding_token(parts["text"]):
+        raise CheckpointError(f"{text_folder / CONFIG_FILE}: names neither pad_token_id nor eos_token_id")
+    description = {**parts, "tokenizer_bytes": len(tokenizer_bytes)}
     towers = TransformersTowers(description)
-    towers.visual.model = _weighted(eye, EYES, described["vision"])
-    towers.reader = _weighted(reader, READERS, described["text"])
-    towers.words.copy_(torch.from_numpy(np.frombuffer(words, np.uint8).copy()))
+    towers.visual.model = _load_weights(vision_folder, VISION_ARCHITECTURES, parts["vision"])
+    towers.reader = _load_weights(text_folder, TEXT_ARCHITECTURES, parts["text"])
+    towers.words.copy_(torch.from_numpy(np.frombuffer(tokenizer_bytes, np.uint8).copy()))
     return description, towers
 
 
-def _marked(fields: Mapping[str, Any]) -> bool:
+def _has_padding_token(fields: Mapping[str, Any]) -> bool:
     """Whether an architecture has marks for padding or the end of its own."""
-    usual = _configured(READERS[fields["model_type"]], fields)
-    return usual.pad_token_id is not None or usual.eos_token_id is not None
+    config = _build_config(TEXT_ARCHITECTURES[fields["model_type"]], fields)
+    return config.pad_token_id is not None or config.eos_token_id is not None
 
 
-def _tokenizer_in(folder: Path) -> bytes:
-    path = folder / TOKENIZER
+def _read_tokenizer(folder: Path) -> bytes:
+    path = folder / TOKENIZER_FILE
     try:
         content = path.read_bytes()
         Tokenizer.from_str(content.decode())
-    except OSError as fault:
-        raise CheckpointError(f"{path}: cannot be read ({fault.strerror})") from None
-    except Exception as fault:
-        raise CheckpointError(f"{path}: not a tokenizer ({str(fault).splitlines()[0]})") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except Exception as error:
+        raise CheckpointError(f"{path}: not a tokenizer ({str(error).splitlines()[0]})") from None
     return content
 
 
-def _weighted(folder: Path, families: Mapping[str, Family], fields: Any) -> Any:
+def _load_weights(folder: Path, architectures: Mapping[str, Architecture], fields: Any) -> Any:
     """The model with the folder's weights. Its configuration is ours: the folder's is not read again."""
-    family = families[fields["model_type"]]
+    architecture = architectures[fields["model_type"]]
     try:
-        model, told = family.model.from_pretrained(  # type: ignore[attr-defined]
+        model, loading_info = architecture.model_class.from_pretrained(  # type: ignore[attr-defined]
             folder,
-            config=_configured(family, fields),
+            config=_build_config(architecture, fields),
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
             dtype=torch.float32,
         )
-    except FAULTS as fault:
-        raise CheckpointError(f"{folder}: its weights cannot be read ({str(fault).strip().splitlines()[0]})") from None
-    if told["missing_keys"] or told["mismatched_keys"]:
-        lacks = sorted([*told["missing_keys"], *(str(key) for key in told["mismatched_keys"])])
-        raise CheckpointError(f"{folder}: its weights are not those of {fields['model_type']}: {', '.join(lacks[:3])}")
+    except LOAD_ERRORS as error:
+        raise CheckpointError(f"{folder}: its weights cannot be read ({str(error).strip().splitlines()[0]})") from None
+    if loading_info["missing_keys"] or loading_info["mismatched_keys"]:
+        problems = sorted([*loading_info["missing_keys"], *(str(key) for key in loading_info["mismatched_keys"])])
+        raise CheckpointError(
+            f"{folder}: its weights are not those of {fields['model_type']}: {', '.join(problems[:3])}"
+        )
     return model

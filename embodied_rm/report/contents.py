@@ -10,19 +10,19 @@ from embodied_rm.types import Array, Episode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class KeyMetric:
     """One headline number."""
 
     label: str
     value: float
     target: str = ""
     """What it was meant to reach, e.g. "at least 0.95"."""
-    met: bool | None = None
+    passed: bool | None = None
     """Whether it did; None: nothing was promised."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
+class SuccessRate:
     """A success rate with its 95 % interval, all in [0, 1]."""
 
     value: float
@@ -36,75 +36,75 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuccessRow:
+class TaskSuccess:
     """The success rates of one task, in the order in which they came about, e.g. cloned and refined."""
 
     task: str
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, SuccessRate]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class LineChart:
     """One chart: named lines over a common axis that starts at 0. A value of None leaves a gap."""
 
     title: str
     x_label: str
-    lines: Mapping[str, list[float | None]]
-    top: float | None = None
+    series: Mapping[str, list[float | None]]
+    y_max: float | None = None
     """Where the vertical axis ends at least, e.g. 1 for rates."""
     bands: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
     """Lower and upper bounds of those lines that have any."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ReportTable:
     """Numbers side by side; `code` in backticks."""
 
     title: str
-    head: tuple[str, ...]
+    header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) != len(self.head):
-                raise UserError(f"{self.title}: a row of {len(row)} cells under {len(self.head)} columns")
+            if len(row) != len(self.header):
+                raise UserError(f"{self.title}: a row of {len(row)} cells under {len(self.header)} columns")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class EpisodePanel:
     """One episode, beside what a model said of it if one was asked."""
 
     episode: Episode
     progress: Array | None = None
     """float32 [T] in [0, 1]: the model's progress."""
-    success: Array | None = None
+    success_prob: Array | None = None
     """float32 [T] in [0, 1]: the model's probability that the task is done."""
 
     def __post_init__(self) -> None:
-        for name, column in (("progress", self.progress), ("success", self.success)):
-            if column is not None and len(column) != len(self.episode):
+        for name, values in (("progress", self.progress), ("success", self.success_prob)):
+            if values is not None and len(values) != len(self.episode):
                 raise UserError(
-                    f"{self.episode.name}: {name} has {len(column)} rows, the video has {len(self.episode)} frames"
+                    f"{self.episode.name}: {name} has {len(values)} rows, the video has {len(self.episode)} frames"
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ReportCase:
     """One expectation and what came of it."""
 
     name: str
-    done: str
+    procedure: str
     """What was tried."""
-    measured: str
+    metric: str
     """What the value is."""
     expected: str
     value: float | None = None
     """None: it could not be tried."""
-    n: int = 0
+    num_trials: int = 0
     """Tries."""
-    met: bool | None = None
+    passed: bool | None = None
     """None: not tried, or nothing was expected."""
-    why: str = ""
+    note: str = ""
     """What follows from a miss, or what would be needed to try it."""
 
 
@@ -114,11 +114,11 @@ class Report:
 
     title: str
     subtitle: str = ""
-    figures: tuple[Figure, ...] = ()
-    checks: tuple[Check, ...] = ()
-    success: tuple[SuccessRow, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    tables: tuple[Table, ...] = ()
-    panels: tuple[Panel, ...] = ()
+    key_metrics: tuple[KeyMetric, ...] = ()
+    cases: tuple[ReportCase, ...] = ()
+    success_rates: tuple[TaskSuccess, ...] = ()
+    charts: tuple[LineChart, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
+    episodes: tuple[EpisodePanel, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
     """Settings and numbers for the table at the foot."""

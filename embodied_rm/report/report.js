@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const page = document.getElementById("page");
-  const COLOURS = ["var(--model)", "#d9730d", "var(--done)", "#9b51c9", "var(--faint)"];
+  const COLORS = ["var(--model)", "#d9730d", "var(--done)", "#9b51c9", "var(--faint)"];
 
   const escape = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
   const words = (text) => escape(String(text).replaceAll("_", " "));
@@ -102,7 +102,7 @@
     let low = Math.min(0, ...all), high = Math.max(0, c.top ?? 0, ...all);
     if (high === low) high = low + 1;
     const label = (at) => {
-      legend.innerHTML = names.map((n, i) => `<span>${stroke(`stroke="${COLOURS[i % COLOURS.length]}" stroke-width="2.5"`)}${escape(n)}${
+      legend.innerHTML = names.map((n, i) => `<span>${stroke(`stroke="${COLORS[i % COLORS.length]}" stroke-width="2.5"`)}${escape(n)}${
         at === null ? "" : ` <b>${number(c.lines[n][at] ?? null)}</b>`}</span>`).join("") +
         (at === null ? "" : `<span>${escape(c.x_label)} ${at}</span>`);
     };
@@ -115,9 +115,9 @@
         <text x="${left - 7}" y="${y(t) + 4}" text-anchor="end">${number(t)}</text>`).join("");
       const along = ticks(0, Math.max(length - 1, 1), 5).filter((t) => Number.isInteger(t) && t < length)
         .map((t) => `<text x="${x(t)}" y="${height - 9}" text-anchor="middle">${t}</text>`).join("");
-      const around = names.map((n, i) => n in c.bands ? `<path class="band" fill="${COLOURS[i % COLOURS.length]}" d="${
+      const around = names.map((n, i) => n in c.bands ? `<path class="band" fill="${COLORS[i % COLORS.length]}" d="${
         path(c.bands[n][0], x, y)}${path([...c.bands[n][1]].reverse(), (k) => x(c.bands[n][1].length - 1 - k), y).replace("M", "L")}Z"/>` : "").join("");
-      const lines = names.map((n, i) => `<path class="path" stroke="${COLOURS[i % COLOURS.length]}" d="${path(c.lines[n], x, y)}"/>`).join("");
+      const lines = names.map((n, i) => `<path class="path" stroke="${COLORS[i % COLORS.length]}" d="${path(c.lines[n], x, y)}"/>`).join("");
       box.innerHTML = `<svg height="${height}" role="img" aria-label="${escape(c.title)}">${across}${along}${around}${lines}
         <line class="cursor" y1="${top}" y2="${height - bottom}" visibility="hidden"/></svg>`;
       const cursor = box.querySelector(".cursor");

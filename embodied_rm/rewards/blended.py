@@ -2,19 +2,19 @@
 
 Source: BARFI (behaviour alignment via reward function optimisation): an inner loop learns from a blend of the task's
 and an auxiliary reward, an outer loop moves the blend along the gradient of the task's own return;
-`embodied_rm.rl.credit.blend` is that outer loop.
+`embodied_rm.rl.credit.auxiliary_weight` is that outer loop.
 """
 
 from __future__ import annotations
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + blend * auxiliary."""
-    return steps.task + terms.blend * auxiliary(steps, terms)
+    return transitions.task_reward + params.auxiliary_weight * auxiliary_reward(transitions, params)
 
 
-def auxiliary(steps: Steps, terms: Terms) -> Floats:
+def auxiliary_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """scale Phi': progress, as it stands."""
-    return terms.scale * steps.next_potential
+    return params.scale * transitions.next_potential

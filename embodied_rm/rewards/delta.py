@@ -7,9 +7,9 @@ as much as all before it.
 from __future__ import annotations
 
 from embodied_rm.labels.hops import hop
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + scale hop(Phi, Phi')."""
-    return steps.task + terms.scale * hop(steps.potential, steps.next_potential)
+    return transitions.task_reward + params.scale * hop(transitions.potential, transitions.next_potential)

@@ -6,9 +6,9 @@ with a discount below 1 early gains count more than late ones: another optimum t
 
 from __future__ import annotations
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + scale (Phi' - Phi)."""
-    return steps.task + terms.scale * (steps.next_potential - steps.potential)
+    return transitions.task_reward + params.scale * (transitions.next_potential - transitions.potential)

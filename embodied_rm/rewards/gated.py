@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms, episodes, last_of
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions, last_per_episode, number_episodes
 
-GATE = 0.5
+MIN_SUCCESS_PROB = 0.5
 """Probability of success that the end of an episode must exceed."""
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + scale (Phi' - Phi) if the last probability of success of the episode exceeds the gate. Arrays [T, N]."""
-    passed = last_of(steps.success, episodes(steps.ended)) > GATE
-    return steps.task + terms.scale * np.where(passed, steps.next_potential - steps.potential, 0.0)
+    passes_gate = last_per_episode(transitions.success_prob, number_episodes(transitions.done)) > MIN_SUCCESS_PROB
+    return transitions.task_reward + params.scale * np.where(
+        passes_gate, transitions.next_potential - transitions.potential, 0.0
+    )

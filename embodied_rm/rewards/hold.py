@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-DONE = 0.5
+SUCCESS_THRESHOLD = 0.5
 """Probability of success from which an episode counts as complete."""
-SAME = 0.01
+MIN_PROGRESS_CHANGE = 0.01
 """Change of progress up to which two moments are equally close to the goal."""
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """scale ((c + 1) / 2 + Phi' + d) / 3: c in {-1, 0, 1} the sign of the last change, d in {0, 1} whether it is
     done."""
-    contrast = np.sign(steps.change) * (np.abs(steps.change) > SAME)
-    return terms.scale * ((contrast + 1) / 2 + steps.next_potential + (steps.success >= DONE)) / 3
+    contrast = np.sign(transitions.potential_change) * (np.abs(transitions.potential_change) > MIN_PROGRESS_CHANGE)
+    return (
+        params.scale
+        * ((contrast + 1) / 2 + transitions.next_potential + (transitions.success_prob >= SUCCESS_THRESHOLD))
+        / 3
+    )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms, episodes, sum_of
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions, number_episodes, sum_per_episode
 
 TEMPERATURE = 0.1
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + scale w r. Arrays [T, N]."""
-    made, number = steps.next_potential - steps.potential, episodes(steps.ended)
-    weight = np.exp(-made / TEMPERATURE)
-    share = weight / sum_of(weight, number)
-    return steps.task + terms.scale * share * made
+    gain, episode_ids = transitions.next_potential - transitions.potential, number_episodes(transitions.done)
+    weight = np.exp(-gain / TEMPERATURE)
+    normalized_weight = weight / sum_per_episode(weight, episode_ids)
+    return transitions.task_reward + params.scale * normalized_weight * gain

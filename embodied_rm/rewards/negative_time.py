@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-KAPPA = 0.1
+SHAPING_COEF = 0.1
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """-1, 0 at success, + kappa (gamma Phi' (not achieved) - Phi), Phi = -(1 - progress) limit. `scale` is kappa's."""
-    assert terms.limit is not None
-    left, next_left = ((1 - phi) * terms.limit for phi in (steps.potential, steps.next_potential))
-    shaping = left - np.where(steps.achieved, 0.0, terms.gamma * next_left)
-    return np.where(steps.achieved, 0.0, -1.0) + terms.scale * KAPPA * shaping
+    assert params.max_episode_steps is not None
+    remaining, next_remaining = (
+        (1 - phi) * params.max_episode_steps for phi in (transitions.potential, transitions.next_potential)
+    )
+    shaping = remaining - np.where(transitions.is_success, 0.0, params.gamma * next_remaining)
+    return np.where(transitions.is_success, 0.0, -1.0) + params.scale * SHAPING_COEF * shaping

@@ -6,9 +6,9 @@ who reaches it.
 
 from __future__ import annotations
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + scale Phi'."""
-    return steps.task + terms.scale * steps.next_potential
+    return transitions.task_reward + params.scale * transitions.next_potential

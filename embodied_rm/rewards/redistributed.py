@@ -7,10 +7,10 @@ for actions that an environment refuses, is left out: every action of a robot ca
 
 from __future__ import annotations
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """scale c. Arrays [T, N]; `steps.contribution` is needed."""
-    assert steps.contribution is not None
-    return terms.scale * steps.contribution
+    assert transitions.contribution is not None
+    return params.scale * transitions.contribution

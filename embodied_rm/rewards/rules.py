@@ -23,61 +23,70 @@ from embodied_rm.rewards import (
     sparse,
     terminal_ordinal,
 )
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-Need = Literal["limit", "embedding", "contribution", "references", "blend"]
+RuleInput = Literal["limit", "embedding", "contribution", "references", "blend"]
 """What a rule is paid from besides what every step tells: a column of `Steps` or a field of `Terms`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class RewardRule:
     """How steps are paid."""
 
-    pay: Callable[[Steps, Terms], Floats]
+    compute: Callable[[Transitions, RewardParams], FloatArray]
     """The rewards of steps: [N], or [T, N] of a rollout."""
-    by: Literal["model", "simulator", "nobody"] = "model"
+    progress_source: Literal["model", "simulator", "nobody"] = "model"
     """Who says how far a task is."""
-    invariant: bool = False
+    policy_invariant: bool = False
     """Whether it has the optimal policy of the task, whatever the potential is."""
-    episodic: bool = False
+    treats_timeout_as_terminal: bool = False
     """Whether it pays the end of an episode, whatever ended it, for all that there is: nothing follows a time limit. By
     what might follow, an end just short of success would be worth more than success, again and again."""
-    whole: bool = False
+    needs_full_rollout: bool = False
     """Whether a step is paid by what comes after it: rollouts only, arrays [T, N]."""
-    needs: Need | None = None
-    done: bool = False
+    required_input: RuleInput | None = None
+    uses_success_prob: bool = False
     """Whether it is paid by the probability that the task is done."""
 
     @property
-    def at_once(self) -> bool:
+    def per_step(self) -> bool:
         """Whether a step can be paid when it is made."""
-        return not self.whole and self.needs in (None, "limit")
+        return not self.needs_full_rollout and self.required_input in (None, "limit")
 
     @property
-    def shapes(self) -> bool:
+    def is_potential_based(self) -> bool:
         """Whether it is the task's reward, shaped by a potential."""
-        return self.pay is shaped.pay
+        return self.compute is shaped.compute_reward
 
 
-RULES: Mapping[str, Rule] = {
-    "sparse": Rule(pay=sparse.pay, by="nobody", invariant=True),
-    "dense": Rule(pay=shaped.pay, by="simulator", invariant=True),
-    "shaped": Rule(pay=shaped.pay, invariant=True),
-    "difference": Rule(pay=difference.pay),
-    "raw": Rule(pay=raw.pay),
-    "hold": Rule(pay=hold.pay, done=True),
-    "delta": Rule(pay=delta.pay),
-    "negative_time": Rule(pay=negative_time.pay, needs="limit"),
-    "terminal_ordinal": Rule(pay=terminal_ordinal.pay, episodic=True),
-    "sigmoid_reference": Rule(pay=sigmoid_reference.pay, needs="references", episodic=True),
-    "blended": Rule(pay=blended.pay, needs="blend"),
-    "gated": Rule(pay=gated.pay, whole=True, done=True),
-    "min_form": Rule(pay=min_form.pay, whole=True),
-    "self_reference": Rule(pay=self_reference.pay, whole=True, needs="embedding", episodic=True),
-    "redistributed": Rule(pay=redistributed.pay, whole=True, needs="contribution"),
+RULES: Mapping[str, RewardRule] = {
+    "sparse": RewardRule(compute=sparse.compute_reward, progress_source="nobody", policy_invariant=True),
+    "dense": RewardRule(compute=shaped.compute_reward, progress_source="simulator", policy_invariant=True),
+    "shaped": RewardRule(compute=shaped.compute_reward, policy_invariant=True),
+    "difference": RewardRule(compute=difference.compute_reward),
+    "raw": RewardRule(compute=raw.compute_reward),
+    "hold": RewardRule(compute=hold.compute_reward, uses_success_prob=True),
+    "delta": RewardRule(compute=delta.compute_reward),
+    "negative_time": RewardRule(compute=negative_time.compute_reward, required_input="limit"),
+    "terminal_ordinal": RewardRule(compute=terminal_ordinal.compute_reward, treats_timeout_as_terminal=True),
+    "sigmoid_reference": RewardRule(
+        compute=sigmoid_reference.compute_reward, required_input="references", treats_timeout_as_terminal=True
+    ),
+    "blended": RewardRule(compute=blended.compute_reward, required_input="blend"),
+    "gated": RewardRule(compute=gated.compute_reward, needs_full_rollout=True, uses_success_prob=True),
+    "min_form": RewardRule(compute=min_form.compute_reward, needs_full_rollout=True),
+    "self_reference": RewardRule(
+        compute=self_reference.compute_reward,
+        needs_full_rollout=True,
+        required_input="embedding",
+        treats_timeout_as_terminal=True,
+    ),
+    "redistributed": RewardRule(
+        compute=redistributed.compute_reward, needs_full_rollout=True, required_input="contribution"
+    ),
 }
 
 
-def find_rule(name: str) -> Rule:
+def find_rule(name: str) -> RewardRule:
     """The rule of that name. Raises `UserError` for an unknown one."""
     return lookup(RULES, name, "reward rule")

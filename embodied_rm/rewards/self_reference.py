@@ -10,33 +10,35 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-MOST, STEEPNESS, MIDDLE = 0.6, 10.0, 0.5
+MAX_FAILURE_REWARD, SIGMOID_STEEPNESS, SIGMOID_MIDPOINT = 0.6, 10.0, 0.5
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """scale times that, at the end of an episode. Arrays [T, N]; `steps.embedding` [T, N, D] is needed."""
-    assert steps.embedding is not None
-    failed = steps.ended & ~steps.achieved
-    if steps.diverged is not None:  # such an end looks like nothing, and would set the scale for the others
-        failed &= ~steps.diverged
-    reward = np.where(steps.achieved, 1.0, 0.0)
-    if steps.achieved.any() and failed.any():
-        distance = nearest(steps.embedding[failed], steps.embedding[steps.achieved])
-        reward[failed] = MOST / (1 + np.exp(-STEEPNESS * (MIDDLE - spread(distance))))
-    return terms.scale * reward
+    assert transitions.embedding is not None
+    failed = transitions.done & ~transitions.is_success
+    if transitions.diverged is not None:  # such an end looks like nothing, and would set the scale for the others
+        failed &= ~transitions.diverged
+    reward = np.where(transitions.is_success, 1.0, 0.0)
+    if transitions.is_success.any() and failed.any():
+        distance = nearest_distance(transitions.embedding[failed], transitions.embedding[transitions.is_success])
+        reward[failed] = MAX_FAILURE_REWARD / (
+            1 + np.exp(-SIGMOID_STEEPNESS * (SIGMOID_MIDPOINT - min_max_scale(distance)))
+        )
+    return params.scale * reward
 
 
-def nearest(points: Floats, others: Floats) -> Floats:
+def nearest_distance(points: FloatArray, others: FloatArray) -> FloatArray:
     """[P]: Euclidean distance of points [P, D] to the nearest of others [O, D], each dimension in units of its standard
     deviation over all of them."""
-    everything = np.concatenate([points, others])
-    unit = np.maximum(everything.std(axis=0), 1e-6)
-    return cdist(points / unit, others / unit).min(axis=1)
+    all_points = np.concatenate([points, others])
+    std = np.maximum(all_points.std(axis=0), 1e-6)
+    return cdist(points / std, others / std).min(axis=1)
 
 
-def spread(values: Floats) -> Floats:
+def min_max_scale(values: FloatArray) -> FloatArray:
     """The values from 0 to 1; all 0 where they are equal."""
-    width = np.ptp(values)
-    return (values - values.min()) / width if width > 0 else np.zeros_like(values)
+    value_range = np.ptp(values)
+    return (values - values.min()) / value_range if value_range > 0 else np.zeros_like(values)

@@ -5,11 +5,13 @@ Source: Ng, Harada and Russell 1999; Grzes, AAMAS 2017, for the terminal rule. T
 
 from __future__ import annotations
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
-from embodied_rm.shaping import shaped_reward
+from embodied_rm.rewards.shaping import shaped_reward
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """task + scale (gamma Phi' (not terminated) - Phi)."""
-    phi, next_phi = steps.potential, steps.next_potential
-    return shaped_reward(steps.task, phi, next_phi, steps.terminated, terms.gamma, scale=terms.scale)
+    phi, next_phi = transitions.potential, transitions.next_potential
+    return shaped_reward(
+        transitions.task_reward, phi, next_phi, transitions.terminated, params.gamma, scale=params.scale
+    )

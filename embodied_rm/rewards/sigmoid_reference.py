@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-STEEPNESS = 10.0
+SIGMOID_STEEPNESS = 10.0
 """k: progress lies in [0, 1], not in the range of a reward model's logits."""
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """scale mean_m sigmoid(k (Phi' - ref_m)) at the end, else 0; `terms.references` are the ref_m."""
-    assert terms.references, "no episode of the imitated policy was seen"
-    reward = np.zeros(steps.ended.shape)
-    end = np.where(steps.achieved, 1.0, steps.next_potential)[steps.ended]
-    better = 1 / (1 + np.exp(-STEEPNESS * (end[:, None] - np.array(terms.references))))
-    reward[steps.ended] = terms.scale * better.mean(axis=1)
+    assert params.reference_rewards, "no episode of the imitated policy was seen"
+    reward = np.zeros(transitions.done.shape)
+    final_progress = np.where(transitions.is_success, 1.0, transitions.next_potential)[transitions.done]
+    win_prob = 1 / (1 + np.exp(-SIGMOID_STEEPNESS * (final_progress[:, None] - np.array(params.reference_rewards))))
+    reward[transitions.done] = params.scale * win_prob.mean(axis=1)
     return reward

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """The reward of the task."""
-    return steps.task
+    return transitions.task_reward

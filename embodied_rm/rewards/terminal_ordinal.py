@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.labels.ordinal import reward, score
-from embodied_rm.rewards.steps import Floats, Steps, Terms
+from embodied_rm.labels.ordinal import rubric_score, score_to_reward
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-SHORT = 1 - 1e-6
+MAX_FAILURE_PROGRESS = 1 - 1e-6
 """Progress of an episode that is all but done: 4 of 5."""
 
 
-def pay(steps: Steps, terms: Terms) -> Floats:
+def compute_reward(transitions: Transitions, params: RewardParams) -> FloatArray:
     """scale (score - 1) / 4 at the end, else 0."""
-    end = np.where(steps.achieved, 1.0, np.minimum(steps.next_potential, SHORT))
-    return np.where(steps.ended, terms.scale * reward(score(end)), 0.0)
+    final_progress = np.where(transitions.is_success, 1.0, np.minimum(transitions.next_potential, MAX_FAILURE_PROGRESS))
+    return np.where(transitions.done, params.scale * score_to_reward(rubric_score(final_progress)), 0.0)

@@ -12,88 +12,90 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.models.base import RewardModel
-from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.loop_stats import STAGES
 from embodied_rm.rl.envs.reward_env import RewardEnv
+from embodied_rm.rl.envs.rollout_stats import PHASES
 from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy
-from embodied_rm.rl.refine import guided, iterate, make_learner
+from embodied_rm.rl.refine import make_heuristic, make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
+class IterationTiming:
     """One iteration."""
 
     reward: str
     """learned or state."""
     seconds: float
-    stages: Mapping[str, float]
+    phase_seconds: Mapping[str, float]
     """Stage -> seconds."""
 
 
-def iterations(
-    learned: gym.vector.VectorEnv,
-    state: gym.vector.VectorEnv,
+def time_iterations(
+    learned_env: gym.vector.VectorEnv,
+    state_env: gym.vector.VectorEnv,
     model: RewardModel,
     policy: GaussianPolicy,
     config: RefineConfig,
     rounds: int,
-) -> Iterator[Timing]:
+) -> Iterator[IterationTiming]:
     """`rounds` iterations of refinement with each reward, in turn; a first one of each is not told (it is slower).
 
-    `learned` and `state` are the same worlds twice; `policy` stays as it is.
+    `learned` and `state` are the same environments twice; `policy` stays as it is.
     """
     gamma = config.ppo.gamma
-    of_simulator = replace(config.reward, rule="dense", success="simulator")
-    sides = {
-        "learned": _Side(LearnedRewardEnv(learned, model, config.reward, gamma), policy, config),
-        "state": _Side(StateRewardEnv(state, of_simulator, gamma), policy, config),
+    simulator_reward = replace(config.reward, rule="dense", success_source="simulator")
+    runs = {
+        "learned": _TimedRun(LearnedRewardEnv(learned_env, model, config.reward, gamma), policy, config),
+        "state": _TimedRun(StateRewardEnv(state_env, simulator_reward, gamma), policy, config),
     }
-    for number in range(rounds + 1):
-        for name, side in sides.items():
-            started = time.perf_counter()
-            stages = side.iterate()
-            if number:
-                yield Timing(reward=name, seconds=time.perf_counter() - started, stages=stages)
+    for round_index in range(rounds + 1):
+        for name, run in runs.items():
+            start_time = time.perf_counter()
+            phase_seconds = run.iterate()
+            if round_index:
+                yield IterationTiming(
+                    reward=name, seconds=time.perf_counter() - start_time, phase_seconds=phase_seconds
+                )
 
 
-class _Side:
+class _TimedRun:
     """A refinement under way."""
 
     def __init__(self, env: RewardEnv, policy: GaussianPolicy, config: RefineConfig) -> None:
         self._env, self._config = env, config
         self._observation: npt.NDArray[np.floating] = env.reset(seed=config.seed)[0]
-        self._learner = make_learner(copy.deepcopy(policy), config, env.critic_size)
-        self._settlement = Settlement(env.rule, env.terms, env.critic_size, config.seed)
+        self._learner = make_learner(copy.deepcopy(policy), config, env.critic_obs_dim)
+        self._rollout_rewards = RolloutRewards(env.rule, env.params, env.critic_obs_dim, config.seed)
 
     def iterate(self) -> Mapping[str, float]:
         """One iteration, in which everything learns; the seconds of its stages."""
-        after_warmup = self._config.warmup_iterations
-        self._observation, row = iterate(
+        after_warmup = self._config.critic_warmup_iterations
+        self._observation, row = run_iteration(
             self._env,
             self._learner,
-            self._settlement,
+            self._rollout_rewards,
             self._observation,
             after_warmup,
             self._config,
-            guided(self._env.rule, self._config, []),
+            make_heuristic(self._env.rule, self._config, []),
         )
         return row["seconds"]
 
 
-def cost(timings: Sequence[Timing]) -> dict[str, float]:
+def summarize_cost(timings: Sequence[IterationTiming]) -> dict[str, float]:
     """Median seconds of an iteration with each reward, their ratio, and each stage's share of the learned one."""
     seconds = {name: median(t.seconds for t in timings if t.reward == name) for name in ("learned", "state")}
     learned = [t for t in timings if t.reward == "learned"]
-    timed = [stage for stage in STAGES if stage != "act"]
-    shares = {stage: median(t.stages[stage] / t.seconds for t in learned) for stage in timed}
+    phases = [phase for phase in PHASES if phase != "act"]
+    shares = {phase: median(t.phase_seconds[phase] / t.seconds for t in learned) for phase in phases}
     return {
         "learned_s": seconds["learned"],
         "state_s": seconds["state"],
         "learned_to_state": seconds["learned"] / seconds["state"],
-        **{f"share_{stage}": share for stage, share in shares.items()},
+        **{f"share_{phase}": share for phase, share in shares.items()},
         "share_act": 1 - sum(shares.values()),
     }

@@ -12,58 +12,60 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from embodied_rm.checkpoint_io import MANIFEST
+from embodied_rm.checkpoint_io import MANIFEST_NAME
+from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
-from embodied_rm.group import ALONE, Group
-from embodied_rm.logs import open_log
-from embodied_rm.models.base import RewardModel
-from embodied_rm.rewards.rules import Rule
-from embodied_rm.rewards.steps import finished
-from embodied_rm.rl.credit.settlement import Settlement
-from embodied_rm.rl.envs.curriculum import Curriculum
+from embodied_rm.logs import open_logger
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.rewards.rules import RewardRule
+from embodied_rm.rewards.transitions import is_finished
+from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
+from embodied_rm.rl.envs.curriculum import StartCurriculum
 from embodied_rm.rl.envs.learned_env import make_reward_env
-from embodied_rm.rl.envs.reward_env import RewardEnv, has_episodes
+from embodied_rm.rl.envs.reward_env import RewardEnv, has_env_state
 from embodied_rm.rl.learner.buffer import collect
-from embodied_rm.rl.learner.guidance import Guidance, weight
-from embodied_rm.rl.learner.imitation import Pairs
-from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, save_policy
+from embodied_rm.rl.learner.demo_pairs import DemoPairs
+from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight
+from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic, save_policy
 from embodied_rm.rl.learner.ppo import PPO
-from embodied_rm.rl.refine_checkpoint import CHECKPOINT, resume, save
-from embodied_rm.rl.refine_config import RefineConfig, who_says_so
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR, load_refinement, save_refinement
+from embodied_rm.rl.refine_config import RefineConfig, success_description
 from embodied_rm.rl.seeds import stream_seed
-from embodied_rm.rl.watch.crosscheck import Checked
-from embodied_rm.rl.watch.judge import Verdict
-from embodied_rm.rl.watch.monitor import alarm
-from embodied_rm.rl.watch.progress_rows import Row, checked, describe, summarise, watched
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.rl.watch.crosscheck import CrosscheckResult
+from embodied_rm.rl.watch.evaluate_policy import EvalResult
+from embodied_rm.rl.watch.hacking_monitor import detect_reward_hacking
+from embodied_rm.rl.watch.log_rows import LogRow, crosscheck_columns, eval_columns, format_row, summarize_iteration
+from embodied_rm.run_folder import Reporter, RunFolder
 
-POLICY = "policy"
-Evaluate = Callable[[GaussianPolicy], Verdict]
-Check = Callable[[GaussianPolicy, int], Checked]
+POLICY_DIR = "policy"
+EvaluateFn = Callable[[GaussianPolicy], EvalResult]
+CrosscheckFn = Callable[[GaussianPolicy, int], CrosscheckResult]
 """Of the policy after an iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refined:
+class RefineResult:
     """What refinement leaves behind."""
 
     policy: GaussianPolicy
-    cloned: Verdict
-    refined: Verdict
-    rows: tuple[Row, ...]
+    cloned_eval: EvalResult
+    refined_eval: EvalResult
+    log_rows: tuple[LogRow, ...]
     """One a iteration, as in `progress.jsonl`."""
 
     def metrics(self) -> dict[str, Any]:
         """For metrics.json."""
         return {
-            "cloned_success": self.cloned.as_dict(),
-            "refined_success": self.refined.as_dict(),
-            "iterations": len(self.rows),
-            "episodes": sum(row["episodes"] for row in self.rows),
-            "env_steps": sum(row["env_steps"] for row in self.rows),
-            "faults": sum(row["faults"] for row in self.rows),
-            "alarms": [row["iteration"] for row in self.rows if row["alarm"] is not None],
-            "seconds": {stage: sum(row["seconds"][stage] for row in self.rows) for stage in self.rows[0]["seconds"]},
+            "cloned_success": self.cloned_eval.as_dict(),
+            "refined_success": self.refined_eval.as_dict(),
+            "iterations": len(self.log_rows),
+            "episodes": sum(row["episodes"] for row in self.log_rows),
+            "env_steps": sum(row["env_steps"] for row in self.log_rows),
+            "faults": sum(row["faults"] for row in self.log_rows),
+            "alarms": [row["iteration"] for row in self.log_rows if row["alarm"] is not None],
+            "seconds": {
+                phase: sum(row["seconds"][phase] for row in self.log_rows) for phase in self.log_rows[0]["seconds"]
+            },
         }
 
 
@@ -74,15 +76,15 @@ def refine(
     config: RefineConfig,
     run: RunFolder,
     reporter: Reporter,
-    evaluate: Evaluate | None,
-    watch: Evaluate | None = None,
-    check: Check | None = None,
-    demonstrations: Pairs | None = None,
-    group: Group = ALONE,
-) -> Refined:
+    evaluate: EvaluateFn | None,
+    evaluate_iteration: EvaluateFn | None = None,
+    crosscheck: CrosscheckFn | None = None,
+    demonstrations: DemoPairs | None = None,
+    dist: DistContext = SINGLE_PROCESS,
+) -> RefineResult:
     """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
     iteration, and `check` whether what the model calls a success is one; `demonstrations` are what it was cloned from,
-    needed with an `imitation_coef`. Of a `group`, each process has its share of the worlds; the first one judges and
+    needed with an `imitation_coef`. Of a `group`, each process has its share of the environments; the first one judges and
     writes, the others need no `evaluate`, `watch` and `check`.
 
     After every iteration the run folder holds its row in `progress.jsonl` and in TensorBoard's event file, and a
@@ -93,61 +95,70 @@ def refine(
     continuation. Leaves the refined policy in `policy/`. Raises `UserError` when the environment does not fit or the
     learning became non-finite.
     """
-    refuse_what_cannot_be(config, policy, demonstrations, group)
-    wrapped = make_reward_env(env, model, config.reward, config.ppo.gamma)
-    if config.starts:
-        wrapped.curriculum = Curriculum(config.starts, env.num_envs, config.seed)
-    observation, _ = wrapped.reset(seed=group.seeds(episode_seed(config.seed, 0), env.num_envs))
-    learner = make_learner(policy, config, wrapped.critic_size, demonstrations, group)
-    settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
-    begun = (run.path / CHECKPOINT / MANIFEST).exists()
-    rows, worlds = resume(learner, settlement, run) if begun else ([], {})
-    ripe_from = ripening(getattr(env, "max_episode_steps", 1), config.rollout_steps)
-    reporter.table("refine", what_is_built(env, learner, model, config))
-    wrapped.refuse_what_cannot_be_paid(config.rollout_steps)
-    cloned = judged(evaluate, learner.reference, group)
-    assert cloned is not None, "the first process must judge"
-    reporter.note(f"imitated policy: success {cloned.rate:.3f} in {cloned.episodes} episodes")
+    validate_config(config, policy, demonstrations, dist)
+    reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
+    if config.start_pool_size:
+        reward_env.curriculum = StartCurriculum(config.start_pool_size, env.num_envs, config.seed)
+    observation, _ = reward_env.reset(seed=dist.env_seeds(episode_seed(config.seed, 0), env.num_envs))
+    learner = make_learner(policy, config, reward_env.critic_obs_dim, demonstrations, dist)
+    rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, reward_env.critic_obs_dim, config.seed)
+    resuming = (run.path / CHECKPOINT_DIR / MANIFEST_NAME).exists()
+    rows, env_state = load_refinement(learner, rollout_rewards, run) if resuming else ([], {})
+    full_episodes_from = rollouts_until_full_episodes(getattr(env, "max_episode_steps", 1), config.rollout_steps)
+    reporter.table("refine", summarize_setup(env, learner, model, config))
+    reward_env.check_rule_inputs(config.rollout_steps)
+    cloned_eval = evaluate_on_rank0(evaluate, learner.reference, dist)
+    assert cloned_eval is not None, "the first process must judge"
+    reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
     if rows:
-        observation = wrapped.restore(worlds, group.seeds(episode_seed(config.seed, len(rows)), env.num_envs))
-        if not has_episodes(worlds):
-            settlement.cut()
-            ripe_from += len(rows)
-    wrapped.drain()  # what the resets took is no iteration's
-    with open_log(run, reporter, config.wandb, group.rank) as log:
+        observation = reward_env.load_state_dict(
+            env_state, dist.env_seeds(episode_seed(config.seed, len(rows)), env.num_envs)
+        )
+        if not has_env_state(env_state):
+            rollout_rewards.end_episodes()
+            full_episodes_from += len(rows)
+    reward_env.pop_stats()  # what the resets took is no iteration's
+    with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
-            if settled(rows, config):
+            if has_converged(rows, config):
                 break
-            guidance = guided(wrapped.rule, config, rows)
-            observation, row = iterate(wrapped, learner, settlement, observation, iteration, config, guidance)
-            started = time.perf_counter()
-            watching = {**watched(judged(watch, policy, group)), **checked(agreed(check, policy, iteration, group))}
-            rows.append({**row, "ripe": iteration >= ripe_from, **watching})
-            rows[-1]["seconds"]["watch"] = time.perf_counter() - started
-            rows[-1]["alarm"] = alarm(rows)
-            save(learner, settlement, wrapped, rows, run, log)
-            reporter.note(describe(rows[-1]))
-    if group.rank == 0:
-        save_policy(run.path / POLICY, policy)
-    refined = judged(evaluate, policy, group)
-    assert refined is not None
-    return Refined(policy=policy, cloned=cloned, refined=refined, rows=tuple(rows))
+            heuristic = make_heuristic(reward_env.rule, config, rows)
+            observation, row = run_iteration(
+                reward_env, learner, rollout_rewards, observation, iteration, config, heuristic
+            )
+            start_time = time.perf_counter()
+            iteration_eval = {
+                **eval_columns(evaluate_on_rank0(evaluate_iteration, policy, dist)),
+                **crosscheck_columns(crosscheck_on_rank0(crosscheck, policy, iteration, dist)),
+            }
+            rows.append({**row, "ripe": iteration >= full_episodes_from, **iteration_eval})
+            rows[-1]["seconds"]["watch"] = time.perf_counter() - start_time
+            rows[-1]["alarm"] = detect_reward_hacking(rows)
+            save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
+            reporter.log(format_row(rows[-1]))
+    if dist.rank == 0:
+        save_policy(run.path / POLICY_DIR, policy)
+    refined_eval = evaluate_on_rank0(evaluate, policy, dist)
+    assert refined_eval is not None
+    return RefineResult(policy=policy, cloned_eval=cloned_eval, refined_eval=refined_eval, log_rows=tuple(rows))
 
 
-def refuse_what_cannot_be(
-    config: RefineConfig, policy: GaussianPolicy, demonstrations: Pairs | None, group: Group
+def validate_config(
+    config: RefineConfig, policy: GaussianPolicy, demonstrations: DemoPairs | None, dist: DistContext
 ) -> None:
     """Raises `UserError` for settings that lack what they need."""
-    if config.starts and group.size > 1:
-        raise UserError(f"starts={config.starts} keeps account of all worlds in one process: set starts=0")
+    if config.start_pool_size and dist.world_size > 1:
+        raise UserError(
+            f"starts={config.start_pool_size} keeps account of all environments in one process: set starts=0"
+        )
     if not config.imitation_coef:
         return
     if demonstrations is None:
         raise UserError(f"imitation_coef={config.imitation_coef} needs demonstrations, and there are none")
-    shown, acted = demonstrations.observation.shape[1], demonstrations.action.shape[1]
-    if (shown, acted) != (policy.spec.obs_dim, policy.spec.action_dim):
+    obs_dim, action_dim = demonstrations.observation.shape[1], demonstrations.action.shape[1]
+    if (obs_dim, action_dim) != (policy.spec.obs_dim, policy.spec.action_dim):
         raise UserError(
-            f"the demonstrations have {shown} observed numbers and {acted} of action, the policy "
+            f"the demonstrations have {obs_dim} observed numbers and {action_dim} of action, the policy "
             f"{policy.spec.obs_dim} and {policy.spec.action_dim}: they are not what it was cloned from"
         )
 
@@ -155,117 +166,123 @@ def refuse_what_cannot_be(
 def make_learner(
     policy: GaussianPolicy,
     config: RefineConfig,
-    critic_size: int,
-    demonstrations: Pairs | None = None,
-    group: Group = ALONE,
+    critic_obs_dim: int,
+    demonstrations: DemoPairs | None = None,
+    dist: DistContext = SINGLE_PROCESS,
 ) -> PPO:
     """PPO around the policy, on its device, with a new critic. It sees `critic_size` numbers: what the policy
     does, or its own, whose spread it takes from the first rollout; lengths, if the policy is told any."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        critic = Critic(critic_size, policy.spec.hidden, critic_size if policy.spec.lengths else 0)
-    if sees_alike(critic, policy):
-        critic.normaliser.load_state_dict(policy.normaliser.state_dict())
+        critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
+    if shares_observation(critic, policy):
+        critic.normalizer.load_state_dict(policy.normalizer.state_dict())
     critic.to(policy.device)
-    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations, group)
+    return PPO(policy, critic, config.ppo, torch.Generator().manual_seed(config.seed), demonstrations, dist)
 
 
-def sees_alike(critic: Critic, policy: GaussianPolicy) -> bool:
+def shares_observation(critic: ValueCritic, policy: GaussianPolicy) -> bool:
     """Whether both see the same, and not the one the state and the other what a robot has of it."""
-    return policy.spec.sees == "state" and critic.normaliser.mean.shape == policy.normaliser.mean.shape
+    return policy.spec.obs_mode == "state" and critic.normalizer.mean.shape == policy.normalizer.mean.shape
 
 
-def iterate(
+def run_iteration(
     env: RewardEnv,
     learner: PPO,
-    settlement: Settlement,
+    rollout_rewards: RolloutRewards,
     observation: npt.NDArray[np.floating],
     iteration: int,
     config: RefineConfig,
-    guidance: Guidance | None = None,
-) -> tuple[npt.NDArray[np.floating], Row]:
+    heuristic: Heuristic | None = None,
+) -> tuple[npt.NDArray[np.floating], LogRow]:
     """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
-    group = learner.group
-    started = time.perf_counter()
-    buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator, group)
-    stats = env.drain()
-    stats.seconds["act"] = time.perf_counter() - started - sum(stats.seconds.values())
-    with stats.timed("learn"):
-        if iteration == 0 and not sees_alike(learner.critic, learner.policy):
-            learner.critic.normaliser.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
-        if not env.rule.at_once:
-            buffer.reward[:] = settlement.pay(buffer, learner.policy, group)
-            stats.shaped_return = float(buffer.reward[buffer.valid & finished(buffer.done)].sum()) / group.size
-        if env.rule.episodic:
+    dist = learner.dist
+    start_time = time.perf_counter()
+    buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator, dist)
+    stats = env.pop_stats()
+    stats.seconds["act"] = time.perf_counter() - start_time - sum(stats.seconds.values())
+    with stats.time_phase("learn"):
+        if iteration == 0 and not shares_observation(learner.critic, learner.policy):
+            learner.critic.normalizer.fit(torch.from_numpy(buffer.critic_observation).flatten(0, 1))
+        if not env.rule.per_step:
+            buffer.reward[:] = rollout_rewards.compute_rewards(buffer, learner.policy, dist)
+            stats.shaped_return = float(buffer.reward[buffer.valid & is_finished(buffer.done)].sum()) / dist.world_size
+        if env.rule.treats_timeout_as_terminal:
             buffer.terminated |= buffer.done & buffer.valid
-        shaped = config.reward.scale if env.rule.shapes else 0.0
-        batch = buffer.batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaped, guidance)
+        shaping_scale = config.reward.progress_scale if env.rule.is_potential_based else 0.0
+        batch = buffer.make_batch(learner.critic, config.ppo.gamma, config.ppo.gae_lambda, shaping_scale, heuristic)
         update = learner.update(
             batch,
-            train_actor=iteration >= config.warmup_iterations,
-            reference_coef=config.reference_coef * (1 - iteration / config.iterations),
+            train_actor=iteration >= config.critic_warmup_iterations,
+            bc_kl_coef=config.bc_kl_coef * (1 - iteration / config.iterations),
             imitation_coef=config.imitation_coef,
         )
-    return observation, summarise(iteration, stats.shared(group), update)
+    return observation, summarize_iteration(iteration, stats.sum_over_processes(dist), update)
 
 
-def ripening(limit: int, rollout_steps: int) -> int:
+def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> int:
     """How many rollouts after episodes began afresh are over before one of `limit` steps can be: only successes, or
     failures that end early, can have ended in them, and no rate of theirs is the policy's."""
-    return -(-limit // rollout_steps) - 1
+    return -(-max_episode_steps // rollout_steps) - 1
 
 
-def guided(rule: Rule, config: RefineConfig, rows: Sequence[Row]) -> Guidance | None:
+def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow]) -> Heuristic | None:
     """How far the potential guides in the iteration after these; None where it does not, or the rule shapes by none."""
-    heights = [row["height"] or 0.0 for row in rows if row["ripe"]]
-    w = weight(config.guidance, 1 - len(rows) / config.iterations, heights, config.guided_until)
-    if not w or not rule.shapes:
+    final_potentials = [row["height"] or 0.0 for row in rows if row["ripe"]]
+    coef = heuristic_weight(
+        config.heuristic_coef, 1 - len(rows) / config.iterations, final_potentials, config.heuristic_off_at
+    )
+    if not coef or not rule.is_potential_based:
         return None
-    return Guidance(weight=w, success_reward=config.reward.success_reward)
+    return Heuristic(weight=coef, success_reward=config.reward.success_reward)
 
 
-def judged(evaluate: Evaluate | None, policy: GaussianPolicy, group: Group) -> Verdict | None:
+def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist: DistContext) -> EvalResult | None:
     """What the first process finds, for everybody; None if it does not judge."""
-    said = first_says(group, None if evaluate is None else evaluate(policy))
-    return None if said is None else Verdict(**said)
+    result = broadcast_from_rank0(dist, None if evaluate is None else evaluate(policy))
+    return None if result is None else EvalResult(**result)
 
 
-def agreed(check: Check | None, policy: GaussianPolicy, iteration: int, group: Group) -> Checked | None:
+def crosscheck_on_rank0(
+    crosscheck: CrosscheckFn | None, policy: GaussianPolicy, iteration: int, dist: DistContext
+) -> CrosscheckResult | None:
     """What the first process finds, for everybody; None if it does not check."""
-    said = first_says(group, None if check is None else check(policy, iteration))
-    return None if said is None else Checked(**said)
+    result = broadcast_from_rank0(dist, None if crosscheck is None else crosscheck(policy, iteration))
+    return None if result is None else CrosscheckResult(**result)
 
 
-def first_says(group: Group, found: Verdict | Checked | None) -> dict[str, Any] | None:
+def broadcast_from_rank0(dist: DistContext, result: EvalResult | CrosscheckResult | None) -> dict[str, Any] | None:
     """What the first process of a group found, field by field, for everybody."""
-    said: dict[str, Any] | None = group.say(None if found is None else asdict(found))[0]
-    return said
+    fields: dict[str, Any] | None = dist.all_gather_object(None if result is None else asdict(result))[0]
+    return fields
 
 
-def what_is_built(
+def summarize_setup(
     env: gym.vector.VectorEnv, learner: PPO, model: RewardModel, config: RefineConfig
 ) -> dict[str, object]:
     """The table shown before the first step."""
     return {
-        "environments": f"{learner.group.size * env.num_envs} in {learner.group.size} processes",
+        "environments": f"{learner.dist.world_size * env.num_envs} in {learner.dist.world_size} processes",
         "reward model": type(model).__name__,
         "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
-        "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.warmup_iterations} of warm-up",
+        "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.critic_warmup_iterations} of warm-up",
         "gamma": config.ppo.gamma,
-        "reward rule": f"{config.reward.rule}, scale {config.reward.scale}, scored every "
+        "reward rule": f"{config.reward.rule}, scale {config.reward.progress_scale}, scored every "
         f"{config.reward.score_every} steps",
-        "success": f"+{config.reward.success_reward} {who_says_so(config.reward)}",
-        "guided by the potential": f"{config.guidance}, 0 where episodes end at {config.guided_until:g} on average",
-        "KL to the imitated policy": f"{config.reference_coef} falling to 0",
+        "success": f"+{config.reward.success_reward} {success_description(config.reward)}",
+        "guided by the potential": f"{config.heuristic_coef}, 0 where episodes end at {config.heuristic_off_at:g} on average",
+        "KL to the imitated policy": f"{config.bc_kl_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }
 
 
-def settled(rows: list[Row], config: RefineConfig) -> bool:
+def has_converged(rows: list[LogRow], config: RefineConfig) -> bool:
     """Whether the success rate that the reward knows has stayed at `stop_success` after the warm-up."""
-    learned = [row["success"] for row in rows[config.warmup_iterations :] if row["ripe"]]
-    recent = learned[-config.stop_patience :]
-    return len(recent) == config.stop_patience and all(r is not None and r >= config.stop_success for r in recent)
+    success_rates = [row["success"] for row in rows[config.critic_warmup_iterations :] if row["ripe"]]
+    recent = success_rates[-config.stop_patience :]
+    return len(recent) == config.stop_patience and all(
+        rate is not None and rate >= config.stop_success for rate in recent
+    )
 
 
 def episode_seed(seed: int, iteration: int) -> int:

@@ -1,23 +1,23 @@
 """Score recordings, a few or a corpus: the progress of every frame as a parquet table, plots and videos; shard by
 shard, so that a run which was killed goes on."""
 
-from embodied_rm.score.config import ScoreConfig
-from embodied_rm.score.pictures import CURVE_SIZE, series
-from embodied_rm.score.run import score, score_corpus
-from embodied_rm.score.scored import Scored
+from embodied_rm.score.corpus import score, score_corpus
+from embodied_rm.score.results import CorpusScores
+from embodied_rm.score.score_config import ScoreConfig
 from embodied_rm.score.scorer import Scorer
-from embodied_rm.score.sight import read_for, views_for
-from embodied_rm.score.table import TABLE
+from embodied_rm.score.select_views import read_episodes_for, select_views
+from embodied_rm.score.visualize import CURVE_SIZE_PX, plot_series
+from embodied_rm.score.write_scores import TABLE_FILE
 
 __all__ = [
-    "CURVE_SIZE",
-    "TABLE",
+    "CURVE_SIZE_PX",
+    "TABLE_FILE",
+    "CorpusScores",
     "ScoreConfig",
-    "Scored",
     "Scorer",
-    "read_for",
+    "plot_series",
+    "read_episodes_for",
     "score",
     "score_corpus",
-    "series",
-    "views_for",
+    "select_views",
 ]

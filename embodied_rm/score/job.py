@@ -8,86 +8,89 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from embodied_rm.data.faults import Fault
-from embodied_rm.data.film import count_blocks
-from embodied_rm.data.identity import episodes_identity
+from embodied_rm.data.block_reader import count_blocks
+from embodied_rm.data.dataset_hash import hash_episodes
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
-from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.score.config import ScoreConfig
-from embodied_rm.score.pictures import Pictures
-from embodied_rm.score.scorer import Judged, Scorer, judged
-from embodied_rm.score.shards import Shard, Told, store
-from embodied_rm.score.table import episode_table, first_frames
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score.score_config import ScoreConfig
+from embodied_rm.score.scorer import ScoredEpisode, Scorer, score_rows
+from embodied_rm.score.shards import Shard, ShardMetadata, write_shard
+from embodied_rm.score.visualize import EpisodeVisualizer
+from embodied_rm.score.write_scores import episode_table, first_frame_indices
 from embodied_rm.types import IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ScoreJob:
     """A corpus and how it is scored. It goes to other processes, and with it whatever it holds."""
 
-    opener: Callable[[], Scorer]
+    scorer_factory: Callable[[], Scorer]
     """Opens the model: every worker does so itself."""
     source: EpisodeSource
     config: ScoreConfig
-    run: Path
+    run_dir: Path
     """The run folder."""
-    made_of: Mapping[str, str]
+    input_digests: Mapping[str, str]
     """Whatever decides the scores beside the episodes, see `shards.Told`."""
-    gpus: int = 0
+    num_gpus: int = 0
     """GPUs that each actor of Ray is given."""
 
     @cached_property
-    def firsts(self) -> IntArray:
+    def first_frames(self) -> IntArray:
         """See `first_frames`."""
-        return first_frames(self.source.meta)
+        return first_frame_indices(self.source.meta)
 
-    def made(self, shard: Shard) -> dict[str, str]:
+    def shard_digests(self, shard: Shard) -> dict[str, str]:
         """Whatever decides the scores of a shard."""
-        return {**self.made_of, "data": episodes_identity(self.source, shard.rows)}
+        return {**self.input_digests, "data": hash_episodes(self.source, shard.rows)}
 
 
-def work(job: Job, scorer: Scorer, shards: Iterable[Shard], reporter: Reporter) -> Iterator[Shard]:
+def score_shards(job: ScoreJob, scorer: Scorer, shards: Iterable[Shard], reporter: Reporter) -> Iterator[Shard]:
     """Score the shards, which come as the decoder gets to them; each that is given out is stored."""
-    known = [row for shard in shards for row in shard.rows] if isinstance(shards, Sequence) else None
-    taken: deque[Shard] = deque()
+    all_rows = [row for shard in shards for row in shard.rows] if isinstance(shards, Sequence) else None
+    open_shards: deque[Shard] = deque()
 
     def rows() -> Iterator[int]:
         for shard in shards:
-            taken.append(shard)
+            open_shards.append(shard)
             yield from shard.rows
 
-    blocks = None if known is None else count_blocks(job.source, known)
-    held: list[Judged] = []
-    for one in judged(scorer, job.source, rows(), job.config.every, reporter, blocks):
-        held.append(one)
-        if len(held) == len(taken[0].rows):
-            finish(job, scorer, taken[0], held)
-            held = []
-            yield taken.popleft()
+    num_blocks = None if all_rows is None else count_blocks(job.source, all_rows)
+    scored: list[ScoredEpisode] = []
+    for episode in score_rows(scorer, job.source, rows(), job.config.frame_stride, reporter, num_blocks):
+        scored.append(episode)
+        if len(scored) == len(open_shards[0].rows):
+            write_shard_outputs(job, scorer, open_shards[0], scored)
+            scored = []
+            yield open_shards.popleft()
 
 
-def finish(job: Job, scorer: Scorer, shard: Shard, episodes: Sequence[Judged]) -> None:
+def write_shard_outputs(job: ScoreJob, scorer: Scorer, shard: Shard, episodes: Sequence[ScoredEpisode]) -> None:
     """Leave what belongs to the episodes of a shard, then the shard."""
-    scale, faults, tables = scorer.interval_scale, [], []
+    interval_scale, issues, tables = scorer.interval_scale, [], []
     lengths: list[int | None] = []
-    pictures = Pictures(
-        config=job.config, run=RunFolder(job.run), image_size=scorer.model.sight.image_size, interval_scale=scale
+    visualizer = EpisodeVisualizer(
+        config=job.config,
+        run=RunFolder(job.run_dir),
+        image_size=scorer.model.input_spec.image_size,
+        interval_scale=interval_scale,
     )
-    for one in episodes:
-        meta, curve = job.source.meta[one.row], one.curve
-        lengths.append(None if isinstance(curve, DataError) else len(curve))
-        if isinstance(curve, DataError):
-            faults.append(Fault.told_by(curve, (meta.name,)))
+    for episode in episodes:
+        meta, prediction = job.source.meta[episode.row], episode.prediction
+        lengths.append(None if isinstance(prediction, DataError) else len(prediction))
+        if isinstance(prediction, DataError):
+            issues.append(DataIssue.from_error(prediction, (meta.name,)))
             continue
-        tables.append(episode_table(one.row, curve, meta, int(job.firsts[one.row]), scale))
-        faults += pictures.leave(job.source, one.row, curve)
-    unscored = sum((one.unscored for one in episodes), Counter())
-    told = Told(
-        made_of=job.made(shard),
+        tables.append(episode_table(episode.row, prediction, meta, int(job.first_frames[episode.row]), interval_scale))
+        issues += visualizer.write(job.source, episode.row, prediction)
+    num_unscored = sum((episode.num_unscored for episode in episodes), Counter())
+    metadata = ShardMetadata(
+        input_digests=job.shard_digests(shard),
         lengths=tuple(lengths),
-        faults=tuple(faults),
-        unscored=unscored,
-        interval_scale=scale,
+        issues=tuple(issues),
+        num_unscored=num_unscored,
+        interval_scale=interval_scale,
     )
-    store(shard.path(job.run), tables, told)
+    write_shard(shard.path(job.run_dir), tables, metadata)

@@ -10,22 +10,22 @@ from operator import itemgetter
 
 import numpy as np
 
-from embodied_rm.data.film import films, shown
+from embodied_rm.data.block_reader import iter_blocks, iter_views
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.stride import kept_frames
+from embodied_rm.data.stride import stride_indices
 from embodied_rm.errors import DataError
-from embodied_rm.models.base import Judge
-from embodied_rm.models.fold import fold_film
-from embodied_rm.run import Reporter
-from embodied_rm.score.sight import views_for
-from embodied_rm.types import Episode, IntArray, Progress, Views
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.scoring import score_video
+from embodied_rm.run_folder import Reporter
+from embodied_rm.score.select_views import select_views
+from embodied_rm.types import Episode, IntArray, RewardOutput, Views
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
     """A model and what it is shown beside a recording."""
 
-    model: Judge
+    model: DescribedRewardModel
     goal: Episode | None = None
     """Its last frame shows how what is asked for looks when done."""
     reference: Episode | None = None
@@ -37,55 +37,64 @@ class Scorer:
         return getattr(self.model, "interval_scale", None)
 
     @property
-    def unscored(self) -> Counter[str]:
+    def num_unscored(self) -> Counter[str]:
         """Of a judge that may fail to answer: how many frames it has left unscored so far, by why."""
         return Counter(getattr(self.model, "faults", {}))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class ScoredEpisode:
     """What became of an episode."""
 
     row: int
-    curve: Progress | DataError
-    """The judgement of its frames, or why it cannot be read to its end."""
-    unscored: Counter[str] = field(default_factory=Counter)
+    prediction: RewardOutput | DataError
+    """The prediction of its frames, or why it cannot be read to its end."""
+    num_unscored: Counter[str] = field(default_factory=Counter)
     """Frames that the judge left unscored, by why."""
 
 
-def judged(
-    scorer: Scorer, source: EpisodeSource, rows: Iterable[int], every: int, reporter: Reporter, blocks: int | None
-) -> Iterator[Judged]:
+def score_rows(
+    scorer: Scorer,
+    source: EpisodeSource,
+    rows: Iterable[int],
+    frame_stride: int,
+    reporter: Reporter,
+    num_blocks: int | None,
+) -> Iterator[ScoredEpisode]:
     """The episodes `rows` (no two alike) in their order; the next ones are decoded while one is judged.
 
     `blocks`: how many they have together, if that is known. Raises `UserError` when the source has none of the model's
     views.
     """
-    sight = scorer.model.sight
-    reading = films(source, rows, views_for(sight, source), sight.image_size)
-    for row, film in groupby(reporter.track(reading, "score", blocks), key=itemgetter(0)):
-        meta, before = source.meta[row], scorer.unscored
-        seen = kept_frames(meta.length, every)
-        frames = thinned(shown(film), seen)
+    input_spec = scorer.model.input_spec
+    block_stream = iter_blocks(source, rows, select_views(input_spec, source), input_spec.image_size)
+    for row, episode_blocks in groupby(reporter.track(block_stream, "score", num_blocks), key=itemgetter(0)):
+        meta, unscored_before = source.meta[row], scorer.num_unscored
+        frame_indices = stride_indices(meta.length, frame_stride)
+        frames = select_frames(iter_views(episode_blocks), frame_indices)
         try:
-            curve = fold_film(scorer.model, meta.instruction, frames, scorer.goal, scorer.reference)
+            prediction = score_video(scorer.model, meta.instruction, frames, scorer.goal, scorer.reference)
         except DataError as error:
-            yield Judged(row=row, curve=error)
+            yield ScoredEpisode(row=row, prediction=error)
             continue
-        yield Judged(row=row, curve=carried(curve, seen, meta.length), unscored=scorer.unscored - before)
+        yield ScoredEpisode(
+            row=row,
+            prediction=zero_order_hold(prediction, frame_indices, meta.length),
+            num_unscored=scorer.num_unscored - unscored_before,
+        )
 
 
-def thinned(blocks: Iterable[Views], kept: IntArray) -> Iterator[Views]:
-    """Of a film that comes in blocks, the frames with these numbers."""
+def select_frames(blocks: Iterable[Views], frame_indices: IntArray) -> Iterator[Views]:
+    """Of a video that comes in blocks, the frames with these numbers."""
     start = 0
     for views in blocks:
-        mine = kept[(kept >= start) & (kept < start + len(views))] - start
+        block_indices = frame_indices[(frame_indices >= start) & (frame_indices < start + len(views))] - start
         start += len(views)
-        if len(mine):
-            yield views if len(mine) == len(views) else views.rows(mine)
+        if len(block_indices):
+            yield views if len(block_indices) == len(views) else views.select(block_indices)
 
 
-def carried(curve: Progress, kept: IntArray, length: int) -> Progress:
-    """A judgement of the frames `kept` as one of all `length` frames: between two of them the former one holds."""
-    latest = np.searchsorted(kept, np.arange(length), side="right") - 1
-    return Progress(**{name: column[latest] for name, column in vars(curve).items()})
+def zero_order_hold(prediction: RewardOutput, frame_indices: IntArray, length: int) -> RewardOutput:
+    """A prediction of the frames `kept` as one of all `length` frames: between two of them the former one holds."""
+    source_indices = np.searchsorted(frame_indices, np.arange(length), side="right") - 1
+    return RewardOutput(**{name: column[source_indices] for name, column in vars(prediction).items()})

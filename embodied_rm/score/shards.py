@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from embodied_rm.atomic_file import write_atomic
-from embodied_rm.data.faults import Fault
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.errors import DataError, UserError
 
-FOLDER = "shards"
-KEY = b"embodied_rm"
+SHARDS_DIR = "shards"
+METADATA_KEY = b"embodied_rm"
 """Under which the metadata of the file tells, as JSON, what is not in its table."""
 
 
@@ -30,63 +30,66 @@ class Shard:
     rows: tuple[int, ...]
     """Of the source, in the order in which they are scored."""
 
-    def path(self, run: Path) -> Path:
+    def path(self, run_dir: Path) -> Path:
         """Its file in a run folder."""
-        return run / FOLDER / f"{self.number:05d}.parquet"
+        return run_dir / SHARDS_DIR / f"{self.number:05d}.parquet"
 
 
-def shards_of(rows: Sequence[int], size: int) -> tuple[Shard, ...]:
+def make_shards(rows: Sequence[int], size: int) -> tuple[Shard, ...]:
     """The rows, `size` to a shard and in their order."""
-    cut = (tuple(rows[start : start + size]) for start in range(0, len(rows), size))
-    return tuple(Shard(number=number, rows=some) for number, some in enumerate(cut))
+    row_groups = (tuple(rows[start : start + size]) for start in range(0, len(rows), size))
+    return tuple(Shard(number=number, rows=shard_rows) for number, shard_rows in enumerate(row_groups))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ShardMetadata:
     """What a shard's file tells beside the scores."""
 
-    made_of: Mapping[str, str]
+    input_digests: Mapping[str, str]
     """Whatever decides them -> what it is called or a digest of it."""
     lengths: tuple[int | None, ...]
     """Frames of each of its episodes; None: left out."""
-    faults: tuple[Fault, ...] = ()
+    issues: tuple[DataIssue, ...] = ()
     """Why some are left out, or lack a video."""
-    unscored: Mapping[str, int] = field(default_factory=Counter)
+    num_unscored: Mapping[str, int] = field(default_factory=Counter)
     """Frames that the judge left unscored, by why."""
     interval_scale: float | None = None
     """That of a calibrated model."""
 
-    def as_json(self) -> str:
+    def to_json(self) -> str:
         """One line, the same for the same."""
-        faults = [{"file": str(f.file), "what": f.what, "episodes": f.episodes} for f in self.faults]
-        return json.dumps({**vars(self), "faults": faults}, sort_keys=True)
+        issues = [{"file": str(issue.file), "what": issue.message, "episodes": issue.episodes} for issue in self.issues]
+        return json.dumps({**vars(self), "issues": issues}, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: bytes) -> Told:
+    def from_json(cls, text: bytes) -> ShardMetadata:
         """What `as_json` wrote."""
-        told: dict[str, Any] = json.loads(text)
-        faults = (Fault(file=Path(f["file"]), what=f["what"], episodes=tuple(f["episodes"])) for f in told["faults"])
-        return cls(**{**told, "faults": tuple(faults), "lengths": tuple(told["lengths"])})
+        fields: dict[str, Any] = json.loads(text)
+        issues = (
+            DataIssue(file=Path(issue["file"]), message=issue["what"], episodes=tuple(issue["episodes"]))
+            for issue in fields["issues"]
+        )
+        return cls(**{**fields, "issues": tuple(issues), "lengths": tuple(fields["lengths"])})
 
 
-def store(path: Path, tables: Sequence[pa.Table], told: Told) -> None:
+def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata) -> None:
     """Write a shard, its folder too: `tables` are those of its episodes that were scored."""
     table = pa.concat_tables(tables) if tables else pa.table({})
     buffer = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({KEY: told.as_json().encode()}), buffer)
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: metadata.to_json().encode()}), buffer)
     path.parent.mkdir(exist_ok=True)
     write_atomic(path, buffer.getvalue())
 
 
-def read_told(path: Path) -> Told:
+def read_shard_metadata(path: Path) -> ShardMetadata:
     """What a shard tells, its scores not read. Raises `DataError` for what is none."""
     try:
-        return Told.from_json(pq.read_schema(path).metadata[KEY])
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as fault:
-        raise DataError(f"{path}: not a shard of scores ({fault}); delete it, and it is scored anew") from None
+        return ShardMetadata.from_json(pq.read_schema(path).metadata[METADATA_KEY])
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: not a shard of scores ({error}); delete it, and it is scored anew") from None
 
 
-def episodes_in(path: Path, lengths: Sequence[int | None]) -> Iterator[pa.Table | None]:
+def read_episode_tables(path: Path, lengths: Sequence[int | None]) -> Iterator[pa.Table | None]:
     """The tables of a shard's episodes; None: left out."""
     table, start = pq.read_table(path).replace_schema_metadata(), 0
     for length in lengths:
@@ -94,12 +97,12 @@ def episodes_in(path: Path, lengths: Sequence[int | None]) -> Iterator[pa.Table 
         start += length or 0
 
 
-def refuse_other(path: Path, told: Told, made_of: Mapping[str, str]) -> None:
+def check_same_inputs(path: Path, metadata: ShardMetadata, input_digests: Mapping[str, str]) -> None:
     """Raises `UserError` naming the shard and what differs, unless it was made of the very same."""
-    for what in sorted({*told.made_of, *made_of}):
-        before, now = (some.get(what, "none") for some in (told.made_of, made_of))
-        if before != now:
+    for name in sorted({*metadata.input_digests, *input_digests}):
+        stored, expected = (digests.get(name, "none") for digests in (metadata.input_digests, input_digests))
+        if stored != expected:
             raise UserError(
-                f"{path}: was scored with other {what} ({before[:12]}, now {now[:12]}): take another out=, or delete "
+                f"{path}: was scored with other {name} ({stored[:12]}, now {expected[:12]}): take another out=, or delete "
                 "it and it is scored anew"
             )

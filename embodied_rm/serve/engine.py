@@ -12,31 +12,43 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 
-from embodied_rm.checkpoint_io import serialised
+from embodied_rm.checkpoint_io import to_safetensors
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, Storable
-from embodied_rm.serve.meter import Meter
-from embodied_rm.serve.queue import ADVANCE, BEGIN, FairQueue, Outcome, Work
-from embodied_rm.serve.refusal import RefusalError, Why
-from embodied_rm.serve.restoring import refuse_other
-from embodied_rm.serve.served import Served
-from embodied_rm.serve.slabs import Row, Slab, gathered
-from embodied_rm.types import Progress, Views
+from embodied_rm.models.reward_model import RewardState, SerializableState
+from embodied_rm.serve.model_handle import ModelHandle
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.request_queue import RESET, STEP, FairQueue, WorkItem, WorkResult
+from embodied_rm.serve.service_metrics import ServiceMetrics
+from embodied_rm.serve.state_store import StateBatch, StateRow, gather_states
+from embodied_rm.serve.state_validation import validate_state
+from embodied_rm.types import RewardOutput, Views
 
 
-class Engine:
+class InferenceEngine:
     """A model that judges whatever waits in a queue. `async with engine:` runs it."""
 
-    def __init__(self, served: Served, queue: FairQueue, meter: Meter, *, batch: int, wait: float) -> None:
+    def __init__(
+        self,
+        model_handle: ModelHandle,
+        queue: FairQueue,
+        metrics: ServiceMetrics,
+        *,
+        max_batch_size: int,
+        max_queue_delay_s: float,
+    ) -> None:
         """`batch`: rows judged side by side at most; `wait`: seconds that a smaller batch waits for more."""
-        self._model, self._pattern, self._thread = served.model, served.pattern, served.thread
-        self._queue, self._meter = queue, meter
-        self._batch, self._wait = batch, wait
-        self._some = asyncio.Event()
+        self._model, self._example_state, self._executor = (
+            model_handle.model,
+            model_handle.example_state,
+            model_handle.executor,
+        )
+        self._queue, self._metrics = queue, metrics
+        self._max_batch_size, self._max_queue_delay_s = max_batch_size, max_queue_delay_s
+        self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Engine:
-        self._task = asyncio.create_task(self._work())
+    async def __aenter__(self) -> InferenceEngine:
+        self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -46,124 +58,134 @@ class Engine:
             await self._task
 
     @property
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it still judges."""
         return self._task is not None and not self._task.done()
 
-    def put(self, work: Work) -> asyncio.Future[Outcome]:
+    def submit(self, item: WorkItem) -> asyncio.Future[WorkResult]:
         """Have a piece of work done: what will come out of it, which may be a `RefusalError`. Raises `RefusalError`."""
-        self._queue.put(work)
-        self._some.set()
-        return work.outcome
+        self._queue.put(item)
+        self._has_work.set()
+        return item.result
 
-    async def stored(self, rows: Sequence[Row]) -> bytes:
+    async def serialize_state(self, rows: Sequence[StateRow]) -> bytes:
         """The memory of episodes, as it is sent along."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, as_sent, rows)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, serialize_rows, rows)
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._some.wait()
-            await self._gather()
-            works = self._queue.take(self._batch, loop.time())
-            if not works:
-                self._some.clear()
+            await self._has_work.wait()
+            await self._wait_for_batch()
+            items = self._queue.take(self._max_batch_size, loop.time())
+            if not items:
+                self._has_work.clear()
                 continue
-            await self._judge(works)
+            await self._run_batch(items)
             await asyncio.sleep(0)  # whoever was answered may ask again before the next batch is taken
 
-    async def _judge(self, works: Sequence[Work]) -> None:
+    async def _run_batch(self, items: Sequence[WorkItem]) -> None:
         """Judge a batch. Where it fails as a whole each work is tried alone, so that one cannot spoil the others."""
-        started = time.perf_counter()
+        start_s = time.perf_counter()
         try:
-            outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._together, works)
-        except Exception as fault:
-            for work in works:
-                if len(works) > 1:
-                    await self._judge([work])
-                elif not work.outcome.done():
-                    work.outcome.set_exception(self._told(fault))
+            results = await asyncio.get_running_loop().run_in_executor(self._executor, self._forward_batch, items)
+        except Exception as error:
+            for item in items:
+                if len(items) > 1:
+                    await self._run_batch([item])
+                elif not item.result.done():
+                    item.result.set_exception(self._to_request_error(error))
             return
-        self._meter.batch(sum(work.rows for work in works), time.perf_counter() - started)
-        for work, outcome in zip(works, outcomes, strict=True):
-            if not work.outcome.done():
-                work.outcome.set_result(outcome)
+        self._metrics.record_batch(sum(item.num_rows for item in items), time.perf_counter() - start_s)
+        for item, result in zip(items, results, strict=True):
+            if not item.result.done():
+                item.result.set_result(result)
 
-    async def _gather(self) -> None:
+    async def _wait_for_batch(self) -> None:
         """Give a batch that is not full time to fill."""
-        until = time.monotonic() + self._wait
-        while self._wait and self._queue.rows < self._batch and (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, self._wait / 8))
+        deadline = time.monotonic() + self._max_queue_delay_s
+        while (
+            self._max_queue_delay_s
+            and self._queue.num_rows < self._max_batch_size
+            and (remaining_s := deadline - time.monotonic()) > 0
+        ):
+            await asyncio.sleep(min(remaining_s, self._max_queue_delay_s / 8))
 
-    def _told(self, fault: Exception) -> Exception:
+    def _to_request_error(self, error: Exception) -> Exception:
         """As it is told to whoever asked."""
-        if isinstance(fault, RefusalError):
-            return fault
-        if isinstance(fault, UserError):
-            return RefusalError(Why.DOES_NOT_FIT, str(fault))
-        self._meter.fault(fault)
-        return RefusalError(Why.BROKEN, f"the model failed: {type(fault).__name__}")
+        if isinstance(error, RequestError):
+            return error
+        if isinstance(error, UserError):
+            return RequestError(ErrorCode.VALIDATION_ERROR, str(error))
+        self._metrics.record_model_error(error)
+        return RequestError(ErrorCode.INTERNAL_ERROR, f"the model failed: {type(error).__name__}")
 
     # In the thread
 
-    def _together(self, works: Sequence[Work]) -> list[Outcome]:
-        if works[0].kind == BEGIN:
-            views = stacked([work.views for work in works if work.views is not None])
-            memory: Memory = self._model.begin(views, [text for work in works for text in work.instructions])
-            progress: Progress | None = None
-        elif works[0].kind == ADVANCE:
-            views = stacked([work.views for work in works if work.views is not None])
-            progress, memory = self._advanced(gathered([row for work in works for row in work.places]), views)
+    def _forward_batch(self, items: Sequence[WorkItem]) -> list[WorkResult]:
+        if items[0].kind == RESET:
+            views = concat_views([item.views for item in items if item.views is not None])
+            state: RewardState = self._model.reset(views, [text for item in items for text in item.instructions])
+            output: RewardOutput | None = None
+        elif items[0].kind == STEP:
+            views = concat_views([item.views for item in items if item.views is not None])
+            output, state = self._step_finite(gather_states([row for item in items for row in item.state_rows]), views)
         else:
-            memory, progress = self._restored(works[0]), None
-        slab, start = Slab(memory), 0
-        outcomes: list[Outcome] = []
-        for work in works:
-            mine = slice(start, start + work.rows)
-            stored = as_sent([(memory, row) for row in range(start, mine.stop)]) if work.stores else b""
-            outcomes.append(Outcome(slab, start, None if progress is None else part(progress, mine), stored))
-            start += work.rows
-        return outcomes
+            state, output = self._load_state(items[0]), None
+        state_batch, first_row = StateBatch(state), 0
+        results: list[WorkResult] = []
+        for item in items:
+            item_rows = slice(first_row, first_row + item.num_rows)
+            state_bytes = (
+                serialize_rows([(state, row) for row in range(first_row, item_rows.stop)]) if item.return_state else b""
+            )
+            results.append(
+                WorkResult(
+                    state_batch, first_row, None if output is None else slice_output(output, item_rows), state_bytes
+                )
+            )
+            first_row += item.num_rows
+        return results
 
-    def _advanced(self, before: Memory, views: Views) -> tuple[Progress, Memory]:
+    def _step_finite(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
         """One more frame of each; where the model says no number, nothing is said and nothing remembered."""
-        progress, after = self._model.advance(before, views)
-        bad = ~(np.isfinite(progress.value) & np.isfinite(progress.spread))
-        if not bad.any():
-            return progress, after
-        rows = np.flatnonzero(bad)
-        self._meter.non_finite(len(rows))
-        value, spread = progress.value.copy(), progress.spread.copy()
-        value[rows], spread[rows] = before.potential()[rows], 0
-        held = replace(progress, value=value, spread=spread, valid=progress.valid & ~bad)
-        return held, after.put(rows, before.take(rows))
+        output, next_state = self._model.step(state, views)
+        non_finite = ~(np.isfinite(output.progress) & np.isfinite(output.uncertainty))
+        if not non_finite.any():
+            return output, next_state
+        bad_rows = np.flatnonzero(non_finite)
+        self._metrics.record_non_finite(len(bad_rows))
+        progress, uncertainty = output.progress.copy(), output.uncertainty.copy()
+        progress[bad_rows], uncertainty[bad_rows] = state.potential()[bad_rows], 0
+        masked_output = replace(output, progress=progress, uncertainty=uncertainty, valid=output.valid & ~non_finite)
+        return masked_output, next_state.put(bad_rows, state.take(bad_rows))
 
-    def _restored(self, work: Work) -> Memory:
+    def _load_state(self, item: WorkItem) -> RewardState:
         """The memory that was sent back. Raises `RefusalError` for what is none of this model's."""
-        assert work.state is not None
+        assert item.restore_payload is not None
         try:
-            state = parse_tensors(bytes(work.state.content))
-        except (SafetensorError, ValueError, KeyError, TypeError) as fault:
-            raise RefusalError(Why.DOES_NOT_FIT, f"state: not the memory of episodes ({fault})") from None
-        refuse_other(state, self._pattern, work.state.rows)
-        return self._pattern.restored(state).take(np.array(work.state.wanted))
+            tensors = parse_tensors(bytes(item.restore_payload.content))
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise RequestError(ErrorCode.VALIDATION_ERROR, f"state: not the memory of episodes ({error})") from None
+        validate_state(tensors, self._example_state, item.restore_payload.num_rows)
+        return self._example_state.from_state_dict(tensors).take(np.array(item.restore_payload.row_indices))
 
 
-def as_sent(rows: Sequence[Row]) -> bytes:
+def serialize_rows(rows: Sequence[StateRow]) -> bytes:
     """The memory of these rows as a client can keep it, and send it back."""
-    memory = gathered(rows)
-    assert isinstance(memory, Storable)
-    return serialised(memory.state())
+    state = gather_states(rows)
+    assert isinstance(state, SerializableState)
+    return to_safetensors(state.state_dict())
 
 
-def stacked(views: Sequence[Views]) -> Views:
+def concat_views(views: Sequence[Views]) -> Views:
     """Views of several works as one."""
     if len(views) == 1:
         return views[0]
-    frames = np.concatenate([np.asarray(one.frames) for one in views])
+    frames = np.concatenate([np.asarray(batch.frames) for batch in views])
     return Views(names=views[0].names, frames=frames)
 
 
-def part(progress: Progress, rows: slice) -> Progress:
-    """Some rows of a judgement."""
-    return Progress(**{field.name: getattr(progress, field.name)[rows] for field in fields(progress)})
+def slice_output(output: RewardOutput, rows: slice) -> RewardOutput:
+    """Some rows of a prediction."""
+    return RewardOutput(**{field.name: getattr(output, field.name)[rows] for field in fields(output)})

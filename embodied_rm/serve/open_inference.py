@@ -1,4 +1,4 @@
-"""Films by the Open Inference Protocol, version 2: for clients that know nothing of us.
+"""Videos by the Open Inference Protocol, version 2: for clients that know nothing of us.
 
 Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md, and its binary tensor data extension.
 """
@@ -12,25 +12,29 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from embodied_rm.serve.client.wire import NAMES, Message
-from embodied_rm.serve.config import Limits
-from embodied_rm.serve.films import Films, judged
-from embodied_rm.serve.protocol import header_of, told, unfit, view_names
-from embodied_rm.serve.refusal import RefusalError, Why
+from embodied_rm.serve.client.wire import DATATYPE_NAMES, Message
+from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
+from embodied_rm.serve.protocol import parse_header, validate_instructions, validate_view_names, validation_error
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service import RewardService
-from embodied_rm.serve.sessions import KINDS, Columns
+from embodied_rm.serve.service_config import ServeLimits
+from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns
 
-SIZE, BINARY_OUTPUT = "binary_data_size", "binary_data_output"
-BYTES, PIXELS = "BYTES", "UINT8"
-PREFIX = 4
+BINARY_SIZE_KEY, BINARY_OUTPUT_KEY = "binary_data_size", "binary_data_output"
+BYTES_DATATYPE, UINT8_DATATYPE = "BYTES", "UINT8"
+LENGTH_PREFIX_BYTES = 4
 """Bytes before each text of a binary tensor of texts, which say how long it is."""
-INPUTS = {"frames": (PIXELS, [-1, -1, -1, -1, -1, 3]), "instruction": (BYTES, [-1]), "views": (BYTES, [-1])}
-"""Name -> datatype and shape: films [N, T, V, H, W, 3], what is asked for in each [N], the names of the views [V]."""
+INPUT_SPECS = {
+    "frames": (UINT8_DATATYPE, [-1, -1, -1, -1, -1, 3]),
+    "instruction": (BYTES_DATATYPE, [-1]),
+    "views": (BYTES_DATATYPE, [-1]),
+}
+"""Name -> datatype and shape: videos [N, T, V, H, W, 3], what is asked for in each [N], the names of the views [V]."""
 Parameters = dict[str, str | int | float | bool]
-Inputs = dict[str, tuple["Tensor", memoryview]]
+Inputs = dict[str, tuple["InferInputTensor", memoryview]]
 
 
-class Tensor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class InferInputTensor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """An input."""
 
     name: str
@@ -40,7 +44,7 @@ class Tensor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     data: list[Any] | None = None
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class InferRequestedOutput(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """An output."""
 
     name: str
@@ -50,128 +54,156 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class InferHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A request."""
 
-    inputs: list[Tensor]
+    inputs: list[InferInputTensor]
     id: str = ""
     parameters: Parameters = {}
-    outputs: list[Wanted] | None = None
+    outputs: list[InferRequestedOutput] | None = None
 
 
-def described() -> dict[str, Any]:
+def describe_tensors() -> dict[str, Any]:
     """Inputs and outputs, as metadata tells them."""
-    outputs = [{"name": name, "datatype": NAMES[kind], "shape": [-1, -1]} for name, kind in KINDS.items()]
-    inputs = [{"name": name, "datatype": kind, "shape": shape} for name, (kind, shape) in INPUTS.items()]
+    outputs = [
+        {"name": name, "datatype": DATATYPE_NAMES[datatype], "shape": [-1, -1]}
+        for name, datatype in OUTPUT_DTYPES.items()
+    ]
+    inputs = [{"name": name, "datatype": datatype, "shape": shape} for name, (datatype, shape) in INPUT_SPECS.items()]
     return {"inputs": inputs, "outputs": outputs}
 
 
-async def infer(service: RewardService, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
-    """Judge the films of a request. Raises `RefusalError`."""
-    header = header_of(InferHeader, text)
-    films, wanted = films_of(inputs_of(header, blob), service.limits), outputs_of(header.outputs)
-    columns = await judged(service, films, expires)
-    about = {"model_name": service.about.name, "model_version": service.about.version, "id": header.id}
-    return answer_of(about, {name: columns[name] for name in wanted}, bool(header.parameters.get(BINARY_OUTPUT)))
+async def infer(
+    service: RewardService, header_json: bytes | memoryview, payload: memoryview, deadline: float
+) -> Message:
+    """Judge the videos of a request. Raises `RefusalError`."""
+    header = parse_header(InferHeader, header_json)
+    clips, output_names = parse_clips(parse_inputs(header, payload), service.limits), parse_outputs(header.outputs)
+    columns = await score_clips(service, clips, deadline)
+    model_info = {"model_name": service.metadata.name, "model_version": service.metadata.version, "id": header.id}
+    return encode_response(
+        model_info, {name: columns[name] for name in output_names}, bool(header.parameters.get(BINARY_OUTPUT_KEY))
+    )
 
 
-def outputs_of(wanted: Sequence[Wanted] | None) -> list[str]:
+def parse_outputs(requested: Sequence[InferRequestedOutput] | None) -> list[str]:
     """The names that are asked for; all, where none are."""
-    names = [one.name for one in wanted] if wanted else list(KINDS)
+    names = [output.name for output in requested] if requested else list(OUTPUT_DTYPES)
     for name in names:
-        if name not in KINDS:
-            raise unfit("outputs", repr(name[:40]), f"of {', '.join(KINDS)}")
+        if name not in OUTPUT_DTYPES:
+            raise validation_error("outputs", repr(name[:40]), f"of {', '.join(OUTPUT_DTYPES)}")
     return names
 
 
-def inputs_of(header: InferHeader, blob: memoryview) -> Inputs:
+def parse_inputs(header: InferHeader, payload: memoryview) -> Inputs:
     """Each input, and its bytes where it has some behind the JSON."""
     inputs: Inputs = {}
     for tensor in header.inputs:
-        size = tensor.parameters.get(SIZE, 0)
-        if not isinstance(size, int) or not 0 <= size <= len(blob) or bool(size) == (tensor.data is not None):
-            raise unfit(tensor.name[:40], "", f"either data, or parameters.{SIZE} and so many bytes behind the JSON")
+        num_bytes = tensor.parameters.get(BINARY_SIZE_KEY, 0)
+        if (
+            not isinstance(num_bytes, int)
+            or not 0 <= num_bytes <= len(payload)
+            or bool(num_bytes) == (tensor.data is not None)
+        ):
+            raise validation_error(
+                tensor.name[:40], "", f"either data, or parameters.{BINARY_SIZE_KEY} and so many bytes behind the JSON"
+            )
         if tensor.name in inputs:
-            raise unfit("inputs", f"{tensor.name[:40]!r} twice", "each once")
-        inputs[tensor.name], blob = (tensor, blob[:size]), blob[size:]
-    if len(blob):
-        raise unfit("inputs", f"{len(blob)} bytes more than they have", "no byte that belongs to none of them")
+            raise validation_error("inputs", f"{tensor.name[:40]!r} twice", "each once")
+        inputs[tensor.name], payload = (tensor, payload[:num_bytes]), payload[num_bytes:]
+    if len(payload):
+        raise validation_error(
+            "inputs", f"{len(payload)} bytes more than they have", "no byte that belongs to none of them"
+        )
     return inputs
 
 
-def films_of(inputs: Inputs, limits: Limits) -> Films:
-    """The films of a request, which must be exactly what they say."""
-    if set(inputs) != set(INPUTS):
-        raise unfit("inputs", ", ".join(inputs)[:80] or "none", ", ".join(INPUTS))
+def parse_clips(inputs: Inputs, limits: ServeLimits) -> ClipBatch:
+    """The videos of a request, which must be exactly what they say."""
+    if set(inputs) != set(INPUT_SPECS):
+        raise validation_error("inputs", ", ".join(inputs)[:80] or "none", ", ".join(INPUT_SPECS))
     for name, (tensor, _) in inputs.items():
-        if tensor.datatype != INPUTS[name][0]:
-            raise unfit(f"{name}.datatype", repr(tensor.datatype[:20]), INPUTS[name][0])
-    names = view_names(texts_of(*inputs["views"]), limits)
-    frames = frames_of(*inputs["frames"], len(names), limits)
-    instructions = told(texts_of(*inputs["instruction"]), len(frames), limits)
-    return Films(client="infer", instructions=instructions, names=names, frames=frames)
+        if tensor.datatype != INPUT_SPECS[name][0]:
+            raise validation_error(f"{name}.datatype", repr(tensor.datatype[:20]), INPUT_SPECS[name][0])
+    names = validate_view_names(parse_texts(*inputs["views"]), limits)
+    frames = parse_frames(*inputs["frames"], len(names), limits)
+    instructions = validate_instructions(parse_texts(*inputs["instruction"]), len(frames), limits)
+    return ClipBatch(client_id="infer", instructions=instructions, view_names=names, frames=frames)
 
 
-def frames_of(tensor: Tensor, blob: memoryview, views: int, limits: Limits) -> np.ndarray:
+def parse_frames(tensor: InferInputTensor, payload: memoryview, num_views: int, limits: ServeLimits) -> np.ndarray:
     """uint8 [N, T, V, H, W, 3]."""
     shape = tensor.shape
-    most = (limits.rows, limits.frames, views, limits.side, limits.side, 3)
-    least = (1, 1, views, 1, 1, 3)
-    if len(shape) != 6 or not all(low <= size <= high for low, size, high in zip(least, shape, most, strict=True)):
-        raise unfit("frames.shape", shape[:8], f"[N, T, {views}, H, W, 3], at most {list(most)}")
-    count = int(np.prod(shape, dtype=np.int64))
+    max_shape = (
+        limits.max_envs_per_request,
+        limits.max_frames,
+        num_views,
+        limits.max_image_side,
+        limits.max_image_side,
+        3,
+    )
+    min_shape = (1, 1, num_views, 1, 1, 3)
+    if len(shape) != 6 or not all(
+        low <= size <= high for low, size, high in zip(min_shape, shape, max_shape, strict=True)
+    ):
+        raise validation_error("frames.shape", shape[:8], f"[N, T, {num_views}, H, W, 3], at most {list(max_shape)}")
+    num_values = int(np.prod(shape, dtype=np.int64))
     if tensor.data is not None:
-        return numbers_of(tensor.data, count).reshape(shape)
-    if len(blob) != count:
-        raise unfit("frames", f"{len(blob)} bytes", f"{count}, for uint8 {shape}")
-    return np.frombuffer(blob, np.uint8).reshape(shape)
+        return flatten_pixels(tensor.data, num_values).reshape(shape)
+    if len(payload) != num_values:
+        raise validation_error("frames", f"{len(payload)} bytes", f"{num_values}, for uint8 {shape}")
+    return np.frombuffer(payload, np.uint8).reshape(shape)
 
 
-def numbers_of(data: list[Any], count: int) -> np.ndarray:
+def flatten_pixels(data: list[Any], num_values: int) -> np.ndarray:
     """Pixels that are written as JSON, flat or nested."""
     flat: list[Any] = data
     while flat and isinstance(flat[0], list):
-        if not all(isinstance(part, list) for part in flat):
-            raise unfit("frames.data", "numbers beside lists", "lists of one depth")
-        flat = [value for part in flat for value in part]
-    if len(flat) != count or not all(type(value) is int and 0 <= value < 256 for value in flat):
-        raise unfit("frames.data", f"{len(flat)} values", f"{count} whole numbers from 0 to 255")
+        if not all(isinstance(row, list) for row in flat):
+            raise validation_error("frames.data", "numbers beside lists", "lists of one depth")
+        flat = [value for row in flat for value in row]
+    if len(flat) != num_values or not all(type(value) is int and 0 <= value < 256 for value in flat):
+        raise validation_error("frames.data", f"{len(flat)} values", f"{num_values} whole numbers from 0 to 255")
     return np.array(flat, np.uint8)
 
 
-def texts_of(tensor: Tensor, blob: memoryview) -> list[str]:
+def parse_texts(tensor: InferInputTensor, payload: memoryview) -> list[str]:
     """A tensor of texts."""
     texts = tensor.data
     if texts is None:
         try:
-            texts = [part.decode() for part in prefixed(blob)]
+            texts = [encoded.decode() for encoded in split_length_prefixed(payload)]
         except UnicodeDecodeError:
-            raise unfit(tensor.name, "bytes", "text in UTF-8") from None
-    if tensor.shape != [len(texts)] or not all(isinstance(text, str) for text in texts):
-        raise unfit(tensor.name, f"{len(texts)} values", f"texts of shape {tensor.shape[:4]}")
+            raise validation_error(tensor.name, "bytes", "text in UTF-8") from None
+    if tensor.shape != [len(texts)] or not all(isinstance(header_json, str) for header_json in texts):
+        raise validation_error(tensor.name, f"{len(texts)} values", f"texts of shape {tensor.shape[:4]}")
     return texts
 
 
-def prefixed(blob: memoryview) -> list[bytes]:
+def split_length_prefixed(payload: memoryview) -> list[bytes]:
     """Texts, each behind its length."""
-    parts, at = [], 0
-    while at < len(blob):
-        size = int.from_bytes(blob[at : at + PREFIX], "little")
-        at += PREFIX
-        if at + size > len(blob):
-            raise RefusalError(Why.DOES_NOT_FIT, "a text is longer than the bytes that there are")
-        parts.append(bytes(blob[at : at + size]))
-        at += size
-    return parts
+    chunks, offset = [], 0
+    while offset < len(payload):
+        num_bytes = int.from_bytes(payload[offset : offset + LENGTH_PREFIX_BYTES], "little")
+        offset += LENGTH_PREFIX_BYTES
+        if offset + num_bytes > len(payload):
+            raise RequestError(ErrorCode.VALIDATION_ERROR, "a text is longer than the bytes that there are")
+        chunks.append(bytes(payload[offset : offset + num_bytes]))
+        offset += num_bytes
+    return chunks
 
 
-def answer_of(about: dict[str, Any], columns: Columns, binary: bool) -> Message:
+def encode_response(model_info: dict[str, Any], columns: OutputColumns, binary: bool) -> Message:
     """The answer, its numbers behind the JSON or in it."""
     outputs: list[dict[str, Any]] = []
     blobs: list[bytes | bytearray | memoryview] = []
     for name, column in columns.items():
-        output: dict[str, Any] = {"name": name, "datatype": NAMES[KINDS[name]], "shape": list(column.shape)}
+        output: dict[str, Any] = {
+            "name": name,
+            "datatype": DATATYPE_NAMES[OUTPUT_DTYPES[name]],
+            "shape": list(column.shape),
+        }
         if binary:
             blobs.append(column.tobytes())
-            output["parameters"] = {SIZE: len(blobs[-1])}
+            output["parameters"] = {BINARY_SIZE_KEY: len(blobs[-1])}
         else:
             output["data"] = column.ravel().tolist()
         outputs.append(output)
-    return json.dumps({**about, "outputs": outputs}).encode(), blobs
+    return json.dumps({**model_info, "outputs": outputs}).encode(), blobs

@@ -13,285 +13,300 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from embodied_rm.serve.config import Limits
-from embodied_rm.serve.refusal import RefusalError, Why
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Views
 
-RUN = re.compile(r"[\w.:-]{1,128}")
+CLIENT_ID_PATTERN = re.compile(r"[\w.:-]{1,128}")
 """What a run, a client's own name for itself, may be called."""
-VIEW = re.compile(r"[\w.:/-]{1,64}")
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+VIEW_NAME_PATTERN = re.compile(r"[\w.:/-]{1,64}")
+CONTROL_CHAR_PATTERN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 """Letters that no instruction has."""
-LARGEST = 1 << 53
+MAX_SAFE_INTEGER = 1 << 53
 """Of a number that every JSON reader can hold."""
 
-T = TypeVar("T")
+HeaderT = TypeVar("HeaderT")
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class EpisodesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What all requests about sessions say: whose, and of which episodes."""
 
-    run: str
-    env: list[int]
-    episode: list[int]
+    client_id: str
+    env_ids: list[int]
+    episode_ids: list[int]
 
 
 class FramesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """How the frames behind the JSON are written."""
 
     shape: list[int]
-    """[N, V, H, W, 3] of raw pixels, [N, V] of pictures."""
-    by_view: bool = False
+    """[N, V, H, W, 3] of raw pixels, [N, V] of images."""
+    view_major: bool = False
     """Whether the raw pixels of all environments follow each other view after view: [V, N, H, W, 3] in memory."""
-    lengths: list[int] | None = None
+    image_bytes: list[int] | None = None
     """Bytes of each JPEG or PNG, view after view, environment after environment; None: the pixels are raw."""
 
 
-class ShowingHeader(Asked, kw_only=True):
+class FrameRequestHeader(EpisodesHeader, kw_only=True):
     """What requests say that show a frame of each."""
 
     views: list[str]
     frames: FramesHeader
-    state: bool = False
+    return_state: bool = False
     """Whether the memory is sent along, see `RestoreHeader`."""
 
 
-class BeginHeader(ShowingHeader, kw_only=True):
+class ResetHeader(FrameRequestHeader, kw_only=True):
     """Episodes begin: their first frames."""
 
-    instruction: list[str]
+    instructions: list[str]
 
 
-class AdvanceHeader(ShowingHeader, kw_only=True):
+class StepHeader(FrameRequestHeader, kw_only=True):
     """Episodes go on: one more frame each, the `step`-th since the first."""
 
-    step: list[int]
+    steps: list[int]
 
 
-class EndHeader(Asked, kw_only=True):
+class EndHeader(EpisodesHeader, kw_only=True):
     """Episodes are over, or of no more interest."""
 
 
-class RestoreHeader(Asked, kw_only=True):
+class RestoreHeader(EpisodesHeader, kw_only=True):
     """Episodes that another service, or this one before it died, remembered so far: their memory is sent back."""
 
-    step: list[int]
-    row: list[int]
+    steps: list[int]
+    state_rows: list[int]
     """Which of the episodes that the memory is of each of them is."""
-    rows: int
+    num_state_rows: int
     """How many it is of."""
-    state: int
+    state_bytes: int
     """Bytes of it, as they were sent along."""
 
 
-class Shown:
+class FrameFingerprint:
     """What a row shows, by a number for it: equal where it is shown again, as it was sent.
 
     The number is worked out when somebody asks, and the frames are held until then: see `count`.
     """
 
-    __slots__ = ("_content", "_crc")
+    __slots__ = ("_chunks", "_crc")
 
-    def __init__(self, content: Sequence[memoryview]) -> None:
-        self._content: Sequence[memoryview] = content
+    def __init__(self, chunks: Sequence[memoryview]) -> None:
+        self._chunks: Sequence[memoryview] = chunks
         self._crc = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shown) and self.count() == other.count()
+        return isinstance(other, FrameFingerprint) and self.checksum() == other.checksum()
 
     def __hash__(self) -> int:
-        return hash(self.count())
+        return hash(self.checksum())
 
-    def count(self) -> int:
+    def checksum(self) -> int:
         """Work it out, and let the frames go."""
-        for part in self._content:
-            self._crc = zlib.crc32(part, self._crc)
-        self._content = ()
+        for chunk in self._chunks:
+            self._crc = zlib.crc32(chunk, self._crc)
+        self._chunks = ()
         return self._crc
 
 
-UNSEEN = Shown(())
+UNKNOWN_FINGERPRINT = FrameFingerprint(())
 """Of an episode that was taken up again, nobody knows what was shown."""
 
 
-Key = tuple[str, int]
+SessionKey = tuple[str, int]
 """Run and environment."""
 
 
-class Moment(NamedTuple):
+class FrameKey(NamedTuple):
     """What a request shows of an episode; two that are equal are the same request."""
 
-    episode: int
+    episode_id: int
     step: int
-    shown: Shown
+    fingerprint: FrameFingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Episodes:
+class EpisodeBatch:
     """Which episodes a request is about."""
 
-    run: str
-    env: tuple[int, ...]
-    episode: tuple[int, ...]
+    client_id: str
+    env_ids: tuple[int, ...]
+    episode_ids: tuple[int, ...]
 
     def __len__(self) -> int:
-        return len(self.env)
+        return len(self.env_ids)
 
     @cached_property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[SessionKey]:
         """Of each row."""
-        return [(self.run, env) for env in self.env]
+        return [(self.client_id, env_id) for env_id in self.env_ids]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class SessionRequest:
     """A request about the memory of episodes."""
 
-    of: Episodes
-    step: tuple[int, ...]
-    shown: tuple[Shown, ...]
+    episodes: EpisodeBatch
+    steps: tuple[int, ...]
+    fingerprints: tuple[FrameFingerprint, ...]
     """By each row: a retry shows the same again."""
 
     @cached_property
-    def moments(self) -> list[Moment]:
+    def frame_keys(self) -> list[FrameKey]:
         """What each row shows."""
-        return list(map(Moment, self.of.episode, self.step, self.shown))
+        return list(map(FrameKey, self.episodes.episode_ids, self.steps, self.fingerprints))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Showing(Call):
+class FrameRequest(SessionRequest):
     """A frame of each."""
 
     views: Views
-    state: bool
+    return_state: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Showing):
+class ResetRequest(FrameRequest):
     """Episodes that begin."""
 
     instructions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advance(Showing):
+class StepRequest(FrameRequest):
     """Episodes that go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Restore(Call):
+class RestoreRequest(SessionRequest):
     """Episodes that are taken up again."""
 
-    row: tuple[int, ...]
-    rows: int
+    state_rows: tuple[int, ...]
+    num_state_rows: int
     state: memoryview
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pixels:
+class FramePayload:
     """Frames whose header was believed, before anything is decoded."""
 
-    names: tuple[str, ...]
+    view_names: tuple[str, ...]
     shape: tuple[int, ...]
-    pictures: tuple[memoryview, ...] | None
+    images: tuple[memoryview, ...] | None
     """Encoded ones; None: they are raw."""
     raw: memoryview
-    by_view: bool = False
+    view_major: bool = False
     """Whether raw ones follow each other view after view."""
 
 
-def header_of(kind: type[T], text: bytes | memoryview) -> T:
+def parse_header(header_type: type[HeaderT], header_json: bytes | memoryview) -> HeaderT:
     """The JSON of a request. Raises `RefusalError` for what is no JSON, and for what says something else."""
     try:
-        return msgspec.json.decode(text, type=kind, strict=True)
-    except msgspec.ValidationError as fault:
-        raise RefusalError(Why.DOES_NOT_FIT, f"the JSON does not fit: {fault}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise RefusalError(Why.UNPARSABLE, f"the header is no JSON: {fault}") from None
+        return msgspec.json.decode(header_json, type=header_type, strict=True)
+    except msgspec.ValidationError as error:
+        raise RequestError(ErrorCode.VALIDATION_ERROR, f"the JSON does not fit: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, f"the header is no JSON: {error}") from None
 
 
-def episodes_of(header: Asked, limits: Limits) -> Episodes:
+def parse_episodes(header: EpisodesHeader, limits: ServeLimits) -> EpisodeBatch:
     """Which episodes it is about: at least one, none twice."""
-    if not RUN.fullmatch(header.run):
-        raise unfit("run", header.run[:40], "1 to 128 letters, digits and . : _ -")
-    rows = len(header.env)
-    if not 0 < rows <= limits.rows:
-        raise unfit("env", f"{rows} of them", f"from 1 to {limits.rows}")
-    for name in ("env", "episode"):
-        counted(name, getattr(header, name), rows)
-    if len(set(header.env)) != rows:
-        raise unfit("env", "one twice", "each once")
-    return Episodes(run=header.run, env=tuple(header.env), episode=tuple(header.episode))
+    if not CLIENT_ID_PATTERN.fullmatch(header.client_id):
+        raise validation_error("client_id", header.client_id[:40], "1 to 128 letters, digits and . : _ -")
+    num_rows = len(header.env_ids)
+    if not 0 < num_rows <= limits.max_envs_per_request:
+        raise validation_error("env_ids", f"{num_rows} of them", f"from 1 to {limits.max_envs_per_request}")
+    for name in ("env_ids", "episode"):
+        validate_counts(name, getattr(header, name), num_rows)
+    if len(set(header.env_ids)) != num_rows:
+        raise validation_error("env_ids", "one twice", "each once")
+    return EpisodeBatch(
+        client_id=header.client_id, env_ids=tuple(header.env_ids), episode_ids=tuple(header.episode_ids)
+    )
 
 
-def counted(name: str, column: Sequence[int], rows: int) -> tuple[int, ...]:
+def validate_counts(name: str, values: Sequence[int], num_rows: int) -> tuple[int, ...]:
     """A column of counts, one a row."""
-    if len(column) != rows:
-        raise unfit(name, f"{len(column)} of them", f"{rows}, one for each env")
-    for value in column:
-        if not 0 <= value < LARGEST:
-            raise unfit(name, value, "whole numbers from 0 to 2^53")
-    return tuple(column)
+    if len(values) != num_rows:
+        raise validation_error(name, f"{len(values)} of them", f"{num_rows}, one for each env")
+    for value in values:
+        if not 0 <= value < MAX_SAFE_INTEGER:
+            raise validation_error(name, value, "whole numbers from 0 to 2^53")
+    return tuple(values)
 
 
-def told(instructions: Sequence[str], rows: int, limits: Limits) -> tuple[str, ...]:
+def validate_instructions(instructions: Sequence[str], num_rows: int, limits: ServeLimits) -> tuple[str, ...]:
     """The instructions, one a row."""
-    if len(instructions) != rows:
-        raise unfit("instruction", f"{len(instructions)} of them", f"{rows}, one for each env")
+    if len(instructions) != num_rows:
+        raise validation_error("instructions", f"{len(instructions)} of them", f"{num_rows}, one for each env")
     for text in dict.fromkeys(instructions):
-        if not text.strip() or len(text) > limits.text:
-            raise unfit("instruction", f"one of {len(text)} letters", f"1 to {limits.text} letters")
-        if CONTROL.search(text):
-            raise unfit("instruction", repr(text[:40]), "text without control characters")
+        if not text.strip() or len(text) > limits.max_instruction_chars:
+            raise validation_error(
+                "instructions", f"one of {len(text)} letters", f"1 to {limits.max_instruction_chars} letters"
+            )
+        if CONTROL_CHAR_PATTERN.search(text):
+            raise validation_error("instructions", repr(text[:40]), "text without control characters")
     return tuple(instructions)
 
 
-def view_names(names: Sequence[str], limits: Limits) -> tuple[str, ...]:
+def validate_view_names(names: Sequence[str], limits: ServeLimits) -> tuple[str, ...]:
     """The views of a request."""
-    if not 0 < len(names) <= limits.views or len(set(names)) != len(names):
-        raise unfit("views", f"{len(names)} of them", f"from 1 to {limits.views}, each once")
+    if not 0 < len(names) <= limits.max_views or len(set(names)) != len(names):
+        raise validation_error("views", f"{len(names)} of them", f"from 1 to {limits.max_views}, each once")
     for name in names:
-        if not VIEW.fullmatch(name):
-            raise unfit("views", repr(name[:40]), "names of 1 to 64 letters, digits and . : / _ -")
+        if not VIEW_NAME_PATTERN.fullmatch(name):
+            raise validation_error("views", repr(name[:40]), "names of 1 to 64 letters, digits and . : / _ -")
     return tuple(names)
 
 
-def pixels_of(header: FramesHeader, views: Sequence[str], rows: int, blob: memoryview, limits: Limits) -> Pixels:
+def parse_frames(
+    header: FramesHeader, views: Sequence[str], num_rows: int, payload: memoryview, limits: ServeLimits
+) -> FramePayload:
     """The frames, which must be exactly as long as they say."""
-    names, shape = view_names(views, limits), header.shape
-    if shape[:2] != [rows, len(names)]:
-        raise unfit("frames.shape", shape[:8], f"[{rows}, {len(names)}, ...], environments and views")
-    if header.lengths is not None:
-        return Pixels(names=names, shape=tuple(shape), pictures=pictures_in(header, blob), raw=blob)
-    if len(shape) != 5 or shape[4] != 3 or not all(0 < side <= limits.side for side in shape[2:4]):
-        raise unfit("frames.shape", shape[:8], f"[N, V, H, W, 3] with H and W from 1 to {limits.side}")
+    names, shape = validate_view_names(views, limits), header.shape
+    if shape[:2] != [num_rows, len(names)]:
+        raise validation_error("frames.shape", shape[:8], f"[{num_rows}, {len(names)}, ...], environments and views")
+    if header.image_bytes is not None:
+        return FramePayload(view_names=names, shape=tuple(shape), images=split_images(header, payload), raw=payload)
+    if len(shape) != 5 or shape[4] != 3 or not all(0 < side <= limits.max_image_side for side in shape[2:4]):
+        raise validation_error(
+            "frames.shape", shape[:8], f"[N, V, H, W, 3] with H and W from 1 to {limits.max_image_side}"
+        )
     size = shape[0] * shape[1] * shape[2] * shape[3] * 3
-    if size != len(blob):
-        raise unfit("frames", f"{len(blob)} bytes", f"{size}, for uint8 {shape}")
-    return Pixels(names=names, shape=tuple(shape), pictures=None, raw=blob, by_view=header.by_view)
+    if size != len(payload):
+        raise validation_error("frames", f"{len(payload)} bytes", f"{size}, for uint8 {shape}")
+    return FramePayload(view_names=names, shape=tuple(shape), images=None, raw=payload, view_major=header.view_major)
 
 
-def pictures_in(header: FramesHeader, blob: memoryview) -> tuple[memoryview, ...]:
-    """The encoded pictures, one after the other."""
-    lengths = header.lengths or []
+def split_images(header: FramesHeader, payload: memoryview) -> tuple[memoryview, ...]:
+    """The encoded images, one after the other."""
+    lengths = header.image_bytes or []
     if len(header.shape) != 2 or len(lengths) != header.shape[0] * header.shape[1]:
-        raise unfit("frames.lengths", f"{len(lengths)} of them", "one for each of N x V pictures of shape [N, V]")
-    if min(lengths) < 1 or sum(lengths) != len(blob):
-        raise unfit("frames.lengths", f"{sum(lengths)} together", f"{len(blob)}, the bytes behind the JSON")
+        raise validation_error(
+            "frames.lengths", f"{len(lengths)} of them", "one for each of N x V images of shape [N, V]"
+        )
+    if min(lengths) < 1 or sum(lengths) != len(payload):
+        raise validation_error(
+            "frames.lengths", f"{sum(lengths)} together", f"{len(payload)}, the bytes behind the JSON"
+        )
     ends = np.cumsum([0, *lengths]).tolist()
-    return tuple(blob[start:end] for start, end in pairwise(ends))
+    return tuple(payload[start:end] for start, end in pairwise(ends))
 
 
-def shown_in(rows: int, pixels: Pixels) -> tuple[Shown, ...]:
+def fingerprint_rows(num_rows: int, frames: FramePayload) -> tuple[FrameFingerprint, ...]:
     """What each row shows."""
-    each, raw = len(pixels.names), pixels.raw
-    if pixels.pictures is None:
-        size = len(raw) // rows // (each if pixels.by_view else 1)
-        starts = range(0, len(raw), rows * size)
-        return tuple(Shown([raw[s + row * size : s + (row + 1) * size] for s in starts]) for row in range(rows))
-    return tuple(Shown(pixels.pictures[row * each : (row + 1) * each]) for row in range(rows))
+    num_views, raw = len(frames.view_names), frames.raw
+    if frames.images is None:
+        size = len(raw) // num_rows // (num_views if frames.view_major else 1)
+        starts = range(0, len(raw), num_rows * size)
+        return tuple(
+            FrameFingerprint([raw[start + row * size : start + (row + 1) * size] for start in starts])
+            for row in range(num_rows)
+        )
+    return tuple(FrameFingerprint(frames.images[row * num_views : (row + 1) * num_views]) for row in range(num_rows))
 
 
-def unfit(field: str, got: Any, expected: str) -> RefusalError:
+def validation_error(field: str, got: Any, expected: str) -> RequestError:
     """A field that is well-formed and does not fit."""
-    return RefusalError(Why.DOES_NOT_FIT, f"{field}: got {got}, expected {expected}")
+    return RequestError(ErrorCode.VALIDATION_ERROR, f"{field}: got {got}, expected {expected}")

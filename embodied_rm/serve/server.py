@@ -13,29 +13,29 @@ from types import FrameType
 import uvicorn
 import uvloop
 
-from embodied_rm.serve.config import ServeConfig
-from embodied_rm.serve.grpc.server import GrpcServer
+from embodied_rm.serve.grpc.grpc_server import GrpcServer
 from embodied_rm.serve.http.app import make_app
-from embodied_rm.serve.http.guard import guarded
-from embodied_rm.serve.meter import tell
-from embodied_rm.serve.served import Served
+from embodied_rm.serve.http.connection_limits import limited_protocol
+from embodied_rm.serve.model_handle import ModelHandle
 from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.service_config import ServeConfig
+from embodied_rm.serve.service_metrics import log_event
 
-Started = Callable[[str, Callable[[], None]], None]
-KEEP_ALIVE = 75
+OnStartup = Callable[[str, Callable[[], None]], None]
+KEEP_ALIVE_TIMEOUT_S = 75
 """Seconds for which an idle connection is kept."""
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's, which says that it is not ready before it stops listening."""
 
-    def __init__(self, config: uvicorn.Config, service: RewardService, started: Started) -> None:
+    def __init__(self, config: uvicorn.Config, service: RewardService, on_startup: OnStartup) -> None:
         super().__init__(config)
-        self._service, self._told = service, started
+        self._service, self._on_startup = service, on_startup
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.draining = True
-        tell("draining", signal=sig, waiting=len(self._service.queue))
+        log_event("draining", signal=sig, waiting=len(self._service.queue))
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
@@ -45,25 +45,25 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGTERM, signal.SIGINT)}
+        previous_handlers = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            for sig, handler in before.items():
+            for sig, handler in previous_handlers.items():
                 signal.signal(sig, handler)
 
     async def startup(self, sockets: list | None = None) -> None:
         await super().startup(sockets)
         if self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._told(f"http://{f'[{host}]' if ':' in host else host}:{port}", self.end)
+            self._on_startup(f"http://{f'[{host}]' if ':' in host else host}:{port}", self.request_shutdown)
 
-    def end(self) -> None:
+    def request_shutdown(self) -> None:
         """End, as at SIGTERM; may be called from any thread."""
         self._service.draining = self.should_exit = True
 
 
-def serve(served: Served, config: ServeConfig, key: str | None, started: Started) -> None:
+def serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, on_startup: OnStartup) -> None:
     """Serve until SIGTERM or SIGINT, or until `end` is called.
 
     `key`: what every request must show; None: nothing. `started` is told the address when it listens, and `end`.
@@ -71,33 +71,33 @@ def serve(served: Served, config: ServeConfig, key: str | None, started: Started
     gc.collect()
     gc.freeze()  # what was loaded stays: looking through it for garbage took a tenth of a second now and then
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(served, config, key, started))
+        runner.run(_serve(model_handle, config, api_key, on_startup))
 
 
-async def _serve(served: Served, config: ServeConfig, key: str | None, started: Started) -> None:
-    service = RewardService(served, config)
-    server = Server(
+async def _serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, on_startup: OnStartup) -> None:
+    service = RewardService(model_handle, config)
+    http_server = HttpServer(
         uvicorn.Config(
-            make_app(service, key),
+            make_app(service, api_key),
             host=config.host,
             port=config.port,
-            http=guarded(service.limits),
+            http=limited_protocol(service.limits),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=max(1, round(config.drain_s)),
+            timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
+            timeout_graceful_shutdown=max(1, round(config.drain_timeout_s)),
         ),
         service,
-        started,
+        on_startup,
     )
-    spoken = GrpcServer(service, config, key) if config.grpc_port is not None else contextlib.nullcontext()
-    async with service, spoken:
-        if isinstance(spoken, GrpcServer):
-            tell("listening", grpc_port=spoken.port)
-        await server.serve()
-    accepted, answered = service.meter.totals()
-    tell("ended", accepted=accepted, answered=answered)
+    grpc_server = GrpcServer(service, config, api_key) if config.grpc_port is not None else contextlib.nullcontext()
+    async with service, grpc_server:
+        if isinstance(grpc_server, GrpcServer):
+            log_event("listening", grpc_port=grpc_server.port)
+        await http_server.serve()
+    num_accepted, num_answered = service.metrics.request_totals()
+    log_event("ended", accepted=num_accepted, answered=num_answered)

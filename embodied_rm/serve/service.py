@@ -11,47 +11,47 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embodied_rm.serve.client.wire import Message, answer_of
-from embodied_rm.serve.config import Limits, ServeConfig
-from embodied_rm.serve.engine import Engine
-from embodied_rm.serve.idle import tidy_when_idle
-from embodied_rm.serve.meter import OK, Meter
-from embodied_rm.serve.pictures import views_of
+from embodied_rm.serve.client.wire import Message, encode_response
+from embodied_rm.serve.engine import InferenceEngine
+from embodied_rm.serve.image_decoding import decode_views
+from embodied_rm.serve.model_handle import ModelHandle
 from embodied_rm.serve.protocol import (
-    UNSEEN,
-    Advance,
-    AdvanceHeader,
-    Begin,
-    BeginHeader,
-    Call,
+    UNKNOWN_FINGERPRINT,
     EndHeader,
-    Episodes,
-    Restore,
+    EpisodeBatch,
+    FrameRequest,
+    FrameRequestHeader,
+    ResetHeader,
+    ResetRequest,
     RestoreHeader,
-    Showing,
-    ShowingHeader,
-    counted,
-    episodes_of,
-    header_of,
-    pixels_of,
-    shown_in,
-    told,
-    unfit,
+    RestoreRequest,
+    SessionRequest,
+    StepHeader,
+    StepRequest,
+    fingerprint_rows,
+    parse_episodes,
+    parse_frames,
+    parse_header,
+    validate_counts,
+    validate_instructions,
+    validation_error,
 )
-from embodied_rm.serve.queue import ADVANCE, BEGIN, RESTORE, FairQueue, Outcome, Remembered, Work
-from embodied_rm.serve.refusal import RefusalError, Why
-from embodied_rm.serve.served import Served
-from embodied_rm.serve.sessions import KINDS, UNKNOWN, Columns, Sessions, nothing_yet
-from embodied_rm.types import Progress
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.request_queue import RESET, RESTORE, STEP, FairQueue, StatePayload, WorkItem, WorkResult
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
+from embodied_rm.serve.service_metrics import OK_STATUS, ServiceMetrics
+from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore, initial_outputs
+from embodied_rm.serve.trim_memory import trim_when_idle
+from embodied_rm.types import RewardOutput
 
 
-class Judged(NamedTuple):
+class BatchResult(NamedTuple):
     """What came out of a request."""
 
-    columns: Columns
-    stored: bytes
+    columns: OutputColumns
+    state_bytes: bytes
     """The memory of its rows, where that was asked for and all of them were judged."""
-    settled: asyncio.Future[None]
+    committed: asyncio.Future[None]
     """Done when that is remembered."""
 
 
@@ -62,202 +62,237 @@ class RewardService:
     loop's clock. Raises `RefusalError`.
     """
 
-    def __init__(self, served: Served, config: ServeConfig) -> None:
-        self.about, self.config, self.meter = served.about, config, Meter()
+    def __init__(self, model_handle: ModelHandle, config: ServeConfig) -> None:
+        self.metadata, self.config, self.metrics = model_handle.metadata, config, ServiceMetrics()
         self.draining = False
-        self.sessions = Sessions(config.limits)
+        self.sessions = SessionStore(config.limits)
         self.queue = FairQueue(config.limits)
-        self.engine = Engine(served, self.queue, self.meter, batch=config.batch, wait=config.wait_ms / 1000)
-        self._decoders = ThreadPoolExecutor(1, thread_name_prefix="decode")
-        self.asked: dict[str, Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]] = {
-            "begin": self.answer_begin,
-            "advance": self.answer_advance,
-            "end": self.answer_end,
-            "restore": self.answer_restore,
+        self.engine = InferenceEngine(
+            model_handle,
+            self.queue,
+            self.metrics,
+            max_batch_size=config.max_batch_size,
+            max_queue_delay_s=config.max_queue_delay_ms / 1000,
+        )
+        self._decode_executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self.handlers: dict[str, Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]] = {
+            "begin": self.handle_reset,
+            "advance": self.handle_step,
+            "end": self.handle_end,
+            "restore": self.handle_restore,
         }
-        self.meter.watch("sessions", "Episodes under way", lambda: len(self.sessions))
-        self.meter.watch("queue", "Requests that wait to be judged", lambda: len(self.queue))
-        self.meter.watch("ready", "Whether it takes requests", lambda: float(self.ready))
+        self.metrics.add_gauge("sessions", "Episodes under way", lambda: len(self.sessions))
+        self.metrics.add_gauge("queue", "Requests that wait to be judged", lambda: len(self.queue))
+        self.metrics.add_gauge("ready", "Whether it takes requests", lambda: float(self.ready))
 
     async def __aenter__(self) -> RewardService:
         await self.engine.__aenter__()
-        self._tidy = asyncio.create_task(tidy_when_idle())
+        self._trim_task = asyncio.create_task(trim_when_idle())
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._tidy.cancel()
+        self._trim_task.cancel()
         await self.engine.__aexit__(*error)
-        self._decoders.shutdown()
+        self._decode_executor.shutdown()
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ServeLimits:
         return self.config.limits
 
     @property
     def ready(self) -> bool:
         """Whether it takes requests: it judged what it was tested with as it should, and is not about to end."""
-        return self.about.sound and self.engine.alive and not self.draining
+        return self.metadata.passed_self_test and self.engine.is_running and not self.draining
 
-    def refuse(self) -> None:
+    def check_ready(self) -> None:
         """Raises `RefusalError` where no request is taken now, whatever it says."""
         if not self.ready:
-            why = "it is about to end" if self.draining else "it does not judge as it did when its model was made"
-            raise RefusalError(Why.NOT_READY, f"the service takes no requests: {why}", retry_after=1.0)
-        self.queue.refuse_more()
+            reason = "it is about to end" if self.draining else "it does not judge as it did when its model was made"
+            raise RequestError(ErrorCode.NOT_READY, f"the service takes no requests: {reason}", retry_after_s=1.0)
+        self.queue.check_capacity()
 
-    def refuse_other(self, name: str) -> None:
+    def check_model_name(self, name: str) -> None:
         """Raises `RefusalError` for a model that is not served here."""
-        if name != self.about.name:
-            raise RefusalError(Why.NO_SUCH_MODEL, f"no model {name[:60]!r} here, there is {self.about.name!r}")
+        if name != self.metadata.name:
+            raise RequestError(
+                ErrorCode.MODEL_NOT_FOUND, f"no model {name[:60]!r} here, there is {self.metadata.name!r}"
+            )
 
     @contextmanager
-    def counted(self, asked: str) -> Iterator[None]:
+    def track_request(self, endpoint: str) -> Iterator[None]:
         """A request is read and answered inside: it is counted on its way in and out. Raises `RefusalError` where none
         is taken now, and what is raised inside."""
         loop = asyncio.get_running_loop()
-        started, outcome = loop.time(), OK
-        self.meter.accept(asked)
+        start_s, status = loop.time(), OK_STATUS
+        self.metrics.record_accepted(endpoint)
         try:
-            self.refuse()
+            self.check_ready()
             yield
-        except RefusalError as refusal:
-            outcome = refusal.why.name.lower()
+        except RequestError as error:
+            status = error.code.name.lower()
             raise
         except BaseException:
-            outcome = Why.BROKEN.name.lower()
+            status = ErrorCode.INTERNAL_ERROR.name.lower()
             raise
         finally:
-            self.meter.answer(asked, loop.time() - started, outcome)
+            self.metrics.record_response(endpoint, loop.time() - start_s, status)
 
-    def said(self, progress: Progress) -> Columns:
-        """A judgement as it is sent, counted: what is no number is `UNKNOWN`."""
-        self.meter.judged(progress)
-        columns = {name: getattr(progress, name) for name in KINDS}
+    def to_output_columns(self, output: RewardOutput) -> OutputColumns:
+        """A prediction as it is sent, counted: what is no number is `UNKNOWN`."""
+        self.metrics.record_frames(output)
+        columns = {name: getattr(output, name) for name in OUTPUT_DTYPES}
         for name in ("success", "ood"):
-            columns[name] = np.where(np.isfinite(columns[name]), columns[name], np.float32(UNKNOWN))
-        return {name: column.astype(KINDS[name], copy=False) for name, column in columns.items()}
+            columns[name] = np.where(np.isfinite(columns[name]), columns[name], np.float32(UNKNOWN_VALUE))
+        return {name: column.astype(OUTPUT_DTYPES[name], copy=False) for name, column in columns.items()}
 
-    async def answer_begin(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
-        header = header_of(BeginHeader, text)
-        of = episodes_of(header, self.limits)
-        instructions = told(header.instruction, len(of), self.limits)
-        frames = await self._frames(header, of, blob)
-        call = Begin(of=of, step=(0,) * len(of), instructions=instructions, **frames)
-        return await self._answered(call, expires)
+    async def handle_reset(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
+        header = parse_header(ResetHeader, header_json)
+        episodes = parse_episodes(header, self.limits)
+        instructions = validate_instructions(header.instructions, len(episodes), self.limits)
+        frames = await self._parse_frames(header, episodes, payload)
+        request = ResetRequest(episodes=episodes, steps=(0,) * len(episodes), instructions=instructions, **frames)
+        return await self._predict(request, deadline)
 
-    async def answer_advance(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
-        header = header_of(AdvanceHeader, text)
-        of = episodes_of(header, self.limits)
-        step = counted("step", header.step, len(of))
-        if min(step) < 1:
-            raise unfit("step", min(step), "from 1 on: step 0 is the frame that begins an episode")
-        call = Advance(of=of, step=step, **await self._frames(header, of, blob))
-        return await self._answered(call, expires)
+    async def handle_step(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
+        header = parse_header(StepHeader, header_json)
+        episodes = parse_episodes(header, self.limits)
+        steps = validate_counts("step", header.steps, len(episodes))
+        if min(steps) < 1:
+            raise validation_error("step", min(steps), "from 1 on: step 0 is the frame that begins an episode")
+        request = StepRequest(episodes=episodes, steps=steps, **await self._parse_frames(header, episodes, payload))
+        return await self._predict(request, deadline)
 
-    async def answer_end(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
-        of = episodes_of(header_of(EndHeader, text), self.limits)
-        refuse_bytes(blob)
-        return answer_of({}, {"ended": self.sessions.end(of)})
+    async def handle_end(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
+        episodes = parse_episodes(parse_header(EndHeader, header_json), self.limits)
+        check_no_payload(payload)
+        return encode_response({}, {"ended": self.sessions.end(episodes)})
 
-    async def answer_restore(self, text: bytes | memoryview, blob: memoryview, expires: float) -> Message:
-        header = header_of(RestoreHeader, text)
-        of = episodes_of(header, self.limits)
-        if header.state != len(blob):
-            raise unfit("state", f"{len(blob)} bytes", f"{header.state}, as the JSON says")
-        if not self.about.storable:
-            raise RefusalError(
-                Why.DOES_NOT_FIT, "state: what this model remembers cannot be sent along, and not sent back"
+    async def handle_restore(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
+        header = parse_header(RestoreHeader, header_json)
+        episodes = parse_episodes(header, self.limits)
+        if header.state_bytes != len(payload):
+            raise validation_error("state", f"{len(payload)} bytes", f"{header.state_bytes}, as the JSON says")
+        if not self.metadata.supports_restore:
+            raise RequestError(
+                ErrorCode.VALIDATION_ERROR, "state: what this model remembers cannot be sent along, and not sent back"
             )
-        step, row = counted("step", header.step, len(of)), counted("row", header.row, len(of))
-        if not 0 < header.rows <= self.limits.rows or max(row) >= header.rows:
-            raise unfit("row", f"{max(row)} of {header.rows}", f"rows of at most {self.limits.rows}")
-        call = Restore(of=of, step=step, shown=(UNSEEN,) * len(of), row=row, rows=header.rows, state=blob)
-        self.sessions.refuse_restore(call)
-        await (await self._judge(call, range(len(of)), expires)).settled
-        return answer_of({}, {"restored": len(of)})
+        steps, state_rows = (
+            validate_counts("step", header.steps, len(episodes)),
+            validate_counts("row", header.state_rows, len(episodes)),
+        )
+        if (
+            not 0 < header.num_state_rows <= self.limits.max_envs_per_request
+            or max(state_rows) >= header.num_state_rows
+        ):
+            raise validation_error(
+                "row",
+                f"{max(state_rows)} of {header.num_state_rows}",
+                f"rows of at most {self.limits.max_envs_per_request}",
+            )
+        request = RestoreRequest(
+            episodes=episodes,
+            steps=steps,
+            fingerprints=(UNKNOWN_FINGERPRINT,) * len(episodes),
+            state_rows=state_rows,
+            num_state_rows=header.num_state_rows,
+            state=payload,
+        )
+        self.sessions.check_restore(request)
+        await (await self._run_batch(request, range(len(episodes)), deadline)).committed
+        return encode_response({}, {"restored": len(episodes)})
 
-    async def _frames(self, header: ShowingHeader, of: Episodes, blob: memoryview) -> dict[str, Any]:
-        """What a request shows, as a `Showing` has it. Encoded pictures are decoded in a thread."""
-        pixels = pixels_of(header.frames, header.views, len(of), blob, self.limits)
-        if pixels.pictures is None:
-            views = views_of(pixels, self.limits)
+    async def _parse_frames(
+        self, header: FrameRequestHeader, episodes: EpisodeBatch, payload: memoryview
+    ) -> dict[str, Any]:
+        """What a request shows, as a `Showing` has it. Encoded images are decoded in a thread."""
+        frames = parse_frames(header.frames, header.views, len(episodes), payload, self.limits)
+        if frames.images is None:
+            views = decode_views(frames, self.limits)
         else:
-            decode = functools.partial(views_of, pixels, self.limits)
-            views = await asyncio.get_running_loop().run_in_executor(self._decoders, decode)
-        return {"views": views, "shown": shown_in(len(of), pixels), "state": header.state}
+            decode = functools.partial(decode_views, frames, self.limits)
+            views = await asyncio.get_running_loop().run_in_executor(self._decode_executor, decode)
+        return {"views": views, "shown": fingerprint_rows(len(episodes), frames), "state": header.return_state}
 
-    async def _answered(self, call: Showing, expires: float) -> Message:
-        """The judgement of every row: of those that are new, and of those that were asked about before."""
-        if call.state and not self.about.storable:
-            raise RefusalError(
-                Why.DOES_NOT_FIT, "state: what this model remembers cannot be sent along: ask without it"
+    async def _predict(self, request: FrameRequest, deadline: float) -> Message:
+        """The prediction of every row: of those that are new, and of those that were asked about before."""
+        if request.return_state and not self.metadata.supports_restore:
+            raise RequestError(
+                ErrorCode.VALIDATION_ERROR, "state: what this model remembers cannot be sent along: ask without it"
             )
-        rows = self.sessions.sort(call)
-        if len(rows.fresh) == len(call.of):
-            judged = await self._judge(call, rows.fresh, expires)
-            return self._message(judged.columns, judged.stored)
-        if rows.fresh:
-            await (await self._judge(call, rows.fresh, expires)).settled
-        for earlier in dict.fromkeys(rows.waiting):
-            await self._in_time(earlier, expires)
-        said = self.sessions.said(call)
-        places = self.sessions.places(call.of, range(len(call.of)))
-        return self._message(said, await self.engine.stored(places) if call.state else b"")
+        partition = self.sessions.partition(request)
+        if len(partition.new_rows) == len(request.episodes):
+            result = await self._run_batch(request, partition.new_rows, deadline)
+            return self._encode_response(result.columns, result.state_bytes)
+        if partition.new_rows:
+            await (await self._run_batch(request, partition.new_rows, deadline)).committed
+        for pending in dict.fromkeys(partition.pending):
+            await self._wait_until_deadline(pending, deadline)
+        columns = self.sessions.cached_outputs(request)
+        state_rows = self.sessions.state_rows(request.episodes, range(len(request.episodes)))
+        return self._encode_response(
+            columns, await self.engine.serialize_state(state_rows) if request.return_state else b""
+        )
 
-    def _message(self, said: Columns, stored: bytes) -> Message:
-        return answer_of(said, {"model": self.about.version, "state": len(stored)}, stored)
+    def _encode_response(self, columns: OutputColumns, state_bytes: bytes) -> Message:
+        return encode_response(columns, {"model": self.metadata.version, "state": len(state_bytes)}, state_bytes)
 
-    async def _judge(self, call: Call, rows: Sequence[int], expires: float) -> Judged:
+    async def _run_batch(self, request: SessionRequest, row_indices: Sequence[int], deadline: float) -> BatchResult:
         """Have these rows judged. What came out is remembered when it has been sent: before anything else is asked, and
         while whoever asked is reading."""
-        settled = self.sessions.judge(call, rows)
+        committed = self.sessions.mark_pending(request, row_indices)
         try:
-            outcome = await self.engine.put(self._work(call, rows, expires))
+            result = await self.engine.submit(self._make_work_item(request, row_indices, deadline))
         except BaseException:
-            self.sessions.drop(call, rows)
-            settled.set_result(None)
+            self.sessions.clear_pending(request, row_indices)
+            committed.set_result(None)
             raise
-        columns = self._said(call, outcome, len(rows))
+        columns = self._output_columns(request, result, len(row_indices))
 
-        def settle() -> None:
-            self.sessions.settle(call, rows, outcome.slab, outcome.start, columns)
-            settled.set_result(None)
-            for shown in call.shown:  # and their frames are held no longer
-                shown.count()
+        def commit() -> None:
+            self.sessions.commit(request, row_indices, result.state_batch, result.first_row, columns)
+            committed.set_result(None)
+            for fingerprint in request.fingerprints:  # and their frames are held no longer
+                fingerprint.checksum()
 
-        self.sessions.soon(settle)
-        return Judged(columns or {}, outcome.stored, settled)
+        self.sessions.defer(commit)
+        return BatchResult(columns or {}, result.state_bytes, committed)
 
-    def _work(self, call: Call, rows: Sequence[int], expires: float) -> Work:
-        loop, everyone = asyncio.get_running_loop(), len(rows) == len(call.of)
-        work = functools.partial(
-            Work, client=call.of.run, rows=len(rows), expires=expires, outcome=loop.create_future()
+    def _make_work_item(self, request: SessionRequest, row_indices: Sequence[int], deadline: float) -> WorkItem:
+        loop, is_full_request = asyncio.get_running_loop(), len(row_indices) == len(request.episodes)
+        make_item = functools.partial(
+            WorkItem,
+            client_id=request.episodes.client_id,
+            num_rows=len(row_indices),
+            deadline=deadline,
+            result=loop.create_future(),
         )
-        if isinstance(call, Restore):
-            return work(kind=RESTORE, state=Remembered(call.state, call.rows, call.row))
-        assert isinstance(call, Showing)
-        views = call.views if everyone else call.views.rows(np.array(rows))
-        work = functools.partial(work, views=views, stores=call.state and everyone)
-        if isinstance(call, Begin):
-            return work(kind=BEGIN, instructions=[call.instructions[row] for row in rows])
-        return work(kind=ADVANCE, places=self.sessions.places(call.of, rows))
+        if isinstance(request, RestoreRequest):
+            return make_item(
+                kind=RESTORE, restore_payload=StatePayload(request.state, request.num_state_rows, request.state_rows)
+            )
+        assert isinstance(request, FrameRequest)
+        views = request.views if is_full_request else request.views.select(np.array(row_indices))
+        make_item = functools.partial(make_item, views=views, return_state=request.return_state and is_full_request)
+        if isinstance(request, ResetRequest):
+            return make_item(kind=RESET, instructions=[request.instructions[row] for row in row_indices])
+        return make_item(kind=STEP, places=self.sessions.state_rows(request.episodes, row_indices))
 
-    def _said(self, call: Call, outcome: Outcome, rows: int) -> Columns | None:
-        if isinstance(call, Restore):
+    def _output_columns(self, request: SessionRequest, result: WorkResult, num_rows: int) -> OutputColumns | None:
+        if isinstance(request, RestoreRequest):
             return None
-        if outcome.progress is None:
-            return nothing_yet(rows)
-        return self.said(outcome.progress)
+        if result.output is None:
+            return initial_outputs(num_rows)
+        return self.to_output_columns(result.output)
 
-    async def _in_time(self, earlier: asyncio.Future[None], expires: float) -> None:
-        left = expires - asyncio.get_running_loop().time()
+    async def _wait_until_deadline(self, pending: asyncio.Future[None], deadline: float) -> None:
+        remaining_s = deadline - asyncio.get_running_loop().time()
         try:
-            await asyncio.wait_for(asyncio.shield(earlier), max(left, 0))
+            await asyncio.wait_for(asyncio.shield(pending), max(remaining_s, 0))
         except TimeoutError:
-            raise RefusalError(Why.TOO_LATE, "its time was over before it was judged") from None
+            raise RequestError(ErrorCode.DEADLINE_EXCEEDED, "its time was over before it was judged") from None
 
 
-def refuse_bytes(blob: memoryview) -> None:
+def check_no_payload(payload: memoryview) -> None:
     """Raises `RefusalError` for bytes of which the JSON does not speak."""
-    if len(blob):
-        raise RefusalError(Why.UNPARSABLE, f"{len(blob)} bytes behind the JSON, of which it does not speak")
+    if len(payload):
+        raise RequestError(ErrorCode.BAD_REQUEST, f"{len(payload)} bytes behind the JSON, of which it does not speak")

@@ -16,263 +16,289 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.serve.config import Limits
-from embodied_rm.serve.protocol import Advance, Begin, Call, Episodes, Key, Moment, Restore, Showing
-from embodied_rm.serve.refusal import RefusalError, Why
-from embodied_rm.serve.slabs import Place, Row, Slab
+from embodied_rm.serve.protocol import (
+    EpisodeBatch,
+    FrameKey,
+    FrameRequest,
+    ResetRequest,
+    RestoreRequest,
+    SessionKey,
+    SessionRequest,
+    StepRequest,
+)
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.service_config import ServeLimits
+from embodied_rm.serve.state_store import StateBatch, StateRow, StateSlot
 
 Array = npt.NDArray[Any]
-ALIVE = 60.0
+SWEEP_INTERVAL_S = 60.0
 """Seconds between two looks for episodes that nobody advances."""
 
 
-Columns = dict[str, Array]
+OutputColumns = dict[str, Array]
 """What was judged of N frames, by name, as it is sent."""
-UNKNOWN = -1.0
+UNKNOWN_VALUE = -1.0
 """On the wire, in the place of a number that the model does not tell."""
-KINDS = {"value": "<f4", "valid": "|b1", "stage": "<i8", "success": "<f4", "spread": "<f4", "ood": "<f4"}
+OUTPUT_DTYPES = {"value": "<f4", "valid": "|b1", "stage": "<i8", "success": "<f4", "spread": "<f4", "ood": "<f4"}
 
 
-def nothing_yet(rows: int) -> Columns:
+def initial_outputs(row_indices: int) -> OutputColumns:
     """Of the first frames of episodes."""
-    first = {"valid": True, "ood": UNKNOWN}
-    return {name: np.full(rows, first.get(name, 0), kind) for name, kind in KINDS.items()}
+    initial_values = {"valid": True, "ood": UNKNOWN_VALUE}
+    return {name: np.full(row_indices, initial_values.get(name, 0), dtype) for name, dtype in OUTPUT_DTYPES.items()}
 
 
-class Said(NamedTuple):
+class CachedResult(NamedTuple):
     """What was judged of one frame: a row of what was judged together."""
 
-    columns: Columns
+    columns: OutputColumns
     row: int
 
 
 @dataclass
-class Session:
+class EpisodeSession:
     """An episode under way."""
 
-    at: Moment
-    place: Place
-    said: Said | None
-    used: float
+    frame_key: FrameKey
+    slot: StateSlot
+    result: CachedResult | None
+    last_used_s: float
 
 
-class UnderWay(NamedTuple):
+class SessionStatus(NamedTuple):
     """An episode under way, as it is told to who looks on."""
 
-    env: int
-    at: Moment
-    said: Said | None
+    env_id: int
+    frame_key: FrameKey
+    result: CachedResult | None
     """None: it was taken up again, and nothing was judged since."""
-    idle: float
+    idle_s: float
     """Seconds since anybody asked about it."""
 
 
 @dataclass
-class Judging:
+class PendingFrame:
     """A moment that is being judged."""
 
-    at: Moment
-    done: asyncio.Future[None]
+    frame_key: FrameKey
+    committed: asyncio.Future[None]
     """Done when it is settled, either way."""
 
 
 @dataclass
-class Sorted:
+class RowPartition:
     """The rows of a request, by what is to be done for them."""
 
-    fresh: list[int] = field(default_factory=list)
+    new_rows: list[int] = field(default_factory=list)
     """To be judged."""
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    pending: list[asyncio.Future[None]] = field(default_factory=list)
     """An earlier request of the same content is being judged: when that is done, they are known."""
 
 
-class Sessions:
+class SessionStore:
     """All episodes under way. Lives in one thread."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: ServeLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
-        self._known: dict[Key, Session] = {}
-        self._judging: dict[Key, Judging] = {}
-        self._due: deque[Callable[[], None]] = deque()
-        self._looked = clock()
+        self._sessions: dict[SessionKey, EpisodeSession] = {}
+        self._pending: dict[SessionKey, PendingFrame] = {}
+        self._deferred: deque[Callable[[], None]] = deque()
+        self._last_sweep_s = clock()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._sessions)
 
-    def runs(self) -> dict[str, list[UnderWay]]:
+    def status_by_client(self) -> dict[str, list[SessionStatus]]:
         """Run -> its episodes under way."""
-        now, told = self._clock(), dict[str, list[UnderWay]]()
-        for (run, env), session in self._known.items():
-            told.setdefault(run, []).append(UnderWay(env, session.at, session.said, now - session.used))
-        return told
+        now, statuses = self._clock(), dict[str, list[SessionStatus]]()
+        for (client_id, env_id), session in self._sessions.items():
+            statuses.setdefault(client_id, []).append(
+                SessionStatus(env_id, session.frame_key, session.result, now - session.last_used_s)
+            )
+        return statuses
 
-    def soon(self, settle: Callable[[], None]) -> None:
+    def defer(self, callback: Callable[[], None]) -> None:
         """Have something settled as soon as nobody waits for an answer, and before anything else is asked."""
-        self._due.append(settle)
-        asyncio.get_running_loop().call_soon(self._catch_up)
+        self._deferred.append(callback)
+        asyncio.get_running_loop().call_soon(self._run_deferred)
 
-    def _catch_up(self) -> None:
-        while self._due:
-            self._due.popleft()()
+    def _run_deferred(self) -> None:
+        while self._deferred:
+            self._deferred.popleft()()
 
-    def sort(self, call: Showing) -> Sorted:
+    def partition(self, request: FrameRequest) -> RowPartition:
         """What is to be done for the rows of a request. Raises `RefusalError` where one of them is out of step."""
-        self._catch_up()
-        self.forget_idle()
-        rows, lost = Sorted(), []
-        for row, (key, at) in enumerate(zip(call.of.keys, call.moments, strict=True)):
-            judging = self._judging.get(key)
-            if judging is not None:
-                if judging.at != at:
-                    raise out_of_step(key, at, "an earlier request about this environment is not answered yet")
-                rows.waiting.append(judging.done)
+        self._run_deferred()
+        self.evict_idle()
+        row_indices, unknown_envs = RowPartition(), []
+        for row, (key, frame_key) in enumerate(zip(request.episodes.keys, request.frame_keys, strict=True)):
+            pending = self._pending.get(key)
+            if pending is not None:
+                if pending.frame_key != frame_key:
+                    raise out_of_order_error(
+                        key, frame_key, "an earlier request about this environment is not answered yet"
+                    )
+                row_indices.pending.append(pending.committed)
                 continue
-            session = self._known.get(key)
-            if session is not None and session.at == at and session.said is not None:
-                session.used = self._clock()
-            elif isinstance(call, Begin):
-                self._refuse_begin(key, at, session)
-                rows.fresh.append(row)
-            elif session is None or session.at.episode < at.episode:
-                lost.append(key[1])
+            session = self._sessions.get(key)
+            if session is not None and session.frame_key == frame_key and session.result is not None:
+                session.last_used_s = self._clock()
+            elif isinstance(request, ResetRequest):
+                self._check_reset(key, frame_key, session)
+                row_indices.new_rows.append(row)
+            elif session is None or session.frame_key.episode_id < frame_key.episode_id:
+                unknown_envs.append(key[1])
             else:
-                self._refuse_step(key, at, session)
-                rows.fresh.append(row)
-        if lost:
-            raise LostError(lost)
-        self._refuse_many(call, rows)
-        return rows
+                self._check_step(key, frame_key, session)
+                row_indices.new_rows.append(row)
+        if unknown_envs:
+            raise SessionNotFoundError(unknown_envs)
+        self._check_new_sessions(request, row_indices)
+        return row_indices
 
-    def judge(self, call: Call, rows: Sequence[int]) -> asyncio.Future[None]:
+    def mark_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> asyncio.Future[None]:
         """Note that these rows are being judged; the future is to be done when they are settled."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        keys, moments = call.of.keys, call.moments
-        for row in rows:
-            self._judging[keys[row]] = Judging(moments[row], done)
-        return done
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        keys, frame_keys = request.episodes.keys, request.frame_keys
+        for row in row_indices:
+            self._pending[keys[row]] = PendingFrame(frame_keys[row], committed)
+        return committed
 
-    def settle(
+    def commit(
         self,
-        call: Call,
-        rows: Sequence[int],
-        slab: Slab,
-        start: int,
-        columns: Columns | None,
+        request: SessionRequest,
+        row_indices: Sequence[int],
+        state_batch: StateBatch,
+        first_row: int,
+        columns: OutputColumns | None,
     ) -> None:
         """What came out for these rows, which are those of `slab` from `start` on; None: they were taken up, and
         nobody knows what was said of them."""
-        now, left = self._clock(), set[Slab]()
-        keys, moments = call.of.keys, call.moments
-        for number, row in enumerate(rows):
+        now, touched_batches = self._clock(), set[StateBatch]()
+        keys, frame_keys = request.episodes.keys, request.frame_keys
+        for offset, row in enumerate(row_indices):
             key = keys[row]
-            del self._judging[key]
-            session = self._known.get(key)
-            said = None if columns is None else Said(columns, number)
+            del self._pending[key]
+            session = self._sessions.get(key)
+            result = None if columns is None else CachedResult(columns, offset)
             if session is not None:
-                left.add(session.place.move(slab, start + number))
-                session.at, session.said, session.used = moments[row], said, now
-            elif not isinstance(call, Advance):  # else it was ended meanwhile
-                self._known[key] = Session(moments[row], Place(slab, start + number), said, now)
-        for one in left:
-            one.tidy()
+                touched_batches.add(session.slot.move(state_batch, first_row + offset))
+                session.frame_key, session.result, session.last_used_s = frame_keys[row], result, now
+            elif not isinstance(request, StepRequest):  # else it was ended meanwhile
+                self._sessions[key] = EpisodeSession(
+                    frame_keys[row], StateSlot(state_batch, first_row + offset), result, now
+                )
+        for batch in touched_batches:
+            batch.compact()
 
-    def drop(self, call: Call, rows: Sequence[int]) -> None:
+    def clear_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> None:
         """Nothing came out for these rows: their episodes are where they were."""
-        keys = call.of.keys
-        for row in rows:
-            del self._judging[keys[row]]
+        keys = request.episodes.keys
+        for row in row_indices:
+            del self._pending[keys[row]]
 
-    def places(self, of: Episodes, rows: Sequence[int]) -> list[Row]:
+    def state_rows(self, episodes: EpisodeBatch, row_indices: Sequence[int]) -> list[StateRow]:
         """Where the memory of these rows is now."""
-        keys = of.keys
-        places = [self._known[keys[row]].place for row in rows]
-        return [(place.slab.memory, place.row) for place in places]
+        keys = episodes.keys
+        slots = [self._sessions[keys[row]].slot for row in row_indices]
+        return [(slot.batch.state, slot.row) for slot in slots]
 
-    def said(self, call: Showing) -> Columns:
+    def cached_outputs(self, request: FrameRequest) -> OutputColumns:
         """What was said of a moment of each row. Raises `RefusalError` where that is no longer the last one."""
-        told: list[Said] = []
-        for key, at in zip(call.of.keys, call.moments, strict=True):
-            session = self._known.get(key)
-            if session is None or session.at != at or session.said is None:
-                raise out_of_step(key, at, "it was not judged, or a later one was")
-            told.append(session.said)
-        columns = told[0].columns
-        if all(one.columns is columns and one.row == row for row, one in enumerate(told)) and len(told) == len(
-            columns["value"]
-        ):
+        results: list[CachedResult] = []
+        for key, frame_key in zip(request.episodes.keys, request.frame_keys, strict=True):
+            session = self._sessions.get(key)
+            if session is None or session.frame_key != frame_key or session.result is None:
+                raise out_of_order_error(key, frame_key, "it was not judged, or a later one was")
+            results.append(session.result)
+        columns = results[0].columns
+        if all(result.columns is columns and result.row == row for row, result in enumerate(results)) and len(
+            results
+        ) == len(columns["value"]):
             return columns
-        return {name: np.array([one.columns[name][one.row] for one in told], kind) for name, kind in KINDS.items()}
+        return {
+            name: np.array([result.columns[name][result.row] for result in results], dtype)
+            for name, dtype in OUTPUT_DTYPES.items()
+        }
 
-    def end(self, of: Episodes) -> int:
+    def end(self, episodes: EpisodeBatch) -> int:
         """Forget these episodes and those before them; how many there were."""
-        self._catch_up()
-        known = [
+        self._run_deferred()
+        ended_keys = [
             key
-            for key, episode in zip(of.keys, of.episode, strict=True)
-            if key in self._known and self._known[key].at.episode <= episode
+            for key, episode_id in zip(episodes.keys, episodes.episode_ids, strict=True)
+            if key in self._sessions and self._sessions[key].frame_key.episode_id <= episode_id
         ]
-        for key in known:
-            self._known.pop(key).place.leave()
-        return len(known)
+        for key in ended_keys:
+            self._sessions.pop(key).slot.release()
+        return len(ended_keys)
 
-    def refuse_restore(self, call: Restore) -> None:
+    def check_restore(self, request: RestoreRequest) -> None:
         """Raises `RefusalError` unless these episodes may be taken up: none is being judged, or farther here."""
-        self._catch_up()
-        for key, at in zip(call.of.keys, call.moments, strict=True):
-            session = self._known.get(key)
-            if key in self._judging:
-                raise out_of_step(key, at, "a request about this environment is not answered yet")
-            if session is not None and session.at[:2] > at[:2]:
-                raise out_of_step(key, at, f"it is at step {session.at.step} of episode {session.at.episode} here")
-        self._refuse_room(sum(key not in self._known for key in call.of.keys))
+        self._run_deferred()
+        for key, frame_key in zip(request.episodes.keys, request.frame_keys, strict=True):
+            session = self._sessions.get(key)
+            if key in self._pending:
+                raise out_of_order_error(key, frame_key, "a request about this environment is not answered yet")
+            if session is not None and session.frame_key[:2] > frame_key[:2]:
+                raise out_of_order_error(
+                    key,
+                    frame_key,
+                    f"it is at step {session.frame_key.step} of episode {session.frame_key.episode_id} here",
+                )
+        self._check_capacity(sum(key not in self._sessions for key in request.episodes.keys))
 
-    def forget_idle(self) -> None:
+    def evict_idle(self) -> None:
         """Forget what nobody has asked about for long."""
         now = self._clock()
-        if now - self._looked < min(ALIVE, self._limits.idle_s):
+        if now - self._last_sweep_s < min(SWEEP_INTERVAL_S, self._limits.idle_timeout_s):
             return
-        self._looked = now
-        for key, session in list(self._known.items()):
-            if now - session.used >= self._limits.idle_s and key not in self._judging:
-                self._known.pop(key).place.leave()
+        self._last_sweep_s = now
+        for key, session in list(self._sessions.items()):
+            if now - session.last_used_s >= self._limits.idle_timeout_s and key not in self._pending:
+                self._sessions.pop(key).slot.release()
 
-    def _refuse_begin(self, key: Key, at: Moment, session: Session | None) -> None:
-        if session is not None and session.at.episode >= at.episode:
-            raise out_of_step(key, at, f"episode {session.at.episode} of it has begun already")
+    def _check_reset(self, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:
+        if session is not None and session.frame_key.episode_id >= frame_key.episode_id:
+            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} of it has begun already")
 
-    def _refuse_step(self, key: Key, at: Moment, session: Session) -> None:
-        if session.at.episode > at.episode:
-            raise out_of_step(key, at, f"episode {session.at.episode} of it has begun already")
-        if session.at.step == at.step:
-            raise out_of_step(key, at, "this step was judged already, of other frames")
-        if session.at.step + 1 != at.step:
-            raise out_of_step(key, at, f"the next step of it is {session.at.step + 1}")
+    def _check_step(self, key: SessionKey, frame_key: FrameKey, session: EpisodeSession) -> None:
+        if session.frame_key.episode_id > frame_key.episode_id:
+            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} of it has begun already")
+        if session.frame_key.step == frame_key.step:
+            raise out_of_order_error(key, frame_key, "this step was judged already, of other frames")
+        if session.frame_key.step + 1 != frame_key.step:
+            raise out_of_order_error(key, frame_key, f"the next step of it is {session.frame_key.step + 1}")
 
-    def _refuse_many(self, call: Showing, rows: Sorted) -> None:
-        if isinstance(call, Begin):
-            keys = call.of.keys
-            self._refuse_room(sum(keys[row] not in self._known for row in rows.fresh))
+    def _check_new_sessions(self, request: FrameRequest, row_indices: RowPartition) -> None:
+        if isinstance(request, ResetRequest):
+            keys = request.episodes.keys
+            self._check_capacity(sum(keys[row] not in self._sessions for row in row_indices.new_rows))
 
-    def _refuse_room(self, more: int) -> None:
-        begun = sum(key not in self._known for key in self._judging)
-        if len(self._known) + begun + more > self._limits.sessions:
-            self._looked = -self._limits.idle_s
-            raise RefusalError(
-                Why.FULL, f"{self._limits.sessions} episodes are under way already: end some", retry_after=1.0
+    def _check_capacity(self, num_new: int) -> None:
+        num_pending_new = sum(key not in self._sessions for key in self._pending)
+        if len(self._sessions) + num_pending_new + num_new > self._limits.max_sessions:
+            self._last_sweep_s = -self._limits.idle_timeout_s
+            raise RequestError(
+                ErrorCode.TOO_MANY_REQUESTS,
+                f"{self._limits.max_sessions} episodes are under way already: end some",
+                retry_after_s=1.0,
             )
 
 
-class LostError(RefusalError):
+class SessionNotFoundError(RequestError):
     """Episodes that are unknown here: their client may send back what was remembered of them."""
 
-    def __init__(self, env: Sequence[int]) -> None:
+    def __init__(self, env_ids: Sequence[int]) -> None:
         super().__init__(
-            Why.NO_SESSION,
-            f"nothing is known of the episodes of {len(env)} environments, {env[0]} among them: begin or restore them",
+            ErrorCode.SESSION_NOT_FOUND,
+            f"nothing is known of the episodes of {len(env_ids)} environments, {env_ids[0]} among them: begin or restore them",
         )
-        self.env = tuple(env)
+        self.env_ids = tuple(env_ids)
 
 
-def out_of_step(key: Key, at: Moment, reason: str) -> RefusalError:
+def out_of_order_error(key: SessionKey, frame_key: FrameKey, reason: str) -> RequestError:
     """For a moment that cannot be judged now."""
-    return RefusalError(Why.OUT_OF_STEP, f"environment {key[1]}, episode {at.episode}, step {at.step}: {reason}")
+    return RequestError(
+        ErrorCode.OUT_OF_ORDER, f"environment {key[1]}, episode {frame_key.episode_id}, step {frame_key.step}: {reason}"
+    )

@@ -1,20 +1,20 @@
-"""Train a reward model on labelled episodes: its configuration, what it refuses, its updates, and the whole of it."""
+"""Train a reward model on labeled episodes: its configuration, what it refuses, its updates, and the whole of it."""
 
-from embodied_rm.train.config import TrainConfig
-from embodied_rm.train.fitting import UNFINISHED, fit, new_net, passes
-from embodied_rm.train.refusals import refuse_looks
-from embodied_rm.train.run import CHECKPOINT, train
-from embodied_rm.train.updates import prepared, schedule
+from embodied_rm.train.checks import check_streamable
+from embodied_rm.train.fitting import TRAIN_STATE_DIR, fit, make_forward, make_net
+from embodied_rm.train.loop import learning_rate_factor, prepare_batch
+from embodied_rm.train.train_config import TrainConfig
+from embodied_rm.train.training import CHECKPOINT_DIR, train
 
 __all__ = [
-    "CHECKPOINT",
-    "UNFINISHED",
+    "CHECKPOINT_DIR",
+    "TRAIN_STATE_DIR",
     "TrainConfig",
+    "check_streamable",
     "fit",
-    "new_net",
-    "passes",
-    "prepared",
-    "refuse_looks",
-    "schedule",
+    "learning_rate_factor",
+    "make_forward",
+    "make_net",
+    "prepare_batch",
     "train",
 ]

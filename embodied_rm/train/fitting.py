@@ -9,41 +9,41 @@ from functools import partial
 
 import torch
 
+from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
-from embodied_rm.group import ALONE, Group
-from embodied_rm.labels.batches import Batches
-from embodied_rm.labels.labelled import label
-from embodied_rm.labels.schemes import Labeller, Scheme, chosen
-from embodied_rm.logs import open_log
-from embodied_rm.models import low_rank
-from embodied_rm.models.encoders import sized
-from embodied_rm.models.labellers import by_features, by_judge
-from embodied_rm.models.learner import Learner
-from embodied_rm.models.map_cache import MapCache
+from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.schemes import Labeler, LabelScheme, select_schemes
+from embodied_rm.logs import open_logger
+from embodied_rm.models import lora
+from embodied_rm.models.encoders import resize_episode
+from embodied_rm.models.feature_cache import FeatureCache
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.sharding import sharded
 from embodied_rm.models.tokens import known_words
-from embodied_rm.models.training_pass import Judge, training_pass
-from embodied_rm.objective import WEIGHTS
-from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.train.config import TrainConfig, settings
-from embodied_rm.train.refusals import need_perspectives, refuse_looks, refuse_several_wishes
-from embodied_rm.train.updates import learn
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.train.batches import LabeledBatchSampler
+from embodied_rm.train.checks import check_single_subgoal, check_streamable, require_incremental_labels
+from embodied_rm.train.forward import ForwardFn, training_forward
+from embodied_rm.train.labelers import feature_labeler, preference_labeler
+from embodied_rm.train.loop import train_loop
+from embodied_rm.train.objective import LOSS_WEIGHTS
+from embodied_rm.train.sharding import shard_towers
+from embodied_rm.train.streaming import StreamingEpisodes
+from embodied_rm.train.train_config import TrainConfig, to_json_dict
+from embodied_rm.train.train_state import TrainState
 from embodied_rm.types import Episode
-from embodied_rm.window import Window
 
-UNFINISHED = "unfinished"
+TRAIN_STATE_DIR = "unfinished"
 """Folder of the training state inside the run folder, while training is under way."""
 
 
-def new_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
+def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
     """A net with random weights (or a pretrained tower) for the views and the most steps that the episodes have."""
     torch.manual_seed(config.seed)
-    encoder = make_encoder(config.tower, config.image_size, trained=config.train_tower, text_tower=config.text_tower)
+    encoder = make_encoder(config.tower, config.image_size, trainable=config.train_tower, text_tower=config.text_tower)
     views = tuple(dict.fromkeys(name for episode in episodes for name in episode.views))
-    steps = max((len({step.name for step in episode.steps}) for episode in episodes), default=0)
-    net_config = NetConfig(views=views, encoder=encoder.config, max_steps=max(steps, 1), fusion=config.fusion)
+    num_subtasks = max((len({subtask.name for subtask in episode.subtasks}) for episode in episodes), default=0)
+    net_config = NetConfig(views=views, encoder=encoder.config, max_subtasks=max(num_subtasks, 1), fusion=config.fusion)
     return ProgressNet(net_config, encoder)
 
 
@@ -53,88 +53,114 @@ def fit(
     config: TrainConfig,
     run: RunFolder,
     reporter: Reporter,
-    rehearsed: Sequence[Episode] = (),
-    foreign: Sequence[str] = (),
-    group: Group = ALONE,
-    window: Window | None = None,
-    shard: bool = False,
+    replay_episodes: Sequence[Episode] = (),
+    negative_instructions: Sequence[str] = (),
+    group: DistContext = SINGLE_PROCESS,
+    stream: StreamingEpisodes | None = None,
+    fsdp: bool = False,
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
     `rehearsed` and `foreign` as in `Batches`, `window` and `shard` as in `train`.
     """
-    if window is not None:
-        refuse_looks(config)
-        window.begin(config.seed, config.batch, group)
-    refuse_several_wishes(episodes)
-    need_perspectives(net.config, config.labels)
-    views, size = net.config.views, net.config.encoder.image_size
-    known = label([sized(one, views, size) for one in (*episodes, *rehearsed)], config.labels, labellers(config))
-    if config.cache is not None:
-        cache = MapCache(config.cache, net.encoder)
-        known = [replace(e, views=cache.of_all(e.views)) for e in reporter.track(known, "look at pictures")]
-    words = config.augment.words
-    others = known_words() if words else ()
-    batches = Batches(known[: len(episodes)], net.config.views, known[len(episodes) :], foreign, words, others)
-    if config.lora and net.encoder.config.trained:
+    if stream is not None:
+        check_streamable(config)
+        stream.start(config.seed, config.batch_size, group)
+    check_single_subgoal(episodes)
+    require_incremental_labels(net.config, config.label_schemes)
+    views, image_size = net.config.views, net.config.encoder.image_size
+    labeled_episodes = label(
+        [resize_episode(episode, views, image_size) for episode in (*episodes, *replay_episodes)],
+        config.label_schemes,
+        make_labelers(config),
+    )
+    if config.feature_cache_dir is not None:
+        feature_cache = FeatureCache(config.feature_cache_dir, net.encoder)
+        labeled_episodes = [
+            replace(e, views=feature_cache.get_views(e.views))
+            for e in reporter.track(labeled_episodes, "look at images")
+        ]
+    word_replacement_prob = config.augment.word_replacement_prob
+    replacement_words = known_words() if word_replacement_prob else ()
+    batch_sampler = LabeledBatchSampler(
+        labeled_episodes[: len(episodes)],
+        net.config.views,
+        labeled_episodes[len(episodes) :],
+        negative_instructions,
+        word_replacement_prob,
+        replacement_words,
+    )
+    if config.lora_rank and net.encoder.config.trainable:
         raise UserError("lora is what a tower learns that does not learn otherwise, and that of start does")
-    if config.lora:
-        low_rank.adapt(net.encoder.clip.visual, config.lora)
-    reporter.table("reward model", description(net, len(episodes), config))
+    if config.lora_rank:
+        lora.add_lora(net.encoder.clip.visual, config.lora_rank)
+    reporter.table("reward model", describe_training(net, len(episodes), config))
     net.train()
-    with passes(net, config, group, shard) as judge, open_log(run, reporter, config.wandb, group.rank) as log:
-        learner = Learner(net, weight_decay=config.weight_decay)
-        kept = settings(config) | ({"shard": True} if shard else {}) | (window.settings(group) if window else {})
-        learner.resume(run.path / UNFINISHED, kept)
-        group.say("resumed")  # before the first one may save anew
-        updates = learn(learner, judge, batches, config, run.path / UNFINISHED, kept, log, group, window)
-        for _ in reporter.track(updates, "train", total=100):
+    with (
+        make_forward(net, config, group, fsdp) as forward,
+        open_logger(run, reporter, config.wandb_project, group.rank) as log,
+    ):
+        train_state = TrainState(net, weight_decay=config.weight_decay)
+        resume_settings = (
+            to_json_dict(config) | ({"shard": True} if fsdp else {}) | (stream.settings(group) if stream else {})
+        )
+        train_state.resume(run.path / TRAIN_STATE_DIR, resume_settings)
+        group.all_gather_object("resumed")  # before the first one may save anew
+        percents = train_loop(
+            train_state, forward, batch_sampler, config, run.path / TRAIN_STATE_DIR, resume_settings, log, group, stream
+        )
+        for _ in reporter.track(percents, "train", total=100):
             pass
-    if window is not None:
-        window.end()
+    if stream is not None:
+        stream.close()
     net.eval()
-    low_rank.merge(net.encoder.clip.visual)
+    lora.merge_lora(net.encoder.clip.visual)
     if group.rank == 0:
-        learner.discard(run.path / UNFINISHED)
+        train_state.discard(run.path / TRAIN_STATE_DIR)
 
 
-def passes(net: ProgressNet, config: TrainConfig, group: Group, shard: bool) -> AbstractContextManager[Judge]:
+def make_forward(
+    net: ProgressNet, config: TrainConfig, group: DistContext, fsdp: bool
+) -> AbstractContextManager[ForwardFn]:
     """How a batch is judged, by a net whose towers are shared by the group if that is wanted."""
-    if not shard:
-        return nullcontext(partial(training_pass, net, precision=config.precision))
-    if group.size == 1:
+    if not fsdp:
+        return nullcontext(partial(training_forward, net, precision=config.precision))
+    if group.world_size == 1:
         raise UserError(
             "shard=true shares towers among processes: torchrun --nproc-per-node=2 -m embodied_rm train ..."
         )
-    if config.cache is not None:
+    if config.feature_cache_dir is not None:
         raise UserError("shard=true shares towers that cache never looks with while training: say one of them")
-    return sharded(net, config.precision, group)
+    return shard_towers(net, config.precision, group)
 
 
-def labellers(config: TrainConfig) -> dict[str, Labeller]:
+def make_labelers(config: TrainConfig) -> dict[str, Labeler]:
     """Scheme -> the model that labels in its place, where the configuration names one."""
-    found: dict[str, Labeller] = {}
-    if config.label_tower is not None:
-        found["discovered"] = by_features(config.label_tower, config.image_size)
-    if config.label_judge is not None:
-        found["preferences"] = by_judge(config.label_judge)
-    return found
+    labelers: dict[str, Labeler] = {}
+    if config.change_point_tower is not None:
+        labelers["discovered"] = feature_labeler(config.change_point_tower, config.image_size)
+    if config.preference_model is not None:
+        labelers["preferences"] = preference_labeler(config.preference_model)
+    return labelers
 
 
-def description(net: ProgressNet, episodes: int, config: TrainConfig) -> dict[str, object]:
+def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) -> dict[str, object]:
     """What is about to be trained, for the table that is shown before."""
     height, width = net.config.encoder.image_size
     return {
         "tower": f"{config.tower} at {width}x{height}",
         "views": ", ".join(net.config.views),
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
-        "episodes": episodes,
-        "batch": f"{config.batch} episodes x {config.moments} moments",
-        **{f"labels: {name}": weighted(scheme) for name, scheme in chosen(config.labels).items()},
-        "schedule": f"{config.updates} updates" if config.max_seconds is None else f"{config.max_seconds:g} s",
+        "episodes": num_episodes,
+        "batch": f"{config.batch_size} episodes x {config.frames_per_episode} moments",
+        **{
+            f"labels: {name}": format_loss_terms(scheme)
+            for name, scheme in select_schemes(config.label_schemes).items()
+        },
+        "schedule": f"{config.steps} updates" if config.max_seconds is None else f"{config.max_seconds:g} s",
     }
 
 
-def weighted(scheme: Scheme) -> str:
+def format_loss_terms(scheme: LabelScheme) -> str:
     """The terms of a scheme's objective with their weights, in words."""
-    return ", ".join(f"{WEIGHTS[term]:g} {term}" for term in scheme.teaches)
+    return ", ".join(f"{LOSS_WEIGHTS[term]:g} {term}" for term in scheme.loss_terms)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from embodied_rm.annotate.proposals import by_change
-from embodied_rm.annotate.server import AnnotationServer
-from embodied_rm.annotate.session import Session
-from embodied_rm.data.catalog import annotations_of, open_data
+from embodied_rm.annotate.annotation_server import AnnotationServer
+from embodied_rm.annotate.proposals import change_point_proposer
+from embodied_rm.annotate.session import AnnotationSession
+from embodied_rm.data.open_dataset import open_annotations, open_dataset
 from embodied_rm.data.video.files import write_video
 from embodied_rm.types import Frames, IntArray
 
@@ -62,8 +62,8 @@ def make_recordings(folder: Path) -> Path:
 @contextmanager
 def served(folder: Path, names: tuple[str, ...] = ()) -> Iterator[AnnotationServer]:
     """A server of the dataset, in a thread."""
-    source = open_data(folder)
-    session = Session(source, annotations_of(folder, source), by_change(names), names)
+    source = open_dataset(folder)
+    session = AnnotationSession(source, open_annotations(folder, source), change_point_proposer(names), names)
     with AnnotationServer(session, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from annotated_worlds import make_recordings, served
+from annotated_envs import make_recordings, served
 from browsers import browser, page
 
-from embodied_rm.annotate.server import AnnotationServer
+from embodied_rm.annotate.annotation_server import AnnotationServer
 
 __all__ = ["browser", "page"]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from annotated_worlds import LENGTH, STEPS, VIEWS, number_in, served
+from annotated_envs import LENGTH, STEPS, VIEWS, number_in, served
 from browsers import chromium
 from playwright.sync_api import Page, expect
 
-from embodied_rm.annotate.server import AnnotationServer
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.convert import convert
-from embodied_rm.run import Silent
-from embodied_rm.types import Step
+from embodied_rm.annotate.annotation_server import AnnotationServer
+from embodied_rm.data.convert_dataset import convert_dataset
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.types import Subtask
 
 expect.set_options(timeout=20_000)  # beside other tests a browser is slow
 
@@ -77,8 +77,8 @@ def save(page: Page) -> None:
 
 
 def stored(folder: Path, index: int = 0) -> tuple[list[tuple[str, int, int]], bool | None]:
-    meta = open_data(folder).meta[index]
-    return [(step.name, step.start, step.end) for step in meta.steps], meta.success
+    meta = open_dataset(folder).meta[index]
+    return [(step.name, step.start, step.end) for step in meta.subtasks], meta.success
 
 
 def steps_on(page: Page) -> list[tuple[str, int, int]]:
@@ -90,7 +90,7 @@ def steps_on(page: Page) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("layout", ["recordings", "lerobot"])
 def test_two_boundaries_moved_and_success_marked_are_saved_exactly(page, folder, tmp_path, layout):
     if layout == "lerobot":
-        assert convert(open_data(folder), tmp_path / "lerobot", Silent()) == []
+        assert convert_dataset(open_dataset(folder), tmp_path / "lerobot", NullReporter()) == []
         folder = tmp_path / "lerobot"
     with served(folder) as server:
         opened(page, server)
@@ -102,18 +102,18 @@ def test_two_boundaries_moved_and_success_marked_are_saved_exactly(page, folder,
         at(page, 33)
         success(page, "yes")
         expect(page.locator("#state")).to_have_text("not saved")
-        before = open_data(folder).meta[0]
-        assert before.success is None and before.steps[0].end == 20, "nothing is stored before it is saved"
+        before = open_dataset(folder).meta[0]
+        assert before.success is None and before.subtasks[0].end == 20, "nothing is stored before it is saved"
         save(page)
         page.reload()
         at(page, 0)
         due = [("reach", 5, 26), ("grasp", 26, 33), ("lift", 33, 60)]
         assert edges(page) == [5, 26, 33, 60] and steps_on(page) == due
         expect(page.get_by_role("button", name="yes", exact=True)).to_have_attribute("aria-pressed", "true")
-    source = open_data(folder)
-    assert source.faults == () and stored(folder) == (due, True) and stored(folder, 1) == ([], None)
+    source = open_dataset(folder)
+    assert source.issues == () and stored(folder) == (due, True) and stored(folder, 1) == ([], None)
     episode = source.episode(0)
-    assert episode.steps == tuple(Step(name=name, start=start, end=end) for name, start, end in due)
+    assert episode.subtasks == tuple(Subtask(name=name, start=start, end=end) for name, start, end in due)
     assert episode.success is True and len(episode) == LENGTH
 
 
@@ -141,10 +141,10 @@ def test_what_is_shown_is_the_frame_whose_number_is_told(page, server):
         at(page, frame)
     page.keyboard.press("Home")
     page.keyboard.press("Space")
-    moments = []
-    while not moments or moments[-1][0] < LENGTH - 1:
-        moments.append(seen(page))
-    assert all(shown == [frame] * 3 for frame, shown in moments) and len({frame for frame, _ in moments}) > 5
+    timesteps = []
+    while not timesteps or timesteps[-1][0] < LENGTH - 1:
+        timesteps.append(seen(page))
+    assert all(shown == [frame] * 3 for frame, shown in timesteps) and len({frame for frame, _ in timesteps}) > 5
 
 
 def test_splitting_naming_merging_removing_and_undoing(page, server, folder):
@@ -197,7 +197,7 @@ def test_splitting_naming_merging_removing_and_undoing(page, server, folder):
     expect(page.locator("#state")).to_have_text("saved")
 
 
-def test_a_boundary_stops_at_its_neighbours(page, server):
+def test_a_boundary_stops_at_its_neighbors(page, server):
     opened(page, server)
     drag(page, 1, 55)
     assert edges(page) == [5, 39, 40, 60]
@@ -294,10 +294,10 @@ def test_nobody_leaves_unsaved_without_being_asked(page, server, folder):
 
 def test_a_frame_that_cannot_be_read_is_told_and_the_number_stays(page, server, folder):
     opened(page, server)
-    film = folder / "cup_0" / "right.mp4"
-    film.write_bytes(film.read_bytes()[:2000])
+    video = folder / "cup_0" / "right.mp4"
+    video.write_bytes(video.read_bytes()[:2000])
     page.keyboard.press("End")
-    expect(page.locator("#message")).to_contain_text(f"{film}: the video is cut short")
+    expect(page.locator("#message")).to_contain_text(f"{video}: the video is cut short")
     assert seen(page) == (0, [0] * 3)
 
 
@@ -333,10 +333,10 @@ ATTACK = """async ([url, body, version]) => {
     }
     for (const what of ["dataset", "frames/0/0/0"])
         try { await (await fetch(url + what)).text(); tried.push("read"); } catch { tried.push("refused"); }
-    const picture = new Image();
+    const image = new Image();
     tried.push(await new Promise((resolve) => {
-        [picture.onload, picture.onerror] = [() => resolve("read"), () => resolve("refused")];
-        picture.src = url + "frames/0/0/0";
+        [image.onload, image.onerror] = [() => resolve("read"), () => resolve("refused")];
+        image.src = url + "frames/0/0/0";
     }));
     return tried;
 }"""

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from annotated_worlds import LENGTH, STEPS, VIEWS, Answer, ask, number_in
+from annotated_envs import LENGTH, STEPS, VIEWS, Answer, ask, number_in
 from PIL import Image
 
-from embodied_rm.annotate import server as module
-from embodied_rm.annotate.server import AnnotationServer
-from embodied_rm.data.catalog import open_data
+from embodied_rm.annotate import annotation_server as module
+from embodied_rm.annotate.annotation_server import AnnotationServer
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
 GOOD = {"steps": [{"name": "all of it", "start": 0, "end": LENGTH}], "success": True}
 
@@ -31,8 +31,8 @@ def put(server: AnnotationServer, told: Any, index: int = 0, version: str | None
     return ask(server, f"episodes/{index}", "PUT", body, **headers)
 
 
-def stored(folder: Path) -> list[tuple[tuple[Step, ...], bool | None]]:
-    return [(meta.steps, meta.success) for meta in open_data(folder).meta]
+def stored(folder: Path) -> list[tuple[tuple[Subtask, ...], bool | None]]:
+    return [(meta.subtasks, meta.success) for meta in open_dataset(folder).meta]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -45,9 +45,9 @@ def test_every_frame_has_the_number_that_it_was_asked_for_by(server):
             for index in (0, 1):
                 answer = ask(server, f"frames/{index}/{view}/{frame}")
                 assert answer.status == 200 and answer.headers["Content-Type"] == "image/jpeg"
-                picture = np.asarray(Image.open(io.BytesIO(answer.body)))
-                assert number_in(picture) == first + 100 * index + frame
-                assert picture.shape[:2] == ((48, 96) if view == 0 else (72, 120))
+                image = np.asarray(Image.open(io.BytesIO(answer.body)))
+                assert number_in(image) == first + 100 * index + frame
+                assert image.shape[:2] == ((48, 96) if view == 0 else (72, 120))
 
 
 def test_what_there_is(server):
@@ -64,7 +64,7 @@ def test_what_is_saved_is_stored_exactly(server, folder):
     steps = [{"name": "reach", "start": 2, "end": 21}, {"name": "held “so”", "start": 30, "end": 60}]
     answer = put(server, {"steps": steps, "success": False})
     assert answer.status == 200 and answer.json == {"steps": steps, "success": False}
-    assert stored(folder) == [(tuple(Step(**step) for step in steps), False), ((), None)]
+    assert stored(folder) == [(tuple(Subtask(**step) for step in steps), False), ((), None)]
     assert put(server, GOOD, 1, version=ask(server, "episodes/1").headers["ETag"]).status == 200
     assert [e["success"] for e in ask(server, "dataset").json["episodes"]] == [False, True]
     assert list(server.session.saved) == [0, 1]
@@ -138,7 +138,7 @@ def test_many_at_once_do_not_lose_each_other(server, folder):
     assert ask(server, "episodes/0").json == won
 
 
-ROUTES = [("GET", path) for path in ("", *module.PAGE, "dataset", "episodes/0")]
+ROUTES = [("GET", path) for path in ("", *module.PAGE_FILES, "dataset", "episodes/0")]
 ROUTES += [("GET", "episodes/1/proposal"), ("GET", "frames/0/0/0"), ("PUT", "episodes/0"), ("GET", "nothing")]
 
 
@@ -237,7 +237,7 @@ def head(server: AnnotationServer, *lines: str) -> bytes:
 @pytest.mark.parametrize(
     ("lines", "status"),
     [
-        ((f"Content-Length: {module.MAX_BODY + 1}",), b"413"),
+        ((f"Content-Length: {module.MAX_BODY_BYTES + 1}",), b"413"),
         (("Content-Length: " + "9" * 15,), b"413"),
         (("Content-Length: " + "9" * 40,), b"411"),
         (("Content-Length: -1",), b"411"),
@@ -255,7 +255,7 @@ def test_a_body_without_a_bound_is_refused_before_it_is_read(server, lines, stat
 def test_the_longest_body_is_read(server, folder):
     """A request of exactly the bound is taken for what it is: of a byte more, nothing is read."""
     body = json.dumps(GOOD).encode()
-    assert put(server, body + b" " * (module.MAX_BODY - len(body))).status == 200 and stored(folder)[0][1] is True
+    assert put(server, body + b" " * (module.MAX_BODY_BYTES - len(body))).status == 200 and stored(folder)[0][1] is True
 
 
 def test_what_nobody_reads_is_not_taken_for_the_next_request(server):

@@ -1,4 +1,4 @@
-"""Episodes whose pictures say everything, a model that reads it all, and models that each neglect one thing.
+"""Episodes whose images say everything, a model that reads it all, and models that each neglect one thing.
 
 Every pixel is (true progress in half percents, goal, view): what is covered, pasted or exchanged can be told.
 """
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from embodied_rm.types import Array, BoolArray, Episode, Progress
+from embodied_rm.types import Array, BoolArray, Episode, RewardOutput
 
 SIZE = 6
 VIEWS = {"front": 10, "wrist": 20}
@@ -32,7 +32,7 @@ def trial(name: str, percent: list[int], goal: str, *, phrasing: int = 0) -> Epi
         fps=10.0,
         success=percent[-1] == 200,
         progress=np.array(percent, np.float32) / 200,
-        meta={"task": goal.split()[0], "goal": goal},
+        metadata={"task": goal.split()[0], "goal": goal},
     )
 
 
@@ -77,15 +77,15 @@ class Known:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the pictures of N rows say, with a column a view: all float or bool [N, V]."""
+    """What the images of N rows say, with a column a view: all float or bool [N, V]."""
 
     progress: Array
     goal: Array
     uniform: BoolArray
     own: BoolArray
-    """Whether the picture is from this view."""
+    """Whether the image is from this view."""
     corner: Array
-    """Progress in the corner of the picture."""
+    """Progress in the corner of the image."""
 
     @property
     def sound(self) -> BoolArray:
@@ -101,12 +101,12 @@ class Reader:
         wishes = {phrasing.format(goal): paint for goal, paint in GOALS.items() for phrasing in self.phrasings}
         return wishes.get(instruction, 0)
 
-    def begin(self, views, instructions, goal=None) -> Known:
+    def reset(self, views, instructions, goal=None) -> Known:
         zeros = np.zeros(len(views), np.float32)
         wanted = np.array([self.wish(text) for text in instructions], np.float32)
         return Known(wanted, zeros.copy(), zeros.copy(), np.zeros(len(views), bool))
 
-    def advance(self, memory: Known, views) -> tuple[Progress, Known]:
+    def step(self, memory: Known, views) -> tuple[RewardOutput, Known]:
         pixels = views.frames.astype(np.float32)
         first = pixels[:, :, :1, :1]
         numbers = np.array([VIEWS[name] for name in views.names], np.float32)
@@ -135,11 +135,15 @@ class Reader:
         return (seen.sound & asked & (seen.progress >= 1)).all(axis=1)
 
 
-def judged(value: Array, success: Array) -> Progress:
+def judged(value: Array, success: Array) -> RewardOutput:
     """A `Progress` with nothing to say about stage and spread."""
     n = len(value)
-    return Progress(
-        value=value, valid=np.ones(n, bool), stage=np.zeros(n, np.int64), success=success, spread=np.zeros_like(value)
+    return RewardOutput(
+        progress=value,
+        valid=np.ones(n, bool),
+        subtask=np.zeros(n, np.int64),
+        success=success,
+        uncertainty=np.zeros_like(value),
     )
 
 
@@ -167,7 +171,7 @@ class Clock(Reader):
 
 
 class Deaf(Reader):
-    """Judges by the pictures alone."""
+    """Judges by the images alone."""
 
     def done(self, memory, seen):
         return (seen.sound & (seen.progress >= 1)).all(axis=1)
@@ -300,20 +304,20 @@ class Shaky(Reader):
 
 
 class Forewarned(Reader):
-    """Tells how unusual a state is only of films longer than any before: what is told depends on the future."""
+    """Tells how unusual a state is only of videos longer than any before: what is told depends on the future."""
 
     def __init__(self) -> None:
         self.longest = 0.0
 
     def advance(self, memory, views):
-        progress, after = super().advance(memory, views)
+        progress, after = super().step(memory, views)
         told = after.frames >= self.longest
         self.longest = max(self.longest, float(after.frames.max()))
         return replace(progress, ood=np.where(told, 0.5, np.nan).astype(np.float32)), after
 
 
 class Hindsight(Reader):
-    """Divides by the length of the longest film that it has been shown: offline numbers."""
+    """Divides by the length of the longest video that it has been shown: offline numbers."""
 
     def __init__(self) -> None:
         self.longest = 1.0

@@ -11,48 +11,52 @@ import pytest
 import readers
 from readers import GOALS, PHRASINGS, Reader, trial, trials
 
-from embodied_rm.audit import CASES, Material, Outcome, Rules, audit
-from embodied_rm.audit.material import Film
-from embodied_rm.audit.payment import due
-from embodied_rm.audit.pictures import goal_inset
-from embodied_rm.audit.playback import backwards, hovering, looping, to_and_fro
-from embodied_rm.audit.run import judge
-from embodied_rm.audit.wording import another_goal, another_task, paraphrased
+from embodied_rm.audit import AUDIT_CASES, AuditDataset, AuditResult, AuditRewardConfig, audit
+from embodied_rm.audit.image_perturbations import inset_goal_image
+from embodied_rm.audit.instruction_perturbations import another_goal, another_task, paraphrase_instruction
+from embodied_rm.audit.returns import score_mask
+from embodied_rm.audit.runner import score_trials
+from embodied_rm.audit.temporal_perturbations import hover, loop, reverse, triangle_wave
+from embodied_rm.audit.test_set import AuditClip
 from embodied_rm.errors import DataError
-from embodied_rm.models.fold import fold
-from embodied_rm.rl.envs.reward_config import RewardConfig
-from embodied_rm.run import Silent
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.run_folder import NullReporter
 from embodied_rm.types import Episode
 
 WORDS = {"another_goal", "another_task", "another_wish_pays_less", "negated", "no_instruction"}
-FALSE_SUCCESS = {case.name for case in CASES if case.measured == "judged a success" and case.at_most is not None}
+FALSE_SUCCESS = {
+    case.name for case in AUDIT_CASES if case.metric_description == "judged a success" and case.max_value is not None
+}
 PAID = {"hovering_pays_less", "looping_pays_less"}
 LATE = {"finished", "paraphrase_success", "clock"}
 """A clock strikes when the time is up: the successes, and their reversals, are over by then."""
 STILL = {"frozen_start_moves", "frozen_half_moves", "looping_moves"}
 
 
-def tried(model, episodes: list[Episode] | None = None, every: int = 1) -> dict[str, Outcome]:
-    rules = Rules(reward=RewardConfig(score_every=every))
-    outcomes = audit(model, trials() if episodes is None else episodes, rules, Silent())
+def tried(model, episodes: list[Episode] | None = None, every: int = 1) -> dict[str, AuditResult]:
+    rules = AuditRewardConfig(reward=RewardConfig(score_every=every))
+    outcomes = audit(model, trials() if episodes is None else episodes, rules, NullReporter())
     return {outcome.case.name: outcome for outcome in outcomes}
 
 
 def test_whoever_reads_everything_passes_every_case_and_every_case_is_tried() -> None:
     outcomes = tried(Reader())
-    assert list(outcomes) == [case.name for case in CASES]
+    assert list(outcomes) == [case.name for case in AUDIT_CASES]
     assert {name for name, outcome in outcomes.items() if not outcome.passed} == {"hovering_pays_less_raw"}
-    assert outcomes["hovering_pays_less_raw"].measured == 0, "paid as it is, progress is worth more than the end"
+    assert outcomes["hovering_pays_less_raw"].value == 0, "paid as it is, progress is worth more than the end"
     assert all(outcome.n >= 4 for outcome in outcomes.values())
 
 
 @pytest.mark.parametrize("every", [1, 3, 4])
 def test_a_model_sees_the_frames_that_refinement_scores_and_no_other(every: int) -> None:
-    film, clock = trial("good", list(range(0, 200, 20)), "open"), readers.Clock()
-    ((curve,),) = judge(clock, [(Film(episode=film),)], Rules(reward=RewardConfig(score_every=every)))
-    ticks = fold(clock, [film])[0].value
-    np.testing.assert_array_equal(curve.value, ticks[np.cumsum(due(len(film), every))])
-    assert len(set(curve.value.tolist())) == 1 + due(len(film), every).sum()
+    video, clock = trial("good", list(range(0, 200, 20)), "open"), readers.Clock()
+    ((curve,),) = score_trials(
+        clock, [(AuditClip(episode=video),)], AuditRewardConfig(reward=RewardConfig(score_every=every))
+    )
+    ticks = score_episodes(clock, [video])[0].progress
+    np.testing.assert_array_equal(curve.progress, ticks[np.cumsum(score_mask(len(video), every))])
+    assert len(set(curve.progress.tolist())) == 1 + score_mask(len(video), every).sum()
 
 
 @pytest.mark.parametrize(
@@ -86,49 +90,55 @@ def test_each_fault_fails_the_cases_that_are_made_for_it(kind: str, fooled_by: s
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_a_model_that_scores_with_hindsight_is_not_causal_and_an_honest_one_is(every: int) -> None:
-    """However seldom films are scored."""
-    assert tried(Reader(), every=every)["future"].measured == 0
+    """However seldom videos are scored."""
+    assert tried(Reader(), every=every)["future"].value == 0
     for model, least in ((readers.Hindsight(), 0.01), (readers.Forewarned(), 0.9)):
         outcome = tried(model, every=every)["future"]
-        assert outcome.passed is False and outcome.measured is not None and outcome.measured > least
+        assert outcome.passed is False and outcome.value is not None and outcome.value > least
 
 
 def test_a_loop_lasts_as_long_as_the_success_that_it_is_paid_less_than() -> None:
-    for case in (hovering, looping):
-        assert all(len(bad.episode) == len(good.episode) for bad, good in case(Material(trials())))
-    ((film, _), *_) = looping(Material(trials()))
-    first, last = (film.episode.progress[frame] for frame in film.alike)
-    assert first == last and film.alike[1] > film.alike[0]
+    for case in (hover, loop):
+        assert all(len(bad.episode) == len(good.episode) for bad, good in case(AuditDataset(trials())))
+    ((video, _), *_) = loop(AuditDataset(trials()))
+    first, last = (video.episode.progress[frame] for frame in video.identical_frames)
+    assert first == last and video.identical_frames[1] > video.identical_frames[0]
 
 
 def test_a_wish_that_is_fulfilled_along_with_another_is_not_held_against_it() -> None:
     """Whoever lifted the red thing opened it too, it says: that it is open is then no mistake."""
-    episodes = [replace(e, meta={**e.meta, "fulfils": "open"}) if e.meta["task"] == "lift" else e for e in trials()]
-    asked = {(film.episode.meta["goal"], film.episode.instruction) for (film,) in another_task(Material(episodes))}
+    episodes = [
+        replace(e, metadata={**e.metadata, "fulfils": "open"}) if e.metadata["task"] == "lift" else e for e in trials()
+    ]
+    asked = {
+        (video.episode.metadata["goal"], video.episode.instruction) for (video,) in another_task(AuditDataset(episodes))
+    }
     assert asked and all(goal == "open" for goal, _ in asked)
 
 
-def test_the_film_of_a_failed_case_is_one_that_fooled_the_model() -> None:
+def test_the_video_of_a_failed_case_is_one_that_fooled_the_model() -> None:
     deaf, half = tried(readers.Deaf()), tried(readers.TaskOnly())
-    worst = deaf["negated"].worst
+    worst = deaf["negated"].worst_clip
     assert worst is not None and worst.episode.instruction.startswith("do not ")
-    assert deaf["negated"].curve is not None and deaf["negated"].curve.success[-1] == 1
-    assert half["another_goal"].worst is not None and half["another_task"].worst is None
+    assert deaf["negated"].worst_curve is not None and deaf["negated"].worst_curve.success[-1] == 1
+    assert half["another_goal"].worst_clip is not None and half["another_task"].worst_clip is None
     unfinished = tried(readers.Impatient())["unfinished"]
-    assert unfinished.measured == 0.75, "the cut successes and what was undone, not what stalled before"
-    assert unfinished.worst is not None and not unfinished.worst.episode.name.startswith("stall")
+    assert unfinished.value == 0.75, "the cut successes and what was undone, not what stalled before"
+    assert unfinished.worst_clip is not None and not unfinished.worst_clip.episode.name.startswith("stall")
 
 
 def test_what_the_data_do_not_hold_is_left_out_by_name() -> None:
     bare = [
-        replace(e, views={"front": e.views["front"]}, progress=None, meta={}) for e in trials() if e.success is True
+        replace(e, views={"front": e.views["front"]}, progress=None, metadata={}) for e in trials() if e.success is True
     ]
     outcomes = tried(Reader(), bare)
-    left_out = {name for name, outcome in outcomes.items() if outcome.measured is None}
+    left_out = {name for name, outcome in outcomes.items() if outcome.value is None}
     known = {"future", "finished", "negated", "no_instruction", "reversed", "reversed_order", "shuffled_order"}
     assert set(outcomes) - left_out == known | {"frozen_start", "frozen_start_moves", "black"}
-    assert all(outcomes[name].as_dict() == {"left_out": f"needs {outcomes[name].case.needs}"} for name in left_out)
-    assert all(outcomes[name].case.needs for name in left_out)
+    assert all(
+        outcomes[name].as_dict() == {"left_out": f"needs {outcomes[name].case.required_data}"} for name in left_out
+    )
+    assert all(outcomes[name].case.required_data for name in left_out)
     assert all(outcomes[name].passed for name in set(outcomes) - left_out)
 
 
@@ -142,45 +152,49 @@ def test_failures_without_true_progress_are_judged_at_their_end() -> None:
 def test_an_audit_of_nothing_known_is_refused() -> None:
     unknown = [replace(e, success=None, progress=None) for e in trials()]
     with pytest.raises(DataError, match="no episode says how it ended"):
-        audit(Reader(), unknown, Rules(), Silent())
+        audit(Reader(), unknown, AuditRewardConfig(), NullReporter())
 
 
 def test_other_words_are_the_datas_own_and_mean_what_they_should() -> None:
-    material = Material(trials())
+    material = AuditDataset(trials())
     wishes = {phrasing.format(goal): goal for goal in GOALS for phrasing in PHRASINGS}
     for make, same_goal, same_task in (
         (another_goal, False, True),
         (another_task, False, False),
-        (paraphrased, True, True),
+        (paraphrase_instruction, True, True),
     ):
-        for film, *_ in make(material):
-            asked, own = wishes[film.episode.instruction], film.episode.meta["goal"]
+        for video, *_ in make(material):
+            asked, own = wishes[video.episode.instruction], video.episode.metadata["goal"]
             assert ((asked == own), (asked.split()[0] == own.split()[0])) == (same_goal, same_task)
-    for film, original in paraphrased(material):
-        assert film.episode.instruction != original.episode.instruction
+    for video, original in paraphrase_instruction(material):
+        assert video.episode.instruction != original.episode.instruction
 
 
-def test_films_run_as_they_say() -> None:
-    assert to_and_fro(5, 2, 9).tolist() == [5, 4, 3, 2, 3, 4, 5, 4, 3]
+def test_videos_run_as_they_say() -> None:
+    assert triangle_wave(5, 2, 9).tolist() == [5, 4, 3, 2, 3, 4, 5, 4, 3]
     one = readers.trial("one", [0, 40, 80, 120, 160, 178, 200, 200], "open")
-    material = Material([one])
-    back = backwards(material)[0][0]
+    material = AuditDataset([one])
+    back = reverse(material)[0][0]
     shown = back.episode.views["front"][:, 0, 0, 0].tolist()
-    assert shown[: back.ordered] == [0, 200, 178, 160, 120, 80, 40, 0] and set(shown[back.ordered :]) == {0}
-    hover, finish = (film.episode.views["front"][:, 0, 0, 0].tolist() for film in hovering(material)[0])
-    assert hover == [0, 40, 80, 120, 160, 178, 160, 120, 80, 120, 160, 178, 160, 120, 80, 120]
+    assert shown[: back.num_ordered] == [0, 200, 178, 160, 120, 80, 40, 0] and set(shown[back.num_ordered :]) == {0}
+    hovering, finish = (video.episode.views["front"][:, 0, 0, 0].tolist() for video in hover(material)[0])
+    assert hovering == [0, 40, 80, 120, 160, 178, 160, 120, 80, 120, 160, 178, 160, 120, 80, 120]
     assert finish == [0, 40, 80, 120, 160, 178, *[200] * 10]
 
 
 def test_the_goal_is_pasted_from_another_success_if_there_is_one() -> None:
-    material = Material(trials())
-    for (film,) in goal_inset(material):
-        donor = material.donor(film.episode)
-        assert donor is not None and donor.name != film.episode.name and donor.meta["goal"] == film.episode.meta["goal"]
-        middle, front = len(film.episode) // 2, film.episode.views["front"][..., 0]
+    material = AuditDataset(trials())
+    for (video,) in inset_goal_image(material):
+        donor = material.find_goal_episode(video.episode)
+        assert (
+            donor is not None
+            and donor.name != video.episode.name
+            and donor.metadata["goal"] == video.episode.metadata["goal"]
+        )
+        middle, front = len(video.episode) // 2, video.episode.views["front"][..., 0]
         assert (front[middle:, :2, :2] == 200).all() and (front[:middle, :2, :2] < 200).all()
         assert (front[middle:, 2:, 2:] < 200).all()
-    assert Material([trials()[0]]).donor(trials()[0]) is not None, "a success alone is its own"
+    assert AuditDataset([trials()[0]]).find_goal_episode(trials()[0]) is not None, "a success alone is its own"
 
 
 def test_shares_come_with_an_interval() -> None:
@@ -203,6 +217,6 @@ def test_the_episodes_are_left_as_they_were() -> None:
 def test_the_page_states_every_case_with_its_threshold() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \|(.*)$", page, flags=re.MULTILINE))
-    assert set(rows) == {case.name for case in CASES}
-    for case in CASES:
+    assert set(rows) == {case.name for case in AUDIT_CASES}
+    for case in AUDIT_CASES:
         assert case.expected in rows[case.name], case.name

@@ -14,15 +14,15 @@ from pathlib import Path
 import faulty
 import pytest
 import tiny_vlm
-from lerobot_v21 import write_v21
+from lerobot_v21 import write_v21_dataset
 
-from embodied_rm.cli.commands.annotate import AnnotateCommand, proposer
+from embodied_rm.cli.commands.annotate import AnnotateCommand, make_proposer
 from embodied_rm.cli.main import main
-from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
-from embodied_rm.models.judges.config import JudgeConfig
-from embodied_rm.types import Step
+from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.types import Subtask
 
 ROOT = Path(__file__).parents[2]
 STEPS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "end": 12}]
@@ -32,7 +32,7 @@ STEPS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "
 def dataset(tmp_path: Path) -> Path:
     with DatasetWriter(tmp_path / "run" / "dataset") as writer:
         for i in range(3):
-            writer.add(faulty.episode(i))
+            writer.add(faulty.make_episode(i))
     return tmp_path / "run"
 
 
@@ -67,14 +67,14 @@ def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
         running.send_signal(signal.SIGINT)
         rest = running.stdout.read()
         assert running.wait(20) == 0 and running.stderr.read() == ""
-    name = open_data(dataset / "dataset").meta[1].name
+    name = open_dataset(dataset / "dataset").meta[1].name
     assert re.search(rf"saved\n +{name} +2 steps, failure\n", rest)
-    meta = open_data(dataset / "dataset").meta[1]
-    assert meta.steps == tuple(Step(**step) for step in STEPS) and meta.success is False
+    meta = open_dataset(dataset / "dataset").meta[1]
+    assert meta.subtasks == tuple(Subtask(**step) for step in STEPS) and meta.success is False
 
 
 def test_what_it_cannot_write_it_refuses_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = write_v21(tmp_path / "old", [faulty.episode(0)])
+    root = write_v21_dataset(tmp_path / "old", [faulty.make_episode(0)])
     assert main(["annotate", f"data={root}"]) == 2
     error = capsys.readouterr().err
     assert f"so it cannot be annotated; `embodied-rm convert data={root}` writes a dataset that can" in error
@@ -87,11 +87,13 @@ def test_a_port_that_is_taken_is_told(dataset: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_judge_proposes_the_steps_that_are_named(dataset: Path, tmp_path: Path) -> None:
-    judge = JudgeConfig(layout="question", folder=tiny_vlm.saved(tmp_path / "judge", says="<progress>70%</progress>"))
-    config = AnnotateCommand(data=dataset, steps=("reach", "lift", "put"), judge=judge)
-    film = next(iter(open_data(dataset / "dataset")))
-    steps = proposer(config)(film)
+    judge = JudgeConfig(
+        type="question", folder=tiny_vlm.save_model(tmp_path / "judge", answer="<progress>70%</progress>")
+    )
+    config = AnnotateCommand(data=dataset, subtasks=("reach", "lift", "put"), judge=judge)
+    video = next(iter(open_dataset(dataset / "dataset")))
+    steps = make_proposer(config)(video)
     assert [step.name for step in steps] == ["reach", "lift", "put"]
     assert [step.start for step in steps[:2]] == [0, 1], "70 % at once: the second of three steps is done with"
     with pytest.raises(UserError, match="name them, steps="):
-        proposer(AnnotateCommand(data=dataset, judge=judge))
+        make_proposer(AnnotateCommand(data=dataset, judge=judge))

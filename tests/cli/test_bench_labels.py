@@ -10,9 +10,9 @@ import pytest
 import torch
 from sprites import episodes
 
-from embodied_rm.cli.commands.bench_labels import COLUMNS, cells_of
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.experiments.label_benchmark import COLUMN_TITLES, format_seeds
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def data(tmp_path_factory):
     """Folders of episodes to train on, to judge on, and without annotation."""
     root = tmp_path_factory.mktemp("data")
     shown = {"known": episodes(6), "unseen": episodes(3, start=50)}
-    shown["bare"] = [replace(episode, steps=()) for episode in shown["known"]]
+    shown["bare"] = [replace(episode, subtasks=()) for episode in shown["known"]]
     for name, each in shown.items():
         with DatasetWriter(root / name) as writer:
             for episode in each:
@@ -51,7 +51,7 @@ def test_cells_are_trained_once_and_the_page_has_a_row_for_each_scheme(data, tmp
     for name, paths in cells.items():
         single = [json.loads(path.read_text())["reward_model"] for path in paths]
         assert [seed["mae_failures"] for seed in told["labels"][name]["seeds"]] == [s["mae_failures"] for s in single]
-        assert cells_of(single)["mae_failures"] in text
+        assert format_seeds(single)["mae_failures"] in text
     assert told["labels"]["ordinal"]["fusion"] == "forward" and told["labels"]["hops"]["fusion"] == "mean"
     rows = [row.split(" | ")[0] for row in text.splitlines() if row.startswith("| ")]
     assert rows == ["| labels", "| `hops`", "| `ordinal`*", "| _constant_", "| _clock_", "| _oracle_"]
@@ -71,15 +71,15 @@ def test_cells_are_trained_once_and_the_page_has_a_row_for_each_scheme(data, tmp
 
 
 def test_a_row_is_mean_and_spread_and_a_dash_for_what_was_not_measured():
-    row = cells_of([{"voc": 0.5, "epic": 0.25}, {"voc": 0.7}])
+    row = format_seeds([{"voc": 0.5, "epic": 0.25}, {"voc": 0.7}])
     assert row["voc"] == "0.600 ± 0.141" and row["epic"] == "0.250" and row["mae_failures"] == "-"
-    assert list(row) == list(COLUMNS)
+    assert list(row) == list(COLUMN_TITLES)
 
 
 @pytest.mark.parametrize(
     ("words", "known", "message"),
     [
-        (["labels=[hop]"], "known", "unknown labelling scheme 'hop'. Did you mean 'hops'?"),
+        (["labels=[hop]"], "known", "unknown labeling scheme 'hop'. Did you mean 'hops'?"),
         (["seeds=0"], "known", "seeds must be >= 1, got 0"),
         (["unseen=null"], "known", "data and unseen belong together"),
         (["labels=[clock,stages]"], "bare", "the column steps is missing, which labels 'stages' are made of"),

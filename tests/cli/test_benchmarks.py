@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from embodied_rm.cli.benchmarks import put_section
 from embodied_rm.cli.main import main
+from embodied_rm.experiments.results_page import write_section
 
 
 def test_a_section_is_written_anew_in_its_place(tmp_path):
     page = tmp_path / "benchmarks.md"
-    put_section(page, "bench one", "## One\n\nfirst \\1")
-    put_section(page, "bench two", "## Two\n\nsecond")
-    put_section(page, "bench one", "## One\n\nthird \\g<0>")
+    write_section(page, "bench one", "## One\n\nfirst \\1")
+    write_section(page, "bench two", "## Two\n\nsecond")
+    write_section(page, "bench one", "## One\n\nthird \\g<0>")
     text = page.read_text()
     assert text.startswith("# Benchmarks\n")
     assert "first" not in text and text.count("## One") == text.count("## Two") == 1
@@ -43,11 +43,11 @@ def test_a_model_is_timed_in_both_runtimes(tmp_path):
     assert f"ONNX Runtime per s: 10,000, {fast}; ONNX Runtime to eager torch: 3, {times}." in text
 
 
-def test_films_are_scored_and_decoded_in_turn(tmp_path):
+def test_videos_are_scored_and_decoded_in_turn(tmp_path):
     line = "bench score frames=40 size=[48,64] rounds=2"
     assert main([*line.split(), f"out={tmp_path / 'run'}", f"page={tmp_path / 'page.md'}"]) == 0
     told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
-    assert (told["frames"], told["views"], told["pictures"]) == (40, 3, "64x48")
+    assert (told["frames"], told["views"], told["images"]) == (40, 3, "64x48")
     assert told["scored_to_decoded"] > 0 and told["decoded_per_s"] > 0
     assert (tmp_path / "run/scored_0/progress.parquet").exists()
     assert (

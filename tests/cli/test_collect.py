@@ -6,41 +6,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodied_rm.cli.commands.collect import failing_kinds
 from embodied_rm.cli.main import main
-from embodied_rm.data.catalog import open_data
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.rl.learner.policy import load_policy
+from embodied_rm.tabletop.collect_episodes import failure_order
 
 KINDS = ("success", "stall", "drop", "wrong_object")
 
 
 def test_every_other_failure_mistakes_an_object_that_the_instruction_names() -> None:
-    assert failing_kinds(KINDS, names_object=True) == ("wrong_object", "stall", "wrong_object", "drop")
+    assert failure_order(KINDS, names_object=True) == ("wrong_object", "stall", "wrong_object", "drop")
 
 
 def test_without_a_named_object_all_failures_are_as_frequent() -> None:
-    assert Counter(failing_kinds(KINDS, names_object=False)) == {"stall": 1, "drop": 1, "wrong_object": 1}
+    assert Counter(failure_order(KINDS, names_object=False)) == {"stall": 1, "drop": 1, "wrong_object": 1}
 
 
 @pytest.fixture(scope="module")
 def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy of lift_cube that hardly explores."""
     folder = tmp_path_factory.mktemp("cloned")
-    few = ("failures=0", "world.num_envs=2", "world.views=[front]")
+    few = ("failures=0", "env.num_envs=2", "env.views=[front]")
     assert main(["collect", "tasks=[lift_cube]", "successes=2", f"out={folder / 'demos'}", *few]) == 0
-    learnt = ("demonstrations=2", "steps=20", "episodes=2", "world.num_envs=2", "log_std_init=-5")
+    learnt = ("demonstrations=2", "steps=20", "episodes=2", "env.num_envs=2", "log_std_init=-5")
     assert main(["clone", "task=lift_cube", f"data={folder / 'demos'}", f"out={folder / 'clone'}", *learnt]) == 0
     return folder / "clone"
 
 
-def test_a_policy_is_filmed_at_its_task(cloned: Path, tmp_path: Path) -> None:
+def test_a_policy_is_recorded_at_its_task(cloned: Path, tmp_path: Path) -> None:
     asked = ("tasks=[lift_cube,open_drawer]", "successes=0", "failures=1", f"policies=[{cloned}]", "rollouts=3")
-    assert main(["collect", *asked, "world.num_envs=2", "world.views=[front]", f"out={tmp_path / 'run'}"]) == 0
-    data = open_data(tmp_path / "run" / "dataset")
-    kinds = Counter((about.text["task"], about.text["outcome"] == "rollout") for about in data.meta)
+    assert main(["collect", *asked, "env.num_envs=2", "env.views=[front]", f"out={tmp_path / 'run'}"]) == 0
+    data = open_dataset(tmp_path / "run" / "dataset")
+    kinds = Counter((about.metadata["task"], about.metadata["outcome"] == "rollout") for about in data.meta)
     assert kinds == {("lift_cube", False): 1, ("lift_cube", True): 3, ("open_drawer", False): 1}
     policy = load_policy(cloned / "policy")
-    for number in np.flatnonzero([about.text["outcome"] == "rollout" for about in data.meta]):
+    for number in np.flatnonzero([about.metadata["outcome"] == "rollout" for about in data.meta]):
         episode = data.episode(int(number))
         assert episode.state is not None and episode.action is not None
         meant = np.clip(policy.act(episode.state[:-1]), -1, 1)
@@ -66,14 +66,14 @@ def test_who_is_to_play_is_checked_first(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_recording_that_was_killed_at_the_last_moment_is_made_anew(tmp_path: Path) -> None:
-    words = ["collect", "tasks=[lift_cube]", "successes=1", "failures=0", "world.num_envs=1", "world.views=[front]"]
+def test_a_recording_that_was_killed_at_the_last_timestep_is_made_anew(tmp_path: Path) -> None:
+    words = ["collect", "tasks=[lift_cube]", "successes=1", "failures=0", "env.num_envs=1", "env.views=[front]"]
     assert main([*words, f"out={tmp_path / 'run'}"]) == 0
-    whole = open_data(tmp_path / "run" / "dataset").episode(0)
+    whole = open_dataset(tmp_path / "run" / "dataset").episode(0)
     (tmp_path / "run" / "metrics.json").unlink()
     (tmp_path / "run" / "dataset" / "meta" / "info.json").unlink()
     (tmp_path / "run" / ".dataset.partial-1234").mkdir()
     assert main([*words, f"out={tmp_path / 'run'}", "resume=true"]) == 0
-    again = open_data(tmp_path / "run" / "dataset").episode(0)
+    again = open_dataset(tmp_path / "run" / "dataset").episode(0)
     assert all(np.array_equal(again.views[name], frames) for name, frames in whole.views.items())
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "dataset", "metrics.json"]

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from embodied_rm.checkpoint_io import MANIFEST
-from embodied_rm.cli.commands.compare import CompareConfig, recipe
-from embodied_rm.cli.compose import typed
+from embodied_rm.checkpoint_io import MANIFEST_NAME
+from embodied_rm.cli.compose import compose_typed
 from embodied_rm.cli.main import main
-from embodied_rm.rl.refine_checkpoint import CHECKPOINT
-from sim.registry import task_names
+from embodied_rm.experiments.compare_rules import CompareConfig, make_recipe
+from embodied_rm.rl.refine_checkpoint import CHECKPOINT_DIR
+from embodied_sim.registry import task_names
 
 SMALL = [
     "tasks=[press_button]", "seeds=2", "level=0.05", "collect.successes=3", "sizes.press_button.demonstrations=2",
     "sizes.press_button.iterations=3", "sizes.press_button.rollout_steps=6", "clone.steps=60", "clone.episodes=4",
-    "refine.world.num_envs=4", "clone.world.num_envs=4", "refine.episodes=4", "refine.watched=4",
+    "refine.env.num_envs=4", "clone.env.num_envs=4", "refine.episodes=4", "refine.watched=4",
 ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_killed_in_the_midst_of_a_cell_it_ends_as_if_nothing_had_happened(both, 
     child = subprocess.Popen(
         [sys.executable, "-m", "embodied_rm", "compare", *SMALL, *words], stdout=subprocess.DEVNULL
     )
-    while not (cell / CHECKPOINT / MANIFEST).exists():
+    while not (cell / CHECKPOINT_DIR / MANIFEST_NAME).exists():
         assert child.poll() is None, "it ended before it stored anything"
         time.sleep(0.01)
     child.kill()
@@ -87,27 +87,29 @@ def test_who_says_that_a_success_is_one_is_told_of_every_rule(tmp_path):
 
 def test_every_task_can_be_compared_and_the_command_line_says_how():
     for task in task_names():
-        config = typed("compare", [f"tasks=[{task}]", "sizes.other.demonstrations=7"], CompareConfig)
-        sizes = recipe(config, 0, task, "shaped")
-        assert sizes.clone.demonstrations == (7 if task not in config.sizes else config.sizes[task].demonstrations)
+        config = compose_typed("compare", [f"tasks=[{task}]", "sizes.other.demonstrations=7"], CompareConfig)
+        sizes = make_recipe(config, 0, task, "shaped")
+        assert sizes.clone.num_demonstrations == (7 if task not in config.sizes else config.sizes[task].demonstrations)
         assert sizes.clone.checkpoint == sizes.refine.checkpoint is None
-    chosen = recipe(typed("compare", ["checkpoint=mine"], CompareConfig), 0, "lift_cube", "shaped")
+    chosen = make_recipe(compose_typed("compare", ["checkpoint=mine"], CompareConfig), 0, "lift_cube", "shaped")
     assert chosen.clone.checkpoint == chosen.refine.checkpoint == Path("mine")
 
 
 def test_a_cell_that_no_potential_guides_does_not_know_of_guidance():
     def decided(rule, *words):
-        return recipe(typed("compare", ["tasks=[lift_cube]", *words], CompareConfig), 0, "lift_cube", rule).decided("m")
+        return make_recipe(
+            compose_typed("compare", ["tasks=[lift_cube]", *words], CompareConfig), 0, "lift_cube", rule
+        ).cache_settings("m")
 
     assert decided("raw", "refine.guidance=0.1", "refine.guided_until=0.3") == decided("raw")
     assert decided("shaped", "refine.guidance=0.1") != decided("shaped") != decided("shaped", "refine.guided_until=0.3")
 
 
-def test_a_policy_that_sees_pictures_is_cloned_from_the_views_that_it_is_refined_with():
-    seeing = typed("compare", ["clone.sees=proprio+views", "clone.world.views=[front]"], CompareConfig)
-    both = recipe(seeing, 0, "lift_cube", "shaped")
-    eyes = seeing.refine.world.views
-    assert both.collect.world.views == both.clone.world.views == both.refine.world.views == eyes != ("front",)
+def test_a_policy_that_sees_images_is_cloned_from_the_views_that_it_is_refined_with():
+    seeing = compose_typed("compare", ["clone.sees=proprio+views", "clone.env.views=[front]"], CompareConfig)
+    both = make_recipe(seeing, 0, "lift_cube", "shaped")
+    eyes = seeing.refine.env.views
+    assert both.collect.env.views == both.clone.env.views == both.refine.env.views == eyes != ("front",)
 
 
 def test_what_is_finished_is_not_done_again(both):
@@ -136,8 +138,8 @@ def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tm
         (["tasks=[lift]"], "unknown task 'lift'"),
         (["refine.watched=0"], "refine.watched must be >= 1"),
         (["collect.successes=3"], "lift_cube: 4 demonstrations asked for, and collect.successes=3"),
-        (["refine.world.views=[fron]"], "Did you mean 'front'"),
-        (["rules=[sparse,raw]", "refine.reward.success=simulator", "refine.world.views=[top]"], "unknown view of the"),
+        (["refine.env.views=[fron]"], "Did you mean 'front'"),
+        (["rules=[sparse,raw]", "refine.reward.success=simulator", "refine.env.views=[top]"], "unknown view of the"),
         (["rules=[shaped,sigmoid_reference]", "sizes.open_drawer.rollout_steps=59"], "rollout_steps=59: rule=sigmoid"),
     ],
 )

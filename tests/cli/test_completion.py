@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from embodied_rm.cli.configs import command_names
 from embodied_rm.cli.main import main
+from embodied_rm.config_files import command_names
 
 
 def suggestions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -6,9 +6,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from embodied_rm.cli import compose
-from embodied_rm.cli.configs import KEY_LINE, command_names, config_dir, group_choices, groups_of
-from embodied_rm.cli.main import load
-from embodied_rm.cli.mistakes import field_type, leaves
+from embodied_rm.cli.config_errors import field_type, leaf_keys
+from embodied_rm.cli.main import load_command
+from embodied_rm.config_files import KEY_LINE, command_names, config_dir, config_groups, group_choices
 
 GROUPS = sorted({path.parent.name for path in config_dir().glob("*/*.yaml")})
 
@@ -20,20 +20,22 @@ def stand_in(hint: object) -> str:
 
 def required(command: str) -> list[str]:
     """Overrides for the keys that have no default."""
-    schema, missing = load(command).schema, OmegaConf.missing_keys(compose.light(command))
+    schema, missing = load_command(command).schema, OmegaConf.missing_keys(compose.compose_untyped(command))
     return [f"{name}={stand_in(field_type(schema, name))}" for name in sorted(missing)]
 
 
 @pytest.mark.parametrize("command", command_names())
 def test_every_command_composes_into_its_dataclass(command: str) -> None:
-    schema = load(command).schema
-    assert isinstance(compose.typed(command, required(command), schema), schema)
+    schema = load_command(command).schema
+    assert isinstance(compose.compose_typed(command, required(command), schema), schema)
 
 
 @pytest.mark.parametrize("command", command_names())
 def test_every_key_of_the_dataclass_is_in_the_yaml(command: str) -> None:
-    config = compose.typed(command, required(command), load(command).schema)
-    assert set(leaves(OmegaConf.create(dataclasses.asdict(config)))) == set(leaves(compose.light(command)))
+    config = compose.compose_typed(command, required(command), load_command(command).schema)
+    assert set(leaf_keys(OmegaConf.create(dataclasses.asdict(config)))) == set(
+        leaf_keys(compose.compose_untyped(command))
+    )
 
 
 def defaults_of(schema: type) -> dict[str, object]:
@@ -56,20 +58,22 @@ def value_of(config: object, name: str) -> object:
 @pytest.mark.parametrize("command", [name for name in command_names() if name not in ("demo", "compare")])
 def test_the_yaml_and_the_dataclass_agree_on_defaults(command: str) -> None:
     """Except for those that run other commands, and set the sizes of everything that they run."""
-    schema = load(command).schema
-    config = compose.typed(command, required(command), schema)
+    schema = load_command(command).schema
+    config = compose.compose_typed(command, required(command), schema)
     stated = defaults_of(schema)
     assert {name: value_of(config, name) for name in stated} == stated
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_group_is_used_and_every_choice_of_it_composes(group: str) -> None:
-    users = [command for command in command_names() if group in groups_of(command)]
+    users = [command for command in command_names() if group in config_groups(command)]
     assert users, f"configs/{group} is included by no command"
     for command in users:
         for choice in group_choices(group):
-            chosen = compose.check_keys(command, compose.parse([f"{group}={choice}"], multirun=False))
-            compose.typed(command, [*compose.runs(chosen)[0], *required(command)], load(command).schema)
+            chosen = compose.check_keys(command, compose.parse_overrides([f"{group}={choice}"], multirun=False))
+            compose.compose_typed(
+                command, [*compose.expand_sweep(chosen)[0], *required(command)], load_command(command).schema
+            )
 
 
 @pytest.mark.parametrize("path", sorted(config_dir().glob("**/*.yaml")), ids=lambda path: path.stem)

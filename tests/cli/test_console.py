@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from embodied_rm.cli.console import ConsoleReporter, TimeLeft, clock, progress_words, show
-from embodied_rm.cli.pace import Pace
+from embodied_rm.cli.console import ConsoleReporter, TimeLeftColumn, format_duration, format_progress, format_value
+from embodied_rm.cli.eta import EtaEstimator
 
 
 def reporter(stream: io.StringIO, *, terminal: bool, **options: float) -> ConsoleReporter:
@@ -54,7 +54,7 @@ def test_nothing_but_text_off_a_terminal() -> None:
     stream = io.StringIO()
     with reporter(stream, terminal=False, patience=0.0, heartbeat=0.0) as console:
         console.table("model", {"parameters": 1_234_567, "a very long value": "x" * 300})
-        console.note("[bold]not markup[/bold] " + "y" * 200)
+        console.log("[bold]not markup[/bold] " + "y" * 200)
         list(console.track(range(3), "steps"))
     text = stream.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
@@ -91,34 +91,34 @@ def test_table_values_start_in_one_column(terminal: bool) -> None:
     [(True, "yes"), (None, "-"), (0.123456, "0.1235"), (12345, "12,345"), (Path("a/b"), "a/b"), ((1, "x"), "1, x")],
 )
 def test_values_are_shown_for_people(value: object, text: str) -> None:
-    assert show(value) == text
+    assert format_value(value) == text
 
 
 def test_durations_and_estimates() -> None:
-    assert clock(4.21) == "4.2 s"
-    assert clock(185) == "3 min 05 s"
-    assert clock(3720) == "1 h 02 min"
-    assert progress_words(30, 120, 15.0, 45.0) == "30 of 120, 45.0 s left"
-    assert progress_words(7, None, 1.0, None) == progress_words(7, 9, 1.0, None) == "7 after 1.0 s"
+    assert format_duration(4.21) == "4.2 s"
+    assert format_duration(185) == "3 min 05 s"
+    assert format_duration(3720) == "1 h 02 min"
+    assert format_progress(30, 120, 15.0, 45.0) == "30 of 120, 45.0 s left"
+    assert format_progress(7, None, 1.0, None) == format_progress(7, 9, 1.0, None) == "7 after 1.0 s"
 
 
 def test_time_left_is_that_of_the_items_that_take_time() -> None:
     """Of twelve cells eight are read from a file, and nobody knows what the others take until one of them is done."""
-    pace, now = Pace(0.0), 0.0
+    pace, now = EtaEstimator(0.0), 0.0
     for _ in range(8):
-        pace.step(now := now + 0.01)
-    assert pace.left(12, now) == pytest.approx(0.04)
-    assert pace.left(12, now + 60) is None
-    pace.step(now := now + 300)
-    assert pace.left(12, now) == pytest.approx(900)
-    pace.step(now := now + 200)
-    assert pace.left(12, now) == pytest.approx(500)
-    assert pace.left(None, now) is None and Pace(0.0).left(5, 3.0) is None
+        pace.finish_item(now := now + 0.01)
+    assert pace.remaining_s(12, now) == pytest.approx(0.04)
+    assert pace.remaining_s(12, now + 60) is None
+    pace.finish_item(now := now + 300)
+    assert pace.remaining_s(12, now) == pytest.approx(900)
+    pace.finish_item(now := now + 200)
+    assert pace.remaining_s(12, now) == pytest.approx(500)
+    assert pace.remaining_s(None, now) is None and EtaEstimator(0.0).remaining_s(5, 3.0) is None
 
 
 def test_a_bar_says_how_long_it_will_take() -> None:
-    column, pace = TimeLeft(), Pace(time.monotonic() - 30)
-    pace.step(time.monotonic())
+    column, pace = TimeLeftColumn(), EtaEstimator(time.monotonic() - 30)
+    pace.finish_item(time.monotonic())
     progress = Progress(column)
     progress.add_task("", total=4, pace=pace)
     assert str(column.render(progress.tasks[0])) == "1 min 30 s left"

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import faulty
 import pytest
-from lerobot_v21 import write_v21
+from lerobot_v21 import write_v21_dataset
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.types import Step
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.types import Subtask
 
 EPISODES = 6
 
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """Episode 1 lacks a film, which shows from outside; a number of episode 4 is none, which only reading shows."""
-    root = write_v21(tmp_path / "data", [faulty.episode(i) for i in range(EPISODES)])
-    faulty.film(root, 1).unlink()
-    faulty.not_finite(faulty.rows(root, 4))
+    """Episode 1 lacks a video, which shows from outside; a number of episode 4 is none, which only reading shows."""
+    root = write_v21_dataset(tmp_path / "data", [faulty.make_episode(i) for i in range(EPISODES)])
+    faulty.video_path(root, 1).unlink()
+    faulty.set_nan(faulty.table_path(root, 4))
     return root
 
 
@@ -39,7 +39,7 @@ def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys
         assert f"left out: {fault['episodes'][0]}: {fault['file']}: {fault['what']}" in said.replace("\n", "")
     counts = json.loads((out / "metrics.json").read_text())["inspect"]
     assert (counts["episodes"], counts["faults"], counts["faulty_episodes"]) == (EPISODES - 2, 2, 2)
-    assert counts["views"] == ["front", "wrist"] and counts["pictures"] == "32x48" and counts["fps"] == 10
+    assert counts["views"] == ["front", "wrist"] and counts["images"] == "32x48" and counts["fps"] == 10
     page = (out / "report.html").read_text()
     assert "what is wrong" in page and "episode_000004" in page and "episode_000000" in page
 
@@ -47,7 +47,7 @@ def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys
 def test_strict_makes_a_fault_a_failure_and_a_sound_dataset_none(damaged, tmp_path, capsys):
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'a'}", "strict=true"]) == 3
     assert "2 faults" in capsys.readouterr().err
-    whole = write_v21(tmp_path / "whole", [faulty.episode(i) for i in range(2)])
+    whole = write_v21_dataset(tmp_path / "whole", [faulty.make_episode(i) for i in range(2)])
     assert main(["inspect", f"data={whole}", f"out={tmp_path / 'b'}", "strict=true"]) == 0
     # What only reading shows is not looked for where nobody wants it.
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'c'}", "decode=false"]) == 0
@@ -62,7 +62,7 @@ def test_convert_gives_views_other_names_and_leaves_out_what_cannot_be_read(dama
     told = json.loads((out / "metrics.json").read_text())["convert"]
     assert told["left_out"] == ["episode_000001", "episode_000004"] and told["episodes"] == EPISODES - 2
     written = LeRobotDataset(out / "dataset")
-    assert written.views == ("hand", "top") and written.picture_size(0) == (16, 24)
+    assert written.views == ("hand", "top") and written.image_size(0) == (16, 24)
     assert [meta.name for meta in written.meta] == [f"episode_{i:06d}" for i in (0, 2, 3, 5)]
 
 
@@ -85,16 +85,16 @@ def test_a_mistake_is_one_sentence(damaged, tmp_path, capsys, words, sentence):
 
 
 def test_training_leaves_out_the_same_episodes_and_says_so(tmp_path, capsys):
-    made = [faulty.episode(i) for i in range(EPISODES)]
-    root = write_v21(tmp_path / "data", made)
+    made = [faulty.make_episode(i) for i in range(EPISODES)]
+    root = write_v21_dataset(tmp_path / "data", made)
     out = tmp_path / "converted"
     assert main(["convert", f"data={root}", f"out={out}"]) == 0
     # Steps are what training needs: v2.1 has no place for them.
     with DatasetWriter(tmp_path / "known", video_file_mb=1e-6) as writer:
-        for episode in open_data(out / "dataset"):
-            steps = (Step(name="reach", start=0, end=6), Step(name="lift", start=6, end=12))
-            writer.add(replace(episode, steps=steps, success=True))
-    faulty.flip(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
+        for episode in open_dataset(out / "dataset"):
+            steps = (Subtask(name="reach", start=0, end=6), Subtask(name="lift", start=6, end=12))
+            writer.add(replace(episode, subtasks=steps, success=True))
+    faulty.corrupt_packet(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
     keys = ["updates=2", "batch=2", "moments=3", "image_size=[32,48]"]
     capsys.readouterr()
     assert main(["train", f"data={tmp_path / 'known'}", f"out={tmp_path / 'run'}", *keys]) == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embodied_rm.cli import places
+from embodied_rm import paths
 from embodied_rm.cli.main import main
 
 SMALL = (
@@ -18,8 +18,8 @@ SMALL = (
     "evaluate.shown=2",
     "clone={steps:10,episodes:2}",
     "refine={warmup_iterations:1,episodes:2}",
-    *(f"{command}.world.num_envs=2" for command in ("collect", "clone", "refine")),
-    *(f"{command}.world.image_size=32" for command in ("collect", "clone", "refine")),
+    *(f"{command}.env.num_envs=2" for command in ("collect", "clone", "refine")),
+    *(f"{command}.env.image_size=32" for command in ("collect", "clone", "refine")),
 )
 
 
@@ -46,7 +46,7 @@ def test_a_demo_with_a_model_of_its_own_records_trains_and_uses_it(tmp_path: Pat
 def test_a_missing_model_in_the_box_is_told_with_how_it_is_made(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(places, "IN_THE_BOX", tmp_path / "checkpoints" / "tabletop")
+    monkeypatch.setattr(paths, "IN_THE_BOX", tmp_path / "checkpoints" / "tabletop")
     assert main([*words, f"out={tmp_path / 'run'}"]) == 2
     error = capsys.readouterr().err
     assert "the model in the box is missing" in error and "`make checkpoint` makes it" in error

@@ -11,20 +11,20 @@ import tiny_vlm
 import torch
 from sprites import episode
 
-from embodied_rm.cli.commands.train import with_judgements
+from embodied_rm.cli.commands.train import with_scores
 from embodied_rm.cli.main import main
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.judgements import Judgements
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.score_table import ScoreTable
 from embodied_rm.errors import DataError
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.fold import fold
+from embodied_rm.models.scoring import score_episodes
 from embodied_rm.rl.learner.policy import load_policy
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("films") / "dataset"
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos") / "dataset"
     with DatasetWriter(folder) as writer:
         for number in range(6):
             writer.add(episode(number, success=number % 3 > 0, length=15))
@@ -32,30 +32,30 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def labels(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def labels(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
-    judge = tiny_vlm.saved(folder / "judge", says="<progress>70%</progress>")
-    words = ["score", f"data={films}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "every=4"]
+    judge = tiny_vlm.save_model(folder / "judge", answer="<progress>70%</progress>")
+    words = ["score", f"data={videos}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "every=4"]
     assert main([*words, "videos=false", "plots=false"]) == 0
     return folder / "run"
 
 
-def test_what_was_said_stands_beside_the_frames_it_was_said_of(films: Path, labels: Path) -> None:
-    source = open_data(films)
+def test_what_was_said_stands_beside_the_frames_it_was_said_of(videos: Path, labels: Path) -> None:
+    source = open_dataset(videos)
     for stride in (1, 2, 3):
         read = [source.episode(row, stride=stride) for row in range(len(source))]
-        for film in with_judgements(source, labels, read, stride):
-            assert film.judged is not None
+        for video in with_scores(source, labels, read, stride):
+            assert video.predictions is not None
             frames = [*range(0, 15, stride)] if 14 % stride == 0 else [*range(0, 15, stride), 14]
-            assert film.judged.valid.tolist() == [frame % 4 == 0 or frame == 14 for frame in frames]
-            value = film.judged.value[film.judged.valid][1:]
-            assert value == pytest.approx(0.7) and film.judged.value[0] == 0
+            assert video.predictions.valid.tolist() == [frame % 4 == 0 or frame == 14 for frame in frames]
+            value = video.predictions.progress[video.predictions.valid][1:]
+            assert value == pytest.approx(0.7) and video.predictions.progress[0] == 0
 
 
-def test_a_model_learns_what_the_judge_said_and_nothing_else(films: Path, labels: Path, tmp_path: Path) -> None:
+def test_a_model_learns_what_the_judge_said_and_nothing_else(videos: Path, labels: Path, tmp_path: Path) -> None:
     words = [
         "train",
-        f"data={films}",
+        f"data={videos}",
         f"out={tmp_path}/run",
         "labels=[judged]",
         f"judged={labels}",
@@ -63,18 +63,18 @@ def test_a_model_learns_what_the_judge_said_and_nothing_else(films: Path, labels
     ]
     assert main([*words, "updates=150", "batch=6", "moments=4"]) == 0
     net = load_progress_net(tmp_path / "run" / "checkpoint")
-    curves = fold(net, [open_data(films).episode(row, size=(32, 32)) for row in range(3)])
-    assert np.mean([curve.value[2:] for curve in curves]) == pytest.approx(0.7, abs=0.15)
+    curves = score_episodes(net, [open_dataset(videos).episode(row, size=(32, 32)) for row in range(3)])
+    assert np.mean([curve.progress[2:] for curve in curves]) == pytest.approx(0.7, abs=0.15)
 
 
-def test_labels_of_other_data_are_refused(films: Path, labels: Path, tmp_path: Path) -> None:
+def test_labels_of_other_data_are_refused(videos: Path, labels: Path, tmp_path: Path) -> None:
     with DatasetWriter(tmp_path / "other") as writer:
         writer.add(episode(0, length=9))
-    source = open_data(tmp_path / "other")
+    source = open_dataset(tmp_path / "other")
     with pytest.raises(DataError, match="has 9 frames, 15 of them scored"):
-        list(with_judgements(source, labels, list(source), 1))
+        list(with_scores(source, labels, list(source), 1))
     with pytest.raises(DataError, match="not the scores that embodied-rm score leaves"):
-        Judgements.read(tmp_path)
+        ScoreTable.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -86,32 +86,32 @@ def test_labels_of_other_data_are_refused(films: Path, labels: Path, tmp_path: P
     ],
 )
 def test_one_without_the_other_makes_no_sense(
-    films: Path, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    videos: Path, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", f"data={films}", f"out={tmp_path}/run", *words]) == 2
+    assert main(["train", f"data={videos}", f"out={tmp_path}/run", *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_films_of_a_refinement_are_labelled_while_it_runs_and_change_nothing_of_it(tmp_path: Path) -> None:
-    tiny = ("world.num_envs=4", "world.image_size=32")
+def test_videos_of_a_refinement_are_labeled_while_it_runs_and_change_nothing_of_it(tmp_path: Path) -> None:
+    tiny = ("env.num_envs=4", "env.image_size=32")
     demos, cloned = tmp_path / "demos", tmp_path / "cloned"
     assert main(["collect", "tasks=[lift_cube]", "successes=2", "failures=0", f"out={demos}", *tiny]) == 0
     words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=2", "steps=20", "episodes=2"]
     assert main([*words, f"out={cloned}", *tiny]) == 0
-    judge = tiny_vlm.saved(tmp_path / "judge", says="<progress>70%</progress>")
+    judge = tiny_vlm.save_model(tmp_path / "judge", answer="<progress>70%</progress>")
     words = ["refine", "task=lift_cube", f"policy={cloned}", "iterations=3", "rollout_steps=80", "episodes=2"]
     words += ["watched=0", "reward.score_every=7", "ppo.minibatches=4", "ppo.epochs=1", *tiny]
     assert main([*words, f"out={tmp_path}/alone"]) == 0
-    labeller = ["labeller=question", f"labeller.folder={judge}", "labelling.worlds=2", "labelling.part=2"]
-    watched = [*words, f"out={tmp_path}/watched", *labeller, "labelling.every=20"]
+    labeler = ["labeler=question", f"labeler.folder={judge}", "labeling.envs=2", "labeling.part=2"]
+    watched = [*words, f"out={tmp_path}/watched", *labeler, "labeling.every=20"]
     assert main(watched) == 0
     one, other = (load_policy(tmp_path / name / "policy") for name in ("alone", "watched"))
     for before, after in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(before, after)
     told = json.loads((tmp_path / "watched" / "metrics.json").read_text())["tasks"]["lift_cube"]
-    labelled = tmp_path / "watched" / "labelled"
-    films = open_data(labelled / "films")
-    assert len(films) == told["films_labelled"] >= 4 and told["films_dropped"] == 0
-    assert set(films.views) == {"front", "wrist"}
-    words = ["train", f"data={labelled}/films", "labels=[judged]", f"judged={labelled}", f"out={tmp_path}/student"]
+    labeled = tmp_path / "watched" / "labeled"
+    videos = open_dataset(labeled / "videos")
+    assert len(videos) == told["videos_labeled"] >= 4 and told["videos_dropped"] == 0
+    assert set(videos.views) == {"front", "wrist"}
+    words = ["train", f"data={labeled}/videos", "labels=[judged]", f"judged={labeled}", f"out={tmp_path}/student"]
     assert main([*words, "image_size=[32,32]", "updates=2", "batch=2", "moments=3"]) == 0

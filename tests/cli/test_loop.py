@@ -16,14 +16,14 @@ import torch
 from PIL import Image
 
 from embodied_rm.cli.main import main
-from embodied_rm.cli.places import IN_THE_BOX
-from embodied_rm.data.catalog import open_data
 from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.rl.learner.policy import load_policy
-from sim.registry import make_task
+from embodied_sim.registry import make_task
 
-TINY = ("world.num_envs=4", "world.image_size=32")
+TINY = ("env.num_envs=4", "env.image_size=32")
 
 
 def fill(word: str, **folders: Path) -> str:
@@ -78,12 +78,12 @@ def refined(cloned: Path, reward_model: Path) -> Path:
 
 
 def test_collect_records_what_was_asked_for(demos: Path) -> None:
-    data = open_data(demos / "dataset")
+    data = open_dataset(demos / "dataset")
     assert len(data) == 2 * (4 + 5) == metrics(demos)["collect"]["episodes"]
-    kinds = [meta.text["outcome"] for meta in data.meta if meta.text["task"] == "lift_cube"]
-    assert kinds.count("success") == 4 and set(kinds) <= {"success", *make_task("lift_cube").failures()}
-    assert all(meta.success for meta in data.meta if meta.text["outcome"] == "success")
-    assert not any(meta.success for meta in data.meta if meta.text["outcome"] != "success")
+    kinds = [meta.metadata["outcome"] for meta in data.meta if meta.metadata["task"] == "lift_cube"]
+    assert kinds.count("success") == 4 and set(kinds) <= {"success", *make_task("lift_cube").failure_plans()}
+    assert all(meta.success for meta in data.meta if meta.metadata["outcome"] == "success")
+    assert not any(meta.success for meta in data.meta if meta.metadata["outcome"] != "success")
     episode = data.episode(0)
     assert set(episode.views) == {"front", "wrist"} and episode.views["front"].shape[1:] == (32, 32, 3)
     assert episode.progress is not None and episode.progress[-1] == pytest.approx(1.0)
@@ -94,7 +94,7 @@ def test_collect_records_what_was_asked_for(demos: Path) -> None:
 def test_the_same_seed_records_the_same_episodes(demos: Path, tmp_path: Path) -> None:
     words = ["collect", "tasks=[lift_cube,open_drawer]", "successes=4", "failures=5", f"out={tmp_path / 'again'}"]
     assert main([*words, *TINY]) == 0
-    first, second = open_data(demos / "dataset").episode(3), open_data(tmp_path / "again" / "dataset").episode(3)
+    first, second = open_dataset(demos / "dataset").episode(3), open_dataset(tmp_path / "again" / "dataset").episode(3)
     np.testing.assert_array_equal(first.state, second.state)
     np.testing.assert_array_equal(first.views["front"], second.views["front"])
 
@@ -134,19 +134,17 @@ def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
     demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=1", "steps=5", "episodes=4", *TINY]
-    seeing = [*words, "sees=proprio+views", f"checkpoint={reward_model}", "world.views=[wrist]"]
+    seeing = [*words, "sees=proprio+views", f"checkpoint={reward_model}", "env.views=[wrist]"]
     assert main([*seeing, f"out={tmp_path / 'cloned'}"]) == 0
-    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4", "world.views=[wrist]", *TINY]
+    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4", "env.views=[wrist]", *TINY]
     common = ["refine", "task=lift_cube", f"policy={tmp_path / 'cloned'}", *sizes]
     assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
     assert "sees by another reward model" in " ".join(capsys.readouterr().err.split())
-    eyes = [word.replace("world.views=[wrist]", "world.views=[front]") for word in common]
+    eyes = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
     assert main([*eyes, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
-    assert "cloned from the views wrist, not front: set world.views=[wrist]" in " ".join(
-        capsys.readouterr().err.split()
-    )
-    assert main([*words, "sees=proprio+views", "world.views=[side]", f"out={tmp_path / 'third'}"]) == 2
+    assert "cloned from the views wrist, not front: set env.views=[wrist]" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "sees=proprio+views", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
     assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())
 
 
@@ -154,7 +152,7 @@ def test_score_and_evaluate_say_the_same_of_a_frame(unseen: Path, reward_model: 
     common = [f"data={unseen}", f"checkpoint={reward_model}"]
     assert main(["score", *common, "episodes=[3,1]", "videos=false", f"out={tmp_path / 'score'}"]) == 0
     table = pq.read_table(tmp_path / "score" / "progress.parquet").to_pydict()
-    lengths = [meta.length for meta in open_data(unseen / "dataset").meta]
+    lengths = [meta.length for meta in open_dataset(unseen / "dataset").meta]
     assert len(table["index"]) == lengths[1] + lengths[3]
     assert not list((tmp_path / "score").glob("*.mp4"))
     assert main(["evaluate", *common, "shown=18", "name=mine", f"out={tmp_path / 'evaluate'}"]) == 0
@@ -165,7 +163,7 @@ def test_score_and_evaluate_say_the_same_of_a_frame(unseen: Path, reward_model: 
     np.testing.assert_allclose(panel["progress"], table["progress_sparse"][: lengths[1]], atol=1e-3)
 
 
-def test_evaluate_with_goals_of_other_episodes_or_pictures(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
+def test_evaluate_with_goals_of_other_episodes_or_images(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
     """The weights are the same: only what the goal has a part in may change."""
     found = {}
     for name, words in {
@@ -183,37 +181,37 @@ def test_evaluate_with_goals_of_other_episodes_or_pictures(unseen: Path, reward_
     assert len({maes["mean"], maes["forward"], maes["backward"]}) == 3
 
 
-def test_a_goal_picture_is_for_episodes_of_one_goal(
+def test_a_goal_image_is_for_episodes_of_one_goal(
     unseen: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = [f"checkpoint={reward_model}", "fusion=backward", f"goal=[{tmp_path}/front.png]"]
-    picture = Image.new("RGB", (48, 48), (200, 30, 30))
-    picture.paste((20, 20, 200), (10, 10, 30, 30))
-    picture.save(tmp_path / "front.png")
+    image = Image.new("RGB", (48, 48), (200, 30, 30))
+    image.paste((20, 20, 200), (10, 10, 30, 30))
+    image.save(tmp_path / "front.png")
     assert main(["evaluate", f"data={unseen}", *common, f"out={tmp_path / 'many'}"]) == 2
     assert "goal=[...] shows one goal" in capsys.readouterr().err
-    shown = replace(open_data(unseen / "dataset").episode(0), name="episode_000000")
+    shown = replace(open_dataset(unseen / "dataset").episode(0), name="episode_000000")
     with DatasetWriter(tmp_path / "one", robot_type="panda_primitives") as writer:
         writer.add(shown)
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'run'}"]) == 0
     assert metrics(tmp_path / "run")["episodes"] == {"successes": 1, "failures": 0}
     Image.new("RGB", (48, 48), (200, 30, 30)).save(tmp_path / "front.png")
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'blank'}"]) == 2
-    assert "a picture of one colour shows nothing" in capsys.readouterr().err
-    (tmp_path / "front.png").write_text("no picture")
+    assert "an image of one color shows nothing" in capsys.readouterr().err
+    (tmp_path / "front.png").write_text("no image")
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'broken'}"]) == 2
-    assert "front.png: not a picture that can be read" in capsys.readouterr().err
+    assert "front.png: not an image that can be read" in capsys.readouterr().err
 
 
 def test_bench_fusion_fills_its_section(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
-    source = open_data(unseen / "dataset")
-    rows = [row for row, meta in enumerate(source.meta) if meta.text["task"] == "open_drawer"]
+    source = open_dataset(unseen / "dataset")
+    rows = [row for row, meta in enumerate(source.meta) if meta.metadata["task"] == "open_drawer"]
     kept = [row for row in rows if source.meta[row].success][:2] + [
         row for row in rows if not source.meta[row].success
     ][:2]
     with DatasetWriter(tmp_path / "short", robot_type="panda_primitives") as writer:
         for number, episode in enumerate(source.episode(row, stride=8) for row in kept):
-            writer.add(replace(episode, name=f"episode_{number:06d}", meta={**episode.meta, "goal": "drawer"}))
+            writer.add(replace(episode, name=f"episode_{number:06d}", metadata={**episode.metadata, "goal": "drawer"}))
     words = ["bench", "fusion", f"data={tmp_path / 'short'}", f"checkpoint={reward_model}"]
     assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
     told, text = metrics(tmp_path / "run")["bench"], (tmp_path / "page.md").read_text()
@@ -329,13 +327,13 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["clone", "task=lift_cube", "data={demos}", "demonstrations=9"], "9 demonstrations asked for"),
         (["clone", "task=lift_cube", "data={demos}", "steps=0"], "steps must be >= 1, got 0"),
         (
-            ["clone", "task=lift_cube", "data={demos}", "world.views=[fron]"],
+            ["clone", "task=lift_cube", "data={demos}", "env.views=[fron]"],
             "unknown view 'fron'. Did you mean 'front'?",
         ),
-        (["clone", "task=lift_cube", "data={demos}", "world.backend=gpu"], "unknown backend 'gpu'"),
+        (["clone", "task=lift_cube", "data={demos}", "env.backend=gpu"], "unknown backend 'gpu'"),
         (
-            ["clone", "task=lift_cube", "data={demos}", "world=gpu"],
-            "unknown world 'gpu'. Did you mean 'cpu'? Available: cpu",
+            ["clone", "task=lift_cube", "data={demos}", "env=gpu"],
+            "unknown environment 'gpu'. Did you mean 'cpu'? Available: cpu",
         ),
         (["clone", "data={demos}"], "task is required: embodied-rm clone task=..."),
         (["train", "data={demos}/nowhere"], "nowhere does not exist"),
@@ -393,9 +391,9 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 
 def test_what_draws_hardly_moves_a_model(tmp_path: Path) -> None:
     """The one in the box: one that has hardly learned says 0 to everything, or anything."""
-    words = ["bench", "pictures", "tasks=[lift_cube]", "worlds=2", "every=15", f"checkpoint={IN_THE_BOX}"]
+    words = ["bench", "images", "tasks=[lift_cube]", "envs=2", "every=15", f"checkpoint={BUNDLED_CHECKPOINT}"]
     assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
-    rows = metrics(tmp_path / "run")["bench"]["pictures"]
+    rows = metrics(tmp_path / "run")["bench"]["images"]
     assert [row["robot"] for row in rows] == ["panda", "six_axis"]
     assert all(0 < row["progress_most_apart"] <= 0.05 for row in rows), rows
     assert all(row["wrist_psnr_db"] >= 35 for row in rows)

@@ -12,11 +12,11 @@ import pytest
 
 from embodied_rm.cli import compose
 from embodied_rm.cli import main as cli
-from embodied_rm.cli.command import Command
-from embodied_rm.cli.configs import command_names, config_dir, read_page, spoken
-from embodied_rm.cli.help import explained
+from embodied_rm.cli.help import with_inherited_description
+from embodied_rm.command import Command
+from embodied_rm.config_files import command_display_name, command_names, config_dir, read_help_page
 from embodied_rm.errors import UserError
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.run_folder import Reporter, RunFolder
 
 
 def run_cli(*words: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def run_cli(*words: str, cwd: Path | None = None, **env: str) -> subprocess.Comp
 def test_help_names_every_key_and_gives_two_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    page = read_page(config_dir() / f"{name}.yaml")
+    page = read_help_page(config_dir() / f"{name}.yaml")
     assert page.summary in text
     assert len(page.examples) >= 2
     for example in page.examples:
@@ -45,15 +45,15 @@ def test_help_names_every_key_and_gives_two_examples(name: str, capsys: pytest.C
 
 @pytest.mark.parametrize("name", command_names())
 def test_every_key_says_what_it_means(name: str) -> None:
-    for key in map(explained, read_page(config_dir() / f"{name}.yaml").keys):
+    for key in map(with_inherited_description, read_help_page(config_dir() / f"{name}.yaml").keys):
         is_section = key.default == ""
-        assert is_section or key.meaning, f"configs/{name}.yaml: {key.name} has no comment"
+        assert is_section or key.description, f"configs/{name}.yaml: {key.name} has no comment"
 
 
 def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"  {spoken(name)} " in text for name in command_names())
+    assert all(f"  {command_display_name(name)} " in text for name in command_names())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,12 +113,12 @@ def sample_command(monkeypatch: pytest.MonkeyPatch, start) -> None:
         start()
         run.write_json("metrics.json", {})
 
-    monkeypatch.setattr(cli, "load", lambda name: Command(schema=Sample, start=work))
+    monkeypatch.setattr(cli, "load", lambda name: Command(schema=Sample, main=work))
 
 
 def compose_sample(*words: str) -> Sample:
-    runs = compose.runs(compose.parse(words, multirun=False))
-    return compose.typed("tasks", runs[0], Sample)
+    runs = compose.expand_sweep(compose.parse_overrides(words, multirun=False))
+    return compose.compose_typed("tasks", runs[0], Sample)
 
 
 def test_a_config_is_the_dataclass_it_was_declared_as() -> None:
@@ -161,12 +161,12 @@ def test_a_required_key_left_out_is_named() -> None:
         sheet: Path | None = None
 
     with pytest.raises(UserError, match="data is required: embodied-rm tasks data="):
-        compose.typed("tasks", [], Needy)
+        compose.compose_typed("tasks", [], Needy)
 
 
 def test_a_sweep_is_the_product_of_its_values() -> None:
-    overrides = compose.parse(["a=1,2", "b=x,y", "c=3"], multirun=True)
-    assert compose.runs(overrides) == [[f"a={a}", f"b={b}", "c=3"] for a in (1, 2) for b in ("x", "y")]
+    overrides = compose.parse_overrides(["a=1,2", "b=x,y", "c=3"], multirun=True)
+    assert compose.expand_sweep(overrides) == [[f"a={a}", f"b={b}", "c=3"] for a in (1, 2) for b in ("x", "y")]
 
 
 def test_multirun_numbers_its_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`play` and the sheet of `tasks`: who plays is who was asked for, and the pictures are those of the simulator."""
+"""`play` and the sheet of `tasks`: who plays is who was asked for, and the images are those of the simulator."""
 
 import inspect
 import json
@@ -12,43 +12,43 @@ from PIL import Image
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.video.files import read_frames
-from embodied_rm.report.clip import GAP, grid
-from embodied_rm.report.sheet import LINE, SheetRow, draw_sheet
+from embodied_rm.report.contact_sheet import LINE_HEIGHT_PX, ContactSheetRow, draw_contact_sheet
+from embodied_rm.report.episode_video import GAP_PX, make_grid
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, save_policy
-from sim.registry import find_task, task_names
-from sim.robots import ROBOTS
-from sim.vec_env import VIEWS, TabletopVecEnv
+from embodied_sim.registry import find_task, task_names
+from embodied_sim.robots import ROBOTS
+from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
 
 SIZE = 64
-SMALL = ("world.num_envs=2", f"world.image_size={SIZE}")
+SMALL = ("env.num_envs=2", f"env.image_size={SIZE}")
 
 
 def played(folder: Path) -> dict[str, int]:
     return json.loads((folder / "metrics.json").read_text())["play"]
 
 
-def cells(picture: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """The pictures in a frame of the video: [rows, columns, SIZE, SIZE, 3]."""
-    starts = [[(r * (SIZE + GAP), c * (SIZE + GAP)) for c in range(columns)] for r in range(rows)]
-    return np.array([[picture[y : y + SIZE, x : x + SIZE] for y, x in row] for row in starts])
+def cells(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """The images in a frame of the video: [rows, columns, SIZE, SIZE, 3]."""
+    starts = [[(r * (SIZE + GAP_PX), c * (SIZE + GAP_PX)) for c in range(columns)] for r in range(rows)]
+    return np.array([[image[y : y + SIZE, x : x + SIZE] for y, x in row] for row in starts])
 
 
-def nearest(shown: np.ndarray, pictures: np.ndarray) -> list[int]:
-    """For each of the pictures shown, the one among `pictures` [n, SIZE, SIZE, 3] that it is most like."""
-    error = shown.reshape(-1, 1, SIZE, SIZE, 3).astype(float) - pictures[None]
+def nearest(shown: np.ndarray, images: np.ndarray) -> list[int]:
+    """For each of the images shown, the one among `images` [n, SIZE, SIZE, 3] that it is most like."""
+    error = shown.reshape(-1, 1, SIZE, SIZE, 3).astype(float) - images[None]
     return (error**2).mean(axis=(2, 3, 4)).argmin(axis=1).tolist()
 
 
-def test_rows_are_worlds_and_columns_are_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_envs_and_columns_are_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["play", "task=open_drawer", "seed=5", f"out={tmp_path / 'run'}", *SMALL]) == 0
-    film = read_frames(tmp_path / "run" / "play.mp4")
-    assert film.shape[1:] == (2 * SIZE + GAP, 3 * SIZE + 2 * GAP, 3)
-    worlds = TabletopVecEnv("open_drawer", 2, image_size=SIZE)
-    worlds.reset(seed=5)
-    assert nearest(cells(film[0], 2, 3), worlds.render_views().reshape(-1, SIZE, SIZE, 3)) == [0, 1, 2, 3, 4, 5]
+    video = read_frames(tmp_path / "run" / "play.mp4")
+    assert video.shape[1:] == (2 * SIZE + GAP_PX, 3 * SIZE + 2 * GAP_PX, 3)
+    envs = TabletopVecEnv("open_drawer", 2, image_size=SIZE)
+    envs.reset(seed=5)
+    assert nearest(cells(video[0], 2, 3), envs.render_views().reshape(-1, SIZE, SIZE, 3)) == [0, 1, 2, 3, 4, 5]
     said = capsys.readouterr().out
-    assert all(instruction in said for instruction in worlds.instructions)
-    worlds.close()
+    assert all(instruction in said for instruction in envs.instructions)
+    envs.close()
 
 
 def test_the_expert_succeeds_and_random_actions_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,10 +58,10 @@ def test_the_expert_succeeds_and_random_actions_do_not(tmp_path: Path, capsys: p
         assert played(tmp_path / policy) == {"episodes": 2, "successes": successes, "diverged": 0}
         said = capsys.readouterr().out
         assert f"success  {successes} of 2" in said
-        asked.append([line.split(":")[0] for line in said.splitlines() if line.startswith("  world")])
+        asked.append([line.split(":")[0] for line in said.splitlines() if line.startswith("  environment")])
     assert len(asked[0]) == 2 and asked[0] == asked[1], "the same episodes"
     expert, random = (read_frames(tmp_path / policy / "play.mp4") for policy in ("expert", "random"))
-    assert len(random) == 61, "the first picture and one a step up to the time limit"
+    assert len(random) == 61, "the first image and one a step up to the time limit"
     assert len(expert) < 50, "success ends the episode"
 
 
@@ -73,63 +73,63 @@ def test_a_stored_policy_plays(tmp_path: Path) -> None:
     policy.mlp[-1].bias.data[1] = 0.1
     save_policy(tmp_path / "clone" / "policy", policy)
     assert main(["play", "task=lift_cube", f"policy={tmp_path / 'clone'}", f"out={tmp_path / 'run'}", *SMALL]) == 0
-    worlds = TabletopVecEnv("lift_cube", 2, image_size=SIZE, autoreset_mode=AutoresetMode.DISABLED)
-    worlds.reset(seed=0)
-    pictures = [worlds.render_views()]
+    envs = TabletopVecEnv("lift_cube", 2, image_size=SIZE, autoreset_mode=AutoresetMode.DISABLED)
+    envs.reset(seed=0)
+    images = [envs.render_views()]
     for _ in range(60):
-        worlds.step(np.tile(np.float32([0, 0.1, 0, 0]), (2, 1)))
-    pictures.append(worlds.render_views())
-    worlds.close()
-    film = read_frames(tmp_path / "run" / "play.mp4")
-    every = np.concatenate(pictures).reshape(-1, SIZE, SIZE, 3)
-    assert nearest(cells(film[0], 2, 3), every) == [0, 1, 2, 3, 4, 5]
-    assert nearest(cells(film[60], 2, 3), every) == [6, 7, 8, 9, 10, 11]
+        envs.step(np.tile(np.float32([0, 0.1, 0, 0]), (2, 1)))
+    images.append(envs.render_views())
+    envs.close()
+    video = read_frames(tmp_path / "run" / "play.mp4")
+    every = np.concatenate(images).reshape(-1, SIZE, SIZE, 3)
+    assert nearest(cells(video[0], 2, 3), every) == [0, 1, 2, 3, 4, 5]
+    assert nearest(cells(video[60], 2, 3), every) == [6, 7, 8, 9, 10, 11]
     assert played(tmp_path / "run")["successes"] == 0
 
 
 def test_a_row_that_has_ended_stands_still() -> None:
-    def film(*values: int) -> np.ndarray:
+    def video(*values: int) -> np.ndarray:
         return np.array(values, np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2).repeat(3, 3)
 
-    shown = grid([[film(1, 2, 3), film(4, 5, 6)], [film(7), film(8)]])
-    assert shown.shape == (3, 2 + GAP + 2, 2 + GAP + 2, 3)
+    shown = make_grid([[video(1, 2, 3), video(4, 5, 6)], [video(7), video(8)]])
+    assert shown.shape == (3, 2 + GAP_PX + 2, 2 + GAP_PX + 2, 3)
     assert shown[:, 0, 0, 0].tolist() == [1, 2, 3] and shown[:, 0, -1, 0].tolist() == [4, 5, 6]
     assert (shown[:, -1, 0] == 7).all() and (shown[:, -1, -1] == 8).all()
     assert (shown[:, 2:-2] == 0).all() and (shown[:, :, 2:-2] == 0).all()
 
 
 def broken(folder: Path, robot: str = "panda", flight: int = 2) -> tuple[Path, np.ndarray]:
-    """The file of a world that diverges: a cube comes down on the hand at 9 km/s, `flight` time steps away.
+    """The file of an environment that diverges: a cube comes down on the hand at 9 km/s, `flight` time steps away.
 
     And the views of its last good state.
     """
-    worlds = TabletopVecEnv(
-        "lift_cube", 2, image_size=SIZE, robot=robot, autoreset_mode=AutoresetMode.DISABLED, faults=folder
+    envs = TabletopVecEnv(
+        "lift_cube", 2, image_size=SIZE, robot=robot, autoreset_mode=AutoresetMode.DISABLED, divergence_dump_dir=folder
     )
-    worlds.reset(seed=7)
-    worlds.step(np.ones((2, 4), np.float32))
-    physics, cube, speed = worlds._backend, worlds.model.joint("red"), 9000.0
+    envs.reset(seed=7)
+    envs.step(np.ones((2, 4), np.float32))
+    physics, cube, speed = envs._backend, envs.model.joint("red"), 9000.0
     qpos, qvel = physics.qpos[1:].copy(), physics.qvel[1:].copy()
-    above = speed * worlds.model.opt.timestep * flight
-    qpos[0, cube.qposadr[0] :][:3] = worlds.state.tool[1] + [0.03, 0.02, 0.02 + above]
+    above = speed * envs.model.opt.timestep * flight
+    qpos[0, cube.qposadr[0] :][:3] = envs.state.tool_pos[1] + [0.03, 0.02, 0.02 + above]
     qvel[0, cube.dofadr[0] :][:3] = [0.0, 0.0, -speed]
     physics.set_state(np.array([1]), qpos, qvel)
-    before = worlds.render_views()[1]
-    assert worlds.step(np.ones((2, 4), np.float32))[-1]["diverged"].tolist() == [False, True]
-    worlds.close()
+    before = envs.render_views()[1]
+    assert envs.step(np.ones((2, 4), np.float32))[-1]["diverged"].tolist() == [False, True]
+    envs.close()
     (path,) = folder.iterdir()
     return path, before
 
 
 @pytest.mark.parametrize(("robot", "flight"), [("panda", 0), ("panda", 2), ("my_arm.xml", 2)])
 def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], robot: str, flight: int) -> None:
-    """The same scene, robot, colours and last good state; and it breaks again, for the same reason."""
+    """The same scene, robot, colors and last good state; and it breaks again, for the same reason."""
     if robot.endswith(".xml"):
-        folder = shutil.copytree(ROBOTS["six_axis"].mjcf.parent, tmp_path / "arms")
-        robot = str((folder / ROBOTS["six_axis"].mjcf.name).rename(folder / robot))
+        folder = shutil.copytree(ROBOTS["six_axis"].mjcf_path.parent, tmp_path / "arms")
+        robot = str((folder / ROBOTS["six_axis"].mjcf_path.name).rename(folder / robot))
     path, before = broken(tmp_path / "faults", robot, flight)
-    arm = [f"world.robot={robot}"] if robot.endswith(".xml") else []
-    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}", *arm]) == 0
+    arm = [f"env.robot={robot}"] if robot.endswith(".xml") else []
+    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}", *arm]) == 0
     told, why = played(tmp_path / "run"), "a speed went beyond 10000"
     assert told == {
         "fault": str(path),
@@ -140,12 +140,14 @@ def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "time_steps": flight,
     }
     assert capsys.readouterr().out.count(why) == 2
-    film = read_frames(tmp_path / "run" / "play.mp4")
-    assert len(film) == 4 + flight, "a second of the state before, then each time step that went well"
-    assert nearest(cells(film[0], 1, 3), before) == [0, 1, 2]
+    video = read_frames(tmp_path / "run" / "play.mp4")
+    assert len(video) == 4 + flight, "a second of the state before, then each time step that went well"
+    assert nearest(cells(video[0], 1, 3), before) == [0, 1, 2]
     sheet = np.asarray(Image.open(tmp_path / "run" / "before.png"))
-    for column, picture in enumerate(before):
-        np.testing.assert_array_equal(sheet[2 * LINE :, GAP + column * (SIZE + GAP) :][:SIZE, :SIZE], picture)
+    for column, image in enumerate(before):
+        np.testing.assert_array_equal(
+            sheet[2 * LINE_HEIGHT_PX :, GAP_PX + column * (SIZE + GAP_PX) :][:SIZE, :SIZE], image
+        )
 
 
 def test_a_fault_that_does_not_happen_again_is_said_to_be_none(
@@ -153,7 +155,7 @@ def test_a_fault_that_does_not_happen_again_is_said_to_be_none(
 ) -> None:
     path, _ = broken(tmp_path / "faults")
     path.write_text(json.dumps({**json.loads(path.read_text()), "qvel": [0.0] * 22}))
-    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"world.image_size={SIZE}"]) == 0
+    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}"]) == 0
     assert played(tmp_path / "run")["now"] is None and played(tmp_path / "run")["time_steps"] == 10
     assert "it did not diverge again" in capsys.readouterr().out
 
@@ -164,7 +166,7 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
     content = json.loads(path.read_text())
     mistakes = {
         ("task=open_drawer",): (content, "is a fault of the task lift_cube, got task=open_drawer: leave task out"),
-        ("world.views=[top]",): (content, "unknown camera 'top'"),
+        ("env.views=[top]",): (content, "unknown camera 'top'"),
         (): ({**content, "task": "press_button"}, "the fault is of another scene: mocap_pos must be 6"),
         ("seed=1",): ({**content, "qpos": [float("nan")] * 24}, "qpos must be 24 finite numbers"),
         ("seed=2",): ({**content, "ctrl": "none"}, "the fault's ctrl is not an array of numbers"),
@@ -204,7 +206,7 @@ def test_a_fault_of_a_task_of_ones_own_is_played_when_its_file_is_named(tmp_path
     mine.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))
     path, _ = broken(tmp_path / "faults")
     path.write_text(json.dumps({**json.loads(path.read_text()), "task": "my_lift_cube"}))
-    assert main(["play", f"fault={path}", f"task={mine}", f"out={tmp_path / 'run'}", "world.image_size=64"]) == 0
+    assert main(["play", f"fault={path}", f"task={mine}", f"out={tmp_path / 'run'}", "env.image_size=64"]) == 0
     assert played(tmp_path / "run")["task"] == "my_lift_cube"
 
 
@@ -218,8 +220,8 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pyt
         ("task=lift_cube", f"policy={tmp_path}"): "no policy found in",
         ("task=lift_cube", f"policy={tmp_path / 'other'}"): "takes observations of shape [3], lift_cube gives [29]",
         ("task=lift_cub",): "unknown task 'lift_cub'. Did you mean 'lift_cube'?",
-        ("task=lift_cube", "world.image_size=65"): "world.image_size must be even, for the video, got 65",
-        ("policy=expert",): "play needs task=..., a task, or fault=..., a file that world.faults kept",
+        ("task=lift_cube", "env.image_size=65"): "env.image_size must be even, for the video, got 65",
+        ("policy=expert",): "play needs task=..., a task, or fault=..., a file that env.faults kept",
     }
     for words, sentence in mistakes.items():
         assert main(["play", *words, f"out={tmp_path / 'run'}"]) == 2
@@ -232,23 +234,29 @@ def test_the_sheet_shows_every_task_from_every_side(tmp_path: Path) -> None:
     path = tmp_path / "made" / "tasks.png"
     assert main(["tasks", f"sheet={path}"]) == 0
     sheet = np.asarray(Image.open(path))
-    assert sheet.shape == (LINE + len(task_names()) * (LINE + 256 + GAP), GAP + len(VIEWS) * (256 + GAP), 3)
+    assert sheet.shape == (
+        LINE_HEIGHT_PX + len(task_names()) * (LINE_HEIGHT_PX + 256 + GAP_PX),
+        GAP_PX + len(VIEW_NAMES) * (256 + GAP_PX),
+        3,
+    )
     for number, task in enumerate(task_names()):
-        worlds = TabletopVecEnv(task, 1, image_size=256)
-        worlds.reset(seed=0)
-        top = LINE + number * (LINE + 256 + GAP)
-        assert sheet[top : top + LINE].min() < 100, "the caption"
-        for column, picture in enumerate(worlds.render_views()[0]):
-            left = GAP + column * (256 + GAP)
-            np.testing.assert_array_equal(sheet[top + LINE :, left:][:256, :256], picture)
-        worlds.close()
+        envs = TabletopVecEnv(task, 1, image_size=256)
+        envs.reset(seed=0)
+        top = LINE_HEIGHT_PX + number * (LINE_HEIGHT_PX + 256 + GAP_PX)
+        assert sheet[top : top + LINE_HEIGHT_PX].min() < 100, "the caption"
+        for column, image in enumerate(envs.render_views()[0]):
+            left = GAP_PX + column * (256 + GAP_PX)
+            np.testing.assert_array_equal(sheet[top + LINE_HEIGHT_PX :, left:][:256, :256], image)
+        envs.close()
 
 
 def test_captions_differ_where_the_words_differ() -> None:
     views = {"front": np.zeros((32, 200, 3), np.uint8)}
-    one, other = (draw_sheet([SheetRow(caption=caption, views=views)]) for caption in ("lift it", "push it"))
+    one, other = (
+        draw_contact_sheet([ContactSheetRow(caption=caption, views=views)]) for caption in ("lift it", "push it")
+    )
     assert one != other
-    assert one == draw_sheet([SheetRow(caption="lift it", views=views)])
+    assert one == draw_contact_sheet([ContactSheetRow(caption="lift it", views=views)])
 
 
 def test_a_sheet_is_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

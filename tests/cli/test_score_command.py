@@ -16,9 +16,9 @@ import pytest
 from score_corpus import COUNT, save_net, write_corpus
 
 from embodied_rm.cli.main import main
-from embodied_rm.data.lerobot.read import LeRobotDataset
-from embodied_rm.score import TABLE
-from embodied_rm.score.shards import FOLDER
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.score import TABLE_FILE
+from embodied_rm.score.shards import SHARDS_DIR
 
 PATIENCE_S = 120.0
 
@@ -27,8 +27,8 @@ PATIENCE_S = 120.0
 def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A corpus whose third episode is damaged where only decoding finds it, and a model."""
     folder = tmp_path_factory.mktemp("corpus")
-    films = write_corpus(folder / "data") / "videos"
-    faulty.flip(sorted(films.glob("*top/*/*"))[2])
+    videos = write_corpus(folder / "data") / "videos"
+    faulty.corrupt_packet(sorted(videos.glob("*top/*/*"))[2])
     save_net(folder / "net")
     return [f"data={folder / 'data'}", f"checkpoint={folder / 'net'}", "shard_episodes=1"]
 
@@ -62,13 +62,13 @@ def test_a_run_that_was_killed_goes_on_in_other_hands_to_the_same_table(
     child = subprocess.Popen(
         [sys.executable, "-m", "embodied_rm", *line, "workers=2"], stdout=subprocess.DEVNULL, start_new_session=True
     )
-    until(lambda: list(tmp_path.glob(f"{FOLDER}/*.parquet")) or child.poll() is not None, "a shard")
+    until(lambda: list(tmp_path.glob(f"{SHARDS_DIR}/*.parquet")) or child.poll() is not None, "a shard")
     child.send_signal(signal.SIGKILL)
     child.wait()
     until(lambda: nobody_left(child.pid), "the end of the workers, who have lost their driver")
     assert main(line) == 2 and "already holds a run" in capsys.readouterr().err
     assert main([*line, "resume=true"]) == 0
-    assert (tmp_path / TABLE).read_bytes() == (undisturbed / TABLE).read_bytes()
+    assert (tmp_path / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()
     metas = LeRobotDataset(words[0].removeprefix("data=")).meta
     told = json.loads((tmp_path / "metrics.json").read_text())["score"]
     assert told["left_out"] == [metas[2].name] and (told["episodes"], told["invalid"]) == (COUNT - 1, 0)
@@ -98,4 +98,4 @@ def test_what_may_not_be_gone_on_with(
         shutil.rmtree(checkpoint)
         shutil.copytree(tmp_path / "before", checkpoint)
     assert main(line) == 0, "nothing is missing: it is put together again"
-    assert (tmp_path / "run" / TABLE).read_bytes() == (undisturbed / TABLE).read_bytes()
+    assert (tmp_path / "run" / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()

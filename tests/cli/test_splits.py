@@ -9,30 +9,37 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from embodied_rm.cli.configs import group_choices
 from embodied_rm.cli.main import main
-from embodied_rm.cli.one_shot import wordings
-from embodied_rm.cli.splits import Split, check_split, leak, refuse_known, shipped, unseen_splits
-from embodied_rm.data.catalog import open_data
+from embodied_rm.config_files import group_choices
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.tabletop.one_shot import goal_instructions
+from embodied_rm.tabletop.splits import (
+    Split,
+    check_split,
+    check_split_unseen,
+    load_split,
+    split_mismatch,
+    unseen_splits,
+)
 from embodied_rm.types import Episode
-from sim.errors import SimError
-from sim.holdout import Holdout, pairs_of
-from sim.props.base import PALETTE
-from sim.registry import make_task, task_names
+from embodied_sim.holdout import Holdout, color_object_pairs_of
+from embodied_sim.props.prop import PALETTE
+from embodied_sim.registry import make_task, task_names
+from embodied_sim.sim_errors import SimError
 
-SEEN = shipped("seen")
+SEEN = load_split("seen")
 DIFFERS = {
-    "unseen_appearance": {"randomize.light_turn", "randomize.brightness", "randomize.colour", "randomize.least_look"},
+    "unseen_appearance": {"randomize.light_turn", "randomize.brightness", "randomize.color", "randomize.least_look"},
     "unseen_arm": {"robot"},
     "unseen_camera": {"randomize.camera_shift", "randomize.camera_turn", "randomize.least_camera"},
-    "unseen_colour": {"holdout.colour", "tasks"},
+    "unseen_color": {"holdout.color", "tasks"},
     "unseen_phrasing": {"holdout.phrasing"},
     "unseen_task": {"tasks"},
 }
-TINY = ("successes=1", "failures=1", "world.num_envs=2", "world.image_size=32")
-TINY_RECORD = ("record.successes=1", "record.failures=1", "record.world.num_envs=2", "record.world.image_size=32")
+TINY = ("successes=1", "failures=1", "env.num_envs=2", "env.image_size=32")
+TINY_RECORD = ("record.successes=1", "record.failures=1", "record.env.num_envs=2", "record.env.image_size=32")
 
 
 def flat(split: Split) -> dict[str, object]:
@@ -49,41 +56,45 @@ def metrics(folder: Path) -> dict:
 def test_every_unseen_split_differs_from_seen_in_one_attribute_only() -> None:
     assert set(unseen_splits()) == set(DIFFERS)
     for name, differing in DIFFERS.items():
-        ours, theirs = flat(shipped(name)), flat(SEEN)
+        ours, theirs = flat(load_split(name)), flat(SEEN)
         assert {key for key in theirs if ours[key] != theirs[key]} == differing
-        assert shipped(name).name == name
+        assert load_split(name).name == name
 
 
 def test_what_is_unseen_was_never_trained_on() -> None:
-    assert not set(shipped("unseen_task").tasks) & set(SEEN.tasks)
-    assert set(shipped("unseen_task").tasks) | set(SEEN.tasks) == set(task_names())
-    assert set(shipped("unseen_colour").tasks) <= set(SEEN.tasks)
-    camera, look, seen = shipped("unseen_camera").randomize, shipped("unseen_appearance").randomize, SEEN.randomize
+    assert not set(load_split("unseen_task").tasks) & set(SEEN.tasks)
+    assert set(load_split("unseen_task").tasks) | set(SEEN.tasks) == set(task_names())
+    assert set(load_split("unseen_color").tasks) <= set(SEEN.tasks)
+    camera, look, seen = (
+        load_split("unseen_camera").randomize,
+        load_split("unseen_appearance").randomize,
+        SEEN.randomize,
+    )
     for name in ("camera_shift", "camera_turn"):
-        assert getattr(camera, name) * camera.least_camera >= getattr(seen, name) > 0
-    for name in ("light_turn", "brightness", "colour"):
-        assert getattr(look, name) * look.least_look >= getattr(seen, name) > 0
+        assert getattr(camera, name) * camera.min_camera_fraction >= getattr(seen, name) > 0
+    for name in ("light_turn", "brightness", "color"):
+        assert getattr(look, name) * look.min_appearance_fraction >= getattr(seen, name) > 0
 
 
-def test_every_colour_and_every_thing_is_known_from_other_pairs() -> None:
+def test_every_color_and_every_thing_is_known_from_other_pairs() -> None:
     """Only the pair is new: else a model would be asked for words and looks that it has never met."""
-    held = [tuple(pair.split()) for pair in SEEN.holdout.pairs]
+    held = [tuple(pair.split()) for pair in SEEN.holdout.color_object_pairs]
     things = {thing for _, thing in held}
-    drawn = {prop.noun for name in SEEN.tasks for prop in make_task(name).object_props if prop.colour is None}
-    assert things == drawn, "every family of things has colours that are held out"
-    for colour in PALETTE:
-        assert sum((colour, thing) not in held for thing in things) >= 2, colour
+    drawn = {prop.noun for name in SEEN.tasks for prop in make_task(name).object_props if prop.color is None}
+    assert things == drawn, "every family of things has colors that are held out"
+    for color in PALETTE:
+        assert sum((color, thing) not in held for thing in things) >= 2, color
     for thing in things:
-        assert sum((colour, thing) not in held for colour in PALETTE) >= 4, thing
+        assert sum((color, thing) not in held for color in PALETTE) >= 4, thing
 
 
 @pytest.mark.parametrize("name", [name for name in group_choices("split") if name != "all"])
 def test_every_task_of_every_split_has_starts_and_phrasings(name: str) -> None:
-    split, rng = shipped(name), np.random.default_rng(0)
+    split, rng = load_split(name), np.random.default_rng(0)
     check_split(split)
     for task in map(make_task, split.tasks):
-        split.holdout.draw(task, rng)
-        assert len(split.holdout.phrasings(task)) == {"any": 4, "seen": 3, "unseen": 1}[split.holdout.phrasing]
+        split.holdout.sample_layout(task, rng)
+        assert len(split.holdout.phrasing_indices(task)) == {"any": 4, "seen": 3, "unseen": 1}[split.holdout.phrasing]
 
 
 @pytest.fixture(scope="module")
@@ -102,32 +113,34 @@ def model(seen: Path) -> Path:
 
 
 def test_episodes_say_what_was_drawn_for_them(seen: Path) -> None:
-    texts = [meta.text for meta in open_data(seen / "dataset").meta]
+    texts = [meta.metadata for meta in open_dataset(seen / "dataset").meta]
     assert {text["split"] for text in texts} == {"seen"} and {text["seed"] for text in texts} == {"0"}
     assert {text["phrasing"] for text in texts} <= {"-4", "-3", "-2"}
     assert len({text["scene"] for text in texts}) == len(texts)
     tasks = {make_task(name).name for name in SEEN.tasks}
-    assert [leak(SEEN, tasks, text) for text in texts] == [None] * len(texts)
-    for meta in open_data(seen / "dataset").meta:
-        task, index = make_task(meta.text["task"]), int(meta.text["phrasing"])
-        starts = (replace(SEEN.holdout, colour="any").draw(task, np.random.default_rng(i)) for i in range(2000))
-        alike = next(at for at in starts if set(pairs_of(task, at)) == set(meta.text["objects"].split(", ")))
-        swapped = replace(alike, order=alike.order[::-1])
+    assert [split_mismatch(SEEN, tasks, text) for text in texts] == [None] * len(texts)
+    for meta in open_dataset(seen / "dataset").meta:
+        task, index = make_task(meta.metadata["task"]), int(meta.metadata["phrasing"])
+        starts = (replace(SEEN.holdout, color="any").sample_layout(task, np.random.default_rng(i)) for i in range(2000))
+        alike = next(
+            at for at in starts if set(color_object_pairs_of(task, at)) == set(meta.metadata["objects"].split(", "))
+        )
+        swapped = replace(alike, object_order=alike.object_order[::-1])
         assert meta.instruction in {task.instruction(at, index + len(task.templates)) for at in (alike, swapped)}
 
 
 def test_what_is_held_out_is_told_by_no_sentence_of_a_recording(seen: Path) -> None:
-    for meta in open_data(seen / "dataset").meta:
-        task = make_task(meta.text["task"])
-        starts = [replace(SEEN.holdout, colour="any").draw(task, np.random.default_rng(i)) for i in range(200)]
+    for meta in open_dataset(seen / "dataset").meta:
+        task = make_task(meta.metadata["task"])
+        starts = [replace(SEEN.holdout, color="any").sample_layout(task, np.random.default_rng(i)) for i in range(200)]
         held_out = {task.instruction(start, -1) for start in starts}
-        told = meta.text["paraphrases"].split(" | ")
+        told = meta.metadata["paraphrases"].split(" | ")
         assert meta.instruction in told and len(told) == len(set(told)) >= 10
-        assert held_out.isdisjoint([*told, *meta.text["opposites"].split(" | ")])
+        assert held_out.isdisjoint([*told, *meta.metadata["opposites"].split(" | ")])
 
 
-def test_films_are_played_backwards_where_their_task_has_an_opposite(seen: Path, tmp_path: Path) -> None:
-    texts = [meta.text for meta in open_data(seen / "dataset").meta]
+def test_videos_are_played_backwards_where_their_task_has_an_opposite(seen: Path, tmp_path: Path) -> None:
+    texts = [meta.metadata for meta in open_dataset(seen / "dataset").meta]
     assert {text["task"] for text in texts if text["opposites"]} == {"stack_cubes"}
     words = ["train", f"data={seen}", "updates=1", "batch=2", "image_size=[32,32]", f"out={tmp_path / 'both'}"]
     assert main([*words, "reversals=true"]) == 0
@@ -136,10 +149,10 @@ def test_films_are_played_backwards_where_their_task_has_an_opposite(seen: Path,
 
 
 def test_a_dataset_of_tasks_whose_observations_differ_in_size_has_no_state(seen: Path, tmp_path: Path) -> None:
-    assert open_data(seen / "dataset").episode(0).state is not None, "both tasks have 22 numbers"
+    assert open_dataset(seen / "dataset").episode(0).state is not None, "both tasks have 22 numbers"
     words = ["collect", "tasks=[press_button,turn_lever]", f"out={tmp_path / 'mixed'}", *TINY]
     assert main(words) == 0
-    episode = open_data(tmp_path / "mixed/dataset").episode(0)
+    episode = open_dataset(tmp_path / "mixed/dataset").episode(0)
     assert episode.state is None and episode.action is not None and episode.progress is not None
 
 
@@ -155,7 +168,7 @@ def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_pa
     assert main(words) == 0
     found = metrics(tmp_path / "e")["splits"]["unseen_task"]
     assert set(found) == {"mine", "baselines", "episodes", "tasks"} and "voc" in found["baselines"]["clock"]
-    assert set(found["tasks"]) == set(shipped("unseen_task").tasks)
+    assert set(found["tasks"]) == set(load_split("unseen_task").tasks)
     assert sum(found["episodes"].values()) == 8
     table = next((tmp_path / "e/unseen_task/dataset/meta").glob("info.json"))
     before = table.stat().st_mtime_ns
@@ -181,8 +194,8 @@ def test_one_demonstration_of_each_task_is_used_and_measured_beside_zero_shot(
     assert shot["by"] == words[0] and set(shot["tasks"]) == set(found["tasks"])
     assert shot["reward_model"].keys() == found["reward_model"].keys()
     assert shot["reward_model"]["mae"] != found["reward_model"]["mae"]
-    texts = [meta.text for meta in open_data(tmp_path / "e/unseen_task/demonstrations/dataset").meta]
-    judged = [meta.text for meta in open_data(tmp_path / "e/unseen_task/dataset").meta]
+    texts = [meta.metadata for meta in open_dataset(tmp_path / "e/unseen_task/demonstrations/dataset").meta]
+    judged = [meta.metadata for meta in open_dataset(tmp_path / "e/unseen_task/dataset").meta]
     assert [text["task"] for text in texts] == list(found["tasks"])
     assert not {text["scene"] for text in texts} & {text["scene"] for text in judged}
     assert (tmp_path / "e/unseen_task/adapted/close_drawer/checkpoint").exists() == (words[0] == "adapt")
@@ -194,9 +207,9 @@ def test_the_sentences_for_a_demonstration_are_all_that_its_split_has_for_its_go
         views={"front": np.zeros((2, 8, 8, 3), np.uint8)},
         instruction="put the red cube into the drawer and close it",
         fps=10,
-        meta={"task": "cube_in_drawer", "goal": "put the red cube into the drawer and close it"},
+        metadata={"task": "cube_in_drawer", "goal": "put the red cube into the drawer and close it"},
     )
-    own, foreign = wordings(shown, SEEN.holdout)
+    own, foreign = goal_instructions(shown, SEEN.holdout)
     assert shown.instruction in own and len(own) == len(foreign) == 3
     assert all("red" in text and "blue" not in text for text in own)
     assert all("blue" in text and "red" not in text for text in foreign)
@@ -206,7 +219,7 @@ def test_split_all_is_every_unseen_split_in_one_table(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["evaluate", "split=all", f"checkpoint={model}", f"out={tmp_path / 'all'}", "shown=1", *TINY_RECORD]
-    assert main([*words, "record.failures=0", "record.every=8", "record.world.num_envs=1"]) == 0
+    assert main([*words, "record.failures=0", "record.every=8", "record.env.num_envs=1"]) == 0
     assert set(metrics(tmp_path / "all")["splits"]) == set(unseen_splits())
     rows = capsys.readouterr().out.split("\nsplits\n")[1].splitlines()
     assert "voc" in rows[0].split()
@@ -237,26 +250,26 @@ DRAWN = {"split": "seen", "task": "stack_cubes", "objects": "red cube, blue cube
     ],
 )
 def test_what_a_split_holds_out_is_found_in_training_data(change: dict[str, str], sentence: str | None) -> None:
-    found = leak(SEEN, set(SEEN.tasks), DRAWN | change)
+    found = split_mismatch(SEEN, set(SEEN.tasks), DRAWN | change)
     assert found is None if sentence is None else found is not None and sentence in found
 
 
 def test_data_that_does_not_say_what_it_shows_cannot_be_checked() -> None:
-    found = leak(SEEN, set(SEEN.tasks), {"task": "stack_cubes"})
+    found = split_mismatch(SEEN, set(SEEN.tasks), {"task": "stack_cubes"})
     assert found == "it does not say its split: record it with embodied-rm collect split=seen"
 
 
 def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
     facts = {"recorded": ["seen 0", "unseen_camera 7"]}
-    refuse_known(facts, SEEN, 1000)
-    refuse_known(facts, shipped("unseen_task"), 0)
+    check_split_unseen(facts, SEEN, 1000)
+    check_split_unseen(facts, load_split("unseen_task"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=seen \(seed 0\)"):
-        refuse_known(facts, SEEN, 0)
+        check_split_unseen(facts, SEEN, 0)
     with pytest.raises(UserError, match="trained on cube_in_drawer, which split=unseen_task holds for unseen"):
-        refuse_known({"tasks": ["cube_in_drawer", "lift_cube"]}, shipped("unseen_task"), 0)
-    refuse_known({"tasks": ["cube_in_drawer", "lift_cube"]}, shipped("unseen_camera"), 0)
+        check_split_unseen({"tasks": ["cube_in_drawer", "lift_cube"]}, load_split("unseen_task"), 0)
+    check_split_unseen({"tasks": ["cube_in_drawer", "lift_cube"]}, load_split("unseen_camera"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=unseen_camera \(seed 7\)"):
-        refuse_known(facts, shipped("unseen_camera"), 1000)
+        check_split_unseen(facts, load_split("unseen_camera"), 1000)
 
 
 def test_a_scene_that_a_model_was_trained_on_is_known_again_in_a_split(
@@ -284,7 +297,7 @@ def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
     before, after = (load_progress_net(folder / "checkpoint") for folder in (model, tmp_path / "calibrated"))
     assert before.interval_scale is None and after.interval_scale == pytest.approx(scale)
     assert all(torch.equal(after.state_dict()[name], weights) for name, weights in before.state_dict().items())
-    assert after.fused_by("forward").interval_scale is None, "another fusion errs otherwise"
+    assert after.with_fusion("forward").interval_scale is None, "another fusion errs otherwise"
     judged = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "shown=1"]
     assert main([*judged, f"out={tmp_path / 'judged'}"]) == 0
     numbers = metrics(tmp_path / "judged")["reward_model"]
@@ -305,7 +318,7 @@ def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() 
         check_split(changed)
     check_split(replace(changed, name="mine"))
     with pytest.raises(UserError, match=r"unknown thing of the held-out pair 'red cub': 'cub'\. Did you mean 'cube'"):
-        check_split(replace(changed, name="mine", holdout=Holdout(pairs=("red cub",))))
+        check_split(replace(changed, name="mine", holdout=Holdout(color_object_pairs=("red cub",))))
     with pytest.raises(UserError, match="unknown held-out side 'push_to_zone up'"):
         check_split(replace(changed, name="mine", holdout=Holdout(sides=("push_to_zone up",))))
     with pytest.raises(SimError, match="unknown task 'lift'"):
@@ -318,10 +331,10 @@ def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() 
         (["collect", "split=sen"], "unknown split 'sen'. Did you mean 'seen'?"),
         (["collect", "split=all"], "split=all has no tasks to record"),
         (["collect", "split=seen", "tasks=[close_drawer]"], "unknown task of split=seen 'close_drawer'"),
-        (["collect", "split=seen", "world.robot=six_axis"], "world.robot is decided by split=seen"),
-        (["collect", "split=seen", "world.randomize.mass=0.1"], "world.randomize is decided by split=seen"),
+        (["collect", "split=seen", "env.robot=six_axis"], "env.robot is decided by split=seen"),
+        (["collect", "split=seen", "env.randomize.mass=0.1"], "env.randomize is decided by split=seen"),
         (["collect", "split=seen", "split.holdout.templates=2"], "split=seen is fixed"),
-        (["collect", "split.holdout.colour=sen"], "unknown value of split.holdout.colour 'sen'"),
+        (["collect", "split.holdout.color=sen"], "unknown value of split.holdout.color 'sen'"),
         (["train", "split=unseen_task", "data={seen}"], "episode_000000: it was recorded with split=seen"),
         (["evaluate", "checkpoint={model}"], "evaluate needs either data=..., recorded episodes, or split=..."),
         (["evaluate", "checkpoint={model}", "data={seen}", "split=seen"], "evaluate needs either data=..."),
@@ -356,7 +369,7 @@ def test_a_demonstrations_metadata_names_no_file_to_run(tmp_path: Path) -> None:
     """One-shot adaptation looks up the task that a dataset names; a Python file of that name is not run."""
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\n")
     meta, views = {"task": str(tmp_path / "evil.py")}, {"front": np.zeros((2, 8, 8, 3), np.uint8)}
-    episode = Episode(name="a", views=views, fps=10, instruction="lift it", steps=(), success=True, meta=meta)
+    episode = Episode(name="a", views=views, fps=10, instruction="lift it", subtasks=(), success=True, metadata=meta)
     with pytest.raises(SimError, match="unknown task"):
-        wordings(episode, Holdout())
+        goal_instructions(episode, Holdout())
     assert not (tmp_path / "PWNED").exists()

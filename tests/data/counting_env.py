@@ -1,4 +1,4 @@
-"""A vector environment whose every observation, picture and number says which row, episode and step it is of."""
+"""A vector environment whose every observation, image and number says which row, episode and step it is of."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CountingEnv(VectorEnv):
     """
 
     view_names = ("front", "wrist")
-    step_names = ("reach", "grasp", "lift")
+    subtask_names = ("reach", "grasp", "lift")
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class CountingEnv(VectorEnv):
     def render_views(self, rows):
         self.rendered += len(rows)
         now = [number(r, int(self.episode[r]) % EPISODES_PER_ROW, int(self.time[r])) for r in rows]
-        pictures = painted(now)
-        return np.stack([pictures, 255 - pictures], axis=1)
+        images = painted(now)
+        return np.stack([images, 255 - images], axis=1)
 
     def _obs(self) -> np.ndarray:
         return np.stack([np.arange(self.num_envs), self.episode, self.time], 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Pictures that say which frame they are, and faults done to files."""
+"""Images that say which frame they are, and faults done to files."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from embodied_rm.types import Episode, Frames, IntArray, Step
+from embodied_rm.types import Episode, Frames, IntArray, Subtask
 
 BITS = 12
 H, W = 48, 64
 
 
 def painted(numbers: IntArray | range, height: int = H, width: int = W) -> Frames:
-    """uint8 [T, H, W, 3]: a smooth picture whose top rows hold the number's bits as dark and bright blocks."""
+    """uint8 [T, H, W, 3]: a smooth image whose top rows hold the number's bits as dark and bright blocks."""
     yy, xx = np.mgrid[:height, :width]
     smooth = np.stack([40 + 2 * xx, 60 + 2 * yy, 30 + xx + yy], -1).clip(0, 255).astype(np.uint8)
     frames = np.repeat(smooth[None], len(numbers), 0)
@@ -48,12 +48,12 @@ def make_episode(
         views={view: painted(range(100 * index, 100 * index + length)) for view in views},
         instruction=f"do thing {index % 2}",
         fps=fps,
-        steps=(Step(name="reach", start=1, end=middle), Step(name="lift", start=middle, end=length)),
+        subtasks=(Subtask(name="reach", start=1, end=middle), Subtask(name="lift", start=middle, end=length)),
         success=(True, False, None)[index % 3],
         progress=np.linspace(0, 1, length, dtype=np.float32),
         state=rng.normal(size=(length, 5)).astype(np.float32),
         action=rng.normal(size=(length, 3)).astype(np.float32),
-        meta={"task": "lift", "outcome": "drop"} if index % 2 else {"task": "lift"},
+        metadata={"task": "lift", "outcome": "drop"} if index % 2 else {"task": "lift"},
     )
 
 

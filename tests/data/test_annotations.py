@@ -12,23 +12,23 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from lerobot_v21 import write_v21
+from lerobot_v21 import write_v21_dataset
 from painted import make_episode, painted
 from test_hdf5 import write_robomimic
 from test_recordings_table import CSV, ENTRIES, STEPS
 
 from embodied_rm.data.annotation import Annotation
-from embodied_rm.data.catalog import annotations_of, open_data
-from embodied_rm.data.json_file import json_like
-from embodied_rm.data.lerobot.stats import column_stats, pooled
-from embodied_rm.data.lerobot.write import DatasetWriter, step_column
+from embodied_rm.data.json_file import dump_json_like
+from embodied_rm.data.lerobot.stats import aggregate_stats, column_stats
+from embodied_rm.data.lerobot.write import DatasetWriter, subtask_column
+from embodied_rm.data.open_dataset import open_annotations, open_dataset
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
 LENGTH = 16
 NEW = Annotation(
-    steps=(Step(name="reach, then grasp", start=1, end=4), Step(name="hebe ä", start=4, end=16)), success=False
+    subtasks=(Subtask(name="reach, then grasp", start=1, end=4), Subtask(name="hebe ä", start=4, end=16)), success=False
 )
 REAL_STEPS = """[
     {
@@ -45,12 +45,12 @@ REAL_STEPS = """[
 ]"""
 
 
-def films(folder: Path, count: int = 3) -> None:
-    (folder / "films").mkdir(parents=True)
+def videos(folder: Path, count: int = 3) -> None:
+    (folder / "videos").mkdir(parents=True)
     for i in range(count):
-        write_video(folder / "films" / f"{i}.mp4", painted(range(LENGTH)), 10)
-        write_video(folder / "films" / f"w{i}.mp4", painted(range(LENGTH)), 10)
-    (folder / "films" / "w1.mp4").rename(folder / "w1.mp4")
+        write_video(folder / "videos" / f"{i}.mp4", painted(range(LENGTH)), 10)
+        write_video(folder / "videos" / f"w{i}.mp4", painted(range(LENGTH)), 10)
+    (folder / "videos" / "w1.mp4").rename(folder / "w1.mp4")
 
 
 def recordings(folder: Path) -> Path:
@@ -63,14 +63,14 @@ def recordings(folder: Path) -> Path:
 
 
 def json_table(folder: Path) -> Path:
-    films(folder)
+    videos(folder)
     entries = [{**ENTRIES[0], "success": None}, ENTRIES[1], {**ENTRIES[2], "operator": "Zoë", "tries": 3}]
     (folder / "episodes.json").write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
     return folder
 
 
 def csv_table(folder: Path) -> Path:
-    films(folder)
+    videos(folder)
     (folder / "episodes.csv").write_bytes(b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode())
     (folder / "steps.csv").write_bytes(STEPS.replace("first", "second").encode()[:-1])
     return folder
@@ -108,27 +108,27 @@ def everything(folder: Path) -> dict[str, str]:
 
 
 def annotations(folder: Path) -> list[Annotation]:
-    return [Annotation(steps=meta.steps, success=meta.success) for meta in open_data(folder).meta]
+    return [Annotation(subtasks=meta.subtasks, success=meta.success) for meta in open_dataset(folder).meta]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_is_written_is_what_is_read_and_the_others_stay(copied, layout: str) -> None:
     folder = copied(layout)
     before = annotations(folder)
-    store = annotations_of(folder, open_data(folder))
+    store = open_annotations(folder, open_dataset(folder))
     for index in range(3):
         for annotation in (NEW, replace(NEW, success=True), Annotation(), replace(NEW, success=None), before[index]):
             store.write(index, annotation)
             assert [store.read(i) for i in range(3)] == [*before[:index], annotation, *before[index + 1 :]]
     store.write(2, NEW)
     assert annotations(folder) == [*before[:2], NEW]
-    assert open_data(folder).faults == () and not list(folder.rglob("*.partial"))
+    assert open_dataset(folder).issues == () and not list(folder.rglob("*.partial"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_is_written_again_unchanged_leaves_every_byte(copied, layout: str) -> None:
     folder = copied(layout)
-    store, before = annotations_of(folder, open_data(folder)), everything(folder)
+    store, before = open_annotations(folder, open_dataset(folder)), everything(folder)
     for index, annotation in enumerate(annotations(folder)):
         store.write(index, annotation)
     assert everything(folder) == before
@@ -146,15 +146,15 @@ TOUCHED = {
 def test_no_other_file_is_touched(copied, layout: str) -> None:
     folder = copied(layout)
     before = everything(folder)
-    annotations_of(folder, open_data(folder)).write(1, replace(NEW, success=True))
+    open_annotations(folder, open_dataset(folder)).write(1, replace(NEW, success=True))
     after = everything(folder)
     assert {name for name in before | after if before.get(name) != after.get(name)} == TOUCHED[layout]
 
 
 def test_recordings_keep_spelling_layout_and_what_else_is_said(copied) -> None:
     folder = copied("recordings")
-    steps = (Step(name="subtask1", start=1, end=7), Step(name="subtask2", start=7, end=16))
-    annotations_of(folder, open_data(folder)).write(1, Annotation(steps=steps, success=True))
+    steps = (Subtask(name="subtask1", start=1, end=7), Subtask(name="subtask2", start=7, end=16))
+    open_annotations(folder, open_dataset(folder)).write(1, Annotation(subtasks=steps, success=True))
     path = folder / "b" / "annotated_keyframes.json"
     assert path.read_text() == REAL_STEPS.replace('frame_id": 5', 'frame_id": 7')
     assert json.loads((folder / "b" / "success.json").read_text()) == {"success": True}
@@ -163,7 +163,7 @@ def test_recordings_keep_spelling_layout_and_what_else_is_said(copied) -> None:
 def test_a_success_mark_that_makes_no_sense_costs_its_recording(copied) -> None:
     folder = copied("recordings")
     (folder / "c" / "success.json").write_text('{"success": "mostly"}')
-    (fault,) = open_data(folder).faults
+    (fault,) = open_dataset(folder).issues
     assert fault.episodes == ("c",) and "success is 'mostly'; true or false was expected" in str(fault)
 
 
@@ -171,9 +171,9 @@ def test_a_csv_table_changes_in_its_own_lines_only(copied) -> None:
     folder = copied("csv")
     lines = (folder / "episodes.csv").read_bytes().splitlines(keepends=True)
     steps = (folder / "steps.csv").read_bytes()
-    store = annotations_of(folder, open_data(folder))
+    store = open_annotations(folder, open_dataset(folder))
     store.write(2, NEW)
-    third = b"third,stop,false,films/2.mp4,films/w2.mp4,\r\n"
+    third = b"third,stop,false,videos/2.mp4,videos/w2.mp4,\r\n"
     assert (folder / "episodes.csv").read_bytes().splitlines(keepends=True) == [*lines[:3], third]
     added = 'third,"reach, then grasp",1,4\nthird,hebe ä,4,16\n'.encode()
     assert (folder / "steps.csv").read_bytes() == steps + b"\n" + added
@@ -183,20 +183,22 @@ def test_a_csv_table_changes_in_its_own_lines_only(copied) -> None:
 
 
 def test_a_csv_table_without_a_column_of_success_gets_one(tmp_path: Path) -> None:
-    films(tmp_path)
-    (tmp_path / "episodes.csv").write_text("instruction,top\nstop,films/0.mp4\ngo,films/1.mp4\n")
-    annotations_of(tmp_path, open_data(tmp_path)).write(1, Annotation(success=True))
-    assert (tmp_path / "episodes.csv").read_text() == "instruction,top,success\nstop,films/0.mp4\ngo,films/1.mp4,true\n"
-    assert [meta.success for meta in open_data(tmp_path).meta] == [None, True]
+    videos(tmp_path)
+    (tmp_path / "episodes.csv").write_text("instruction,top\nstop,videos/0.mp4\ngo,videos/1.mp4\n")
+    open_annotations(tmp_path, open_dataset(tmp_path)).write(1, Annotation(success=True))
+    assert (
+        tmp_path / "episodes.csv"
+    ).read_text() == "instruction,top,success\nstop,videos/0.mp4\ngo,videos/1.mp4,true\n"
+    assert [meta.success for meta in open_dataset(tmp_path).meta] == [None, True]
 
 
 def test_a_table_in_which_lines_have_moved_is_written_in_the_right_one(copied) -> None:
     folder = copied("json")
-    store = annotations_of(folder, open_data(folder))
+    store = open_annotations(folder, open_dataset(folder))
     entries = json.loads((folder / "episodes.json").read_text())
     (folder / "episodes.json").write_text(json.dumps(entries[::-1]))
     store.write(0, NEW)
-    assert {m.name: m.success for m in open_data(folder).meta} == {"first": False, "second": False, "third": None}
+    assert {m.name: m.success for m in open_dataset(folder).meta} == {"first": False, "second": False, "third": None}
     (folder / "episodes.json").write_text(json.dumps(entries[1:]))
     with pytest.raises(DataError, match="lists no first that can be read any more"):
         store.write(0, NEW)
@@ -214,23 +216,23 @@ def test_a_table_in_which_lines_have_moved_is_written_in_the_right_one(copied) -
     ],
 )
 def test_json_comes_back_to_the_byte(text: str) -> None:
-    assert json_like(text, json.loads(text)) == text
+    assert dump_json_like(text, json.loads(text)) == text
 
 
 def test_lerobot_says_the_same_in_every_column(copied, tmp_path: Path) -> None:
     folder = copied("lerobot")
     before = [pq.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))]
-    annotations_of(folder, open_data(folder)).write(1, NEW)
+    open_annotations(folder, open_dataset(folder)).write(1, NEW)
     after = [pq.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))]
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
         assert old.drop(["step"]).equals(new.drop(["step"])) and old.schema.equals(new.schema, check_metadata=True)
-        due = step_column(NEW.steps, LENGTH) if i == 1 else old["step"].to_numpy()
+        due = subtask_column(NEW.subtasks, LENGTH) if i == 1 else old["step"].to_numpy()
         assert np.array_equal(new["step"].to_numpy(), due)
     # As if it had been recorded so.
     with DatasetWriter(tmp_path / "fresh", data_file_mb=1e-6) as writer:
         for i in range(3):
             episode = make_episode(i, LENGTH)
-            writer.add(replace(episode, steps=NEW.steps, success=NEW.success) if i == 1 else episode)
+            writer.add(replace(episode, subtasks=NEW.subtasks, success=NEW.success) if i == 1 else episode)
     listing = "meta/episodes/chunk-000/file-000.parquet"
     assert pq.read_table(folder / listing).equals(pq.read_table(tmp_path / "fresh" / listing))
     for name in ("meta/stats.json", "meta/info.json", "meta/tasks.parquet"):
@@ -249,8 +251,8 @@ WRITES = {"recordings": 2, "json": 1, "csv": 2, "lerobot": 3}
 @pytest.mark.parametrize("renamed", [False, True])
 def test_a_crash_leaves_the_old_or_the_new(copied, layout: str, fails_at: int, renamed: bool, monkeypatch) -> None:
     folder = copied(layout)
-    source = open_data(folder)
-    store = annotations_of(folder, source)
+    source = open_dataset(folder)
+    store = open_annotations(folder, source)
     old = [store.read(i) for i in range(3)]
     calls = 0
     plain = Path.replace
@@ -270,18 +272,18 @@ def test_a_crash_leaves_the_old_or_the_new(copied, layout: str, fails_at: int, r
         store.write(1, new)
     found = annotations(folder)
     assert [found[0], found[2]] == [old[0], old[2]]
-    assert found[1].steps in (old[1].steps, new.steps) and found[1].success in (old[1].success, new.success)
+    assert found[1].subtasks in (old[1].subtasks, new.subtasks) and found[1].success in (old[1].success, new.success)
     if layout not in ("recordings", "csv"):  # there steps and success are two files
         assert found[1] in (old[1], new)
-    store = annotations_of(folder, source)
-    behind = store.mend()
-    assert store.mend() == () and [store.read(i) for i in range(3)] == found
+    store = open_annotations(folder, source)
+    behind = store.repair()
+    assert store.repair() == () and [store.read(i) for i in range(3)] == found
     if layout == "lerobot":
         assert bool(behind) == ((1, False) < (fails_at, renamed) < (3, True))
         stored = pq.read_table(folder / "data/chunk-000/file-001.parquet")["step"].to_numpy()
-        assert np.array_equal(stored, step_column(found[1].steps, LENGTH))
-        columns = [step_column(one.steps, LENGTH) for one in found]
-        stats = {key: value.tolist() for key, value in pooled(map(column_stats, columns)).items()}
+        assert np.array_equal(stored, subtask_column(found[1].subtasks, LENGTH))
+        columns = [subtask_column(one.subtasks, LENGTH) for one in found]
+        stats = {key: value.tolist() for key, value in aggregate_stats(map(column_stats, columns)).items()}
         assert json.loads((folder / "meta/stats.json").read_text())["step"] == stats
     store.write(1, new)
     assert store.read(1) == new
@@ -292,14 +294,14 @@ def test_what_cannot_be_written_is_refused_and_told_how_to_convert(tmp_path: Pat
     if layout == "robomimic":
         folder = write_robomimic(tmp_path / "in.hdf5")
     elif layout == "v2.1":
-        folder = write_v21(tmp_path / "in", [make_episode(i, 12) for i in range(2)])
+        folder = write_v21_dataset(tmp_path / "in", [make_episode(i, 12) for i in range(2)])
     else:
         folder = lerobot(tmp_path / "in")
         listing = folder / "meta/episodes/chunk-000/file-000.parquet"
         pq.write_table(pq.read_table(listing).drop(["success", "steps/name", "steps/start", "steps/end"]), listing)
     before = everything(tmp_path)
     with pytest.raises(DataError) as caught:
-        annotations_of(folder, open_data(folder))
+        open_annotations(folder, open_dataset(folder))
     said = str(caught.value)
     assert f"`embodied-rm convert data={folder}`" in said and "\n" not in said and everything(tmp_path) == before
 
@@ -313,7 +315,7 @@ def test_a_link_that_a_dataset_brings_in_the_place_of_a_new_file_is_never_writte
     mine.write_text("mine\n")
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         path.with_name(path.name + ".partial").symlink_to(mine)
-    store = annotations_of(folder, open_data(folder))
+    store = open_annotations(folder, open_dataset(folder))
     store.write(1, replace(NEW, success=True))
     assert store.read(1) == replace(NEW, success=True) and mine.read_text() == "mine\n"
 
@@ -336,7 +338,7 @@ def test_nothing_outside_the_dataset_is_written(copied, layout: str, name: str, 
     link.symlink_to(other / name)
     before = everything(other)
     with pytest.raises(DataError, match="leads out of"):
-        annotations_of(folder, open_data(folder)).write(1, replace(NEW, success=True))
+        open_annotations(folder, open_dataset(folder)).write(1, replace(NEW, success=True))
     assert everything(other) == before
 
 
@@ -344,5 +346,5 @@ def test_a_link_within_the_dataset_stays_a_link(copied) -> None:
     folder = copied("json")
     (folder / "episodes.json").rename(folder / "table.json")
     (folder / "episodes.json").symlink_to("table.json")
-    annotations_of(folder, open_data(folder)).write(1, NEW)
+    open_annotations(folder, open_dataset(folder)).write(1, NEW)
     assert (folder / "episodes.json").is_symlink() and annotations(folder)[1] == NEW

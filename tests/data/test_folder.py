@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from painted import cut, numbers_in, painted, to_lfs_pointer
 
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.recordings.folder import in_folder
-from embodied_rm.data.recordings.read import Recordings
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.recordings.folder import find_recording
 from embodied_rm.data.recordings.recording import Recording
-from embodied_rm.data.stride import kept_frames
+from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
+from embodied_rm.data.stride import stride_indices
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "real_bimanual"
 LENGTH = 30
@@ -42,35 +42,35 @@ def folder(tmp_path) -> Path:
 
 
 def test_real_recordings():
-    source = open_data(REAL)
+    source = open_dataset(REAL)
     assert [meta.name for meta in source.meta] == ["episode_001", "episode_002"]
     assert [meta.length for meta in source.meta] == [1277, 1715]
     assert set(source.views) == {"cam_high", "cam_left_wrist", "cam_right_wrist"}
     for meta in source.meta:
-        assert len(meta.steps) == 16 and meta.success is None
+        assert len(meta.subtasks) == 16 and meta.success is None
         assert meta.instruction == "clean the table"
-    assert source.meta[0].steps[0] == Step(name="subtask1", start=8, end=147)
+    assert source.meta[0].subtasks[0] == Subtask(name="subtask1", start=8, end=147)
     for i, length in enumerate((1277, 1715)):
         episode = source.episode(i, views=["cam_high"], size=(72, 96), stride=15)
-        kept = kept_frames(length, 15)
+        kept = stride_indices(length, 15)
         assert episode.views["cam_high"].shape == (len(kept), 72, 96, 3)
-        assert len(episode.steps) == 16 and episode.fps == 2.0
-        for thin, full in zip(episode.steps, source.meta[i].steps, strict=True):
+        assert len(episode.subtasks) == 16 and episode.fps == 2.0
+        for thin, full in zip(episode.subtasks, source.meta[i].subtasks, strict=True):
             assert full.start <= kept[thin.start] < full.start + 15
             assert full.end <= kept[thin.end] < full.end + 15
-        # the scene moves, and no frame is black or torn away from its neighbours
+        # the scene moves, and no frame is black or torn away from its neighbors
         changes = np.abs(np.diff(episode.views["cam_high"].astype(float), axis=0)).mean((1, 2, 3))
         assert 0.1 < np.median(changes) < 20 and changes.max() < 40
 
 
 def test_a_folder_is_an_episode(folder):
-    source = open_data(folder)
+    source = open_dataset(folder)
     (episode,) = source
     assert (len(source), source.fps, source.views) == (1, 10.0, ("top", "wrist"))
     assert episode.name == "trial_7" and episode.instruction == "put the cube away"
     assert numbers_in(episode.views["top"]) == list(range(LENGTH))
     assert numbers_in(episode.views["wrist"]) == list(range(500, 500 + LENGTH))
-    assert [(step.name, step.start, step.end) for step in episode.steps] == [
+    assert [(step.name, step.start, step.end) for step in episode.subtasks] == [
         ("reach", 2, 11),
         ("lift", 11, 20),
         ("put", 20, 29),
@@ -79,26 +79,26 @@ def test_a_folder_is_an_episode(folder):
 
 @pytest.mark.parametrize("stride", [2, 7, 9])
 def test_stride_moves_steps_and_frames_together(folder, stride):
-    episode = open_data(folder).episode(0, stride=stride)
-    kept = [int(k) for k in kept_frames(LENGTH, stride)]
+    episode = open_dataset(folder).episode(0, stride=stride)
+    kept = [int(k) for k in stride_indices(LENGTH, stride)]
     assert numbers_in(episode.views["top"]) == kept
-    for step, (start, end) in zip(episode.steps, [(2, 11), (11, 20), (20, 29)], strict=True):
+    for step, (start, end) in zip(episode.subtasks, [(2, 11), (11, 20), (20, 29)], strict=True):
         assert kept[step.start : step.end] == [k for k in kept if start <= k < end]
 
 
 def test_a_mapping_of_views_to_files(folder):
     recording = Recording(name="mine", videos={"left": folder / "wrist.mp4"}, instruction="do it")
-    (episode,) = Recordings([recording])
-    assert list(episode.views) == ["left"] and episode.steps == () and episode.instruction == "do it"
+    (episode,) = Mp4Dataset([recording])
+    assert list(episode.views) == ["left"] and episode.subtasks == () and episode.instruction == "do it"
 
 
 def test_a_given_instruction_wins_and_a_missing_one_is_asked_for(folder):
-    assert open_data(folder, instruction="wipe").meta[0].instruction == "wipe"
+    assert open_dataset(folder, instruction="wipe").meta[0].instruction == "wipe"
     (folder / "task_instruction.json").rename(folder.parent / "task_instruction.json")
-    assert open_data(folder).meta[0].instruction == "put the cube away"
+    assert open_dataset(folder).meta[0].instruction == "put the cube away"
     (folder.parent / "task_instruction.json").unlink()
     with pytest.raises(DataError, match=r"trial_7: no instruction.*task_instruction\.json"):
-        open_data(folder)
+        open_dataset(folder)
 
 
 @pytest.mark.parametrize("frames", [LENGTH - 1, LENGTH + 1])
@@ -107,21 +107,21 @@ def test_sibling_views_of_different_length_are_both_named(folder, frames):
     with pytest.raises(
         DataError, match=rf"wrist\.mp4: has {frames} frames, but its sibling view .*top\.mp4 has {LENGTH}"
     ):
-        open_data(folder)
+        open_dataset(folder)
 
 
 def test_sibling_views_of_different_rate_are_both_named(folder):
     write_video(folder / "wrist.mp4", painted(range(LENGTH)), 20)
     with pytest.raises(DataError, match=r"wrist\.mp4: has 20 frames a second, but its sibling view .*top\.mp4 has 10"):
-        open_data(folder)
+        open_dataset(folder)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, to_lfs_pointer, lambda p: p.write_bytes(b""), lambda p: cut(p, 3000)])
 def test_a_broken_view_is_named(folder, damage):
-    recording = in_folder(folder)
+    recording = find_recording(folder)
     damage(folder / "wrist.mp4")
     with pytest.raises(DataError, match=r"wrist\.mp4"):
-        Recordings([recording])
+        Mp4Dataset([recording])
 
 
 @pytest.mark.parametrize(
@@ -142,38 +142,38 @@ def test_an_annotation_that_makes_no_sense_is_named(folder, steps, said):
     path = folder / "annotated_keyframes.json"
     path.write_text(steps if isinstance(steps, str) else json.dumps(steps))
     with pytest.raises(DataError) as caught:
-        open_data(folder)
+        open_dataset(folder)
     assert "annotated_keyframes.json" in str(caught.value) and said in str(caught.value)
 
 
 def test_recordings_without_a_common_view_are_refused(folder):
     other = Recording(name="other", videos={"side": folder / "top.mp4"}, instruction="x")
     with pytest.raises(DataError, match="no view in common; it has top, wrist"):
-        Recordings([in_folder(folder), other])
+        Mp4Dataset([find_recording(folder), other])
 
 
 def test_the_catalogue_tells_the_three_layouts_apart(folder, tmp_path):
     with DatasetWriter(tmp_path / "lerobot") as writer:
-        writer.add(next(iter(open_data(folder))))
-    stored = open_data(tmp_path / "lerobot")
-    assert isinstance(stored, LeRobotDataset) and stored.meta[0].steps == open_data(folder).meta[0].steps
+        writer.add(next(iter(open_dataset(folder))))
+    stored = open_dataset(tmp_path / "lerobot")
+    assert isinstance(stored, LeRobotDataset) and stored.meta[0].steps == open_dataset(folder).meta[0].subtasks
     for path, count in ((folder, 1), (tmp_path, 1)):
-        source = open_data(path)
-        assert isinstance(source, Recordings) and len(source) == count
+        source = open_dataset(path)
+        assert isinstance(source, Mp4Dataset) and len(source) == count
 
 
 def test_the_catalogue_says_what_it_looked_for(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(DataError, match=r"neither meta/info\.json .* nor <view>\.mp4 .* nor <episode>/<view>\.mp4"):
-        open_data(tmp_path)
+        open_dataset(tmp_path)
     with pytest.raises(DataError, match="no such folder"):
-        open_data(tmp_path / "absent")
+        open_dataset(tmp_path / "absent")
     with pytest.raises(DataError, match="is no folder and no HDF5 file"):
-        open_data(tmp_path / "notes.txt")
+        open_dataset(tmp_path / "notes.txt")
 
 
 def test_an_instruction_for_a_dataset_that_has_its_own_is_refused(folder, tmp_path):
     with DatasetWriter(tmp_path / "lerobot") as writer:
-        writer.add(next(iter(open_data(folder))))
+        writer.add(next(iter(open_dataset(folder))))
     with pytest.raises(DataError, match="has its own instructions; got 'wipe'"):
-        open_data(tmp_path / "lerobot", instruction="wipe")
+        open_dataset(tmp_path / "lerobot", instruction="wipe")

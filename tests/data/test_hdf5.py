@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from painted import cut, numbers_in, painted, to_lfs_pointer
 
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.faults import named
-from embodied_rm.data.hdf5.file import Hdf5
-from embodied_rm.data.names import Names
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.hdf5.file import Hdf5Reader
+from embodied_rm.data.issues import affected_episodes
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import DataError, UserError
 
 LENGTH, DEMOS = 12, 3
@@ -68,8 +68,8 @@ def lift(tmp_path: Path) -> Path:
 
 
 def test_robomimic(lift):
-    source = open_data(lift)
-    assert source.views == ("agentview", "robot0_eye_in_hand") and source.fps == 20 and source.faults == ()
+    source = open_dataset(lift)
+    assert source.views == ("agentview", "robot0_eye_in_hand") and source.fps == 20 and source.issues == ()
     assert [meta.name for meta in source.meta] == ["demo_0", "demo_2", "demo_10"]
     assert [meta.success for meta in source.meta] == [True, False, True]
     for episode, first in zip(source, (0, 200, 300), strict=True):
@@ -83,20 +83,20 @@ def test_robomimic(lift):
 
 
 def test_views_and_columns_get_other_names(lift):
-    names = Names(views={"robot0_eye_in_hand": "wrist"}, state=("obs/robot0_eef_pos", "states"), fps=10)
-    source = open_data(lift, names=names)
+    names = FeatureMap(views={"robot0_eye_in_hand": "wrist"}, state=("obs/robot0_eef_pos", "states"), fps=10)
+    source = open_dataset(lift, feature_map=names)
     episode = source.episode(0, size=(12, 16), stride=5)
     assert source.views == ("wrist",) and episode.views["wrist"].shape == (4, 12, 16, 3)
     assert episode.state.shape == (4, 33) and episode.fps == 2.0
     with pytest.raises(DataError, match=r"lift.hdf5: demo_0: unknown view 'wrong'.*Available: agentview"):
-        open_data(lift, names=Names(views={"wrong": "wrist"}))
+        open_dataset(lift, feature_map=FeatureMap(views={"wrong": "wrist"}))
     with pytest.raises(DataError, match=r"unknown column 'obs/robot0_eef_po'.*Did you mean 'obs/robot0_eef_pos'"):
-        open_data(lift, names=Names(state=("obs/robot0_eef_po",)))
+        open_dataset(lift, feature_map=FeatureMap(state=("obs/robot0_eef_po",)))
 
 
-def test_moments_are_rows_of_the_episode(lift):
-    source = open_data(lift)
-    shown = source.moments(2, 3, 7, views=["robot0_eye_in_hand"], size=(48, 64))
+def test_timesteps_are_rows_of_the_episode(lift):
+    source = open_dataset(lift)
+    shown = source.read_frames(2, 3, 7, views=["robot0_eye_in_hand"], size=(48, 64))
     assert shown.frames.shape == (4, 1, 48, 64, 3)
     assert numbers_in(shown.frames[:, 0]) == [803, 804, 805, 806]
 
@@ -105,34 +105,34 @@ def test_a_folder_of_files_is_one_dataset(tmp_path):
     write_robomimic(tmp_path / "a.hdf5", "do a")
     write_robomimic(tmp_path / "b.h5", "do b")
     to_lfs_pointer(tmp_path / "c.hdf5")
-    source = open_data(tmp_path)
+    source = open_dataset(tmp_path)
     assert [meta.name for meta in source.meta][2:4] == ["a/demo_10", "b/demo_0"]
     assert {meta.instruction for meta in source.meta} == {"do a", "do b"}
-    (fault,) = source.faults
+    (fault,) = source.issues
     assert "c.hdf5: this is a git-lfs pointer" in str(fault)
 
 
 def test_minari(tmp_path):
-    source = open_data(write_minari(tmp_path / "doors"), names=Names(fps=5))
+    source = open_dataset(write_minari(tmp_path / "doors"), feature_map=FeatureMap(fps=5))
     assert source.views == ("pixels",) and len(source) == DEMOS
     assert [meta.success for meta in source.meta] == [False, True, True]
     for k, episode in enumerate(source):
         assert numbers_in(episode.views["pixels"]) == list(range(100 * k, 100 * k + LENGTH + 1))
         assert episode.instruction == f"open the door {k}" and episode.fps == 5 and episode.state is None
         assert np.array_equal(episode.action[-1], episode.action[-2]) and len(episode.action) == LENGTH + 1
-    chosen = open_data(tmp_path / "doors", "push", Names(fps=5, state=("observations/arm",))).episode(0)
+    chosen = open_dataset(tmp_path / "doors", "push", FeatureMap(fps=5, state=("observations/arm",))).episode(0)
     assert chosen.instruction == "push" and chosen.state[3].tolist() == [6, 7]
 
 
 def test_what_a_file_does_not_say_is_asked_for(tmp_path):
     silent = write_robomimic(tmp_path / "silent.hdf5", None)
     with pytest.raises(DataError, match=r"silent.hdf5: does not say what was asked for; give an instruction"):
-        open_data(silent)
-    assert open_data(silent, "lift it").meta[0].instruction == "lift it"
+        open_dataset(silent)
+    assert open_dataset(silent, "lift it").meta[0].instruction == "lift it"
     with pytest.raises(DataError, match=r"stores no frames a second; give names\.fps"):
-        open_data(write_minari(tmp_path / "doors"))
+        open_dataset(write_minari(tmp_path / "doors"))
     with pytest.raises(DataError, match="does not say what was asked for in episode_0"):
-        open_data(write_minari(tmp_path / "silent", None), names=Names(fps=5))
+        open_dataset(write_minari(tmp_path / "silent", None), feature_map=FeatureMap(fps=5))
 
 
 def edited(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
@@ -167,7 +167,7 @@ def stored_elsewhere(file: h5py.File) -> None:
 def virtual(file: h5py.File) -> None:
     del file["data/demo_2/obs/agentview_image"]
     layout = h5py.VirtualLayout((LENGTH, 48, 64, 3), np.uint8)
-    layout[:] = h5py.VirtualSource("other.hdf5", "pictures", (LENGTH, 48, 64, 3))
+    layout[:] = h5py.VirtualSource("other.hdf5", "images", (LENGTH, 48, 64, 3))
     file.create_virtual_dataset("data/demo_2/obs/agentview_image", layout)
 
 
@@ -183,10 +183,10 @@ def nested(file: h5py.File) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "no pictures": (edited(lambda file: file.pop("data/demo_2/obs")), "demo_2 shows no pictures", "demo_2"),
-    "pictures are short": (
+    "no images": (edited(lambda file: file.pop("data/demo_2/obs")), "demo_2 shows no images", "demo_2"),
+    "images are short": (
         replaced("data/demo_2/obs/robot0_eye_in_hand_image", painted(range(5))),
-        "robot0_eye_in_hand_image of demo_2 has 5 rows, its pictures have 12",
+        "robot0_eye_in_hand_image of demo_2 has 5 rows, its images have 12",
         "demo_2",
     ),
     "actions are short": (replaced("data/demo_2/actions", np.zeros((11, 7))), "actions of demo_2 has 11", "demo_2"),
@@ -203,7 +203,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "does not say how many frames a second",
         "lift",
     ),
-    "pictures that nobody wrote": (edited(claimed), "demo_2 shows no pictures", "demo_2"),
+    "images that nobody wrote": (edited(claimed), "demo_2 shows no images", "demo_2"),
     "cut short": (lambda path: cut(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
     "no HDF5": (lambda path: path.write_bytes(b"\x89PNG" * 100), "cannot be decoded", "lift"),
     "a pointer": (to_lfs_pointer, "git-lfs pointer", "lift"),
@@ -216,25 +216,25 @@ def test_each_fault_is_named_and_costs_only_who_has_it(lift, fault):
     damage, said, who = FAULTS[fault]
     damage(lift)
     write_robomimic(lift.with_name("sound.hdf5"), "go")
-    source = open_data(lift.parent)
-    (found,) = source.faults
+    source = open_dataset(lift.parent)
+    (found,) = source.issues
     assert said in str(found) and "lift.hdf5" in str(found) and "\n" not in str(found)
-    assert named(source.faults) == (who if who == "lift" else f"lift/{who}",)
+    assert affected_episodes(source.issues) == (who if who == "lift" else f"lift/{who}",)
     assert len(source) == (3 if who == "lift" else 5)
     assert all(len(episode) == LENGTH for episode in source)
 
 
 @pytest.mark.parametrize("change", [stored_elsewhere, virtual])
-def test_pictures_that_lie_in_another_file_are_not_read(lift, change):
+def test_images_that_lie_in_another_file_are_not_read(lift, change):
     edited(change)(lift)
     with pytest.raises(DataError, match="lies in another file"):
-        open_data(lift).episode(1)
+        open_dataset(lift).episode(1)
 
 
 def test_numbers_that_are_none_are_refused(lift):
     replaced("data/demo_2/actions", [b"a"] * LENGTH)(lift)
     with pytest.raises(DataError, match="rows of numbers were expected"):
-        open_data(lift).episode(1)
+        open_dataset(lift).episode(1)
 
 
 def test_flipped_bytes_end_in_a_sentence_or_in_numbers_and_the_process_lives(lift):
@@ -246,7 +246,7 @@ def test_flipped_bytes_end_in_a_sentence_or_in_numbers_and_the_process_lives(lif
             damaged[at] = rng.integers(256)
         lift.write_bytes(damaged)
         try:
-            for episode in open_data(lift):
+            for episode in open_dataset(lift):
                 assert len(episode) == LENGTH
         except DataError as error:
             assert "lift.hdf5" in str(error)
@@ -256,10 +256,10 @@ def test_an_odd_attribute_costs_nothing(lift):
     with h5py.File(lift, "r+") as file:
         file["data/demo_2"].attrs["odd"] = np.array((1, b"x"), dtype=[("a", "i4"), ("b", "S1")])
         file["data/demo_2"].attrs["odder"] = np.void(b"abc")
-    assert len(open_data(lift)) == 3
+    assert len(open_dataset(lift)) == 3
 
 
 def test_without_h5py_the_extra_is_named(lift, monkeypatch):
     monkeypatch.setattr("embodied_rm.data.hdf5.file.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"embodied-rm\[hdf5\]"):
-        Hdf5()
+        Hdf5Reader()

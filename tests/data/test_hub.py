@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sprites import episode
 
-from embodied_rm.data.hub import fetched
+from embodied_rm.data.hub import download_dataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import DataError
 
@@ -115,4 +115,4 @@ def test_what_cannot_be_had_is_named_with_what_the_hub_says(hub: Hub, tmp_path: 
 @pytest.mark.parametrize("name", ["hub:carrying", "hub:../x", "hub:a/..", "hub:a/b@../../c", "hub:a/b/c", "hub:/etc/x"])
 def test_what_is_no_name_is_refused_before_anybody_is_asked(name: str) -> None:
     with pytest.raises(DataError, match="a dataset of the hub is named hub:owner/name"):
-        fetched(Path(name))
+        download_dataset(Path(name))

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from painted import H, W, make_episode, numbers_in, psnr
 
-from embodied_rm.data.lerobot.read import LeRobotDataset
-from embodied_rm.data.lerobot.shelves import place
-from embodied_rm.data.lerobot.stats import column_stats, image_stats, pooled
+from embodied_rm.data.lerobot.chunk_writers import chunk_and_file_index
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.lerobot.stats import aggregate_stats, column_stats, image_stats
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import DataError
 from embodied_rm.types import Episode
@@ -47,7 +47,7 @@ def bare(index: int, length: int) -> Episode:
     whole = make_episode(index, 4)
     columns = {name: getattr(whole, name)[:length] for name in ("progress", "state", "action")}
     views = {name: frames[:length] for name, frames in whole.views.items()}
-    return replace(whole, views=views, steps=(), **columns)
+    return replace(whole, views=views, subtasks=(), **columns)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +125,8 @@ def test_full_files_are_followed_by_new_ones(tmp_path):
 
 
 def test_chunks_of_a_thousand_files():
-    assert place(999) == {"chunk_index": 0, "file_index": 999}
-    assert place(1000) == {"chunk_index": 1, "file_index": 0}
+    assert chunk_and_file_index(999) == {"chunk_index": 0, "file_index": 999}
+    assert chunk_and_file_index(1000) == {"chunk_index": 1, "file_index": 0}
 
 
 def test_the_folder_is_laid_out_as_lerobot_has_it(folder, episodes):
@@ -177,7 +177,7 @@ def test_statistics_are_those_of_all_frames(folder, episodes):
 @given(st.lists(arrays(np.float32, st.tuples(st.integers(1, 6), st.just(2)), elements=st.floats(-9, 9, width=32)),
                 min_size=1, max_size=5))  # fmt: skip
 def test_pooled_statistics_are_those_of_the_union(parts):
-    pool, union = pooled(map(column_stats, parts)), column_stats(np.concatenate(parts))
+    pool, union = aggregate_stats(map(column_stats, parts)), column_stats(np.concatenate(parts))
     for name, value in union.items():
         np.testing.assert_allclose(pool[name], value, rtol=1e-6, atol=1e-6)
 
@@ -190,7 +190,7 @@ def test_long_episodes_enter_the_statistics_by_a_sample():
 
 
 def test_columns_that_were_not_recorded_stay_unknown(tmp_path):
-    sent = replace(make_episode(0), state=None, action=None, progress=None, steps=(), success=None, meta={})
+    sent = replace(make_episode(0), state=None, action=None, progress=None, subtasks=(), success=None, metadata={})
     back = LeRobotDataset(write(tmp_path / "data", [sent])).episode(0)
     assert_equal(back, sent)
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from painted import cut, make_episode, painted, to_lfs_pointer
 
-from embodied_rm.data.faults import named
-from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.issues import affected_episodes
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.source import row_of
+from embodied_rm.data.source import find_index
 from embodied_rm.data.video.files import VideoWriter, write_video
 from embodied_rm.errors import DataError, UserError
 
@@ -135,7 +135,7 @@ REFUSED = {
     "video is a pointer": (file(VIDEO, to_lfs_pointer), VIDEO, "git-lfs pointer"),
     "video cut": (file(VIDEO, half), VIDEO, "is cut short"),
     "video leads away": (file(VIDEO, moved_out), VIDEO, "leads out of the dataset's folder"),
-    "pictures of another size": (other_size, VIDEO, "its pictures are 24x32, info.json states 48x64"),
+    "images of another size": (other_size, VIDEO, "its images are 24x32, info.json states 48x64"),
 }
 
 
@@ -237,9 +237,9 @@ def test_an_episode_with_a_fault_is_left_out_by_name_and_the_others_are_what_the
     shutil.copytree(whole, root)
     damage(root)
     dataset = LeRobotDataset(root)
-    told = "; ".join(map(str, dataset.faults))
+    told = "; ".join(map(str, dataset.issues))
     assert where in told and said in told and "\n" not in told
-    assert ", ".join(named(dataset.faults)) == (who or "")
+    assert ", ".join(affected_episodes(dataset.issues)) == (who or "")
     before = {episode.name: episode for episode in LeRobotDataset(whole)}
     # Their names went with their entries.
     gone = {"episode missing": ["trial_2"], "a name that leads away": ["trial_1"]}.get(fault, (who or "").split(", "))
@@ -279,12 +279,12 @@ def test_episodes_keep_their_numbers_when_one_is_left_out(whole, tmp_path):
     cells(LISTED, length=(1, None))(root)
     dataset = LeRobotDataset(root)
     assert [(meta.number, meta.first) for meta in dataset.meta] == [(0, 0), (2, 2 * LENGTH), (3, 3 * LENGTH)]
-    assert dataset.meta[row_of(dataset, 2)].name == "trial_2"
+    assert dataset.meta[find_index(dataset, 2)].name == "trial_2"
     with pytest.raises(UserError, match="no episode 1 among the 3 that can be read; it was left out"):
-        row_of(dataset, 1)
+        find_index(dataset, 1)
 
 
-def test_a_sound_episode_is_not_blamed_for_the_entry_of_its_neighbour(tmp_path):
+def test_a_sound_episode_is_not_blamed_for_the_entry_of_its_neighbor(tmp_path):
     with DatasetWriter(tmp_path / "two") as writer:
         for i in range(2):
             writer.add(make_episode(i, LENGTH))

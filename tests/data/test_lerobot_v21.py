@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lerobot_v21 import DATA, VIDEO, write_v21
+from lerobot_v21 import DATA_PATH, VIDEO_PATH, write_v21_dataset
 from painted import cut, make_episode, numbers_in, painted, to_lfs_pointer
 
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.faults import named
-from embodied_rm.data.names import Names
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.issues import affected_episodes
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 
@@ -26,30 +26,30 @@ LISTED = "meta/episodes.jsonl"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    return write_v21(tmp_path_factory.mktemp("v21") / "whole", [make_episode(i, LENGTH) for i in range(COUNT)])
+    return write_v21_dataset(tmp_path_factory.mktemp("v21") / "whole", [make_episode(i, LENGTH) for i in range(COUNT)])
 
 
 def test_what_was_stored_comes_back(whole):
-    source = open_data(whole)
-    assert source.views == ("front", "wrist") and source.fps == 10 and source.faults == ()
+    source = open_dataset(whole)
+    assert source.views == ("front", "wrist") and source.fps == 10 and source.issues == ()
     for i, episode in enumerate(source):
         sent = make_episode(i, LENGTH)
         assert episode.name == f"episode_{i:06d}" and episode.instruction == sent.instruction
         assert numbers_in(episode.views["wrist"]) == list(range(100 * i, 100 * i + LENGTH))
         assert np.array_equal(episode.state, sent.state) and np.array_equal(episode.action, sent.action)
-        assert episode.success is None and episode.progress is None and episode.steps == ()
+        assert episode.success is None and episode.progress is None and episode.subtasks == ()
 
 
 def test_names_of_ones_own(whole):
-    names = Names(views={"wrist": "hand"}, state=("observation.state", "action", "timestamp"))
-    source = open_data(whole, names=names)
+    names = FeatureMap(views={"wrist": "hand"}, state=("observation.state", "action", "timestamp"))
+    source = open_dataset(whole, feature_map=names)
     assert source.views == ("hand",)
     episode = source.episode(3, stride=4)
     assert episode.state.shape == (5, 9) and episode.state[1, 8] == np.float32(0.4)
     with pytest.raises(DataError, match=r"unknown view 'hand'.*Available: front, wrist"):
-        open_data(whole, names=Names(views={"hand": "wrist"}))
+        open_dataset(whole, feature_map=FeatureMap(views={"hand": "wrist"}))
     with pytest.raises(DataError, match="two views cannot get one name"):
-        open_data(whole, names=Names(views={"front": "a", "wrist": "a"}))
+        open_dataset(whole, feature_map=FeatureMap(views={"front": "a", "wrist": "a"}))
 
 
 def entries(change: Callable[[list[str]], object]) -> Callable[[Path], None]:
@@ -74,7 +74,7 @@ def of_three(template: str, change: Callable[[Path], object]) -> Callable[[Path]
 
 
 def rows(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
-    return of_three(DATA, lambda path: pq.write_table(change(pq.read_table(path)), path))
+    return of_three(DATA_PATH, lambda path: pq.write_table(change(pq.read_table(path)), path))
 
 
 THREE = ("episode_000003",)
@@ -86,8 +86,8 @@ LEFT_OUT: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "no task": (entry(tasks=[]), "episode 3 has no tasks", THREE),
     "not listed": (entries(lambda lines: lines.pop(3)), "episode 3 is not listed", THREE),
     "listed twice": (entries(lambda lines: lines.append(lines[3])), "episode 3 is listed 2 times", THREE),
-    "no rows": (of_three(DATA, Path.unlink), "the parquet file does not exist", THREE),
-    "rows cut": (of_three(DATA, lambda path: cut(path, 500)), "cut short or not parquet", THREE),
+    "no rows": (of_three(DATA_PATH, Path.unlink), "the parquet file does not exist", THREE),
+    "rows cut": (of_three(DATA_PATH, lambda path: cut(path, 500)), "cut short or not parquet", THREE),
     "a row too few": (rows(lambda table: table.slice(1)), "has 13 rows of episode 3", THREE),
     "rows of another": (
         rows(lambda t: t.set_column(t.column_names.index("episode_index"), "episode_index", pa.array([2] * LENGTH))),
@@ -95,22 +95,22 @@ LEFT_OUT: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
         THREE,
     ),
     "a column is missing": (rows(lambda table: table.drop_columns("action")), "column action is missing", THREE),
-    "no film": (of_three(VIDEO, Path.unlink), "the video file does not exist", THREE),
-    "film is a pointer": (of_three(VIDEO, to_lfs_pointer), "git-lfs pointer", THREE),
-    "film cut": (of_three(VIDEO, lambda path: cut(path, path.stat().st_size - 40)), "is cut short", THREE),
+    "no video": (of_three(VIDEO_PATH, Path.unlink), "the video file does not exist", THREE),
+    "video is a pointer": (of_three(VIDEO_PATH, to_lfs_pointer), "git-lfs pointer", THREE),
+    "video cut": (of_three(VIDEO_PATH, lambda path: cut(path, path.stat().st_size - 40)), "is cut short", THREE),
     "a frame too few": (
-        of_three(VIDEO, lambda path: write_video(path, painted(range(LENGTH - 1)), 10)),
+        of_three(VIDEO_PATH, lambda path: write_video(path, painted(range(LENGTH - 1)), 10)),
         "has 13 frames of episode 3",
         THREE,
     ),
     "a frame too many": (
-        of_three(VIDEO, lambda path: write_video(path, painted(range(LENGTH + 1)), 10)),
+        of_three(VIDEO_PATH, lambda path: write_video(path, painted(range(LENGTH + 1)), 10)),
         "has 15 frames, the only episode in it has 14 rows",
         THREE,
     ),
-    "film of another size": (
-        of_three(VIDEO, lambda path: write_video(path, painted(range(LENGTH), 24, 32), 10)),
-        "its pictures are 24x32",
+    "video of another size": (
+        of_three(VIDEO_PATH, lambda path: write_video(path, painted(range(LENGTH), 24, 32), 10)),
+        "its images are 24x32",
         THREE,
     ),
     "no list of tasks": (lambda root: (root / "meta/tasks.jsonl").unlink(), "does not exist", ()),
@@ -123,9 +123,9 @@ def test_a_fault_costs_the_episode_that_has_it(whole, tmp_path, fault):
     root = tmp_path / "damaged"
     shutil.copytree(whole, root)
     damage(root)
-    source = open_data(root)
-    assert said in "; ".join(map(str, source.faults)) and named(source.faults) == who
-    before = {episode.name: episode for episode in open_data(whole)}
+    source = open_dataset(root)
+    assert said in "; ".join(map(str, source.issues)) and affected_episodes(source.issues) == who
+    before = {episode.name: episode for episode in open_dataset(whole)}
     assert [meta.name for meta in source.meta] == [name for name in before if name not in who]
     for episode in source:
         for view, frames in episode.views.items():
@@ -139,4 +139,4 @@ def test_a_list_that_cannot_be_read_is_refused(whole, tmp_path):
         shutil.copytree(whole, root)
         (root / LISTED).unlink() if content is None else (root / LISTED).write_bytes(content)
         with pytest.raises(DataError, match=said):
-            open_data(root)
+            open_dataset(root)

@@ -1,4 +1,4 @@
-"""In a world that counts, every recorded number must be of the row, episode and step it is filed under."""
+"""In an environment that counts, every recorded number must be of the row, episode and step it is filed under."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from counting_env import CountingEnv, number
 from gymnasium.vector import AutoresetMode
 from painted import numbers_in
 
-from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.episode_buffer import subtasks_from_indices
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.data.record import Recorder
-from embodied_rm.data.track import runs
+from embodied_rm.data.record import EpisodeRecorder
 from embodied_rm.errors import UserError
-from embodied_rm.types import Episode, Step
+from embodied_rm.types import Episode, Subtask
 
 
 def act(obs, begun):
@@ -32,7 +32,9 @@ def length_of(row: int, episode: int) -> int:
 
 @pytest.mark.parametrize("every", [1, 2, 3, 40])
 def test_every_number_is_of_its_own_row_episode_and_step(every):
-    recorder = Recorder(CountingEnv(4), act, episodes=10, every=every, describe=lambda row: {"row": str(row)})
+    recorder = EpisodeRecorder(
+        CountingEnv(4), act, num_episodes=10, frame_stride=every, metadata_fn=lambda row: {"row": str(row)}
+    )
     episodes = list(recorder)
     # the rows' shares are fixed: 3, 3, 2 and 2 episodes, whichever end first
     assert sorted(map(identity, episodes)) == [
@@ -59,41 +61,41 @@ def test_every_number_is_of_its_own_row_episode_and_step(every):
         np.testing.assert_allclose(episode.progress, np.array(times) / length, rtol=1e-6)
         assert episode.instruction == f"row {row} episode {which}"
         assert episode.success is (which % 2 == 0)
-        assert episode.meta == {"row": str(row)}
+        assert episode.metadata == {"row": str(row)}
         assert episode.fps == 20 / every
-    assert recorder.dropped == 0
+    assert recorder.num_diverged == 0
     assert len({episode.name for episode in episodes}) == 10
 
 
 def test_only_what_is_kept_is_rendered():
     env = CountingEnv(4)
-    kept = sum(len(episode) for episode in Recorder(env, act, episodes=3, every=2))
+    kept = sum(len(episode) for episode in EpisodeRecorder(env, act, num_episodes=3, frame_stride=2))
     assert env.rendered == kept
 
 
 def test_steps_are_the_stages_that_were_gone_through():
-    for episode in Recorder(CountingEnv(2), act, episodes=4):
+    for episode in EpisodeRecorder(CountingEnv(2), act, num_episodes=4):
         stages = np.minimum((episode.progress * 3 + 1e-6).astype(int), 2)
-        assert [step.name for step in episode.steps] == ["reach", "grasp", "lift"]
-        for i, step in enumerate(episode.steps):
+        assert [step.name for step in episode.subtasks] == ["reach", "grasp", "lift"]
+        for i, step in enumerate(episode.subtasks):
             assert (stages[step.start : step.end] == i).all()
-        assert episode.steps[0].start == 0 and episode.steps[-1].end == len(episode)
+        assert episode.subtasks[0].start == 0 and episode.subtasks[-1].end == len(episode)
 
 
 def test_a_stage_taken_up_again_is_a_step_again():
     a, b = "open", "pick"
-    assert runs([0, 0, 1, 0, 1, 1], (a, b)) == (
-        Step(name=a, start=0, end=2),
-        Step(name=b, start=2, end=3),
-        Step(name=a, start=3, end=4),
-        Step(name=b, start=4, end=6),
+    assert subtasks_from_indices([0, 0, 1, 0, 1, 1], (a, b)) == (
+        Subtask(name=a, start=0, end=2),
+        Subtask(name=b, start=2, end=3),
+        Subtask(name=a, start=3, end=4),
+        Subtask(name=b, start=4, end=6),
     )
 
 
 def test_a_diverged_episode_is_dropped_and_counted():
-    recorder = Recorder(CountingEnv(3, diverging={(1, 0): 4, (2, 1): 1}), act, episodes=6)
+    recorder = EpisodeRecorder(CountingEnv(3, diverging={(1, 0): 4, (2, 1): 1}), act, num_episodes=6)
     episodes = list(recorder)
-    assert recorder.dropped == 2
+    assert recorder.num_diverged == 2
     assert sorted(map(identity, episodes)) == [(0, 0), (0, 1), (1, 1), (2, 0)]
     for episode in episodes:
         assert len(episode) == length_of(*identity(episode)) + 1
@@ -107,25 +109,25 @@ def test_the_actor_is_told_which_rows_began():
         np.testing.assert_array_equal(begun, np.flatnonzero(obs[:, 2] == 0))
         return act(obs, begun)
 
-    list(Recorder(CountingEnv(3), note, episodes=6))
+    list(EpisodeRecorder(CountingEnv(3), note, num_episodes=6))
     assert told[0] == [0, 1, 2] and sum(map(len, told)) >= 6
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_an_environment_that_resets_by_itself_is_refused(mode):
     with pytest.raises(UserError, match=f"DISABLED, this one has .*{mode.name}"):
-        Recorder(CountingEnv(2, mode=mode), act, episodes=1)
+        EpisodeRecorder(CountingEnv(2, mode=mode), act, num_episodes=1)
 
 
 def test_counts_below_one_are_refused():
     for wrong in ({"episodes": 0}, {"episodes": 1, "every": 0}):
         with pytest.raises(UserError, match="must be >= 1, got 0"):
-            Recorder(CountingEnv(2), act, **wrong)
+            EpisodeRecorder(CountingEnv(2), act, **wrong)
 
 
 def test_what_was_recorded_is_what_is_read(tmp_path):
     with DatasetWriter(tmp_path / "data") as writer:
-        for episode in Recorder(CountingEnv(5), act, episodes=12, every=2):
+        for episode in EpisodeRecorder(CountingEnv(5), act, num_episodes=12, frame_stride=2):
             writer.add(episode)
     dataset = LeRobotDataset(tmp_path / "data")
     assert len(dataset) == 12

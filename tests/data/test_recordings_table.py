@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from painted import numbers_in, painted
 
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.faults import named
-from embodied_rm.data.names import Names
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.issues import affected_episodes
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
 LENGTH = 16
 ENTRIES = [
@@ -22,18 +22,23 @@ ENTRIES = [
         "name": "first",
         "instruction": "put the cup away",
         "success": True,
-        "views": {"top": "films/0.mp4", "wrist": "films/w0.mp4"},
+        "views": {"top": "videos/0.mp4", "wrist": "videos/w0.mp4"},
         "steps": [{"name": "reach", "start": 0, "end": 8}, {"name": "put, gently", "start": 8, "end": 16}],
         "text": {"task": "cup"},
     },
-    {"name": "second", "instruction": 'say "go"', "success": False, "views": {"top": "films/1.mp4", "wrist": "w1.mp4"}},
-    {"name": "third", "instruction": "stop", "views": {"top": "films/2.mp4", "wrist": "films/w2.mp4"}},
+    {
+        "name": "second",
+        "instruction": 'say "go"',
+        "success": False,
+        "views": {"top": "videos/1.mp4", "wrist": "w1.mp4"},
+    },
+    {"name": "third", "instruction": "stop", "views": {"top": "videos/2.mp4", "wrist": "videos/w2.mp4"}},
 ]
 CSV = (
     "name,instruction,success,top,wrist,text/task\n"
-    "first,put the cup away,true,films/0.mp4,films/w0.mp4,cup\n"
-    'second,"say ""go""",FALSE,films/1.mp4,w1.mp4,\n'
-    "third,stop,,films/2.mp4,films/w2.mp4,\n"
+    "first,put the cup away,true,videos/0.mp4,videos/w0.mp4,cup\n"
+    'second,"say ""go""",FALSE,videos/1.mp4,w1.mp4,\n'
+    "third,stop,,videos/2.mp4,videos/w2.mp4,\n"
 )
 STEPS = """name,step,start,end
 first,reach,0,8
@@ -42,43 +47,48 @@ first,"put, gently",8,16
 
 
 @pytest.fixture
-def films(tmp_path: Path) -> Path:
-    (tmp_path / "films").mkdir()
+def videos(tmp_path: Path) -> Path:
+    (tmp_path / "videos").mkdir()
     for i in range(3):
-        write_video(tmp_path / "films" / f"{i}.mp4", painted(range(100 * i, 100 * i + LENGTH)), 10)
-        wrist = tmp_path / ("w1.mp4" if i == 1 else f"films/w{i}.mp4")
+        write_video(tmp_path / "videos" / f"{i}.mp4", painted(range(100 * i, 100 * i + LENGTH)), 10)
+        wrist = tmp_path / ("w1.mp4" if i == 1 else f"videos/w{i}.mp4")
         write_video(wrist, painted(range(500 + 100 * i, 500 + 100 * i + LENGTH)), 10)
     return tmp_path
 
 
-def as_json(films: Path, entries: list[object]) -> Path:
-    (films / "episodes.json").write_text(json.dumps(entries))
-    return films
+def as_json(videos: Path, entries: list[object]) -> Path:
+    (videos / "episodes.json").write_text(json.dumps(entries))
+    return videos
 
 
-def as_csv(films: Path, table: str = CSV, steps: str | None = STEPS) -> Path:
-    (films / "episodes.csv").write_text(table)
+def as_csv(videos: Path, table: str = CSV, steps: str | None = STEPS) -> Path:
+    (videos / "episodes.csv").write_text(table)
     if steps is not None:
-        (films / "steps.csv").write_text(steps)
-    return films
+        (videos / "steps.csv").write_text(steps)
+    return videos
 
 
 @pytest.mark.parametrize("kind", ["json", "csv"])
-def test_what_is_listed_is_read(films, kind):
-    source = open_data(as_json(films, ENTRIES) if kind == "json" else as_csv(films))
-    assert source.views == ("top", "wrist") and source.faults == ()
+def test_what_is_listed_is_read(videos, kind):
+    source = open_dataset(as_json(videos, ENTRIES) if kind == "json" else as_csv(videos))
+    assert source.views == ("top", "wrist") and source.issues == ()
     assert [meta.name for meta in source.meta] == ["first", "second", "third"]
     assert [meta.success for meta in source.meta] == [True, False, None]
     assert [meta.instruction for meta in source.meta] == ["put the cup away", 'say "go"', "stop"]
-    assert source.meta[0].steps == (Step(name="reach", start=0, end=8), Step(name="put, gently", start=8, end=16))
-    assert source.meta[0].text == {"task": "cup"} and source.meta[1].steps == () and source.meta[2].text == {}
+    assert source.meta[0].subtasks == (
+        Subtask(name="reach", start=0, end=8),
+        Subtask(name="put, gently", start=8, end=16),
+    )
+    assert (
+        source.meta[0].metadata == {"task": "cup"} and source.meta[1].subtasks == () and source.meta[2].metadata == {}
+    )
     for i, episode in enumerate(source):
         assert numbers_in(episode.views["top"]) == list(range(100 * i, 100 * i + LENGTH))
         assert numbers_in(episode.views["wrist"])[0] == 500 + 100 * i and episode.success == source.meta[i].success
 
 
-def test_only_the_views_that_were_asked_for(films):
-    source = open_data(as_json(films, ENTRIES), names=Names(views={"wrist": "hand"}))
+def test_only_the_views_that_were_asked_for(videos):
+    source = open_dataset(as_json(videos, ENTRIES), feature_map=FeatureMap(views={"wrist": "hand"}))
     assert source.views == ("hand",) and numbers_in(source.episode(2).views["hand"])[0] == 700
 
 
@@ -91,7 +101,10 @@ WRONG = {
     "out of the folder": ({**ENTRIES[2], "views": {"top": "../secret.mp4"}}, "'../secret.mp4' leads out of the folder"),
     "absolute": ({**ENTRIES[2], "views": {"top": "/etc/passwd"}}, "leads out of the folder"),
     "no file name": ({**ENTRIES[2], "views": {"top": 7}}, "a file is 7"),
-    "no such film": ({**ENTRIES[2], "views": {"top": "films/9.mp4", "wrist": "w1.mp4"}}, "9.mp4: the video file does"),
+    "no such video": (
+        {**ENTRIES[2], "views": {"top": "videos/9.mp4", "wrist": "w1.mp4"}},
+        "9.mp4: the video file does",
+    ),
     "step without end": ({**ENTRIES[2], "steps": [{"name": "a", "start": 0}]}, "a step lacks or misstates 'end'"),
     "step past the end": ({**ENTRIES[2], "steps": [{"name": "a", "start": 0, "end": 17}]}, "ends at frame 17"),
     "steps overlap": (
@@ -108,49 +121,51 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_a_wrong_entry_costs_its_own_episode(films, fault):
+def test_a_wrong_entry_costs_its_own_episode(videos, fault):
     entry, said = WRONG[fault]
-    source = open_data(as_json(films, [*ENTRIES[:2], entry]))
-    (found,) = source.faults
-    assert said in str(found) and named(source.faults) == (("episode_000002",) if fault == "no object" else ("third",))
+    source = open_dataset(as_json(videos, [*ENTRIES[:2], entry]))
+    (found,) = source.issues
+    assert said in str(found) and affected_episodes(source.issues) == (
+        ("episode_000002",) if fault == "no object" else ("third",)
+    )
     assert [meta.name for meta in source.meta] == ["first", "second"]
 
 
-def test_a_name_that_leads_away_is_no_name(films):
-    source = open_data(as_json(films, [*ENTRIES[:2], {**ENTRIES[2], "name": "../../third"}]))
+def test_a_name_that_leads_away_is_no_name(videos):
+    source = open_dataset(as_json(videos, [*ENTRIES[:2], {**ENTRIES[2], "name": "../../third"}]))
     assert [meta.name for meta in source.meta] == ["first", "second"]
-    assert "is no name of an episode: files are named after it" in str(source.faults[0])
+    assert "is no name of an episode: files are named after it" in str(source.issues[0])
 
 
-def test_a_link_out_of_the_folder_is_not_followed(films, tmp_path_factory):
-    outside = tmp_path_factory.mktemp("outside") / "film.mp4"
-    shutil.move(films / "films" / "2.mp4", outside)
-    (films / "films" / "2.mp4").symlink_to(outside)
-    (found,) = open_data(as_json(films, ENTRIES)).faults
-    assert "'films/2.mp4' leads out of the folder" in str(found)
+def test_a_link_out_of_the_folder_is_not_followed(videos, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "video.mp4"
+    shutil.move(videos / "videos" / "2.mp4", outside)
+    (videos / "videos" / "2.mp4").symlink_to(outside)
+    (found,) = open_dataset(as_json(videos, ENTRIES)).issues
+    assert "'videos/2.mp4' leads out of the folder" in str(found)
 
 
-def test_two_episodes_of_one_name_are_both_left_out(films):
-    source = open_data(as_json(films, [*ENTRIES, {**ENTRIES[2], "name": "first"}]))
+def test_two_episodes_of_one_name_are_both_left_out(videos):
+    source = open_dataset(as_json(videos, [*ENTRIES, {**ENTRIES[2], "name": "first"}]))
     assert [meta.name for meta in source.meta] == ["second", "third"]
-    assert "2 recordings have the name first" in str(source.faults[0])
+    assert "2 recordings have the name first" in str(source.issues[0])
 
 
 @pytest.mark.parametrize(
     ("table", "steps", "said"),
     [
         ("name,success,top\na,true,0.mp4\n", None, "episodes.csv: column instruction is missing"),
-        (CSV + "a,b,true,films/0.mp4,films/0.mp4,x,y\n", None, "line 5 has more cells"),
+        (CSV + "a,b,true,videos/0.mp4,videos/0.mp4,x,y\n", None, "line 5 has more cells"),
         (CSV, "name,step,start\nfirst,reach,0\n", "steps.csv: column end is missing"),
         (CSV, STEPS + "fourth,reach,0,8\n", "steps.csv: has steps of fourth, which episodes.csv does not list"),
         ("", None, "is empty"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(films, table, steps, said):
+def test_a_table_that_makes_no_sense_is_refused(videos, table, steps, said):
     with pytest.raises(DataError, match=said):
-        open_data(as_csv(films, table, steps))
+        open_dataset(as_csv(videos, table, steps))
 
 
-def test_a_table_has_its_own_instructions(films):
+def test_a_table_has_its_own_instructions(videos):
     with pytest.raises(DataError, match="the dataset has its own instructions; got 'go' as well"):
-        open_data(as_json(films, ENTRIES), "go")
+        open_dataset(as_json(videos, ENTRIES), "go")

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from painted import H, W, cut, numbers_in, painted, psnr, to_lfs_pointer
 
-from embodied_rm.data.stride import kept_frames
-from embodied_rm.data.video.decoder import Decoder
-from embodied_rm.data.video.files import VideoWriter, probe, read_frames, write_video
+from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.video.decoder import VideoDecoder
+from embodied_rm.data.video.files import VideoWriter, probe_video, read_frames, write_video
 from embodied_rm.errors import DataError
 
 LENGTH, FPS = 130, 10.0
@@ -35,12 +35,12 @@ def video(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def decoder():
-    with Decoder() as decoder:
+    with VideoDecoder() as decoder:
         yield decoder
 
 
 def remuxed(source: Path, target: Path) -> Path:
-    """The same pictures with the index in front, as files for the web have it."""
+    """The same images with the index in front, as files for the web have it."""
     with av.open(str(source)) as old, av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as new:
         stream = new.add_stream_from_template(old.streams.video[0])
         for packet in old.demux(old.streams.video[0]):
@@ -65,7 +65,7 @@ def foreign(path: Path, times_ms: list[int]) -> Path:
     return path
 
 
-def test_round_trip_on_smooth_pictures(tmp_path):
+def test_round_trip_on_smooth_images(tmp_path):
     t = np.arange(30)[:, None, None, None]
     yy, xx = np.mgrid[:64, :96][0][..., None], np.mgrid[:64, :96][1][..., None]
     frames = (110 + 60 * np.sin((xx + 2 * t) / 15 + np.array([0, 1, 2])) + 40 * np.cos(yy / 20)).clip(0, 255)
@@ -74,14 +74,14 @@ def test_round_trip_on_smooth_pictures(tmp_path):
     back = read_frames(tmp_path / "a.mp4")
     assert back.shape == frames.shape and back.dtype == np.uint8
     assert psnr(frames, back) > 35
-    # no drift of the colours either: it would be a difference between a camera and its recording
+    # no drift of the colors either: it would be a difference between a camera and its recording
     assert np.abs((back.astype(float) - frames).mean((0, 1, 2))).max() < 0.5
 
 
 def test_probe_counts_what_is_there(video):
-    info = probe(video)
+    info = probe_video(video)
     assert (len(info), info.fps, info.height, info.width) == (LENGTH, FPS, H, W)
-    np.testing.assert_allclose(info.times, np.arange(LENGTH) / FPS)
+    np.testing.assert_allclose(info.timestamps, np.arange(LENGTH) / FPS)
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,7 +102,7 @@ def test_reading_on_and_reading_at_random_give_the_same_pixels(video, decoder):
 @pytest.mark.parametrize("stride", [1, 3, 16, 129, 500])
 def test_stride_keeps_the_first_and_the_last_frame(video, stride):
     frames = read_frames(video, stride=stride)
-    assert numbers_in(frames) == list(kept_frames(LENGTH, stride))
+    assert numbers_in(frames) == list(stride_indices(LENGTH, stride))
     assert numbers_in(frames[[0, -1]]) == [0, LENGTH - 1]
 
 
@@ -141,8 +141,8 @@ def test_stored_order_and_uneven_times_do_not_matter(tmp_path, decoder):
 
 def test_a_rate_that_is_no_whole_number(tmp_path):
     write_video(tmp_path / "a.mp4", painted(range(40)), 20 / 3)
-    info = probe(tmp_path / "a.mp4")
-    np.testing.assert_allclose(info.times, np.arange(40) * 0.15, atol=1e-3)
+    info = probe_video(tmp_path / "a.mp4")
+    np.testing.assert_allclose(info.timestamps, np.arange(40) * 0.15, atol=1e-3)
     assert info.fps == pytest.approx(20 / 3)
 
 
@@ -166,8 +166,8 @@ def test_what_is_written_does_not_depend_on_what_memory_held_before(tmp_path):
     assert len({(tmp_path / f"{fill}.mp4").read_bytes() for fill in "012"}) == 1
 
 
-def test_a_film_has_the_same_pixels_after_another_one_in_the_same_file(tmp_path):
-    """Else what is known by its pictures would not be known again (`embodied_rm.provenance`)."""
+def test_a_video_has_the_same_pixels_after_another_one_in_the_same_file(tmp_path):
+    """Else what is known by its images would not be known again (`embodied_rm.data.provenance`)."""
     first, second = (np.random.default_rng(seed).integers(0, 256, (5, H, W, 3), np.uint8) for seed in range(2))
     write_video(tmp_path / "alone.mp4", second, 10)
     with VideoWriter(tmp_path / "both.mp4", 10, (H, W)) as writer:
@@ -211,7 +211,7 @@ def index_missing(path: Path) -> None:
     path.write_bytes(content[: content.rindex(b"moov") - 4])
 
 
-def no_pictures(path: Path) -> None:
+def no_images(path: Path) -> None:
     path.unlink()
     with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("aac", rate=48000)
@@ -233,7 +233,7 @@ FAULTS = {
     "index in front, cut in the middle": (index_in_front_middle_cut, "is cut short"),
     "index cut": (index_at_end_cut, "is cut short"),
     "index missing": (index_missing, "is cut short: its index"),
-    "sound only": (no_pictures, "no video stream"),
+    "sound only": (no_images, "no video stream"),
 }
 
 
@@ -243,7 +243,7 @@ def test_each_fault_is_named_with_its_file(video, tmp_path, fault):
     path.write_bytes(video.read_bytes())
     damage, said = FAULTS[fault]
     damage(path)
-    for look in (probe, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
+    for look in (probe_video, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
         with pytest.raises(DataError) as caught:
             look(path)
         assert "broken.mp4" in str(caught.value) and said in str(caught.value)
@@ -299,14 +299,14 @@ def test_a_child_killed_between_requests_is_replaced(video, decoder):
 def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeypatch):
     """A stand-in for a crash inside FFmpeg: the child dies of a signal as soon as it opens that file."""
     worker = tmp_path / "decode.py"
-    shutil.copy(Decoder.worker.with_name("protocol.py"), tmp_path)
+    shutil.copy(VideoDecoder.script.with_name("protocol.py"), tmp_path)
     bomb = "import os, json\nreal = Files.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
     bomb += "    return real(self, path)\nFiles.get = get\n"
-    script = Decoder.worker.read_text()
+    script = VideoDecoder.script.read_text()
     worker.write_text(script.replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
-    monkeypatch.setattr(Decoder, "worker", worker)
+    monkeypatch.setattr(VideoDecoder, "worker", worker)
     (tmp_path / "bomb.mp4").write_bytes(video.read_bytes())
-    with Decoder() as decoder:
+    with VideoDecoder() as decoder:
         with pytest.raises(DataError, match=r"bomb\.mp4.*killed by signal 11"):
             decoder.probe(tmp_path / "bomb.mp4")
         assert len(decoder.probe(video)) == LENGTH
@@ -337,14 +337,14 @@ def test_a_file_written_anew_is_read_anew(tmp_path, decoder):
 
 
 def test_closing_ends_the_child(video):
-    with Decoder() as decoder:
+    with VideoDecoder() as decoder:
         decoder.probe(video)
         process = decoder._process
     assert process.poll() is not None
 
 
 def test_the_child_imports_nothing_heavy():
-    code = f"import sys; sys.path.insert(0, {str(Decoder.worker.parent)!r}); import decode; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(VideoDecoder.script.parent)!r}); import decode; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

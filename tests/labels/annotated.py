@@ -7,18 +7,18 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from embodied_rm.types import Episode, Step
+from embodied_rm.types import Episode, Subtask
 
 NAMES = ("reach", "grasp", "lift", "place")
 
 
 def episode(edges: list[int], length: int, *, seed: int = 0, names: tuple[str, ...] = NAMES, **about) -> Episode:
-    """Steps between the edges, noise for pictures."""
+    """Steps between the edges, noise for images."""
     views = {
         name: np.random.default_rng([seed, i]).integers(0, 256, (length, 16, 16, 3), np.uint8)
         for i, name in enumerate(("front", "top"))
     }
-    steps = tuple(Step(name=name, start=a, end=b) for name, (a, b) in zip(names, pairwise(edges), strict=False))
+    steps = tuple(Subtask(name=name, start=a, end=b) for name, (a, b) in zip(names, pairwise(edges), strict=False))
     known = {"name": "trial", "instruction": "go", "fps": 10.0, "success": True, "meta": {"task": "t"}}
     return Episode(**{"views": views, "steps": steps, **known, **about})
 

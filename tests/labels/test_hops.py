@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embodied_rm.errors import DataError
-from embodied_rm.fusion import apply_hop
-from embodied_rm.labels.hops import hop, progress_from_steps, true_progress
-from embodied_rm.types import Episode, Step
+from embodied_rm.labels.hops import hop, progress_from_subtasks, true_progress
+from embodied_rm.models.potential_fusion import apply_hop
+from embodied_rm.types import Episode, Subtask
 
 shares = st.floats(0, 1, width=32)
 
@@ -22,7 +22,7 @@ def annotations(draw):
     cuts = sorted(draw(st.sets(st.integers(0, 60), min_size=2, max_size=12)))
     cuts = cuts[: len(cuts) // 2 * 2]
     steps = tuple(
-        Step(name=f"s{i}", start=a, end=b) for i, (a, b) in enumerate(zip(cuts[::2], cuts[1::2], strict=True))
+        Subtask(name=f"s{i}", start=a, end=b) for i, (a, b) in enumerate(zip(cuts[::2], cuts[1::2], strict=True))
     )
     return steps, cuts[-1] + draw(st.integers(1, 5))
 
@@ -33,14 +33,14 @@ def episode(**about) -> Episode:
 
 
 def test_known_answer_of_two_steps_with_a_pause():
-    steps = (Step(name="open", start=1, end=3), Step(name="close", start=4, end=6))
-    assert progress_from_steps(steps, 8).tolist() == [0, 0, 0.25, 0.5, 0.5, 0.75, 1, 1]
+    steps = (Subtask(name="open", start=1, end=3), Subtask(name="close", start=4, end=6))
+    assert progress_from_subtasks(steps, 8).tolist() == [0, 0, 0.25, 0.5, 0.5, 0.75, 1, 1]
 
 
 @given(annotations())
 def test_progress_of_a_success_never_falls_and_goes_from_0_to_1(annotation):
     steps, length = annotation
-    progress = progress_from_steps(steps, length)
+    progress = progress_from_subtasks(steps, length)
     assert len(progress) == length and progress[-1] == 1
     assert (np.diff(progress) >= 0).all()
     assert (progress[: steps[0].start + 1] == 0).all() and (progress[steps[-1].end :] == 1).all()
@@ -64,7 +64,7 @@ def test_applying_a_hop_arrives_and_applying_the_way_back_returns(p, q):
 
 @given(annotations())
 def test_hops_along_a_success_are_never_negative_and_never_positive_backwards(annotation):
-    progress = progress_from_steps(*annotation)
+    progress = progress_from_subtasks(*annotation)
     pairs = hop(progress[:, None], progress[None])
     assert (np.triu(pairs) >= 0).all() and (np.tril(pairs) <= 0).all()
     assert (np.diff(pairs[0]) >= 0).all()
@@ -82,7 +82,7 @@ def test_nothing_is_left_to_gain_at_the_end_nor_to_lose_at_the_start():
 
 def test_recorded_progress_comes_before_annotation():
     recorded = np.linspace(0, 0.5, 6, dtype=np.float32)
-    steps = (Step(name="go", start=0, end=6),)
+    steps = (Subtask(name="go", start=0, end=6),)
     assert true_progress(episode(progress=recorded, steps=steps, success=False)) is recorded
     assert true_progress(episode(steps=steps))[3] == 0.5
 
@@ -90,7 +90,7 @@ def test_recorded_progress_comes_before_annotation():
 @pytest.mark.parametrize(
     ("about", "fault"),
     [
-        ({"steps": (Step(name="go", start=0, end=3),), "success": False}, "failure without a progress column"),
+        ({"steps": (Subtask(name="go", start=0, end=3),), "success": False}, "failure without a progress column"),
         ({"success": True}, "neither annotated steps nor progress"),
     ],
 )

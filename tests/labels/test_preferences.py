@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embodied_rm.labels.hops import true_progress
-from embodied_rm.labels.preferences import bradley_terry, draw_segments, label, partial_return, regret
+from embodied_rm.labels.preferences import bradley_terry, label, partial_return, regret, sample_segment_pairs
 from embodied_rm.types import Episode
 
 segments = arrays(np.float64, (3, 4), elements=st.floats(0, 1))
@@ -58,14 +58,14 @@ def test_standing_still_near_the_goal_has_more_return_and_more_regret_than_comin
 @given(arrays(np.int64, (6, 7), elements=st.integers(0, 30)), st.integers(0, 2**32))
 def test_segments_run_in_time_and_are_compared_with_those_of_the_same_goal(at, seed):
     goals = ["a", "b", "a", "c", "b", "a"]
-    drawn = draw_segments(at, goals, np.random.default_rng(seed))
-    frames = drawn.of(at)
+    drawn = sample_segment_pairs(at, goals, np.random.default_rng(seed))
+    frames = drawn.gather(at)
     assert frames.shape == (6, 2, 3) and (np.diff(frames, axis=-1) >= 0).all()
-    rows = drawn.row[..., 0]
+    rows = drawn.episode_index[..., 0]
     assert (rows[:, 0] == np.arange(6)).all()
     assert all(goals[a] == goals[b] for a, b in rows)
     assert (rows[:, 0] != rows[:, 1]).tolist() == [True, True, True, False, True, True]
-    assert all(len(set(row)) == 3 for row in drawn.moment.reshape(-1, 3).tolist())
+    assert all(len(set(row)) == 3 for row in drawn.timestep_index.reshape(-1, 3).tolist())
 
 
 @given(demonstrations())
@@ -73,8 +73,8 @@ def test_any_curve_can_judge_and_is_believed_against_the_truth(shown):
     """A judge who sees everything the wrong way round prefers every segment that the truth does not."""
     (by_truth,), (by_other,) = label([shown]), label([shown], lambda episode: 1 - true_progress(episode))
     assert np.allclose(by_other.progress, 1 - by_truth.progress)
-    draw = draw_segments(np.arange(len(shown))[None], ["a"], np.random.default_rng(0))
-    told = [bradley_terry(*partial_return(draw.of(one.progress[None]))[0]) for one in (by_truth, by_other)]
+    draw = sample_segment_pairs(np.arange(len(shown))[None], ["a"], np.random.default_rng(0))
+    told = [bradley_terry(*partial_return(draw.gather(one.progress[None]))[0]) for one in (by_truth, by_other)]
     assert told[0] == pytest.approx(1 - told[1], abs=1e-4)
     nobody = Episode(**{**vars(shown), "steps": (), "success": None})
     assert label([nobody], lambda episode: np.zeros(len(episode), np.float32))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from embodied_rm.labels.steps import UNLABELLED, step_indices, step_orders
-from embodied_rm.types import Episode, Step
+from embodied_rm.labels.subtasks import UNLABELED_SUBTASK, subtask_indices, subtask_orders
+from embodied_rm.types import Episode, Subtask
 
 
 def episode(runs: list[tuple[str, int, int]], *, length: int = 10, success: bool | None = True, task: str = "t"):
@@ -14,9 +14,9 @@ def episode(runs: list[tuple[str, int, int]], *, length: int = 10, success: bool
         views={"front": np.zeros((length, 8, 8, 3), np.uint8)},
         instruction="do it",
         fps=10.0,
-        steps=tuple(Step(name=name, start=start, end=end) for name, start, end in runs),
+        subtasks=tuple(Subtask(name=name, start=start, end=end) for name, start, end in runs),
         success=success,
-        meta={"task": task} if task else {},
+        metadata={"task": task} if task else {},
     )
 
 
@@ -24,25 +24,25 @@ def test_order_is_that_of_the_fullest_success():
     hasty = episode([("reach", 0, 4), ("lift", 4, 10)])
     full = episode([("reach", 0, 3), ("grasp", 3, 4), ("lift", 4, 10)])
     odd = episode([("lift", 0, 1), ("grasp", 1, 2), ("reach", 2, 3), ("fall", 3, 4)], success=False)
-    assert step_orders([odd, hasty, full]) == {"t": ("reach", "grasp", "lift")}
-    assert step_orders([odd]) == {"t": ("lift", "grasp", "reach", "fall")}
+    assert subtask_orders([odd, hasty, full]) == {"t": ("reach", "grasp", "lift")}
+    assert subtask_orders([odd]) == {"t": ("lift", "grasp", "reach", "fall")}
 
 
 def test_tasks_are_told_apart_by_name_else_by_instruction():
-    orders = step_orders([episode([("a", 0, 1)]), episode([("b", 0, 1)], task="u"), episode([("c", 0, 1)], task="")])
+    orders = subtask_orders([episode([("a", 0, 1)]), episode([("b", 0, 1)], task="u"), episode([("c", 0, 1)], task="")])
     assert orders == {"t": ("a",), "u": ("b",), "do it": ("c",)}
 
 
 def test_a_step_taken_up_again_is_the_same_step():
     back = episode([("reach", 0, 4), ("lift", 4, 6), ("reach", 6, 10)], success=False)
-    assert step_indices(back, ("reach", "grasp", "lift")).tolist() == [0] * 4 + [2] * 2 + [0] * 4
+    assert subtask_indices(back, ("reach", "grasp", "lift")).tolist() == [0] * 4 + [2] * 2 + [0] * 4
 
 
 def test_between_two_steps_the_next_one_and_behind_all_the_last():
     gaps = episode([("a", 1, 3), ("b", 5, 7)])
-    assert step_indices(gaps, ("a", "b")).tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert subtask_indices(gaps, ("a", "b")).tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_unknown_steps_are_unlabelled():
-    assert (step_indices(episode([]), ("a",)) == UNLABELLED).all()
-    assert (step_indices(episode([("x", 0, 10)]), ("a",)) == UNLABELLED).all()
+    assert (subtask_indices(episode([]), ("a",)) == UNLABELED_SUBTASK).all()
+    assert (subtask_indices(episode([("x", 0, 10)]), ("a",)) == UNLABELED_SUBTASK).all()

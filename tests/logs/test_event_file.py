@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
 from embodied_rm.logs import event_file
-from embodied_rm.logs.event_file import PREFIX, EventFile, masked_crc
+from embodied_rm.logs.event_file import EVENT_FILE_PREFIX, EventFileWriter, masked_crc
 
 
 def write(folder: Path, steps: range, value: float = 0.0) -> None:
     """One start of a run, which writes a row for each step."""
-    file = EventFile(folder)
+    file = EventFileWriter(folder)
     for step in steps:
         file.write(step, {"loss/total": value + step, "seconds": float(step)})
     file.close(failed=False)
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"{PREFIX}*"))
+    return sorted(folder.glob(f"{EVENT_FILE_PREFIX}*"))
 
 
 def test_the_sum_is_crc_32c_masked():
@@ -44,7 +44,7 @@ def test_the_sum_is_crc_32c_masked():
 )
 def test_tensorboard_reads_what_was_written(tmp_path_factory, rows):
     folder, file = tmp_path_factory.mktemp("events"), None
-    file = EventFile(folder)
+    file = EventFileWriter(folder)
     for step in sorted(rows):
         file.write(step, rows[step])
     file.close(failed=False)
@@ -60,14 +60,17 @@ def test_tensorboard_reads_what_was_written(tmp_path_factory, rows):
 
 
 def test_an_event_says_what_tensorboards_own_class_says():
-    sent = event_file.event(12.5, 7, event_file.summary({"loss/total": 0.25, "learning_rate": 1e300}))
+    sent = event_file.encode_event(12.5, 7, event_file.encode_summary({"loss/total": 0.25, "learning_rate": 1e300}))
     read = Event.FromString(sent)
     assert (read.wall_time, read.step) == (12.5, 7)
     assert [(value.tag, value.simple_value) for value in read.summary.value] == [
         ("loss/total", 0.25),
         ("learning_rate", math.inf),
     ]
-    assert Event.FromString(event_file.event(0.0, 3, event_file.session_start())).session_log.status == SessionLog.START
+    assert (
+        Event.FromString(event_file.encode_event(0.0, 3, event_file.encode_session_start())).session_log.status
+        == SessionLog.START
+    )
 
 
 def test_a_run_that_goes_on_takes_back_what_was_written_after_its_checkpoint(tmp_path):
@@ -102,7 +105,7 @@ def test_files_are_read_in_the_order_of_the_starts_however_the_clock_runs(tmp_pa
 
 
 def test_rows_are_on_the_disk_as_soon_as_they_are_written(tmp_path):
-    file = EventFile(tmp_path)
+    file = EventFileWriter(tmp_path)
     assert not files(tmp_path), "a run that never logs leaves no file"
     file.write(1, {"loss/total": 0.5})
     assert drawn(tmp_path)["loss/total"] == [(1, 0.5)]

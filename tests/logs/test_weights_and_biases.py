@@ -17,21 +17,21 @@ from curves import drawn, told
 from sprites import episodes
 
 from embodied_rm.errors import UserError
-from embodied_rm.logs import open_log
+from embodied_rm.logs import open_logger
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.run import RunFolder, Silent
+from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.train import TrainConfig, train
 
-QUICK = TrainConfig(image_size=(32, 32), updates=3, batch=4, moments=4, wandb="drawers")
+QUICK = TrainConfig(image_size=(32, 32), steps=3, batch_size=4, frames_per_episode=4, wandb_project="drawers")
 
 
-class Noting(Silent):
+class Noting(NullReporter):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.notes.append(text)
 
 
@@ -67,7 +67,7 @@ def transactions(folder: Path) -> Path:
 def test_a_training_is_told_to_wandb_row_by_row_and_is_not_sent_anywhere(tmp_path):
     run = RunFolder.open(tmp_path / "train" / "reward")
     run.write_json("config.json", {"command": "train", "config": {"updates": 3}})
-    train(episodes(4), QUICK, run, Silent())
+    train(episodes(4), QUICK, run, NullReporter())
     records = told(transactions(run.path))
     (begun,) = [record.run for record in records if record.HasField("run")]
     assert (begun.project, begun.run_group) == ("drawers", "train/reward")
@@ -83,14 +83,14 @@ def test_a_training_is_told_to_wandb_row_by_row_and_is_not_sent_anywhere(tmp_pat
 
 def test_its_server_does_not_report_on_itself_while_it_is_offline(tmp_path):
     """It would ask for a host of W&B's."""
-    with open_log(RunFolder.open(tmp_path / "run"), Silent(), "drawers"):
+    with open_logger(RunFolder.open(tmp_path / "run"), NullReporter(), "drawers"):
         (server,) = servers()
         assert "--no-observability" in server[1]
 
 
 def test_a_server_that_dies_is_told_of_once_and_ends_nothing(tmp_path):
     reporter, run = Noting(), RunFolder.open(tmp_path / "run")
-    with open_log(run, reporter, "drawers") as log:
+    with open_logger(run, reporter, "drawers") as log:
         log.write(1, {"loss": 1.0})
         os.kill(servers()[0][0], signal.SIGKILL)
         for step in range(2, 200):
@@ -102,7 +102,7 @@ def test_a_server_that_dies_is_told_of_once_and_ends_nothing(tmp_path):
 
 def test_a_run_that_fails_is_told_to_have_failed(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    with pytest.raises(KeyboardInterrupt), open_log(run, Silent(), "drawers") as log:
+    with pytest.raises(KeyboardInterrupt), open_logger(run, NullReporter(), "drawers") as log:
         log.write(1, {"loss": 1.0})
         raise KeyboardInterrupt
     assert [r.exit.exit_code for r in told(transactions(run.path)) if r.HasField("exit")] == [1]
@@ -112,7 +112,7 @@ def test_a_run_that_fails_is_told_to_have_failed(tmp_path):
 def test_where_it_cannot_start_the_run_goes_on_without_it(tmp_path, monkeypatch, mode, why):
     monkeypatch.setenv("WANDB_MODE", mode)
     reporter, run = Noting(), RunFolder.open(tmp_path / "run")
-    with open_log(run, reporter, "drawers") as log:
+    with open_logger(run, reporter, "drawers") as log:
         log.write(1, {"loss": 1.0})
     assert len(reporter.notes) == 1 and why in reporter.notes[0], reporter.notes
     assert drawn(run.path)["loss"] == [(1, 1.0)]
@@ -127,7 +127,7 @@ def test_a_name_that_no_project_can_have_is_refused(project):
 
 @pytest.mark.parametrize("found", [None, ModuleSpec("wandb", None)], ids=["nothing", "a folder of runs"])
 def test_a_missing_package_is_named_before_anything_is_done(monkeypatch, found):
-    monkeypatch.setattr("embodied_rm.logs.weights_and_biases.find_spec", lambda name: found)
+    monkeypatch.setattr("embodied_rm.logs.wandb_writer.find_spec", lambda name: found)
     with pytest.raises(UserError, match=r"pip install 'embodied-rm\[wandb\]'"):
-        TrainConfig(wandb="drawers")
+        TrainConfig(wandb_project="drawers")
     TrainConfig()

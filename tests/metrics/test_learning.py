@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from embodied_rm.metrics import mean_band, paired_permutation, reached
+from embodied_rm.metrics import first_iteration_reaching, mean_band, paired_permutation
 
 PAIRS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=2, max_size=8)
 
@@ -33,8 +33,8 @@ def test_many_pairs_are_tried_at_random():
 
 
 def test_a_level_is_reached_after_the_iteration_that_reached_it():
-    assert reached([0.1, 0.8, 0.2, 0.9], 0.8) == 2
-    assert reached([0.1, 0.2], 0.8) is None and reached([], 0.8) is None
+    assert first_iteration_reaching([0.1, 0.8, 0.2, 0.9], 0.8) == 2
+    assert first_iteration_reaching([0.1, 0.2], 0.8) is None and first_iteration_reaching([], 0.8) is None
 
 
 def test_the_band_is_students():

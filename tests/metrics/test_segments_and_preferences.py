@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from embodied_rm.metrics import (
     effective_resolution,
+    match_segments,
     preference_credit,
     preferred_pairs,
-    segment_matches,
     segmentation_f1,
     terciles,
 )
@@ -24,25 +24,25 @@ labels = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 @given(labels)
 def test_the_truth_finds_every_segment_and_a_foreign_label_none(true):
     number = 1 + np.count_nonzero(np.diff(true))
-    assert segment_matches(true, true) == (number, 0, 0)
-    assert segment_matches(np.full(len(true), 9), true) == (0, 1, number)
+    assert match_segments(true, true) == (number, 0, 0)
+    assert match_segments(np.full(len(true), 9), true) == (0, 1, number)
 
 
 @given(labels, st.data())
 def test_every_segment_is_found_or_missed_and_every_claim_right_or_made_up(true, data):
     named = data.draw(st.lists(st.integers(0, 3), min_size=len(true), max_size=len(true)))
-    found, made_up, missed = segment_matches(named, true)
+    found, made_up, missed = match_segments(named, true)
     assert found + missed == 1 + np.count_nonzero(np.diff(true))
     assert found + made_up == 1 + np.count_nonzero(np.diff(named))
 
 
 def test_a_segment_counts_from_half_an_overlap_on_and_once():
     true = [0] * 10 + [1] * 10
-    assert segment_matches([0] * 15 + [1] * 5, true) == (2, 0, 0), "10 of 15 and 5 of 10"
-    assert segment_matches([0] * 16 + [1] * 4, true) == (1, 1, 1), "4 of 10"
+    assert match_segments([0] * 15 + [1] * 5, true) == (2, 0, 0), "10 of 15 and 5 of 10"
+    assert match_segments([0] * 16 + [1] * 4, true) == (1, 1, 1), "4 of 10"
     # Broken into pieces, each hit but the largest is made up: over-segmentation costs, unlike in step accuracy.
-    assert segment_matches([0] * 6 + [2] + [0] * 3 + [1] * 10, true) == (2, 2, 0)
-    assert segment_matches([], []) == (0, 0, 0)
+    assert match_segments([0] * 6 + [2] + [0] * 3 + [1] * 10, true) == (2, 2, 0)
+    assert match_segments([], []) == (0, 0, 0)
 
 
 def test_f1_counts_the_segments_of_all_videos_together():

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from embodied_rm.checkpoint_io import MANIFEST, load_tensors, save_tensors
+from embodied_rm.checkpoint_io import MANIFEST_NAME, load_tensors, save_tensors
 from embodied_rm.errors import CheckpointError
 from embodied_rm.models.checkpoint import ARCHITECTURE, load_progress_net, save_progress_net
-from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.types import Views
 
@@ -22,9 +22,11 @@ from embodied_rm.types import Views
 @pytest.fixture
 def net() -> ProgressNet:
     torch.manual_seed(0)
-    encoder = small_encoder("mobilenetv3_small_050", (32, 48), stage=2)
+    encoder = small_encoder_config("mobilenetv3_small_050", (32, 48), feature_level=2)
     return ProgressNet(
-        NetConfig(views=("front", "wrist"), encoder=encoder, width=32, layers=1, max_steps=5, fusion="consistent")
+        NetConfig(
+            views=("front", "wrist"), encoder=encoder, width=32, num_layers=1, max_subtasks=5, fusion="consistent"
+        )
     )
 
 
@@ -41,16 +43,16 @@ def test_it_comes_back_with_its_configuration_and_every_number(net, folder):
     views = [Views(names=("wrist",), frames=f) for f in rng.integers(0, 256, (3, 2, 1, 32, 48, 3), np.uint8)]
     results = []
     for model in (net, again):
-        memory = model.begin(views[0], ["lift it", "drop it"])
+        memory = model.reset(views[0], ["lift it", "drop it"])
         for shown in views[1:]:
-            progress, memory = model.advance(memory, shown)
+            progress, memory = model.step(memory, shown)
         results.append(progress)
     np.testing.assert_array_equal(results[0].value, results[1].value)
     np.testing.assert_array_equal(results[0].success, results[1].success)
 
 
 def test_a_flipped_bit_is_refused(folder):
-    for path in (next(folder.glob("*.safetensors")), folder / MANIFEST):
+    for path in (next(folder.glob("*.safetensors")), folder / MANIFEST_NAME):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
         path.write_bytes(content)

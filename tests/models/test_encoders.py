@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.models.encoders import VOCABULARY, Encoder, resized, small_encoder
+from embodied_rm.models.encoders import VOCAB_SIZE, Encoder, resize_frames, small_encoder_config
 from embodied_rm.models.pretrained import make_encoder
 from embodied_rm.models.tokens import simple_tokenizer, tokenize
 
@@ -44,28 +44,28 @@ def pretrained(request, tmp_path: Path) -> tuple[Path, torch.nn.Module]:
 
 
 def test_asking_for_the_shape_of_the_map_changes_nothing():
-    """A blank picture must not count among those whose statistics a tower learns."""
+    """A blank image must not count among those whose statistics a tower learns."""
     encoder = make_encoder("mobilenetv3_small_050", (32, 32))
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    assert encoder.training and encoder.map_shape()[1:] == (1, 1) and encoder.training
+    assert encoder.training and encoder.feature_shape()[1:] == (1, 1) and encoder.training
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
 
 
 def test_a_pretrained_model_looks_and_reads_as_open_clip_does(pretrained):
     folder, model = pretrained
-    encoder = make_encoder(f"local-dir:{folder}", (64, 64), trained=False).eval()
-    pictures = torch.randn(2, 3, *encoder.config.image_size)
+    encoder = make_encoder(f"local-dir:{folder}", (64, 64), trainable=False).eval()
+    images = torch.randn(2, 3, *encoder.config.image_size)
     sentences = ["open the drawer", "lift the red cube"]
     with torch.no_grad():
         theirs = model.visual.forward_intermediates(
-            pictures, indices=[-1], normalize_intermediates=True, intermediates_only=True
+            images, indices=[-1], normalize_intermediates=True, intermediates_only=True
         )
-        torch.testing.assert_close(encoder.look(pictures), theirs["image_intermediates"][0], atol=1e-5, rtol=1e-4)
-        read = encoder.read(encoder.tokenize(sentences))
+        torch.testing.assert_close(encoder.encode_image(images), theirs["image_intermediates"][0], atol=1e-5, rtol=1e-4)
+        read = encoder.encode_tokens(encoder.tokenize(sentences))
         expected = model.encode_text(open_clip.SimpleTokenizer(context_length=16)(sentences))
     torch.testing.assert_close(read, expected)
-    grey = torch.full((1, 8, 8, 3), 102, dtype=torch.uint8)
-    assert encoder.prepare(grey)[0, 0, 0, 0] == pytest.approx(0, abs=1e-5)
+    gray = torch.full((1, 8, 8, 3), 102, dtype=torch.uint8)
+    assert encoder.preprocess(gray)[0, 0, 0, 0] == pytest.approx(0, abs=1e-5)
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
     assert not encoder.train().clip.training
 
@@ -84,7 +84,7 @@ def test_pickled_weights_are_not_read(pretrained):
         (lambda about: about["model_cfg"]["text_cfg"].update(width=64), "does not hold the model"),
         (lambda about: about["model_cfg"]["text_cfg"].update(hf_model_name="x/y"), "Hugging Face"),
         (lambda about: about["model_cfg"].pop("text_cfg"), "text_cfg must describe a tower"),
-        (lambda about: about["model_cfg"]["vision_cfg"].update(colour="red"), "unknown key of vision_cfg 'colour'"),
+        (lambda about: about["model_cfg"]["vision_cfg"].update(color="red"), "unknown key of vision_cfg 'color'"),
         (lambda about: about.pop("model_cfg"), "not the description of an open_clip model"),
     ],
 )
@@ -114,13 +114,13 @@ def test_a_missing_folder_is_named(tmp_path):
     ],
 )
 def test_any_timm_tower_is_a_choice_and_shows_any_of_its_maps(tower, stage, shape):
-    encoder = Encoder(small_encoder(tower, (64, 64), stage))
-    assert encoder.map_shape() == shape
-    again = Encoder(small_encoder(tower, (64, 64), stage))
+    encoder = Encoder(small_encoder_config(tower, (64, 64), stage))
+    assert encoder.feature_shape() == shape
+    again = Encoder(small_encoder_config(tower, (64, 64), stage))
     again.load_state_dict(encoder.state_dict())
-    pictures = torch.randn(2, 3, 64, 64)
+    images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(again.eval().look(pictures), encoder.eval().look(pictures))
+        torch.testing.assert_close(again.eval().encode_image(images), encoder.eval().encode_image(images))
 
 
 def test_an_unknown_tower_gets_the_nearest_name():
@@ -134,16 +134,16 @@ def test_ids_are_those_of_open_clip_when_all_its_words_are_there():
 
 
 def test_hashed_ids_keep_robot_words_apart_and_the_end_in_sight():
-    ids = tokenize([WORDS], 128, VOCABULARY)[0]
+    ids = tokenize([WORDS], 128, VOCAB_SIZE)[0]
     used = ids[ids > 0]
-    assert used.max() == VOCABULARY - 1 and used[-1] == VOCABULARY - 1 and used[0] == VOCABULARY - 2
+    assert used.max() == VOCAB_SIZE - 1 and used[-1] == VOCAB_SIZE - 1 and used[0] == VOCAB_SIZE - 2
     assert len(set(used.tolist())) == len(simple_tokenizer().encode(WORDS)) + 2
     assert torch.equal(ids[: len(used)], used), "nothing behind the end"
 
 
 def test_resizing_keeps_what_needs_none_and_averages_what_does():
     frames = np.random.default_rng(0).integers(0, 256, (70, 16, 24, 3), np.uint8)
-    assert resized(frames, (16, 24)) is frames
+    assert resize_frames(frames, (16, 24)) is frames
     flat = np.full((3, 16, 24, 3), 77, np.uint8)
-    assert (resized(flat, (8, 12)) == 77).all()
-    assert resized(frames, (8, 12)).shape == (70, 8, 12, 3)
+    assert (resize_frames(flat, (8, 12)) == 77).all()
+    assert resize_frames(frames, (8, 12)).shape == (70, 8, 12, 3)

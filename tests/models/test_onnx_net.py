@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from embodied_rm.adapt import AdaptConfig, adapt
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.labels.batches import Batches
-from embodied_rm.labels.labelled import label
-from embodied_rm.labels.schemes import chosen
+from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.models import onnx_net
-from embodied_rm.models.augment import AugmentConfig
-from embodied_rm.models.base import RewardModel
 from embodied_rm.models.checkpoint import export_progress_net, load_progress_net
 from embodied_rm.models.cuda_net import CudaNet
-from embodied_rm.models.encoders import Encoder, small_encoder
-from embodied_rm.models.learner import Learner
-from embodied_rm.models.likeness import differences
-from embodied_rm.models.onnx_graphs import onnx_graphs, takes_pixels
+from embodied_rm.models.encoders import Encoder, small_encoder_config
+from embodied_rm.models.numerical_parity import max_differences
+from embodied_rm.models.onnx_export import export_graphs, fold_normalization
 from embodied_rm.models.onnx_net import OnnxNet
-from embodied_rm.models.ood import StateDistribution
+from embodied_rm.models.ood import EmbeddingDistribution
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.training_pass import augmented, training_pass
-from embodied_rm.objective import objective
-from embodied_rm.types import Episode, Step, Views
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.train.adaptation import AdaptConfig, adapt
+from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.train.batches import LabeledBatchSampler
+from embodied_rm.train.forward import augment_batch, training_forward
+from embodied_rm.train.objective import objective
+from embodied_rm.train.train_state import TrainState
+from embodied_rm.types import Episode, Subtask, Views
 
 NAMES = ("front", "side", "wrist")
 SENTENCES = ("lift the red cube", "open the drawer", "lift the blue cube", "put the cube away")
@@ -37,13 +37,13 @@ SIZE, TOLERANCE = 32, 1e-4
 
 def make_net(tower: str = "patch_tower_tiny") -> ProgressNet:
     torch.manual_seed(2)
-    net = ProgressNet(NetConfig(views=NAMES, encoder=small_encoder(tower, (SIZE, SIZE)), max_steps=4))
+    net = ProgressNet(NetConfig(views=NAMES, encoder=small_encoder_config(tower, (SIZE, SIZE)), max_subtasks=4))
     with torch.no_grad():
         # Random weights hop by next to nothing; louder ones make every difference show.
         for parameter in net.heads.parameters():
             parameter.mul_(3.0)
     states = torch.randn(2, 400, net.config.width)
-    return net.eval().calibrated(StateDistribution.fitted(*states), 0.8, 2.0)
+    return net.eval().with_calibration(EmbeddingDistribution.fit(*states), 0.8, 2.0)
 
 
 NET = make_net()
@@ -64,15 +64,15 @@ def exported(folder) -> OnnxNet:
     return net
 
 
-def film(n: int, *, names=NAMES, seed: int = 0, size: int = SIZE) -> list[Views]:
+def make_clip(n: int, *, names=NAMES, seed: int = 0, size: int = SIZE) -> list[Views]:
     frames = np.random.default_rng(seed).integers(0, 256, (4, n, len(names), size, size, 3), np.uint8)
-    return [Views(names=names, frames=moment) for moment in frames]
+    return [Views(names=names, frames=timestep) for timestep in frames]
 
 
 def play(net: ProgressNet, video, sentences, goal=None):
-    memory, judged = net.begin(video[0], list(sentences), goal), []
+    memory, judged = net.reset(video[0], list(sentences), goal), []
     for views in video[1:]:
-        progress, memory = net.advance(memory, views)
+        progress, memory = net.step(memory, views)
         judged.append(progress)
     return judged
 
@@ -90,7 +90,7 @@ def assert_alike(exported: OnnxNet, video, goal=None) -> None:
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("names", [NAMES, ("wrist",), ("wrist", "front")])
 def test_any_views_any_batch_with_and_without_goals(exported, names, n, with_goal):
-    assert_alike(exported, film(n, names=names), film(n, names=names, seed=9)[0] if with_goal else None)
+    assert_alike(exported, make_clip(n, names=names), make_clip(n, names=names, seed=9)[0] if with_goal else None)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -98,7 +98,7 @@ def test_views_that_come_and_go(exported, seed):
     present = np.random.default_rng(seed).random((4, 6, 3)) < 0.4
     present[2, 3:] = False
     present[0, 0] = False
-    video = [replace(views, present=shown) for views, shown in zip(film(6, seed=seed), present, strict=True)]
+    video = [replace(views, present=shown) for views, shown in zip(make_clip(6, seed=seed), present, strict=True)]
     assert_alike(exported, video)
 
 
@@ -106,12 +106,12 @@ def test_batches_larger_than_one_part(exported, monkeypatch):
     monkeypatch.setattr(onnx_net, "ROWS", 3)
     blind = np.ones((8, 3), bool)
     blind[3:6] = False  # one whole part shows nothing
-    video = film(8)
+    video = make_clip(8)
     assert_alike(exported, [video[0], replace(video[1], present=blind), *video[2:]])
 
 
 def test_tensors_are_judged_as_arrays(exported):
-    video = film(4)
+    video = make_clip(4)
     tensors = [Views(names=NAMES, frames=torch.from_numpy(views.frames)) for views in video]
     for one, other in zip(play(exported, video, SENTENCES), play(exported, tensors, SENTENCES), strict=True):
         np.testing.assert_array_equal(one.value, other.value)
@@ -126,38 +126,38 @@ def trained(net: ProgressNet) -> ProgressNet:
             views={name: rng.integers(0, 256, (6, SIZE, SIZE, 3), np.uint8) for name in NAMES},
             instruction=SENTENCES[i % 4],
             fps=10,
-            steps=(Step(name="reach", start=0, end=3), Step(name="lift", start=3, end=6)),
+            subtasks=(Subtask(name="reach", start=0, end=3), Subtask(name="lift", start=3, end=6)),
             success=True,
             progress=np.linspace(0, 1, 6, dtype=np.float32),
         )
         for i in range(4)
     ]
-    batches, learner = Batches(label(episodes), NAMES), Learner(net, weight_decay=0.05)
+    batches, learner = LabeledBatchSampler(label(episodes), NAMES), TrainState(net, weight_decay=0.05)
     rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     for _ in range(5):
-        batch = batches.draw(3, 4, rng)
-        outputs = training_pass(net, batch, augmented(net.encoder, batch, AugmentConfig(), generator))
-        learner.update([objective(outputs, batch, chosen(("hops",)), rng)], 1e-2)
+        batch = batches.sample(3, 4, rng)
+        outputs = training_forward(net, batch, augment_batch(net.encoder, batch, AugmentConfig(), generator))
+        learner.update([objective(outputs, batch, select_schemes(("hops",)), rng)], 1e-2)
     return net.eval()
 
 
 @pytest.mark.parametrize("tower", ["patch_tower_tiny", "stride_tower_tiny"])
 def test_a_trained_net_of_either_tower(tower):
     net = trained(make_net(tower))
-    again = OnnxNet(net.config, onnx_graphs(net))
-    assert max(differences(net, again).values()) <= TOLERANCE
-    assert max(differences(net, NET).values()) > 100 * TOLERANCE, "the comparison sees nothing"
+    again = OnnxNet(net.config, export_graphs(net))
+    assert max(max_differences(net, again).values()) <= TOLERANCE
+    assert max(max_differences(net, NET).values()) > 100 * TOLERANCE, "the comparison sees nothing"
 
 
 def test_pixels_go_straight_into_a_layer_that_pads_nothing():
-    assert takes_pixels(make_net().encoder)
-    assert not takes_pixels(make_net("stride_tower_tiny").encoder)
-    assert not takes_pixels(Encoder(small_encoder("mobilenetv3_small_050", (SIZE, SIZE), 1)))
+    assert fold_normalization(make_net().encoder)
+    assert not fold_normalization(make_net("stride_tower_tiny").encoder)
+    assert not fold_normalization(Encoder(small_encoder_config("mobilenetv3_small_050", (SIZE, SIZE), 1)))
 
 
-def test_another_picture_size_and_another_device_are_refused(exported):
+def test_another_image_size_and_another_device_are_refused(exported):
     with pytest.raises(UserError, match=r"\[32, 32\].*got \[64, 64\].*use the checkpoint"):
-        exported.begin(film(2, size=64)[0], SENTENCES[:2])
+        exported.begin(make_clip(2, size=64)[0], SENTENCES[:2])
     with pytest.raises(UserError, match=r"not on cuda.*use the checkpoint"):
         exported.to("cuda")
     assert exported.to(torch.device("cpu")) is exported
@@ -194,10 +194,10 @@ def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch, package)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match=rf"needs .*{package}.*embodied-rm\[onnx\]"):
-        load_progress_net(folder) if package == "onnxruntime" else onnx_graphs(NET)
+        load_progress_net(folder) if package == "onnxruntime" else export_graphs(NET)
 
 
 def test_the_compiled_net_of_a_gpu_is_the_same_judge_but_for_bf16():
     """On the processor and without its compiler: what is compiled, and in which precision, is the same."""
-    found = differences(NET, CudaNet(NET, backend="eager"), num_envs=2, moments=2)
+    found = max_differences(NET, CudaNet(NET, backend="eager"), num_envs=2, num_steps=2)
     assert 0 < max(found.values()) < 0.05

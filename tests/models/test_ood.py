@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from embodied_rm.models.encoders import small_encoder
-from embodied_rm.models.ood import COMMON, LEAST, WIDEST, StateDistribution, ood_score, widened
+from embodied_rm.models.encoders import small_encoder_config
+from embodied_rm.models.ood import (
+    LIMIT_QUANTILE,
+    MAX_UNCERTAINTY_FACTOR,
+    MIN_SAMPLES,
+    EmbeddingDistribution,
+    inflate_uncertainty,
+    ood_score,
+)
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.types import Episode, Progress, Views
+from embodied_rm.types import Episode, RewardOutput, Views
 
 WIDTH = 6
 
@@ -23,11 +30,11 @@ def drawn(count: int, seed: int) -> torch.Tensor:
     return states
 
 
-FITTED = StateDistribution.fitted(drawn(4000, 0), drawn(4000, 1))
+FITTED = EmbeddingDistribution.fit(drawn(4000, 0), drawn(4000, 1))
 
 
 def test_of_new_states_of_the_same_kind_one_in_a_hundred_exceeds_1():
-    assert (FITTED(drawn(20000, 2)) <= 1).float().mean() == pytest.approx(COMMON, abs=0.005)
+    assert (FITTED(drawn(20000, 2)) <= 1).float().mean() == pytest.approx(LIMIT_QUANTILE, abs=0.005)
 
 
 def test_it_grows_along_every_line_away_from_the_mean_and_is_0_there():
@@ -46,18 +53,18 @@ def test_a_step_counts_by_how_far_states_differ_in_its_direction():
 
 
 def test_the_units_of_the_states_do_not_matter():
-    rescaled = StateDistribution.fitted(10 * drawn(4000, 0) - 7, 10 * drawn(4000, 1) - 7)
+    rescaled = EmbeddingDistribution.fit(10 * drawn(4000, 0) - 7, 10 * drawn(4000, 1) - 7)
     torch.testing.assert_close(rescaled(10 * drawn(9, 5) - 7), FITTED(drawn(9, 5)), rtol=1e-3, atol=1e-3)
 
 
 def test_who_knows_no_distribution_tells_nan():
     assert ood_score(None, drawn(3, 0)).isnan().all()
-    judged = Progress(
-        value=np.zeros(2, np.float32),
+    judged = RewardOutput(
+        progress=np.zeros(2, np.float32),
         valid=np.ones(2, bool),
-        stage=np.zeros(2, np.int64),
+        subtask=np.zeros(2, np.int64),
         success=np.zeros(2, np.float32),
-        spread=np.zeros(2, np.float32),
+        uncertainty=np.zeros(2, np.float32),
     )
     assert np.isnan(judged.ood).all() and judged.ood.shape == (2,)
 
@@ -65,24 +72,28 @@ def test_who_knows_no_distribution_tells_nan():
 def test_doubt_grows_only_where_states_are_unusual_never_shrinks_and_is_never_more_than_everything():
     scores = np.float32([0.0, 0.3, 0.6, 0.9, 1.2, 2.4, 60.0, np.nan])
     spread = np.full(8, 0.01, np.float32)
-    grown = widened(spread, scores, usual=0.6)
-    np.testing.assert_allclose(grown, 0.01 * np.float32([1, 1, 1, 2.25, 4, WIDEST, WIDEST, 1]), rtol=1e-5)
-    assert (widened(100 * spread, scores, usual=0.6) == 1).all()
-    np.testing.assert_array_equal(widened(spread, scores, usual=None), spread)
+    grown = inflate_uncertainty(spread, scores, typical_score=0.6)
+    np.testing.assert_allclose(
+        grown, 0.01 * np.float32([1, 1, 1, 2.25, 4, MAX_UNCERTAINTY_FACTOR, MAX_UNCERTAINTY_FACTOR, 1]), rtol=1e-5
+    )
+    assert (inflate_uncertainty(100 * spread, scores, typical_score=0.6) == 1).all()
+    np.testing.assert_array_equal(inflate_uncertainty(spread, scores, typical_score=None), spread)
 
 
 def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before():
     torch.manual_seed(0)
-    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder("stride_tower_tiny", (32, 32)))).eval()
-    pixels = np.random.default_rng(0).integers(0, 256, (2 * LEAST, 32, 32, 3), np.uint8)
-    film = Episode(name="noise", views={"front": pixels}, instruction="lift it", fps=10.0)
-    states = net.states_of(film)
-    after = net.calibrated(StateDistribution.fitted(states[::2], states[1::2]), 0.8, 1.5)
-    assert net.heads.distribution is None and after.config.usual_ood == 0.8 and after.interval_scale == 1.5
+    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder_config("stride_tower_tiny", (32, 32)))).eval()
+    pixels = np.random.default_rng(0).integers(0, 256, (2 * MIN_SAMPLES, 32, 32, 3), np.uint8)
+    video = Episode(name="noise", views={"front": pixels}, instruction="lift it", fps=10.0)
+    states = net.embed_episode(video)
+    after = net.with_calibration(EmbeddingDistribution.fit(states[::2], states[1::2]), 0.8, 1.5)
+    assert net.heads.distribution is None and after.config.median_ood == 0.8 and after.interval_scale == 1.5
     views = Views(names=("front",), frames=pixels[:3, None], present=np.array([[True], [True], [False]]))
-    told = [one.advance(one.begin(views, ["lift it"] * 3), views)[0] for one in (net, after)]
+    told = [one.step(one.reset(views, ["lift it"] * 3), views)[0] for one in (net, after)]
     for name in ("value", "valid", "stage", "success"):
         np.testing.assert_array_equal(getattr(told[0], name), getattr(told[1], name))
     assert np.isnan(told[0].ood).all() and np.isnan(told[1].ood[2])
-    np.testing.assert_allclose(told[1].spread, widened(told[0].spread, told[1].ood, 0.8), rtol=1e-6)
+    np.testing.assert_allclose(
+        told[1].uncertainty, inflate_uncertainty(told[0].uncertainty, told[1].ood, 0.8), rtol=1e-6
+    )
     np.testing.assert_allclose(told[1].ood[:2], ood_score(after.heads.distribution, states[:2]), rtol=1e-5)

@@ -15,13 +15,13 @@ from sprites import episodes
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.models.augment import AugmentConfig
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.fold import fold
-from embodied_rm.models.onnx_graphs import onnx_graphs
+from embodied_rm.models.onnx_export import export_graphs
 from embodied_rm.models.pretrained import make_encoder
-from embodied_rm.run import RunFolder, Silent
-from embodied_rm.train import CHECKPOINT, TrainConfig, train
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.train import CHECKPOINT_DIR, TrainConfig, train
+from embodied_rm.train.augment import AugmentConfig
 
 import transformers  # isort: skip
 
@@ -105,18 +105,18 @@ def random_weights() -> None:
 @pytest.mark.parametrize("make", [clip, siglip])
 def test_eye_and_reader_of_one_folder(tmp_path, make):
     folder = make(tmp_path)
-    encoder = make_encoder(f"transformers:{folder}", (1, 1), trained=False).eval()
+    encoder = make_encoder(f"transformers:{folder}", (1, 1), trainable=False).eval()
     whole = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
-    pictures = torch.randn(2, 3, 32, 32)
+    images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        seen = whole.vision_model(pixel_values=pictures).last_hidden_state[:, -16:]
-        torch.testing.assert_close(encoder.look(pictures).flatten(2).transpose(1, 2), seen)
+        seen = whole.vision_model(pixel_values=images).last_hidden_state[:, -16:]
+        torch.testing.assert_close(encoder.encode_image(images).flatten(2).transpose(1, 2), seen)
         ids = encoder.tokenize(SENTENCES)
         told = whole.get_text_features(input_ids=ids)
         told = told if isinstance(told, torch.Tensor) else told.pooler_output
-        torch.testing.assert_close(encoder.read(ids), told)
+        torch.testing.assert_close(encoder.encode_tokens(ids), told)
     assert ids.shape == (3, 16) and ids[1].tolist() == [2, 4 + WORDS.index("lift"), 3, *[1] * 13]
-    assert encoder.config.image_size == (32, 32) and encoder.map_shape() == (32, 4, 4)
+    assert encoder.config.image_size == (32, 32) and encoder.feature_shape() == (32, 4, 4)
     assert encoder.config.mean[0] == (0.4 if make is clip else 0.5)
 
 
@@ -129,14 +129,14 @@ def test_an_eye_and_a_sentence_encoder_from_two_folders(tmp_path, kind, reader):
     with pytest.raises(CheckpointError, match=r"eye: has no text encoder; name a folder with one: text_tower="):
         make_encoder(f"transformers:{seeing}", (1, 1))
     encoder = make_encoder(f"transformers:{seeing}", (1, 1), text_tower=f"transformers:{reading}").eval()
-    pictures, model = torch.randn(2, 3, 32, 32), transformers.AutoModel.from_pretrained(seeing).eval()
+    images, model = torch.randn(2, 3, 32, 32), transformers.AutoModel.from_pretrained(seeing).eval()
     texts = transformers.AutoModel.from_pretrained(reading).eval()
     with torch.no_grad():
-        seen = model(pixel_values=pictures).last_hidden_state[:, -16:]
-        torch.testing.assert_close(encoder.look(pictures).flatten(2).transpose(1, 2), seen)
+        seen = model(pixel_values=images).last_hidden_state[:, -16:]
+        torch.testing.assert_close(encoder.encode_image(images).flatten(2).transpose(1, 2), seen)
         short = torch.tensor([[2, 4 + WORDS.index("lift"), 3]])
         alone = texts(input_ids=short).last_hidden_state.mean(dim=1)
-        torch.testing.assert_close(encoder.read(encoder.tokenize(["lift"])), alone, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(encoder.encode_tokens(encoder.tokenize(["lift"])), alone, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_on_such_towers_learns_is_stored_and_judges_the_same_again(tmp_path):
@@ -144,21 +144,21 @@ def test_a_model_on_such_towers_learns_is_stored_and_judges_the_same_again(tmp_p
     config = TrainConfig(
         tower=f"transformers:{folder}",
         train_tower=False,
-        cache=tmp_path / "maps",
-        updates=6,
-        batch=4,
-        moments=4,
-        augment=AugmentConfig(shift=0.0, colour=0.0, flicker=0.0),
+        feature_cache_dir=tmp_path / "maps",
+        steps=6,
+        batch_size=4,
+        frames_per_episode=4,
+        augment=AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0),
     )
     known = episodes(6)
-    net = train(known, config, RunFolder.open(tmp_path / "run"), Silent())
+    net = train(known, config, RunFolder.open(tmp_path / "run"), NullReporter())
     for path in folder.glob("*.safetensors"):
         path.unlink()  # a checkpoint needs nothing of where its towers came from
-    stored = load_progress_net(tmp_path / "run" / CHECKPOINT)
-    for one, other in zip(fold(net, known), fold(stored, known), strict=True):
-        assert np.array_equal(one.value, other.value) and np.array_equal(one.success, other.success)
+    stored = load_progress_net(tmp_path / "run" / CHECKPOINT_DIR)
+    for one, other in zip(score_episodes(net, known), score_episodes(stored, known), strict=True):
+        assert np.array_equal(one.progress, other.progress) and np.array_equal(one.success, other.success)
     with pytest.raises(UserError, match="has no form in ONNX"):
-        onnx_graphs(net)
+        export_graphs(net)
 
 
 def test_no_words_are_no_nan(tmp_path):
@@ -168,13 +168,13 @@ def test_no_words_are_no_nan(tmp_path):
     plain = write_tokenizer(reading)
     plain.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
     plain.save(str(reading / "tokenizer.json"))
-    encoder = make_encoder(f"transformers:{seeing}", (1, 1), text_tower=f"transformers:{reading}", trained=False)
-    assert encoder.eval().hear(["", "lift"]).isfinite().all()
+    encoder = make_encoder(f"transformers:{seeing}", (1, 1), text_tower=f"transformers:{reading}", trainable=False)
+    assert encoder.eval().encode_text(["", "lift"]).isfinite().all()
 
 
 def test_towers_can_learn_too(tmp_path):
-    encoder = make_encoder(f"transformers:{siglip(tmp_path)}", (1, 1), trained=True)
-    loss = encoder.look(torch.randn(1, 3, 32, 32)).sum() + encoder.hear(["lift"]).sum()
+    encoder = make_encoder(f"transformers:{siglip(tmp_path)}", (1, 1), trainable=True)
+    loss = encoder.encode_image(torch.randn(1, 3, 32, 32)).sum() + encoder.encode_text(["lift"]).sum()
     loss.backward()
     assert encoder.clip.visual.model.embeddings.patch_embedding.weight.grad is not None
 

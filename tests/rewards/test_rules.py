@@ -11,36 +11,36 @@ from hypothesis import strategies as st
 
 from embodied_rm.rewards import self_reference, sigmoid_reference
 from embodied_rm.rewards.rules import RULES
-from embodied_rm.rewards.steps import Steps, Terms, episodes, finished
+from embodied_rm.rewards.transitions import RewardParams, Transitions, is_finished, number_episodes
 
-TERMS = Terms(gamma=0.9, scale=2.0, limit=10, references=(0.3, 0.8), blend=0.5)
+TERMS = RewardParams(gamma=0.9, scale=2.0, max_episode_steps=10, reference_rewards=(0.3, 0.8), auxiliary_weight=0.5)
 
 
-def film(phi, *, success=None, achieved: bool = False, timed_out: bool = False) -> Steps:
-    """One episode in one world, [T, 1], whose potential goes from `phi[0]` to `phi[-1]`."""
+def video(phi, *, success=None, achieved: bool = False, timed_out: bool = False) -> Transitions:
+    """One episode in one environment, [T, 1], whose potential goes from `phi[0]` to `phi[-1]`."""
     phi = np.asarray(phi, float)[:, None]
     steps = len(phi) - 1
     last = (np.arange(steps) == steps - 1)[:, None]
-    return Steps(
-        task=np.where(last & achieved, 1.0, 0.0),
-        achieved=last & achieved,
+    return Transitions(
+        task_reward=np.where(last & achieved, 1.0, 0.0),
+        is_success=last & achieved,
         terminated=last & achieved,
-        ended=last & (achieved or timed_out),
+        done=last & (achieved or timed_out),
         potential=phi[:-1],
         next_potential=phi[1:],
-        change=np.diff(phi, axis=0),
-        success=np.zeros((steps, 1)) if success is None else np.asarray(success, float)[:, None],
+        potential_change=np.diff(phi, axis=0),
+        success_prob=np.zeros((steps, 1)) if success is None else np.asarray(success, float)[:, None],
         embedding=phi[1:, :, None] * [1.0, 2.0],
         contribution=np.diff(phi, axis=0) / 4,
     )
 
 
-def paid(rule: str, steps: Steps, terms: Terms = TERMS) -> list[float]:
-    return RULES[rule].pay(steps, terms)[:, 0].round(6).tolist()
+def paid(rule: str, steps: Transitions, terms: RewardParams = TERMS) -> list[float]:
+    return RULES[rule].compute(steps, terms)[:, 0].round(6).tolist()
 
 
 def test_known_answers_of_an_episode_that_succeeds():
-    steps = film([0, 0.5, 0.25, 1.0], success=[0, 0.2, 0.9], achieved=True)
+    steps = video([0, 0.5, 0.25, 1.0], success=[0, 0.2, 0.9], achieved=True)
     assert paid("sparse", steps) == [0, 0, 1]
     assert paid("shaped", steps) == [0.9, 2 * (0.9 * 0.25 - 0.5), 1 - 0.5]
     assert paid("difference", steps) == [1, -0.5, 2.5]
@@ -62,37 +62,37 @@ def test_known_answers_of_an_episode_that_succeeds():
 
 
 def test_a_failed_episode_is_paid_nothing_by_a_closed_gate_and_by_quarters_at_its_end():
-    steps = film([0, 0.5, 0.8], success=[0.9, 0.4], timed_out=True)
+    steps = video([0, 0.5, 0.8], success=[0.9, 0.4], timed_out=True)
     assert paid("gated", steps) == [0, 0] and paid("terminal_ordinal", steps) == [0, 1.5]
     assert paid("sparse", steps) == [0, 0] and paid("shaped", steps) == [0.9, round(2 * (0.72 - 0.5), 6)]
 
 
 def test_almost_done_is_four_of_five():
-    assert paid("terminal_ordinal", film([0, 1.0], timed_out=True)) == [1.5]
+    assert paid("terminal_ordinal", video([0, 1.0], timed_out=True)) == [1.5]
 
 
 def test_what_comes_after_an_episode_does_not_change_it():
-    """Two episodes in one row are paid as each alone, and a neighbour changes nothing."""
-    one, two = film([0, 0.4, 1], success=[0, 1], achieved=True), film([0, 0.3, 0.2, 0.1], timed_out=True)
-    both = Steps(**{name: np.concatenate([getattr(one, name), getattr(two, name)]) for name in one.columns()})
-    beside = Steps(**{name: np.hstack([column, column[::-1]]) for name, column in both.columns().items()})
-    assert episodes(both.ended)[:, 0].tolist() == [0, 0, 1, 1, 1]
+    """Two episodes in one row are paid as each alone, and a neighbor changes nothing."""
+    one, two = video([0, 0.4, 1], success=[0, 1], achieved=True), video([0, 0.3, 0.2, 0.1], timed_out=True)
+    both = Transitions(**{name: np.concatenate([getattr(one, name), getattr(two, name)]) for name in one.columns()})
+    beside = Transitions(**{name: np.hstack([column, column[::-1]]) for name, column in both.columns().items()})
+    assert number_episodes(both.done)[:, 0].tolist() == [0, 0, 1, 1, 1]
     for name in RULES.keys() - {"self_reference"}:
         assert paid(name, both) == paid(name, one) + paid(name, two) == paid(name, beside)
 
 
 def test_steps_after_the_last_end_of_their_row_are_of_no_finished_episode():
     ended = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 0]], bool)
-    assert finished(ended).tolist() == [[True, False, True], [True, False, False], [False] * 3]
+    assert is_finished(ended).tolist() == [[True, False, True], [True, False, False], [False] * 3]
 
 
 def test_references_are_beaten_half_by_what_equals_them():
-    steps = film([0, 0.2, 0.6], timed_out=True)
-    assert sigmoid_reference.pay(steps, replace(TERMS, references=(0.6,)))[:, 0].tolist() == [0, 1]
-    many = sigmoid_reference.pay(steps, replace(TERMS, references=(0.0, 0.6, 1.0)))[-1, 0]
+    steps = video([0, 0.2, 0.6], timed_out=True)
+    assert sigmoid_reference.compute_reward(steps, replace(TERMS, reference_rewards=(0.6,)))[:, 0].tolist() == [0, 1]
+    many = sigmoid_reference.compute_reward(steps, replace(TERMS, reference_rewards=(0.0, 0.6, 1.0)))[-1, 0]
     assert many == pytest.approx(2 * np.mean([1 / (1 + np.exp(-6)), 0.5, 1 / (1 + np.exp(4))]))
-    won = film([0, 0.2, 0.6], achieved=True)
-    assert sigmoid_reference.pay(won, replace(TERMS, references=(1.0,)))[-1, 0] == pytest.approx(1)
+    won = video([0, 0.2, 0.6], achieved=True)
+    assert sigmoid_reference.compute_reward(won, replace(TERMS, reference_rewards=(1.0,)))[-1, 0] == pytest.approx(1)
 
 
 def test_failures_near_a_success_earn_more_than_far_ones_and_nothing_where_nobody_succeeded():
@@ -100,23 +100,23 @@ def test_failures_near_a_success_earn_more_than_far_ones_and_nothing_where_nobod
     ended = np.array([[True, True, True, False]])
     blank = np.zeros((1, 4))
     where = np.array([[[0.0, 0.0], [1.0, 1.0], [3.0, 3.0], [0.0, 0.0]]])
-    steps = Steps(task=blank, achieved=achieved, terminated=achieved, ended=ended, potential=blank,
-                  next_potential=blank, change=blank, success=blank, embedding=where)  # fmt: skip
-    one = Terms(gamma=0.9)
+    steps = Transitions(task_reward=blank, is_success=achieved, terminated=achieved, done=ended, potential=blank,
+                  next_potential=blank, potential_change=blank, success_prob=blank, embedding=where)  # fmt: skip
+    one = RewardParams(gamma=0.9)
     near, far = (0.6 / (1 + np.exp(-10 * (0.5 - d))) for d in (0.0, 1.0))
-    assert self_reference.pay(steps, one)[0] == pytest.approx([1, near, far, 0])
-    lost = replace(steps, achieved=np.zeros_like(achieved))
-    assert not self_reference.pay(lost, one).any()
+    assert self_reference.compute_reward(steps, one)[0] == pytest.approx([1, near, far, 0])
+    lost = replace(steps, is_success=np.zeros_like(achieved))
+    assert not self_reference.compute_reward(lost, one).any()
 
 
-def test_a_world_that_breaks_down_changes_nobody_elses_pay():
-    one = film([0, 1], achieved=True)
-    ends = [film([0, phi], timed_out=True) for phi in (0.9, 0.4, 0.0)]
+def test_a_env_that_breaks_down_changes_nobody_elses_pay():
+    one = video([0, 1], achieved=True)
+    ends = [video([0, phi], timed_out=True) for phi in (0.9, 0.4, 0.0)]
     told = {name: np.hstack([getattr(each, name) for each in (one, *ends)]) for name in one.columns()}
     broken = np.array([[False, False, False, True]])
-    without = Steps(**{name: column[:, :3] for name, column in told.items()})
-    assert self_reference.pay(Steps(**told, diverged=broken), TERMS)[0, :3].tolist() == (
-        self_reference.pay(without, TERMS)[0].tolist()
+    without = Transitions(**{name: column[:, :3] for name, column in told.items()})
+    assert self_reference.compute_reward(Transitions(**told, diverged=broken), TERMS)[0, :3].tolist() == (
+        self_reference.compute_reward(without, TERMS)[0].tolist()
     )
 
 
@@ -138,9 +138,9 @@ def of_rule(name: str, shape: tuple[int, ...], success, failure, phi, gamma: flo
     """What the rule pays for going from s to s', [S, A, S]."""
     achieved, end = np.broadcast_to(success, shape), np.broadcast_to(success | failure, shape)
     before, after = np.broadcast_to(phi[:, None, None], shape), np.broadcast_to(phi, shape)
-    steps = Steps(task=achieved.astype(float), achieved=achieved, terminated=end, ended=end, potential=before,
-                  next_potential=after, change=after - before, success=achieved.astype(float))  # fmt: skip
-    return RULES[name].pay(steps, Terms(gamma=gamma, limit=20, references=(0.2, 0.7)))
+    steps = Transitions(task_reward=achieved.astype(float), is_success=achieved, terminated=end, done=end, potential=before,
+                  next_potential=after, potential_change=after - before, success_prob=achieved.astype(float))  # fmt: skip
+    return RULES[name].compute(steps, RewardParams(gamma=gamma, max_episode_steps=20, reference_rewards=(0.2, 0.7)))
 
 
 def same_choice(name: str, seed: int, gamma: float = 0.9) -> bool:
@@ -155,14 +155,16 @@ def same_choice(name: str, seed: int, gamma: float = 0.9) -> bool:
     return bool(np.allclose(chosen, wanted[going].max(axis=1), atol=1e-6))
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.invariant and name != "sparse"])
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.policy_invariant and name != "sparse"])
 @given(seed=st.integers(0, 10_000), gamma=st.floats(0.5, 0.99))
 @settings(max_examples=40, deadline=None)
 def test_rules_that_claim_it_leave_the_best_policy_alone(name: str, seed: int, gamma: float):
     assert same_choice(name, seed, gamma)
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not (rule.invariant or rule.whole)])
+@pytest.mark.parametrize(
+    "name", [name for name, rule in RULES.items() if not (rule.policy_invariant or rule.needs_full_rollout)]
+)
 def test_every_other_rule_changes_it_somewhere(name: str):
     assert not all(same_choice(name, seed) for seed in range(30))
 
@@ -170,7 +172,7 @@ def test_every_other_rule_changes_it_somewhere(name: str):
 ENDS = ("success", "failure", "time limit", "end of the rollout")
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.invariant])
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.policy_invariant])
 @given(
     scored=st.lists(st.floats(0, 1), min_size=1, max_size=6), k=st.integers(1, 4), end=st.sampled_from(ENDS),
     gamma=st.floats(0.5, 0.999), after=st.floats(-2, 2), first=st.floats(0, 1),
@@ -181,15 +183,15 @@ def test_whatever_ends_an_episode_and_however_seldom_it_is_scored_nothing_but_it
     """The value of the task after a time limit, shaped, is less by the potential there; after success and failure
     nothing follows. Then the return is that of the task less the potential of the start, which no action decides."""
     held = [first, *np.repeat(scored, k)]
-    steps = film(held, achieved=end == "success", timed_out=end in ENDS[1:3])
+    steps = video(held, achieved=end == "success", timed_out=end in ENDS[1:3])
     if end == "failure":
-        steps = replace(steps, terminated=steps.ended)
+        steps = replace(steps, terminated=steps.done)
     terms = replace(TERMS, gamma=gamma)
-    weight = terms.scale if RULES[name].shapes else 0.0
-    follows = 0.0 if end in ENDS[:2] else gamma ** len(steps.task)
-    discount = gamma ** np.arange(len(steps.task))
-    got = discount @ RULES[name].pay(steps, terms)[:, 0] + follows * (after - weight * held[-1])
-    assert got == pytest.approx(discount @ steps.task[:, 0] + follows * after - weight * held[0], abs=1e-9)
+    weight = terms.scale if RULES[name].is_potential_based else 0.0
+    follows = 0.0 if end in ENDS[:2] else gamma ** len(steps.task_reward)
+    discount = gamma ** np.arange(len(steps.task_reward))
+    got = discount @ RULES[name].compute(steps, terms)[:, 0] + follows * (after - weight * held[-1])
+    assert got == pytest.approx(discount @ steps.task_reward[:, 0] + follows * after - weight * held[0], abs=1e-9)
 
 
 LATER = {"gated": [0, 1, 1, 1, 1], "min_form": [0, 0.25, 0.5, 0.75, 1], "redistributed": [0, 1, 1, 1, 1]}
@@ -197,32 +199,38 @@ LATER = {"gated": [0, 1, 1, 1, 1], "min_form": [0, 0.25, 0.5, 0.75, 1], "redistr
 
 
 def test_every_rule_is_shown_to_be_what_it_claims():
-    changing = {name for name, rule in RULES.items() if not rule.invariant}
-    assert changing == LATER.keys() | {"self_reference"} | {name for name in changing if not RULES[name].whole}
+    changing = {name for name, rule in RULES.items() if not rule.policy_invariant}
+    assert changing == LATER.keys() | {"self_reference"} | {
+        name for name in changing if not RULES[name].needs_full_rollout
+    }
 
 
 @pytest.mark.parametrize("name", LATER)
 def test_rules_of_whole_episodes_would_rather_see_a_later_success(name: str):
     """By the task sooner is better: they are not invariant."""
-    films = [film(phi, success=[1.0] * (len(phi) - 1), achieved=True) for phi in ([0, 0, 0, 1], LATER[name])]
-    task, got = ([float(0.9 ** np.arange(len(f.task)) @ RULES[rule].pay(f, replace(TERMS, scale=1.0))[:, 0])
-                  for f in films] for rule in ("sparse", name))  # fmt: skip
+    videos = [video(phi, success=[1.0] * (len(phi) - 1), achieved=True) for phi in ([0, 0, 0, 1], LATER[name])]
+    task, got = ([float(0.9 ** np.arange(len(f.task_reward)) @ RULES[rule].compute(f, replace(TERMS, scale=1.0))[:, 0])
+                  for f in videos] for rule in ("sparse", name))  # fmt: skip
     assert task[0] > task[1] and got[0] < got[1]
 
 
 def test_self_reference_would_rather_see_a_quick_failure_than_a_slow_success():
-    near, slow = film([0, 0.9], timed_out=True), film(np.linspace(0, 1, 31), achieved=True)
-    rest = film(np.zeros(30))
-    quick = Steps(**{name: np.concatenate([getattr(near, name), getattr(rest, name)])[:30] for name in near.columns()})
-    both = Steps(**{name: np.hstack([getattr(quick, name), getattr(slow, name)]) for name in slow.columns()})
-    failed, done = (0.9 ** np.arange(30) @ RULES["self_reference"].pay(both, replace(TERMS, scale=1.0))).tolist()
+    near, slow = video([0, 0.9], timed_out=True), video(np.linspace(0, 1, 31), achieved=True)
+    rest = video(np.zeros(30))
+    quick = Transitions(
+        **{name: np.concatenate([getattr(near, name), getattr(rest, name)])[:30] for name in near.columns()}
+    )
+    both = Transitions(**{name: np.hstack([getattr(quick, name), getattr(slow, name)]) for name in slow.columns()})
+    failed, done = (0.9 ** np.arange(30) @ RULES["self_reference"].compute(both, replace(TERMS, scale=1.0))).tolist()
     assert failed > done > 0
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rules_that_pay_for_being_somewhere_pay_hovering_more_than_finishing(name: str):
-    hover = film([0, 0.5, *[0.9] * 40], timed_out=True)
-    finish = film([0, 0.5, 0.9, 1.0], success=[0, 0, 1], achieved=True)
-    terms = Terms(gamma=0.99, limit=41, references=(0.5,))
-    worth = [float(0.99 ** np.arange(len(s.task)) @ RULES[name].pay(s, terms)[:, 0]) for s in (hover, finish)]
+    hover = video([0, 0.5, *[0.9] * 40], timed_out=True)
+    finish = video([0, 0.5, 0.9, 1.0], success=[0, 0, 1], achieved=True)
+    terms = RewardParams(gamma=0.99, max_episode_steps=41, reference_rewards=(0.5,))
+    worth = [
+        float(0.99 ** np.arange(len(s.task_reward)) @ RULES[name].compute(s, terms)[:, 0]) for s in (hover, finish)
+    ]
     assert (worth[0] > worth[1]) == (name in {"raw", "hold", "blended"})

@@ -1,18 +1,18 @@
-"""A learned reward under other libraries: worlds that count, a model that looks up, and the simulator's adapters."""
+"""A learned reward under other libraries: environments that count, a model that looks up, and the simulator's adapters."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
+from rl_envs import CountingEnv, ImageModel, LookupModel, PointReachEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor
 
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.reward_config import RewardConfig
-from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
-from sim.adapters.sb3 import Sb3VecEnv
+from embodied_sim.adapters.rsl_rl import OBS_GROUP, RslRlVecEnv
+from embodied_sim.adapters.sb3 import Sb3VecEnv
 
 ROWS, STEPS, GAMMA = 4, 30, 0.9
 FAULT = (2, 1, 3)
@@ -41,8 +41,8 @@ def told_by_rsl_rl():
     env = RslRlVecEnv(counting())
     for _ in range(STEPS):
         observation, reward, done, extras = env.step(torch.zeros(ROWS, 1))
-        final = extras["final_obs"][GROUP].numpy()
-        yield observation[GROUP].numpy(), reward.numpy(), done.numpy() > 0, extras["time_outs"].numpy(), final
+        final = extras["final_obs"][OBS_GROUP].numpy()
+        yield observation[OBS_GROUP].numpy(), reward.numpy(), done.numpy() > 0, extras["time_outs"].numpy(), final
 
 
 @pytest.mark.parametrize("told", [told_by_sb3, told_by_rsl_rl])
@@ -63,13 +63,13 @@ def test_ends_rewards_and_faults_come_through(told) -> None:
             ends += 1
         if not infos["valid"].all():
             assert tuple(final[FAULT[0]]) == (*FAULT[:2], FAULT[2] - 1), "the last sound observation"
-    assert ends > 20 and plain.stats.faults == 1
+    assert ends > 20 and plain.stats.diverged_episodes == 1
 
 
 def test_sb3_learns_on_a_learned_reward() -> None:
     """PPO as it comes brings the point to the goal; the environment's own reward is 0 throughout."""
-    worlds = LearnedRewardEnv(PointReachEnv(16), PictureModel(), RewardConfig(success_patience=3), 0.95)
-    env = VecMonitor(Sb3VecEnv(worlds))
+    envs = LearnedRewardEnv(PointReachEnv(16), ImageModel(), RewardConfig(success_patience=3), 0.95)
+    env = VecMonitor(Sb3VecEnv(envs))
     learner = PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=1e-3, gamma=0.95, seed=0, device="cpu")
     learner.learn(2 * 32 * 16)
     early = np.mean(learner.ep_success_buffer)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from rl_worlds import CountingEnv, LookupModel
+from rl_envs import CountingEnv, LookupModel
 
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import make_reward_env
-from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.learner.buffer import RolloutBuffer, collect
-from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, ValueCritic
 
 ROWS, STEPS, EPISODES, GAMMA = 6, 40, 30, 0.9
 
@@ -41,7 +41,7 @@ class WholeState(CountingEnv):
         return self.state
 
 
-class ByState(Critic):
+class ByState(ValueCritic):
     """The value of a state is its step, and 100 for each episode before."""
 
     def forward(self, observation: torch.Tensor, potential: torch.Tensor) -> torch.Tensor:
@@ -59,11 +59,11 @@ def rollout(request: pytest.FixtureRequest) -> RolloutBuffer:
     done = np.zeros(shape)
     done[:, ::2, 3:] = 1
     model = LookupModel(np.zeros(shape, np.float32), done, np.ones(shape, bool))
-    config = RewardConfig(rule="sparse", success=request.param, success_patience=1)
+    config = RewardConfig(rule="sparse", success_source=request.param, success_patience=1)
     env = make_reward_env(WholeState(ROWS, breaks_down), model, config, GAMMA)
     policy = GaussianPolicy(PolicySpec(obs_dim=1, action_dim=1, hidden=(4,)))
     first, _ = env.reset()
-    assert env.critic_size == 4
+    assert env.critic_obs_dim == 4
     buffer, _ = collect(env, policy, first, STEPS, torch.Generator().manual_seed(0))
     failed = buffer.terminated & (buffer.reward == 0)
     for kind in (failed, buffer.reward == 1, buffer.done & ~buffer.terminated & buffer.valid, ~buffer.valid):
@@ -87,7 +87,7 @@ def test_the_critic_sees_the_state_that_a_step_led_to_and_then_the_first_of_the_
 
 def test_a_time_limit_is_followed_by_the_value_of_its_last_state_and_an_end_by_nothing(rollout: RolloutBuffer) -> None:
     """With traces of one step the critic's target is reward + gamma V(next): known answers of a critic that counts."""
-    targets = rollout.batch(ByState(4, (4,)), GAMMA, lam=0.0).target.reshape(-1)
+    targets = rollout.make_batch(ByState(4, (4,)), GAMMA, lam=0.0).target.reshape(-1)
     expected = []
     for t in range(STEPS):
         for row in np.flatnonzero(rollout.valid[t]):

@@ -7,21 +7,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer
-from embodied_rm.rl.learner.policy import Critic
-from embodied_rm.shaping import shaped_reward
+from embodied_rm.rewards.shaping import shaped_reward
+from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer
+from embodied_rm.rl.learner.policy import ValueCritic
 
 T, N, GAMMA, LAM = 12, 3, 0.95, 0.8
 
 
-class TaskAlone(Critic):
+class TaskAlone(ValueCritic):
     """A critic of no merit, whose word does not depend on the potential."""
 
     def forward(self, observation: torch.Tensor, potential: torch.Tensor) -> torch.Tensor:
         return super().forward(observation, torch.zeros_like(potential))
 
 
-def rollout(seed: int, scale: float) -> Batch:
+def rollout(seed: int, scale: float) -> PPOBatch:
     """Steps of which some end episodes, by success, failure or the time limit, and some are faults; the same ones at
     every scale of their shaping."""
     rng = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def rollout(seed: int, scale: float) -> Batch:
             reward=shaped_reward(rng.normal(size=N), now, then, terminated, GAMMA, scale=scale),
             terminated=terminated, done=terminated | limit, valid=valid,
         )  # fmt: skip
-    return buffer.batch(critic, GAMMA, LAM, scale)
+    return buffer.make_batch(critic, GAMMA, LAM, scale)
 
 
 @given(seed=st.integers(0, 1000), scale=st.floats(0.1, 10))

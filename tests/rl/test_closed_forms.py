@@ -1,4 +1,4 @@
-"""What a rollout is paid, from the worlds to the learner, is what the papers' formulas say of the model's table."""
+"""What a rollout is paid, from the environments to the learner, is what the papers' formulas say of the model's table."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from math import exp
 import numpy as np
 import pytest
 import torch
-from rl_worlds import CountingEnv, KnownMemory, LookupModel
+from rl_envs import CountingEnv, KnownMemory, LookupModel
 
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import RULES
-from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.learner.buffer import RolloutBuffer
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
-from embodied_rm.rl.refine import iterate, make_learner
+from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
 
 ROWS, ROLLOUT, EPISODES = 7, 24, 30
@@ -35,7 +35,7 @@ class Limited(CountingEnv):
 
 
 class Remembering(KnownMemory):
-    """Embeds a picture as the numbers painted in it."""
+    """Embeds an image as the numbers painted in it."""
 
     def embedding(self) -> np.ndarray:
         return self.seen.astype(float)
@@ -43,7 +43,7 @@ class Remembering(KnownMemory):
 
 class EmbeddingLookup(LookupModel):
     def begin(self, views, instructions, goal=None):
-        return Remembering(**vars(super().begin(views, instructions, goal)))
+        return Remembering(**vars(super().reset(views, instructions, goal)))
 
 
 def table(seed: int) -> EmbeddingLookup:
@@ -58,7 +58,7 @@ def breaks_down(row: int, episode: int, step: int) -> bool:
 
 @dataclass(frozen=True)
 class Made:
-    """A step of one world, as the table tells it."""
+    """A step of one environment, as the table tells it."""
 
     at: tuple[int, int, int]
     """Row, episode and step of the state it led to."""
@@ -69,7 +69,7 @@ class Made:
     done: float
     """What the last score said of success."""
     scored: tuple[int, int, int]
-    """Row, episode and step of the picture last scored."""
+    """Row, episode and step of the image last scored."""
     achieved: bool
     over: bool
     broken: bool
@@ -107,19 +107,19 @@ def lived(model: LookupModel, row: int, every: int, steps: int) -> list[Made]:
 
 def cut(made: list[Made]) -> list[list[Made]]:
     """The episodes of one row of a rollout, as far as they are there."""
-    films: list[list[Made]] = [[]]
+    videos: list[list[Made]] = [[]]
     for step in made:
-        films[-1].append(step)
+        videos[-1].append(step)
         if step.over:
-            films.append([])
-    return [film for film in films if film]
+            videos.append([])
+    return [video for video in videos if video]
 
 
 @dataclass(frozen=True)
 class Known:
     """What the formulas take from beyond an episode."""
 
-    films: list[list[Made]]
+    videos: list[list[Made]]
     """Those of the rollout."""
     first_ends: list[float]
     """Progress at the ends of the first rollout's episodes, 1 of a success."""
@@ -128,12 +128,12 @@ class Known:
 
 def each(pay: Callable[[Made], float]) -> Callable[[list[Made], Known], list[float]]:
     """A formula that pays every step by itself."""
-    return lambda film, known: [pay(step) for step in film]
+    return lambda video, known: [pay(step) for step in video]
 
 
 def at_the_end(pay: Callable[[Made, Known], float]) -> Callable[[list[Made], Known], list[float]]:
     """A formula that pays the ends of episodes alone."""
-    return lambda film, known: [pay(step, known) if step.over else 0.0 for step in film]
+    return lambda video, known: [pay(step, known) if step.over else 0.0 for step in video]
 
 
 def hop(step: Made) -> float:
@@ -163,20 +163,20 @@ def by_references(step: Made, known: Known) -> float:
     return SCALE * sum(1 / (1 + exp(-10 * (end - r))) for r in known.first_ends) / len(known.first_ends)
 
 
-def through_the_gate(film: list[Made], known: Known) -> list[float]:
-    opened = film[-1].done > 0.5
-    return [step.task + SCALE * step.progress * opened for step in film]
+def through_the_gate(video: list[Made], known: Known) -> list[float]:
+    opened = video[-1].done > 0.5
+    return [step.task + SCALE * step.progress * opened for step in video]
 
 
-def by_the_worst(film: list[Made], known: Known) -> list[float]:
+def by_the_worst(video: list[Made], known: Known) -> list[float]:
     """PURE: softmax(-r / 0.1) over the episode."""
-    whole = sum(exp(-step.progress / 0.1) for step in film)
-    return [step.task + SCALE * step.progress * exp(-step.progress / 0.1) / whole for step in film]
+    whole = sum(exp(-step.progress / 0.1) for step in video)
+    return [step.task + SCALE * step.progress * exp(-step.progress / 0.1) / whole for step in video]
 
 
 def by_likeness(step: Made, known: Known) -> float:
     """SRPO: 0.6 sigmoid(10 (0.5 - d)), d the distance to the nearest success, 0 to 1 over the failures."""
-    ends = [film[-1] for film in known.films if film[-1].over]
+    ends = [video[-1] for video in known.videos if video[-1].over]
     won = [np.array(end.scored, float) for end in ends if end.achieved]
     lost = {end.at: np.array(end.scored, float) for end in ends if not end.achieved and not end.broken}
     unit = np.std([*won, *lost.values()], axis=0)
@@ -197,7 +197,7 @@ FORMULAS: dict[str, Callable[[list[Made], Known], list[float]]] = {
     "negative_time": each(by_time),
     "terminal_ordinal": at_the_end(by_quarters),
     "sigmoid_reference": at_the_end(by_references),
-    "blended": lambda film, known: [step.task + known.blend * SCALE * step.after for step in film],
+    "blended": lambda video, known: [step.task + known.blend * SCALE * step.after for step in video],
     "gated": through_the_gate,
     "min_form": by_the_worst,
     "self_reference": at_the_end(by_likeness),
@@ -206,11 +206,11 @@ FORMULAS: dict[str, Callable[[list[Made], Known], list[float]]] = {
 
 @dataclass(frozen=True)
 class Loop:
-    """Worlds, a learner, and the rewards that it was given."""
+    """Environments, a learner, and the rewards that it was given."""
 
     env: LearnedRewardEnv
     learner: PPO
-    settlement: Settlement
+    settlement: RolloutRewards
     config: RefineConfig
     first: np.ndarray
     """What is observed first."""
@@ -220,35 +220,35 @@ class Loop:
         """Learn from so many rollouts; the blend that each was paid with."""
         observation, blends = self.first, []
         for iteration in range(rollouts):
-            blends.append(float(self.settlement.state()["blend"]))
-            observation, _ = iterate(self.env, self.learner, self.settlement, observation, iteration, self.config)
+            blends.append(float(self.settlement.state_dict()["blend"]))
+            observation, _ = run_iteration(self.env, self.learner, self.settlement, observation, iteration, self.config)
         return blends
 
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[LearnedRewardEnv, int], Loop]:
     def begin(env: LearnedRewardEnv, steps: int) -> Loop:
-        ppo = PPOConfig(gamma=GAMMA, minibatches=2, epochs=1)
+        ppo = PPOConfig(gamma=GAMMA, num_minibatches=2, epochs=1)
         config = RefineConfig(rollout_steps=steps, reward=env.config, ppo=ppo)
         first, _ = env.reset()
         torch.manual_seed(0)
         learner = make_learner(GaussianPolicy(PolicySpec(obs_dim=3, action_dim=1, hidden=(8,))), config, 3)
         buffers: list[RolloutBuffer] = []
-        batch = RolloutBuffer.batch
+        batch = RolloutBuffer.make_batch
 
         def noting(buffer: RolloutBuffer, *words, **how):
             buffers.append(buffer)
             return batch(buffer, *words, **how)
 
         monkeypatch.setattr(RolloutBuffer, "batch", noting)
-        return Loop(env, learner, Settlement(env.rule, env.terms, env.critic_size, 0), config, first, buffers)
+        return Loop(env, learner, RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0), config, first, buffers)
 
     return begin
 
 
 def asked(rule: str, every: int) -> RewardConfig:
     return RewardConfig(
-        rule=rule, scale=SCALE, success_reward=SUCCESS, score_every=every, caution=CAUTION,
+        rule=rule, progress_scale=SCALE, success_reward=SUCCESS, score_every=every, uncertainty_penalty=CAUTION,
         success_patience=PATIENCE, success_threshold=THRESHOLD,
     )  # fmt: skip
 
@@ -268,13 +268,13 @@ def test_a_rollout_is_paid_what_the_formula_says_of_the_table(rule: str, every: 
     met = np.zeros(4, int)
     for number, buffer in enumerate(loop.buffers):
         here = slice(number * ROLLOUT, (number + 1) * ROLLOUT)
-        films = [cut(made[here]) for made in rows]
-        ends = [film[-1] for each_row in films for film in each_row]
+        videos = [cut(made[here]) for made in rows]
+        ends = [video[-1] for each_row in videos for video in each_row]
         first_ends = first_ends or [1.0 if e.achieved else e.after for e in ends if e.over and not e.broken]
-        known = Known([film for each_row in films for film in each_row], first_ends, blends[number])
-        for row, mine in enumerate(films):
-            paid = np.concatenate([FORMULAS[rule](film, known) for film in mine])
-            sound = np.concatenate([[not film[-1].broken] * len(film) for film in mine])
+        known = Known([video for each_row in videos for video in each_row], first_ends, blends[number])
+        for row, mine in enumerate(videos):
+            paid = np.concatenate([FORMULAS[rule](video, known) for video in mine])
+            sound = np.concatenate([[not video[-1].broken] * len(video) for video in mine])
             np.testing.assert_allclose(buffer.reward[sound, row], paid[sound], atol=1e-5, err_msg=f"row {row}")
             assert buffer.valid[sound, row].all()
         met += np.sum([(e.achieved, e.over and not e.achieved, e.broken, not e.over) for e in ends], axis=0)
@@ -312,7 +312,7 @@ def test_what_is_redistributed_adds_up_to_what_the_episode_was_worth(begun) -> N
     for _ in range(40):
         paid = loop.settlement.pay(loop.buffers[0], loop.learner.policy)
     for row in range(rows):
-        films = cut(lived(model, row, 1, steps))
-        assert [film[-1].achieved for film in films] == [(row + episode) % 2 == 1 for episode in range(len(films))]
-        sums = np.add.reduceat(paid[:, row], np.cumsum([0, *map(len, films[:-1])]))
-        np.testing.assert_allclose(sums, [SCALE * film[-1].task for film in films], atol=0.05)
+        videos = cut(lived(model, row, 1, steps))
+        assert [video[-1].achieved for video in videos] == [(row + episode) % 2 == 1 for episode in range(len(videos))]
+        sums = np.add.reduceat(paid[:, row], np.cumsum([0, *map(len, videos[:-1])]))
+        np.testing.assert_allclose(sums, [SCALE * video[-1].task for video in videos], atol=0.05)

@@ -6,59 +6,59 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
+from rl_envs import CountingEnv, ImageModel, LookupModel, PointReachEnv
 
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.watch.crosscheck import Checked, crosscheck
+from embodied_rm.rl.watch.crosscheck import CrosscheckResult, crosscheck
 
-ASKED = RewardConfig(success="simulator", success_patience=1)
-WORLDS = 6
+ASKED = RewardConfig(success_source="simulator", success_patience=1)
+ENVS = 6
 
 
-def checked_by_table(success: np.ndarray, **world) -> Checked:
-    """Of worlds in which nothing is ever done: row i ends after i + 2 steps; `success` [row, episode, step]."""
+def checked_by_table(success: np.ndarray, **env) -> CrosscheckResult:
+    """Of environments in which nothing is ever done: row i ends after i + 2 steps; `success` [row, episode, step]."""
     model = LookupModel(np.zeros_like(success), success, np.ones(success.shape, bool))
-    env = LearnedRewardEnv(CountingEnv(WORLDS, **world), model, ASKED, 0.9)
+    env = LearnedRewardEnv(CountingEnv(ENVS, **env), model, ASKED, 0.9)
     return crosscheck(env, GaussianPolicy(PolicySpec(obs_dim=3, action_dim=1, hidden=(4,))), seed=0)
 
 
 def table() -> np.ndarray:
-    return np.zeros((WORLDS, 8, 10), np.float32)
+    return np.zeros((ENVS, 8, 10), np.float32)
 
 
 def test_a_claim_that_is_withdrawn_is_one():
     success = table()
     success[[1, 4], 0, 1] = 1
-    assert checked_by_table(success) == Checked(episodes=WORLDS, claims=2, unfounded=2)
+    assert checked_by_table(success) == CrosscheckResult(episodes=ENVS, claimed_successes=2, false_claims=2)
 
 
 def test_a_claim_made_twice_is_one():
     success = table()
     success[3, 0, [1, 3]] = 1
-    assert checked_by_table(success) == Checked(episodes=WORLDS, claims=1, unfounded=1)
+    assert checked_by_table(success) == CrosscheckResult(episodes=ENVS, claimed_successes=1, false_claims=1)
 
 
-def test_only_the_first_episode_of_a_world_counts_for_short_ones_come_more_often():
+def test_only_the_first_episode_of_a_env_counts_for_short_ones_come_more_often():
     success = table()
     success[:, 1:] = 1
-    assert checked_by_table(success) == Checked(episodes=WORLDS, claims=0, unfounded=0)
+    assert checked_by_table(success) == CrosscheckResult(episodes=ENVS, claimed_successes=0, false_claims=0)
 
 
 def test_an_episode_that_broke_down_does_not_count():
     success = table()
     success[:, 0, 1] = 1
     found = checked_by_table(success, diverges=lambda row, episode, step: (row, episode, step) == (2, 0, 3))
-    assert found == Checked(episodes=WORLDS - 1, claims=WORLDS - 1, unfounded=WORLDS - 1)
+    assert found == CrosscheckResult(episodes=ENVS - 1, claimed_successes=ENVS - 1, false_claims=ENVS - 1)
 
 
-class Hasty(PictureModel):
+class Hasty(ImageModel):
     """Says "done" half-way."""
 
     def advance(self, memory, views):
-        told, after = super().advance(memory, views)
-        return replace(told, success=(told.value > 0.5).astype(np.float32)), after
+        told, after = super().step(memory, views)
+        return replace(told, success=(told.progress > 0.5).astype(np.float32)), after
 
 
 class Homing(GaussianPolicy):
@@ -69,29 +69,29 @@ class Homing(GaussianPolicy):
         return way.astype(np.float32), np.zeros(len(way), np.float32)
 
 
-def checked_point(model: PictureModel, seed: int) -> Checked:
+def checked_point(model: ImageModel, seed: int) -> CrosscheckResult:
     env = LearnedRewardEnv(PointReachEnv(64), model, ASKED, 0.9)
     return crosscheck(env, Homing(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,))), seed)
 
 
 def test_what_the_simulator_sees_later_was_no_false_claim_and_seeds_are_other_episodes():
-    honest, hasty = checked_point(PictureModel(), 0), checked_point(Hasty(), 0)
-    assert 16 < honest.claims < 48 and honest.unfounded == 0
+    honest, hasty = checked_point(ImageModel(), 0), checked_point(Hasty(), 0)
+    assert 16 < honest.claimed_successes < 48 and honest.false_claims == 0
     assert hasty == honest, "a moment early, or twenty: it came true"
-    assert checked_point(PictureModel(), 0) == honest
-    assert len({checked_point(PictureModel(), seed).claims for seed in range(6)}) > 1
+    assert checked_point(ImageModel(), 0) == honest
+    assert len({checked_point(ImageModel(), seed).claimed_successes for seed in range(6)}) > 1
 
 
 def test_a_policy_is_checked_as_it_explores():
     policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,), log_std_init=0.0))
     torch.nn.init.zeros_(policy.mlp[-1].weight)
 
-    class Strayed(PictureModel):
+    class Strayed(ImageModel):
         """Says "done" of whoever has left the circle on which all start."""
 
         def advance(self, memory, views):
-            told, after = super().advance(memory, views)
-            return replace(told, success=(told.value > 0.02).astype(np.float32)), after
+            told, after = super().step(memory, views)
+            return replace(told, success=(told.progress > 0.02).astype(np.float32)), after
 
     env = LearnedRewardEnv(PointReachEnv(64), Strayed(), ASKED, 0.9)
-    assert crosscheck(env, policy, 0).unfounded > 30
+    assert crosscheck(env, policy, 0).false_claims > 30

@@ -6,54 +6,56 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rl_worlds import PictureModel, PointReachEnv
+from rl_envs import ImageModel, PointReachEnv
 
-from embodied_rm.rl.envs.curriculum import FIRST_SEED, LEAST, Curriculum
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.envs.curriculum import FIRST_SEED, MIN_FAILURE_RATE, StartCurriculum
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.reward_config import RewardConfig
 from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.watch.judge import Verdict, evaluate_policy
-from embodied_rm.run import RunFolder, Silent
+from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
+from embodied_rm.run_folder import NullReporter, RunFolder
 
 
 def test_starts_are_drawn_by_how_often_they_fail():
-    pool = Curriculum(4, rows=1, seed=0)
+    pool = StartCurriculum(4, num_envs=1, seed=0)
     row = np.array([0])
     seeds = pool._seeds.tolist()
     for _ in range(400):
         start = seeds.index(pool.draw(row)[0])
-        pool.learn(row, np.array([start < 2]))
-    assert (pool._failing[:2] < 0.01).all() and (pool._failing[2:] > 0.99).all()
+        pool.update(row, np.array([start < 2]))
+    assert (pool._failure_rates[:2] < 0.01).all() and (pool._failure_rates[2:] > 0.99).all()
     drawn = [seeds.index(pool.draw(row)[0]) for _ in range(4000)]
     share = np.bincount(drawn, minlength=4) / len(drawn)
-    expected = np.array([LEAST, LEAST, 1, 1]) / (2 + 2 * LEAST)
+    expected = np.array([MIN_FAILURE_RATE, MIN_FAILURE_RATE, 1, 1]) / (2 + 2 * MIN_FAILURE_RATE)
     assert np.allclose(share, expected, atol=0.03)
 
 
 def test_rows_keep_their_start_until_they_are_drawn_again():
-    pool = Curriculum(100, rows=3, seed=1)
+    pool = StartCurriculum(100, num_envs=3, seed=1)
     first = pool.draw(np.arange(3))
     second = pool.draw(np.array([1]))
     assert second[0] == first[0] and second[2] == first[2] and len(second) == 3
 
 
 def test_what_is_known_of_starts_outlives_episodes_that_could_not_be_stored():
-    def worlds() -> LearnedRewardEnv:
-        env = LearnedRewardEnv(Noting(4), PictureModel(), RewardConfig(), 0.9)
-        env.curriculum = Curriculum(20, 4, seed=0)
+    def envs() -> LearnedRewardEnv:
+        env = LearnedRewardEnv(Noting(4), ImageModel(), RewardConfig(), 0.9)
+        env.curriculum = StartCurriculum(20, 4, seed=0)
         env.reset(seed=0)
         return env
 
-    one, other = worlds(), worlds()
+    one, other = envs(), envs()
     for _ in range(60):
         one.step(np.zeros((4, 2)))
-    other.restore(one.state(), seed=7)
-    assert np.array_equal(other.curriculum._failing, one.curriculum._failing)
-    assert other.env.seeds == other.curriculum._seeds[other.curriculum._on].tolist(), "whom an outcome is put down to"
+    other.load_state_dict(one.state_dict(), seed=7)
+    assert np.array_equal(other.curriculum._failure_rates, one.curriculum._failure_rates)
+    assert other.env.seeds == other.curriculum._seeds[other.curriculum._start_of_env].tolist(), (
+        "whom an outcome is put down to"
+    )
 
 
 class Noting(PointReachEnv):
@@ -79,7 +81,7 @@ class Listing(PointReachEnv):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_start_is_one_that_a_policy_is_judged_by(seed: int):
-    pool, judging = Curriculum(1000, rows=8, seed=seed), Listing(8)
+    pool, judging = StartCurriculum(1000, num_envs=8, seed=seed), Listing(8)
     policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,)))
     evaluate_policy(judging, policy, episodes=20, seed=seed)
     drawn = {start for _ in range(500) for start in pool.draw(np.arange(8))}
@@ -88,16 +90,16 @@ def test_no_start_is_one_that_a_policy_is_judged_by(seed: int):
 
 
 def test_a_pool_goes_on_from_where_it_was():
-    one, other = Curriculum(50, rows=8, seed=3), Curriculum(50, rows=8, seed=3)
+    one, other = StartCurriculum(50, num_envs=8, seed=3), StartCurriculum(50, num_envs=8, seed=3)
     rows = np.arange(8)
     for _ in range(5):
         one.draw(rows)
-        one.learn(rows, np.arange(8) < 3)
-    other.restore(one.state())
+        one.update(rows, np.arange(8) < 3)
+    other.load_state_dict(one.state_dict())
     for _ in range(3):
         assert one.draw(rows) == other.draw(rows)
         for pool in (one, other):
-            pool.learn(rows, np.arange(8) < 5)
+            pool.update(rows, np.arange(8) < 5)
 
 
 class Fated(PointReachEnv):
@@ -120,19 +122,19 @@ class Fated(PointReachEnv):
         return observation, reward, np.zeros_like(over), over, {**infos, "success": won}
 
 
-def test_starts_that_fail_in_the_worlds_come_back_more_often():
-    worlds = Fated(16)
-    env = StateRewardEnv(worlds, RewardConfig(rule="sparse", success="simulator"), 0.9)
-    env.curriculum = Curriculum(64, 16, seed=0)
+def test_starts_that_fail_in_the_envs_come_back_more_often():
+    envs = Fated(16)
+    env = StateRewardEnv(envs, RewardConfig(rule="sparse", success_source="simulator"), 0.9)
+    env.curriculum = StartCurriculum(64, 16, seed=0)
     env.reset(seed=0)
     for _ in range(600):
         env.step(np.zeros((16, 2)))
-    late = np.array(worlds.begun[len(worlds.begun) // 2 :]) % 2
+    late = np.array(envs.begun[len(envs.begun) // 2 :]) % 2
     assert late.mean() > 0.8, "odd seeds fail, and are drawn up to ten times as often"
 
 
 class Drawing(PointReachEnv):
-    """Every row draws its starts from a stream of its own, as the worlds in the box do; lists whence each start came,
+    """Every row draws its starts from a stream of its own, as the environments in the box do; lists whence each start came,
     and where it was."""
 
     def __init__(self, rows: int, *, ends_on_success: bool = False) -> None:
@@ -153,24 +155,24 @@ class Drawing(PointReachEnv):
         return self.position.astype(np.float32), {}
 
 
-@pytest.mark.parametrize("reward", [RewardConfig(), RewardConfig(rule="sparse", success="simulator")])
+@pytest.mark.parametrize("reward", [RewardConfig(), RewardConfig(rule="sparse", success_source="simulator")])
 def test_no_episode_of_a_refinement_starts_where_the_policy_is_judged(reward: RewardConfig, tmp_path: Path):
     """Of a run that was cut and continued, watched after every iteration: neither a seed nor a place is shared."""
     policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,)))
     training, judging = Drawing(8), Drawing(8, ends_on_success=True)
     starts = 50
 
-    def judge(policy: GaussianPolicy) -> Verdict:
+    def judge(policy: GaussianPolicy) -> EvalResult:
         return evaluate_policy(judging, policy, episodes=20, seed=3)
 
     for iterations in (2, 4):
         config = RefineConfig(
-            iterations=iterations, rollout_steps=45, warmup_iterations=1, starts=starts, seed=3, reward=reward,
-            ppo=PPOConfig(minibatches=2, epochs=1),
+            iterations=iterations, rollout_steps=45, critic_warmup_iterations=1, start_pool_size=starts, seed=3, reward=reward,
+            ppo=PPOConfig(num_minibatches=2, epochs=1),
         )  # fmt: skip
         run = RunFolder.open(tmp_path, resume=True)
-        done = refine(training, policy, PictureModel(), config, run, Silent(), judge, watch=judge)
-        assert len(done.rows) == iterations
+        done = refine(training, policy, ImageModel(), config, run, NullReporter(), judge, evaluate_iteration=judge)
+        assert len(done.log_rows) == iterations
     (seeds, places), (judged_seeds, judged_places) = (
         ({seed for seed, _ in env.begun}, {place for _, place in env.begun}) for env in (training, judging)
     )

@@ -1,4 +1,4 @@
-"""The whole loop with pictures that stay where they are drawn: the same run, and none of them crosses the host."""
+"""The whole loop with images that stay where they are drawn: the same run, and none of them crosses the host."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorWrapper
 from torch.overrides import TorchFunctionMode
 
-from embodied_rm.cli.worlds import WorldConfig, learner_device
 from embodied_rm.errors import UserError
-from embodied_rm.models.encoders import small_encoder
+from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.rl.credit.settlement import Settlement
+from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
-from embodied_rm.rl.refine import iterate, make_learner
+from embodied_rm.rl.refine import make_learner, run_iteration
 from embodied_rm.rl.refine_config import RefineConfig
-from sim.render.device import DeviceRenderer
-from sim.vec_env import TabletopVecEnv
+from embodied_rm.tabletop.envs import EnvConfig, learner_device
+from embodied_sim.render.warp_device import DeviceRenderer
+from embodied_sim.vec_env import TabletopVecEnv
 
 SIZE, ROWS = 32, 3
 TO_HOST = ("cpu", "numpy", "tolist", "__array__")
 
 
 class HostCopies(TorchFunctionMode):
-    """Which functions brought a picture to the host."""
+    """Which functions brought an image to the host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class HostCopies(TorchFunctionMode):
 
 
 class ByTheHost(VectorWrapper):
-    """The same worlds, which show themselves as arrays only."""
+    """The same environments, which show themselves as arrays only."""
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -57,8 +57,8 @@ class ByTheHost(VectorWrapper):
         return self.env.render_views(rows)
 
 
-def worlds() -> TabletopVecEnv:
-    """Worlds of the GPU's engine, drawn by the GPU's renderer, both on the processor."""
+def envs() -> TabletopVecEnv:
+    """Environments of the GPU's engine, drawn by the GPU's renderer, both on the processor."""
     env = TabletopVecEnv(
         "lift_cube", ROWS, views=("front",), image_size=SIZE, backend="warp", autoreset_mode=AutoresetMode.DISABLED
     )
@@ -68,25 +68,25 @@ def worlds() -> TabletopVecEnv:
 
 def trained(env: Any) -> tuple[dict[str, Any], torch.Tensor]:
     """One iteration of refinement: its row, and the weights of the policy after."""
-    device = learner_device(WorldConfig(device="cpu"))
+    device = learner_device(EnvConfig(device="cpu"))
     torch.manual_seed(0)
-    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder("stride_tower_tiny", (SIZE, SIZE))))
+    net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder_config("stride_tower_tiny", (SIZE, SIZE))))
     spec = PolicySpec(obs_dim=env.single_observation_space.shape[0], action_dim=4, hidden=(16,))
-    config = RefineConfig(iterations=1, warmup_iterations=0, rollout_steps=4)
+    config = RefineConfig(iterations=1, critic_warmup_iterations=0, rollout_steps=4)
     wrapped = LearnedRewardEnv(env, net.eval().to(device), config.reward, config.ppo.gamma)
     observation, _ = wrapped.reset(seed=0)
-    learner = make_learner(GaussianPolicy(spec).to(device), config, wrapped.critic_size)
-    settlement = Settlement(wrapped.rule, wrapped.terms, wrapped.critic_size, config.seed)
-    _, row = iterate(wrapped, learner, settlement, observation, 0, config)
+    learner = make_learner(GaussianPolicy(spec).to(device), config, wrapped.critic_obs_dim)
+    settlement = RolloutRewards(wrapped.rule, wrapped.params, wrapped.critic_obs_dim, config.seed)
+    _, row = run_iteration(wrapped, learner, settlement, observation, 0, config)
     row.pop("seconds")
     return row, torch.cat([p.detach().flatten() for p in learner.policy.parameters()])
 
 
-def test_no_picture_crosses_the_host_and_the_run_is_the_same_to_the_last_bit() -> None:
+def test_no_image_crosses_the_host_and_the_run_is_the_same_to_the_last_bit() -> None:
     with HostCopies() as direct:
-        ours = trained(worlds())
+        ours = trained(envs())
     with HostCopies() as around:
-        theirs = trained(ByTheHost(worlds()))
+        theirs = trained(ByTheHost(envs()))
     assert direct.found == [] and direct.kept > 0
     assert set(around.found) == {"cpu", "numpy"}, "the witness sees nothing"
     assert ours[0] == theirs[0] and ours[0]["scored"] == 4 * ROWS
@@ -95,5 +95,5 @@ def test_no_picture_crosses_the_host_and_the_run_is_the_same_to_the_last_bit() -
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")
 def test_a_torch_that_finds_no_gpu_is_named() -> None:
-    with pytest.raises(UserError, match=r"world.device=cuda needs a torch with CUDA.*finds none.*world.device=cpu"):
-        learner_device(WorldConfig(device="cuda"))
+    with pytest.raises(UserError, match=r"env.device=cuda needs a torch with CUDA.*finds none.*env.device=cpu"):
+        learner_device(EnvConfig(device="cuda"))

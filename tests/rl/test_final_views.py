@@ -1,4 +1,4 @@
-"""What is scored at an episode's end is the picture that a run without autoreset shows there, pixel by pixel."""
+"""What is scored at an episode's end is the image that a run without autoreset shows there, pixel by pixel."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from rl_worlds import judged
+from rl_envs import judged
 
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.reward_config import RewardConfig
-from sim.errors import SimError
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.sim_errors import SimError
+from embodied_sim.vec_env import TabletopVecEnv
 
 TASK, ROWS, LIMIT, STEPS = "press_button", 5, 40, 100
 SCORES = np.array([3, 5, 8, 11, 1000])
 """After how many scores of an episode the model says "done", for each row; the last always meets the time limit."""
 FAULT = (1, 27)
-"""Row and step of a world that breaks down."""
+"""Row and step of an environment that breaks down."""
 ACTIONS = np.random.default_rng(0).uniform(-1, 1, (STEPS, ROWS, 4)).astype(np.float32)
 
 
@@ -51,18 +51,18 @@ class Witness:
     begun: list[np.ndarray] = field(default_factory=list)
     scored: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def begin(self, views, instructions, goal=None):
+    def reset(self, views, instructions, goal=None):
         self.begun = list(views.frames)
         return Scores(np.arange(len(views)), np.zeros(len(views), np.int64))
 
-    def advance(self, memory, views):
+    def step(self, memory, views):
         self.scored = dict(zip(memory.row.tolist(), views.frames, strict=True))
         count = memory.count + 1
         done = (count >= SCORES[memory.row]).astype(np.float32)
         return judged(np.zeros(len(views), np.float32), np.ones(len(views), bool), done), Scores(memory.row, count)
 
 
-def worlds(mode: AutoresetMode = AutoresetMode.DISABLED, **keys) -> TabletopVecEnv:
+def envs(mode: AutoresetMode = AutoresetMode.DISABLED, **keys) -> TabletopVecEnv:
     return TabletopVecEnv(TASK, ROWS, views=("front", "wrist"), image_size=32, autoreset_mode=mode, **keys)
 
 
@@ -72,9 +72,9 @@ def fail(env: TabletopVecEnv, step: int) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_every_scored_picture_is_that_of_a_run_reset_by_hand(every: int) -> None:
+def test_every_scored_image_is_that_of_a_run_reset_by_hand(every: int) -> None:
     model = Witness()
-    inner, plain = worlds(), worlds()
+    inner, plain = envs(), envs()
     env = LearnedRewardEnv(inner, model, RewardConfig(score_every=every, success_patience=1), gamma=0.9)
     env.reset(seed=3), plain.reset(seed=3)
     assert np.array_equal(model.begun, plain.render_views())
@@ -85,7 +85,7 @@ def test_every_scored_picture_is_that_of_a_run_reset_by_hand(every: int) -> None
         _, _, terminated, truncated, _ = env.step(actions)
         plain.step(actions)
         shown, ended = plain.render_views(), np.flatnonzero(terminated | truncated)
-        assert all(np.array_equal(picture, shown[row]) for row, picture in model.scored.items())
+        assert all(np.array_equal(image, shown[row]) for row, image in model.scored.items())
         assert {*ended} - {*model.scored} == ({FAULT[0]} if t == FAULT[1] else set()), "ends are scored, faults are not"
         if len(ended):
             plain.reset(options={"reset_mask": terminated | truncated})
@@ -100,11 +100,11 @@ def test_every_scored_picture_is_that_of_a_run_reset_by_hand(every: int) -> None
 
 
 def test_final_views_are_those_of_a_run_that_nobody_resets() -> None:
-    """A world that breaks down and the time limit: both ends are seen, and the pictures go on with the new episode."""
-    auto, plain = worlds(AutoresetMode.SAME_STEP, final_views=True), worlds()
+    """An environment that breaks down and the time limit: both ends are seen, and the images go on with the new episode."""
+    auto, plain = envs(AutoresetMode.SAME_STEP, final_views=True), envs()
     auto.reset(seed=3), plain.reset(seed=3)
     sick = np.arange(ROWS) == FAULT[0]
-    ends = {FAULT[1]: sick, LIMIT - 1: ~sick}  # the sick world has begun anew by then
+    ends = {FAULT[1]: sick, LIMIT - 1: ~sick}  # the sick environment has begun anew by then
     for t, actions in enumerate(ACTIONS[:LIMIT]):
         fail(auto, t), fail(plain, t)
         infos = auto.step(actions)[-1]
@@ -120,11 +120,11 @@ def test_final_views_are_those_of_a_run_that_nobody_resets() -> None:
 
 def test_final_views_are_refused_where_nobody_resets() -> None:
     with pytest.raises(SimError, match="final_views needs autoreset_mode=SAME_STEP"):
-        worlds(final_views=True)
+        envs(final_views=True)
 
 
 def test_views_that_nobody_asks_for_are_not_drawn() -> None:
-    env = worlds(AutoresetMode.SAME_STEP)
+    env = envs(AutoresetMode.SAME_STEP)
     env.reset(seed=0)
     assert not any("final_views" in env.step(actions)[-1] for actions in ACTIONS[:LIMIT])
     assert "renderer" not in vars(env)

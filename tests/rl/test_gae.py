@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embodied_rm.rewards.shaping import hold_potential, shaped_reward
 from embodied_rm.rl.learner.gae import gae
-from embodied_rm.shaping import held_potential, shaped_reward
 
 
 def column(*values) -> np.ndarray:
@@ -71,7 +71,7 @@ def test_shaping_shifts_the_critic_and_nothing_else(seed: int, gamma: float, lam
     for t in range(T):
         since += 1
         scored = (since == every) | done[t]
-        phi[t], next_phi[t] = held, held_potential(held, rng.normal(size=N), scored)
+        phi[t], next_phi[t] = held, hold_potential(held, rng.normal(size=N), scored)
         since[scored] = 0
         held = np.where(done[t], rng.normal(size=N), next_phi[t])
     valid = np.ones((T, N), bool)

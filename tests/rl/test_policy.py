@@ -12,13 +12,13 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from embodied_rm.checkpoint_io import save_tensors
 from embodied_rm.errors import CheckpointError, DataError, UserError
-from embodied_rm.rl.cloning.bc import CloneConfig, choose, clone
-from embodied_rm.rl.learner.imitation import Pairs, load_pairs, pairs_of, save_pairs
+from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
+from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs, make_demo_pairs, save_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, gaussian_kl, load_policy, log_prob, save_policy
 from embodied_rm.types import Episode
 
 SPEC = PolicySpec(obs_dim=4, action_dim=2, hidden=(16,))
-FEW = CloneConfig(demonstrations=4, steps=300, hidden=(32,), lr=3e-3)
+FEW = CloneConfig(num_demonstrations=4, steps=300, hidden_sizes=(32,), learning_rate=3e-3)
 
 
 def test_density_and_divergence_agree_with_torch_distributions() -> None:
@@ -42,7 +42,7 @@ def test_actions_drawn_are_as_probable_as_said() -> None:
 
 def test_a_policy_comes_back_equal(tmp_path: Path) -> None:
     policy = GaussianPolicy(SPEC)
-    policy.normaliser.fit(torch.randn(50, 4) * 3 + 1)
+    policy.normalizer.fit(torch.randn(50, 4) * 3 + 1)
     save_policy(tmp_path / "policy", policy, task="lift_cube")
     loaded = load_policy(tmp_path / "policy")
     observation = np.random.default_rng(0).normal(size=(5, 4))
@@ -61,8 +61,11 @@ def towards_zero(rng: np.random.Generator) -> Episode:
 
 def test_millimetres_count_near_zero_of_columns_that_are_lengths(tmp_path: Path) -> None:
     """The same demonstrations and training, told or not told that the observation is a length."""
-    shown, config = pairs_of([towards_zero(np.random.default_rng(0))]), CloneConfig(demonstrations=1, steps=500)
-    blunt, fine = (clone(shown, config, lengths=lengths)[0] for lengths in (0, 1))
+    shown, config = (
+        make_demo_pairs([towards_zero(np.random.default_rng(0))]),
+        CloneConfig(num_demonstrations=1, steps=500),
+    )
+    blunt, fine = (clone(shown, config, length_dims=lengths)[0] for lengths in (0, 1))
     off = np.linspace(-0.008, 0.008, 33, dtype=np.float32)[:, None]
     wrong = [float(np.abs(policy.act(off) + np.tanh(off / 0.02)).mean()) for policy in (blunt, fine)]
     assert wrong[1] < 0.5 * wrong[0], wrong
@@ -72,7 +75,7 @@ def test_millimetres_count_near_zero_of_columns_that_are_lengths(tmp_path: Path)
 
 def test_more_lengths_than_columns_are_refused() -> None:
     with pytest.raises(UserError, match=r"lengths must be in \[0, 4\], got 5"):
-        replace(SPEC, lengths=5)
+        replace(SPEC, length_dims=5)
 
 
 def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
         ({"architecture": "progress_net"}, "'progress_net', not of 'gaussian_policy'"),
         ({"architecture": "gaussian_policy"}, "no policy spec"),
         ({"architecture": "gaussian_policy", "spec": {"obs_dim": 4}}, "no policy spec"),
-        ({"architecture": "gaussian_policy", "spec": {"obs_dim": 5, "action_dim": 2, "hidden": [16]}}, "normaliser"),
+        ({"architecture": "gaussian_policy", "spec": {"obs_dim": 5, "action_dim": 2, "hidden": [16]}}, "normalizer"),
     ):
         save_tensors(folder, tensors, manifest)
         with pytest.raises(CheckpointError, match=message):
@@ -98,7 +101,7 @@ def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
 
 def test_features_that_never_moved_do_not_explode() -> None:
     policy = GaussianPolicy(SPEC)
-    policy.normaliser.fit(torch.zeros(10, 4))
+    policy.normalizer.fit(torch.zeros(10, 4))
     assert torch.isfinite(policy(torch.full((1, 4), 1e9))[0]).all()
 
 
@@ -116,19 +119,19 @@ def linear_demonstrations(count: int) -> list[Episode]:
 
 def test_cloning_finds_the_law_behind_the_demonstrations() -> None:
     episodes = linear_demonstrations(8)
-    policy, fit = clone(pairs_of(episodes[:4]), FEW)
+    policy, fit = clone(make_demo_pairs(episodes[:4]), FEW)
     assert fit.transitions == 120
-    assert fit.mse < 0.01 < fit.mse_first
+    assert fit.mse < 0.01 < fit.initial_mse
     unseen = np.array([[0.5, -0.5, 0.1], [0.2, 0.8, 0.0]])
     assert np.allclose(policy.act(unseen), [[0.0, 0.25], [0.25, -0.15]], atol=0.08)
-    assert np.allclose(policy.normaliser.mean, 0, atol=0.3)
+    assert np.allclose(policy.normalizer.mean, 0, atol=0.3)
 
 
 def test_cloning_is_deterministic_by_seed_and_leaves_the_global_generator_alone() -> None:
     episodes = linear_demonstrations(8)
     state = torch.random.get_rng_state()
     first, again, other = (
-        clone(pairs_of(episodes), replace(FEW, seed=seed, steps=20))[0].state_dict() for seed in (1, 1, 2)
+        clone(make_demo_pairs(episodes), replace(FEW, seed=seed, steps=20))[0].state_dict() for seed in (1, 1, 2)
     )
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
@@ -136,26 +139,28 @@ def test_cloning_is_deterministic_by_seed_and_leaves_the_global_generator_alone(
 
 
 def test_pairs_come_back_from_disk_and_others_are_refused(tmp_path: Path) -> None:
-    pairs = pairs_of(linear_demonstrations(2), [np.ones(30, np.float32), np.linspace(0, 1, 30, dtype=np.float32)])
+    pairs = make_demo_pairs(
+        linear_demonstrations(2), [np.ones(30, np.float32), np.linspace(0, 1, 30, dtype=np.float32)]
+    )
     assert len(pairs) == 59  # what weighs nothing is left out
-    save_pairs(tmp_path / "pairs", pairs)
-    back = load_pairs(tmp_path / "pairs")
+    save_demo_pairs(tmp_path / "pairs", pairs)
+    back = load_demo_pairs(tmp_path / "pairs")
     assert all(torch.equal(getattr(pairs, name), getattr(back, name)) for name in ("observation", "action", "weight"))
     save_tensors(tmp_path / "other", {"action": pairs.action}, {"architecture": "imitated_pairs"})
     with pytest.raises(CheckpointError, match="pairs have observation, action, weight"):
-        load_pairs(tmp_path / "other")
+        load_demo_pairs(tmp_path / "other")
 
 
 def test_demonstrations_are_chosen_by_seed_each_once() -> None:
-    chosen = [choose(10, replace(FEW, seed=seed)) for seed in range(5)]
-    assert all(len(set(some)) == FEW.demonstrations and some == sorted(some) for some in chosen)
-    assert len({tuple(some) for some in chosen}) > 1 and chosen[0] == choose(10, FEW)
+    chosen = [select_demonstrations(10, replace(FEW, seed=seed)) for seed in range(5)]
+    assert all(len(set(some)) == FEW.num_demonstrations and some == sorted(some) for some in chosen)
+    assert len({tuple(some) for some in chosen}) > 1 and chosen[0] == select_demonstrations(10, FEW)
 
 
-def test_moments_are_drawn_by_their_weight() -> None:
-    moments = torch.arange(3.0)[:, None]
-    pairs = Pairs(observation=moments, action=moments, weight=torch.tensor([1.0, 1.0, 6.0]))
-    observation, action = pairs.draw(4000, torch.Generator().manual_seed(0))
+def test_timesteps_are_drawn_by_their_weight() -> None:
+    timesteps = torch.arange(3.0)[:, None]
+    pairs = DemoPairs(observation=timesteps, action=timesteps, weight=torch.tensor([1.0, 1.0, 6.0]))
+    observation, action = pairs.sample(4000, torch.Generator().manual_seed(0))
     assert torch.equal(observation, action)
     assert abs(float((action == 2).float().mean()) - 0.75) < 0.03
 
@@ -163,9 +168,9 @@ def test_moments_are_drawn_by_their_weight() -> None:
 def test_unusable_demonstrations_are_named() -> None:
     episodes = linear_demonstrations(4)
     with pytest.raises(DataError, match="5 demonstrations asked for, the dataset holds 4"):
-        choose(4, replace(FEW, demonstrations=5))
+        select_demonstrations(4, replace(FEW, num_demonstrations=5))
     episodes[2] = replace(episodes[2], action=None)
     with pytest.raises(DataError, match=r"e2: .*action"):
-        pairs_of(episodes)
+        make_demo_pairs(episodes)
     with pytest.raises(UserError, match="steps"):
         CloneConfig(steps=0)

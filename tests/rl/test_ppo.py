@@ -8,28 +8,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rl_worlds import PointReachEnv
+from rl_envs import PointReachEnv
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.rl.learner import ppo as ppo_module
-from embodied_rm.rl.learner.buffer import Batch, RolloutBuffer, collect
-from embodied_rm.rl.learner.imitation import Pairs
-from embodied_rm.rl.learner.policy import Critic, GaussianPolicy, PolicySpec, gaussian_kl
+from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer, collect
+from embodied_rm.rl.learner.demo_pairs import DemoPairs
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, ValueCritic, gaussian_kl
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig, explained_variance
-from embodied_rm.rl.learner.threads import side_by_side
-from embodied_rm.rl.watch.judge import evaluate_policy
+from embodied_rm.rl.learner.threads import run_concurrently
+from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
 
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,), log_std_init=-0.5)
-CONFIG = PPOConfig(gamma=0.95, actor_lr=3e-3, critic_lr=3e-3, minibatches=4)
+CONFIG = PPOConfig(gamma=0.95, actor_learning_rate=3e-3, critic_learning_rate=3e-3, num_minibatches=4)
 
 
 def learner(config: PPOConfig = CONFIG, spec: PolicySpec = SPEC, seed: int = 0) -> PPO:
     torch.manual_seed(seed)
-    critic = Critic(spec.obs_dim, spec.hidden)
+    critic = ValueCritic(spec.obs_dim, spec.hidden)
     return PPO(GaussianPolicy(spec), critic, config, torch.Generator().manual_seed(seed))
 
 
-def bandit(ppo: PPO, size: int = 512, reward=lambda action: -((action - 0.5) ** 2).sum(1)) -> Batch:
+def bandit(ppo: PPO, size: int = 512, reward=lambda action: -((action - 0.5) ** 2).sum(1)) -> PPOBatch:
     """One-step episodes in which the best action is 0.5 in every dimension, whatever the observation."""
     buffer = RolloutBuffer(1, size, 2, 2, 2)
     observation = np.random.default_rng(0).normal(size=(size, 2)).astype(np.float32)
@@ -48,7 +48,7 @@ def bandit(ppo: PPO, size: int = 512, reward=lambda action: -((action - 0.5) ** 
         done=yes,
         valid=yes,
     )
-    return buffer.batch(ppo.critic, 0.9, 0.9)
+    return buffer.make_batch(ppo.critic, 0.9, 0.9)
 
 
 def weights(module: torch.nn.Module) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_on_one_core_it_learns_what_it_learns_on_two(monkeypatch: pytest.MonkeyP
     learned, ran = [], []
     for available in (1, 2):
         monkeypatch.setattr(ppo_module, "cores", lambda available=available: available)
-        monkeypatch.setattr(ppo_module, "side_by_side", lambda *both: ran.append(1) or side_by_side(*both))
+        monkeypatch.setattr(ppo_module, "side_by_side", lambda *both: ran.append(1) or run_concurrently(*both))
         ppo = learner()
         stats = [ppo.update(bandit(ppo)) for _ in range(2)]
         learned.append((weights(ppo.policy), weights(ppo.critic), stats))
@@ -95,7 +95,7 @@ def test_it_learns_to_reach_from_scratch() -> None:
     observation, _ = env.reset(seed=0)
     for _ in range(15):
         buffer, observation = collect(env, ppo.policy, observation, 20, ppo.generator)
-        ppo.update(buffer.batch(ppo.critic, CONFIG.gamma, CONFIG.gae_lambda))
+        ppo.update(buffer.make_batch(ppo.critic, CONFIG.gamma, CONFIG.gae_lambda))
     after = evaluate_policy(judge, ppo.policy, 64, seed=1)
     assert before.rate < 0.1 < 0.95 < after.rate
 
@@ -119,8 +119,8 @@ def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
     def distance(coef: float) -> float:
         ppo = learner()
         for _ in range(10):
-            stats = ppo.update(bandit(ppo), reference_coef=coef)
-        return stats.reference_kl
+            stats = ppo.update(bandit(ppo), bc_kl_coef=coef)
+        return stats.bc_kl
 
     assert distance(100.0) < 0.05 * distance(0.0)
 
@@ -148,12 +148,12 @@ def test_the_variance_explained_is_that_of_the_returns() -> None:
     assert explained_variance(ppo.critic, replace(batch, target=torch.ones(len(batch)))) == 0
     stats = ppo.update(batch, train_actor=False)
     assert stats.explained_variance == explained_variance(learner().critic, batch)
-    assert stats.actor_gradient == 0 < stats.critic_gradient
+    assert stats.actor_grad_norm == 0 < stats.critic_grad_norm
 
 
-def demonstrated(action: float) -> Pairs:
+def demonstrated(action: float) -> DemoPairs:
     observation = torch.randn(64, 2, generator=torch.Generator().manual_seed(3))
-    return Pairs(observation=observation, action=torch.full((64, 2), action), weight=torch.ones(64))
+    return DemoPairs(observation=observation, action=torch.full((64, 2), action), weight=torch.ones(64))
 
 
 def test_the_demonstrations_hold_the_policy_against_the_reward() -> None:
@@ -178,13 +178,13 @@ def test_statistics_are_those_of_the_policies() -> None:
     with torch.no_grad():
         moved = gaussian_kl(*ppo.policy(batch.observation), *before(batch.observation)).mean()
     assert stats.kl == pytest.approx(float(moved), abs=1e-6)
-    assert stats.reference_kl == stats.kl
+    assert stats.bc_kl == stats.kl
 
 
 @pytest.mark.parametrize(("column", "loss"), [("target", "critic"), ("log_prob", "actor")])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_it_never_steps_on_a_number_that_is_not_one(column: str, loss: str, poison: float) -> None:
-    ppo = learner(replace(CONFIG, minibatches=1))
+    ppo = learner(replace(CONFIG, num_minibatches=1))
     batch = bandit(ppo)
     getattr(batch, column)[3] = -poison
     with pytest.raises(UserError, match=f"the {loss} loss became"):
@@ -209,30 +209,30 @@ def test_faults_never_reach_the_losses() -> None:
             done=~valid,
             valid=valid,
         )
-    batch = buffer.batch(Critic(2, (8,)), 0.9, 0.9)
+    batch = buffer.make_batch(ValueCritic(2, (8,)), 0.9, 0.9)
     assert len(batch) == 5
     assert torch.isfinite(batch.advantage).all() and torch.isfinite(batch.target).all()
     buffer.valid[:] = False
     with pytest.raises(UserError, match="all 6 transitions"):
-        buffer.batch(Critic(2, (8,)), 0.9, 0.9)
+        buffer.make_batch(ValueCritic(2, (8,)), 0.9, 0.9)
 
 
 def test_a_restored_learner_goes_on_as_if_nothing_had_happened() -> None:
     """Weights, moments and random numbers: two updates in a row equal one, a restore into a stranger, and another."""
     ppo = learner()
     ppo.update(bandit(ppo))
-    saved = {name: tensor.clone() for name, tensor in ppo.state().items()}
+    saved = {name: tensor.clone() for name, tensor in ppo.state_dict().items()}
     stranger = learner(seed=1)
-    stranger.restore(saved, "here")
+    stranger.load_state_dict(saved, "here")
     for each in (ppo, stranger):
-        each.update(bandit(each), reference_coef=0.1)
-    for name, tensor in ppo.state().items():
-        assert torch.equal(stranger.state()[name], tensor), name
+        each.update(bandit(each), bc_kl_coef=0.1)
+    for name, tensor in ppo.state_dict().items():
+        assert torch.equal(stranger.state_dict()[name], tensor), name
 
 
 def test_another_network_is_refused() -> None:
     with pytest.raises(CheckpointError, match="here"):
-        learner(spec=replace(SPEC, hidden=(8,))).restore(learner().state(), "here")
+        learner(spec=replace(SPEC, hidden=(8,))).load_state_dict(learner().state_dict(), "here")
 
 
 @pytest.mark.parametrize("setting", ["gamma", "actor_lr", "minibatches", "target_kl"])

@@ -1,4 +1,4 @@
-"""Refinement on worlds whose answer is known: it lifts a weak policy, resumes, reports, and judges honestly."""
+"""Refinement on environments whose answer is known: it lifts a weak policy, resumes, reports, and judges honestly."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from rl_worlds import PictureModel, PointReachEnv
+from rl_envs import ImageModel, PointReachEnv
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.cloning.bc import CloneConfig, clone
-from embodied_rm.rl.envs.reward_config import RewardConfig
-from embodied_rm.rl.learner.imitation import pairs_of
+from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig
-from embodied_rm.rl.refine import Refined, refine, settled
+from embodied_rm.rl.refine import RefineResult, has_converged, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.seeds import stream_seed
-from embodied_rm.rl.watch.judge import JUDGED, Verdict, evaluate_policy
-from embodied_rm.run import RunFolder, Silent
+from embodied_rm.rl.watch.evaluate_policy import EVAL_SEED_STREAM, EvalResult, evaluate_policy
+from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.types import Episode
 
 CONFIG = RefineConfig(
     iterations=14,
     rollout_steps=20,
-    warmup_iterations=2,
+    critic_warmup_iterations=2,
     reward=RewardConfig(success_patience=4),
-    ppo=PPOConfig(gamma=0.95, actor_lr=1e-3, minibatches=8),
+    ppo=PPOConfig(gamma=0.95, actor_learning_rate=1e-3, num_minibatches=8),
 )
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,))
 
 
-def judge(policy: GaussianPolicy, episodes: int = 200) -> Verdict:
+def judge(policy: GaussianPolicy, episodes: int = 200) -> EvalResult:
     return evaluate_policy(PointReachEnv(64, ends_on_success=True), policy, episodes, seed=7)
 
 
@@ -48,38 +48,38 @@ def weak_policy() -> GaussianPolicy:
     action = np.clip(-2 * state @ np.array([[0.6, 0.8], [-0.8, 0.6]]) + [0.5, 0.2], -1, 1).astype(np.float32)
     frames = {"front": np.zeros((400, 1, 1, 3), np.uint8)}
     episode = Episode(name="slanted", views=frames, instruction="", fps=20, state=state, action=action)
-    return clone(pairs_of([episode]), CloneConfig(demonstrations=1, steps=300, hidden=(32,)))[0]
+    return clone(make_demo_pairs([episode]), CloneConfig(num_demonstrations=1, steps=300, hidden_sizes=(32,)))[0]
 
 
-def run_refine(folder: Path, config: RefineConfig = CONFIG, policy: GaussianPolicy | None = None) -> Refined:
+def run_refine(folder: Path, config: RefineConfig = CONFIG, policy: GaussianPolicy | None = None) -> RefineResult:
     run = RunFolder.open(folder, resume=True)
-    return refine(PointReachEnv(64), policy or weak_policy(), PictureModel(), config, run, Silent(), judge)
+    return refine(PointReachEnv(64), policy or weak_policy(), ImageModel(), config, run, NullReporter(), judge)
 
 
 @pytest.fixture(scope="module")
-def refined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Refined]:
+def refined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RefineResult]:
     folder = tmp_path_factory.mktemp("refine")
     return folder, run_refine(folder)
 
 
-def test_a_weak_policy_becomes_a_good_one(refined: tuple[Path, Refined]) -> None:
+def test_a_weak_policy_becomes_a_good_one(refined: tuple[Path, RefineResult]) -> None:
     result = refined[1]
-    assert result.cloned.rate < 0.5
-    assert result.refined.rate > 0.95
+    assert result.cloned_eval.rate < 0.5
+    assert result.refined_eval.rate > 0.95
     assert result.metrics()["iterations"] == CONFIG.iterations
 
 
-def test_the_run_folder_tells_the_story(refined: tuple[Path, Refined]) -> None:
+def test_the_run_folder_tells_the_story(refined: tuple[Path, RefineResult]) -> None:
     folder, result = refined
     rows = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
-    assert rows == list(result.rows)
+    assert rows == list(result.log_rows)
     assert [row["iteration"] for row in rows] == list(range(CONFIG.iterations))
     for row in rows:
         assert row["env_steps"] == 64 * CONFIG.rollout_steps
         assert row["invalid_rate"] == 0 and row["faults"] == 0
         assert set(row["seconds"]) == {"physics", "render", "score", "act", "learn", "watch"}
-    assert all(row["kl"] == 0 for row in rows[: CONFIG.warmup_iterations])
-    assert all(row["kl"] > 0 for row in rows[CONFIG.warmup_iterations :])
+    assert all(row["kl"] == 0 for row in rows[: CONFIG.critic_warmup_iterations])
+    assert all(row["kl"] > 0 for row in rows[CONFIG.critic_warmup_iterations :])
     observation = np.random.default_rng(0).normal(size=(5, 2))
     assert np.array_equal(load_policy(folder / "policy").act(observation), result.policy.act(observation))
 
@@ -93,11 +93,11 @@ def test_the_imitated_policy_holds_on_less_and_less(tmp_path: Path, monkeypatch:
         return update(self, batch, **how)
 
     monkeypatch.setattr(PPO, "update", noting)
-    run_refine(tmp_path, replace(CONFIG, iterations=4, reference_coef=0.8, warmup_iterations=0))
+    run_refine(tmp_path, replace(CONFIG, iterations=4, bc_kl_coef=0.8, critic_warmup_iterations=0))
     assert held == pytest.approx([0.8, 0.6, 0.4, 0.2])
 
 
-def test_nothing_is_learned_from_the_simulator(refined: tuple[Path, Refined], tmp_path: Path) -> None:
+def test_nothing_is_learned_from_the_simulator(refined: tuple[Path, RefineResult], tmp_path: Path) -> None:
     """The simulator's reward and success may say anything: not one number of the learning changes."""
 
     class Liar(PointReachEnv):
@@ -108,7 +108,7 @@ def test_nothing_is_learned_from_the_simulator(refined: tuple[Path, Refined], tm
 
     short = replace(CONFIG, iterations=3)
     run_refine(tmp_path / "honest", short)
-    refine(Liar(64), weak_policy(), PictureModel(), short, RunFolder.open(tmp_path / "liar"), Silent(), judge)
+    refine(Liar(64), weak_policy(), ImageModel(), short, RunFolder.open(tmp_path / "liar"), NullReporter(), judge)
     honest, liar = (load_tensors(tmp_path / name / "policy", "gaussian_policy")[0] for name in ("honest", "liar"))
     assert all(torch.equal(honest[name], liar[name]) for name in honest)
 
@@ -135,28 +135,28 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 
     never = replace(CONFIG, iterations=5, reward=RewardConfig(success_patience=100))
 
-    def play(env: PointReachEnv, folder: str) -> Refined:
+    def play(env: PointReachEnv, folder: str) -> RefineResult:
         run = RunFolder.open(tmp_path / folder, resume=True)
-        return refine(env, weak_policy(), PictureModel(), never, run, Silent(), lambda policy: judge(policy, 20))
+        return refine(env, weak_policy(), ImageModel(), never, run, NullReporter(), lambda policy: judge(policy, 20))
 
     whole = play(Same(64), "whole")
     with pytest.raises(KeyboardInterrupt):
         play(DiesLater(64), "parts")
     parts = play(Same(64), "parts")
     for key in ("iteration", "shaped_return", "kl", "critic_loss", "learned_success"):
-        assert [row[key] for row in parts.rows] == [row[key] for row in whole.rows]
-    assert parts.cloned == whole.cloned and parts.refined == whole.refined
+        assert [row[key] for row in parts.log_rows] == [row[key] for row in whole.log_rows]
+    assert parts.cloned_eval == whole.cloned_eval and parts.refined_eval == whole.refined_eval
     saved = [load_tensors(tmp_path / name / "checkpoint", ARCHITECTURE)[0] for name in ("whole", "parts")]
     assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
 
 
-def test_a_finished_run_is_not_trained_again(refined: tuple[Path, Refined]) -> None:
+def test_a_finished_run_is_not_trained_again(refined: tuple[Path, RefineResult]) -> None:
     folder, before = refined
     after = run_refine(folder)
-    assert after.rows == before.rows and after.refined == before.refined
+    assert after.log_rows == before.log_rows and after.refined_eval == before.refined_eval
 
 
-def test_a_checkpoint_of_another_network_is_refused(refined: tuple[Path, Refined]) -> None:
+def test_a_checkpoint_of_another_network_is_refused(refined: tuple[Path, RefineResult]) -> None:
     with pytest.raises(CheckpointError, match="checkpoint"):
         run_refine(refined[0], policy=GaussianPolicy(replace(SPEC, hidden=(8, 8))))
 
@@ -170,10 +170,10 @@ def test_rows_lost_from_the_progress_file_are_noticed(tmp_path: Path) -> None:
 
 
 def test_it_stops_when_the_model_is_satisfied() -> None:
-    config = replace(CONFIG, stop_success=0.9, stop_patience=2, warmup_iterations=1)
+    config = replace(CONFIG, stop_success=0.9, stop_patience=2, critic_warmup_iterations=1)
 
     def stops(*rates: float | None, unripe: int = 0) -> bool:
-        return settled([{"success": rate, "ripe": i >= unripe} for i, rate in enumerate(rates)], config)
+        return has_converged([{"success": rate, "ripe": i >= unripe} for i, rate in enumerate(rates)], config)
 
     assert stops(0.0, 0.9, 1.0)
     assert not stops(1.0, 1.0)
@@ -209,22 +209,22 @@ class Scripted(PointReachEnv):
 def test_a_rule_that_cannot_be_paid_says_so_before_anything_runs(rule: str, said: str, tmp_path: Path) -> None:
     config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule))
 
-    def judge(policy: GaussianPolicy) -> Verdict:
+    def judge(policy: GaussianPolicy) -> EvalResult:
         raise AssertionError("nothing is judged")
 
     run = RunFolder.open(tmp_path)
     with pytest.raises(UserError, match=said):
-        refine(PointReachEnv(4), GaussianPolicy(SPEC), PictureModel(), config, run, Silent(), judge)
+        refine(PointReachEnv(4), GaussianPolicy(SPEC), ImageModel(), config, run, NullReporter(), judge)
     assert not list(tmp_path.iterdir())
 
 
-class Wordless(PictureModel):
+class Wordless(ImageModel):
     """A model without a notion of "done"."""
 
     tells_success = False
 
     def advance(self, memory, views):
-        judged, after = super().advance(memory, views)
+        judged, after = super().step(memory, views)
         return replace(judged, success=np.full(len(views), np.nan, np.float32)), after
 
 
@@ -244,23 +244,25 @@ class Undeclared(Wordless):
 )
 @pytest.mark.parametrize("model", [Wordless(), Undeclared()])
 def test_a_model_without_a_notion_of_done_is_refused_where_it_is_needed(model, rule, success, said, tmp_path) -> None:
-    config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule, success=success))
+    config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule, success_source=success))
     with pytest.raises(UserError, match=said):
-        refine(PointReachEnv(4), GaussianPolicy(SPEC), model, config, RunFolder.open(tmp_path), Silent(), judge)
+        refine(PointReachEnv(4), GaussianPolicy(SPEC), model, config, RunFolder.open(tmp_path), NullReporter(), judge)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_a_notion_of_done_shapes(tmp_path: Path) -> None:
-    config = RefineConfig(iterations=2, rollout_steps=10, warmup_iterations=1, reward=RewardConfig(success="simulator"))
+    config = RefineConfig(
+        iterations=2, rollout_steps=10, critic_warmup_iterations=1, reward=RewardConfig(success_source="simulator")
+    )
     run = RunFolder.open(tmp_path)
-    done = refine(PointReachEnv(4), GaussianPolicy(SPEC), Wordless(), config, run, Silent(), judge)
-    assert len(done.rows) == 2 and all(np.isfinite(row["spread"]) for row in done.rows)
+    done = refine(PointReachEnv(4), GaussianPolicy(SPEC), Wordless(), config, run, NullReporter(), judge)
+    assert len(done.log_rows) == 2 and all(np.isfinite(row["spread"]) for row in done.log_rows)
 
 
 def test_every_row_plays_its_share_and_short_episodes_count_once() -> None:
     """10 episodes on 3 rows: 4, 3 and 3. Successes are episodes 0 and 2, but 2 diverged, so one a row."""
     verdict = evaluate_policy(Scripted(3), GaussianPolicy(SPEC), 10, seed=0)
-    assert (verdict.successes, verdict.episodes, verdict.faults) == (3, 10, 3)
+    assert (verdict.successes, verdict.episodes, verdict.diverged_episodes) == (3, 10, 3)
     assert verdict.mean_steps == (4 * 1 + 3 * 2 + 3 * 3) / 10
     low, high = verdict.interval
     assert 0 < low < verdict.rate == 0.3 < high < 1
@@ -286,10 +288,10 @@ def test_seeds_that_follow_each_other_are_judged_by_episodes_of_their_own() -> N
 def test_no_policy_is_judged_by_episodes_that_it_was_shown_or_trained_on() -> None:
     """Recordings (task and kind of actor by number) and iterations of the same seed begin from other streams."""
     for seed in range(5):
-        judged = stream_seed(seed, JUDGED)
+        judged = stream_seed(seed, EVAL_SEED_STREAM)
         shown = [stream_seed(seed, task, kind) for task in range(14) for kind in range(3)]
         trained = [stream_seed(seed, iteration) for iteration in range(1000)]
-        assert min(abs(judged - other) for other in (*shown, *trained)) > 64, "of 64 worlds"
+        assert min(abs(judged - other) for other in (*shown, *trained)) > 64, "of 64 environments"
 
 
 def test_evaluation_refuses_what_it_cannot_judge() -> None:

@@ -12,31 +12,35 @@ from curves import drawn
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.checkpoint_io import load_tensors
-from embodied_rm.logs import numbers
+from embodied_rm.logs import flatten_metrics
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl import refine_checkpoint
-from embodied_rm.rl.envs.reward_config import RewardConfig
-from embodied_rm.rl.envs.seeing import Seeing
-from embodied_rm.rl.learner.imitation import Pairs
+from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation
+from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import refine
-from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT, PROGRESS
+from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
-from embodied_rm.rl.watch.judge import Verdict
-from embodied_rm.rl.watch.progress_rows import as_curves, read_rows
-from embodied_rm.run import RunFolder, Silent
-from sim.randomize import Randomization
-from sim.vec_env import TabletopVecEnv
+from embodied_rm.rl.watch.evaluate_policy import EvalResult
+from embodied_rm.rl.watch.log_rows import read_rows, to_scalars
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_sim.domain_randomization import Randomization
+from embodied_sim.vec_env import TabletopVecEnv
 
 CONFIG = RefineConfig(
-    iterations=5, rollout_steps=9, warmup_iterations=1, stop_patience=9, ppo=PPOConfig(minibatches=2, epochs=2)
+    iterations=5,
+    rollout_steps=9,
+    critic_warmup_iterations=1,
+    stop_patience=9,
+    ppo=PPOConfig(num_minibatches=2, epochs=2),
 )
-SHARES = Verdict(successes=0, episodes=1, faults=0, mean_steps=1.0)
+SHARES = EvalResult(successes=0, episodes=1, diverged_episodes=0, mean_steps=1.0)
 
 
 class Dies(TabletopVecEnv):
-    """Worlds that are switched off at a step."""
+    """Environments that are switched off at a step."""
 
     left = 10**9
 
@@ -50,23 +54,23 @@ class Dies(TabletopVecEnv):
 def play(
     folder: Path, task: str, reward: RewardConfig, left: int = 10**9, sees: bool = False, **extra
 ) -> dict[str, torch.Tensor]:
-    """Everything that is stored at the end of a refinement whose worlds have `left` steps to live."""
-    worlds = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
+    """Everything that is stored at the end of a refinement whose environments have `left` steps to live."""
+    envs = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
                   randomize=Randomization(friction=0.2, mass=0.2, latency=1))  # fmt: skip
-    worlds.left = left
+    envs.left = left
     torch.manual_seed(0)
     model = ProgressNet(NetConfig(views=("front",))).eval()
-    env = Seeing(worlds, model) if sees else worlds
+    env = EmbeddingObservation(envs, model) if sees else envs
     policy = GaussianPolicy(PolicySpec(obs_dim=env.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
     config, run = replace(CONFIG, reward=reward, **extra), RunFolder.open(folder, resume=True)
-    shown = Pairs(
+    shown = DemoPairs(
         observation=torch.zeros(9, policy.spec.obs_dim), action=torch.zeros(9, 4), weight=torch.arange(1.0, 10)
     )
     try:
-        refine(env, policy, model, config, run, Silent(), lambda _: SHARES, demonstrations=shown)
+        refine(env, policy, model, config, run, NullReporter(), lambda _: SHARES, demonstrations=shown)
     finally:
-        worlds.close()
-    return load_tensors(folder / CHECKPOINT, ARCHITECTURE)[0]
+        envs.close()
+    return load_tensors(folder / CHECKPOINT_DIR, ARCHITECTURE)[0]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def play(
         ("lift_cube", RewardConfig(success_patience=2, success_threshold=0.2), {"guided_until": 1.0}),
         ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), {"imitation_coef": 0.1}),
         ("push_to_zone", RewardConfig(rule="redistributed"), {}),
-        ("lift_cube", RewardConfig(rule="dense", success="simulator"), {"starts": 6}),
+        ("lift_cube", RewardConfig(rule="dense", success_source="simulator"), {"starts": 6}),
         ("press_button", RewardConfig(rule="blended"), {"sees": True}),
         ("press_button", RewardConfig(rule="sigmoid_reference"), {"rollout_steps": 45}),
     ],
@@ -90,7 +94,7 @@ def test_it_ends_with_the_same_bits_however_often_it_dies(
         with pytest.raises(KeyboardInterrupt):
             play(tmp_path / "parts", task, reward, int(iterations * rollout), **extra)
     parts = play(tmp_path / "parts", task, reward, **extra)
-    assert any("worlds.physics" in name for name in whole)
+    assert any("envs.physics" in name for name in whole)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
@@ -106,9 +110,9 @@ def test_its_curves_are_its_rows_though_it_died_between_a_row_and_its_checkpoint
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(refine_checkpoint, "save_tensors", dies)
         play(tmp_path, "lift_cube", reward)
-    assert len(read_rows(tmp_path / PROGRESS)) == 3, "the row of an iteration that is not stored"
+    assert len(read_rows(tmp_path / PROGRESS_FILE)) == 3, "the row of an iteration that is not stored"
     play(tmp_path, "lift_cube", reward)
-    rows = [numbers(as_curves(row)) for row in read_rows(tmp_path / PROGRESS)]
+    rows = [flatten_metrics(to_scalars(row)) for row in read_rows(tmp_path / PROGRESS_FILE)]
     assert len(rows) == CONFIG.iterations and {"critic_loss", "seconds/learn", "alarm"} <= set(rows[0])
     for tag, points in drawn(tmp_path).items():
         known = [(step, row[tag]) for step, row in enumerate(rows) if tag in row]

@@ -9,11 +9,11 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rl_worlds import CountingEnv, LookupModel, PictureModel, PointReachEnv
+from rl_envs import CountingEnv, ImageModel, LookupModel, PointReachEnv
 
 from embodied_rm.errors import UserError
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.reward_config import RewardConfig
 
 ROWS, STEPS, EPISODES = 5, 40, 50
 GAMMA = 0.9
@@ -64,7 +64,7 @@ def episodes_of(record, row: int):
 def test_every_reward_belongs_to_its_own_row_and_episode(seed, every, patience, valid_rate, success_rate) -> None:
     """Replay each episode from the tables alone: staggered resets, short last chunks, invalid scores, verdicts."""
     model = tables(seed, valid_rate, success_rate)
-    config = RewardConfig(score_every=every, success_patience=patience, scale=2.0, success_reward=3.0)
+    config = RewardConfig(score_every=every, success_patience=patience, progress_scale=2.0, success_reward=3.0)
     env = LearnedRewardEnv(CountingEnv(ROWS), model, config, GAMMA)
     record = play(env)
     for row in range(ROWS):
@@ -115,7 +115,7 @@ def test_of_several_wishes_each_is_done_by_patience_and_only_the_last_ends_the_e
     """Everybody walks straight to the origin and stays there; row 1 is asked to reach it twice."""
     inner = PointReachEnv(2)
     inner.instructions = ("reach the origin", "reach the origin; then reach the origin")
-    env = LearnedRewardEnv(inner, PictureModel(), RewardConfig(success_patience=3), 1.0)
+    env = LearnedRewardEnv(inner, ImageModel(), RewardConfig(success_patience=3), 1.0)
     env.reset(seed=0)
     inner.position[1] = inner.position[0]
     ended: dict[int, int] = {}
@@ -167,31 +167,31 @@ def test_faults_are_never_scored_and_change_no_other_row() -> None:
     assert not any(diverges(*frame) for frame in model.scored)
     for number, episode in enumerate(episodes_of(record, 3)):
         assert len(episode) == (2 if number % 2 else 5)
-    assert env.stats.faults == faults > 0
+    assert env.stats.diverged_episodes == faults > 0
 
 
 def test_the_statistics_say_what_happened() -> None:
     model = tables(0, valid_rate=0.5, success_rate=0.3)
     env = LearnedRewardEnv(CountingEnv(ROWS), model, RewardConfig(success_patience=1), GAMMA)
     record = play(env)
-    stats = env.drain()
-    assert stats.steps == ROWS * STEPS
+    stats = env.pop_stats()
+    assert stats.env_steps == ROWS * STEPS
     assert stats.episodes == sum(int((te | tr).sum()) for _, _, te, tr, _ in record)
     assert stats.learned_successes == sum(int(te.sum()) for _, _, te, *_ in record)
-    assert stats.scored == len(model.scored)
-    assert stats.invalid == sum(not model.valid[frame] for frame in model.scored)
-    assert stats.verdicts == stats.learned_successes
+    assert stats.num_scores == len(model.scored)
+    assert stats.invalid_scores == sum(not model.valid[frame] for frame in model.scored)
+    assert stats.predicted_successes == stats.learned_successes
     steps = [frame[2] for frame in model.scored if model.valid[frame]]
-    assert stats.spread == pytest.approx(0.01 * sum(steps)) and stats.known == len(steps)
-    assert 0 < stats.unusual == sum(step > 2 for step in steps)
+    assert stats.uncertainty == pytest.approx(0.01 * sum(steps)) and stats.ood_scored == len(steps)
+    assert 0 < stats.ood_frames == sum(step > 2 for step in steps)
     ends = [
         1.0 if te[row] else infos["next_potential"][row]
         for _, _, te, tr, infos in record
         for row in np.flatnonzero((te | tr) & infos["valid"])
     ]
-    assert stats.height == pytest.approx(sum(ends)) and 0 < sum(ends) < len(ends)
+    assert stats.final_potential == pytest.approx(sum(ends)) and 0 < sum(ends) < len(ends)
     assert stats.simulator_successes == 0
-    assert env.stats.steps == 0
+    assert env.stats.env_steps == 0
 
 
 class LeakyEnv(CountingEnv):

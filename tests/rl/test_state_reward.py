@@ -3,31 +3,31 @@
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
-from rl_worlds import CountingEnv
+from rl_envs import CountingEnv
 
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.rl.envs.loop_stats import STAGES
-from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.envs.rollout_stats import PHASES
 from embodied_rm.rl.envs.state_env import StateRewardEnv
-from embodied_rm.rl.iteration_cost import Timing, cost, iterations
+from embodied_rm.rl.iteration_cost import IterationTiming, summarize_cost, time_iterations
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine_config import RefineConfig
-from sim.actors import ScriptedActor
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.scripted_policy import ScriptedPolicy
+from embodied_sim.vec_env import TabletopVecEnv
 
 
-def worlds(num_envs: int) -> TabletopVecEnv:
+def envs(num_envs: int) -> TabletopVecEnv:
     return TabletopVecEnv("lift_cube", num_envs, views=("front",), autoreset_mode=AutoresetMode.DISABLED)
 
 
 def test_an_episode_of_the_expert_is_worth_its_success_whatever_the_way():
     """Shaping telescopes: with gamma 1 and a progress of 0 at the start, a success pays exactly its reward."""
-    inner = worlds(4)
-    env = StateRewardEnv(inner, RewardConfig(rule="dense", success="simulator", score_every=3), gamma=1.0)
+    inner = envs(4)
+    env = StateRewardEnv(inner, RewardConfig(rule="dense", success_source="simulator", score_every=3), gamma=1.0)
     _, infos = env.reset(seed=3)
     start = infos["progress"].copy()
-    actor = ScriptedActor(inner, seed=0)
-    actor.begin(np.arange(4))
+    actor = ScriptedPolicy(inner, seed=0)
+    actor.reset(np.arange(4))
     returns, ended = np.zeros(4), np.zeros(4, bool)
     for _ in range(inner.max_episode_steps - 1):
         _, reward, terminated, truncated, _ = env.step(actor.act())
@@ -40,8 +40,8 @@ def test_an_episode_of_the_expert_is_worth_its_success_whatever_the_way():
     assert np.allclose(returns, 1 - start, atol=1e-5)
 
 
-def test_pictures_are_never_drawn_for_it():
-    env = StateRewardEnv(CountingWithProgress(3), RewardConfig(rule="dense", success="simulator"), gamma=0.9)
+def test_images_are_never_drawn_for_it():
+    env = StateRewardEnv(CountingWithProgress(3), RewardConfig(rule="dense", success_source="simulator"), gamma=0.9)
     env.reset(seed=0)
     for _ in range(12):
         env.step(np.zeros((3, 1), np.float32))
@@ -49,8 +49,8 @@ def test_pictures_are_never_drawn_for_it():
 
 
 def test_sparse_asks_nobody_how_far_the_task_is_and_tells_the_critic_nothing_of_it():
-    for world in (CountingEnv(3), CountingWithProgress(3)):
-        env = StateRewardEnv(world, RewardConfig(rule="sparse", success="simulator"), gamma=0.9)
+    for env in (CountingEnv(3), CountingWithProgress(3)):
+        env = StateRewardEnv(env, RewardConfig(rule="sparse", success_source="simulator"), gamma=0.9)
         env.reset(seed=0)
         for _ in range(5):
             *_, infos = env.step(np.zeros((3, 1), np.float32))
@@ -75,23 +75,25 @@ class CountingWithProgress(CountingEnv):
 
 def test_cost_compares_whole_iterations_and_shares_add_up():
     torch.manual_seed(0)
-    learned, state = worlds(2), worlds(2)
+    learned, state = envs(2), envs(2)
     policy = GaussianPolicy(PolicySpec(obs_dim=learned.single_observation_space.shape[0], action_dim=4))
     before = [value.clone() for value in policy.state_dict().values()]
     config = RefineConfig(rollout_steps=6, reward=RewardConfig(score_every=5))
-    timings = list(iterations(learned, state, ProgressNet(NetConfig(views=("front",))), policy, config, rounds=2))
+    timings = list(time_iterations(learned, state, ProgressNet(NetConfig(views=("front",))), policy, config, rounds=2))
     learned.close(), state.close()
     assert [timing.reward for timing in timings] == ["learned", "state"] * 2
-    assert all(sum(timing.stages.values()) <= timing.seconds for timing in timings)
-    assert all(timing.stages["render"] == 0 for timing in timings if timing.reward == "state")
+    assert all(sum(timing.phase_seconds.values()) <= timing.seconds for timing in timings)
+    assert all(timing.phase_seconds["render"] == 0 for timing in timings if timing.reward == "state")
     assert all(torch.equal(a, b) for a, b in zip(before, policy.state_dict().values(), strict=True))
-    told = cost(timings)
+    told = summarize_cost(timings)
     assert sum(share for name, share in told.items() if name.startswith("share_")) == 1
-    assert all(0 < told[f"share_{stage}"] < 1 for stage in STAGES)
+    assert all(0 < told[f"share_{stage}"] < 1 for stage in PHASES)
 
 
 def test_the_ratio_is_of_medians():
-    stages = dict.fromkeys(STAGES, 0.1)
+    stages = dict.fromkeys(PHASES, 0.1)
     seconds = {"learned": (2.0, 4.0, 100.0), "state": (1.0, 2.0, 3.0)}
-    timings = [Timing(reward=name, seconds=s, stages=stages) for name, all_ in seconds.items() for s in all_]
-    assert cost(timings)["learned_to_state"] == 2.0
+    timings = [
+        IterationTiming(reward=name, seconds=s, phase_seconds=stages) for name, all_ in seconds.items() for s in all_
+    ]
+    assert summarize_cost(timings)["learned_to_state"] == 2.0

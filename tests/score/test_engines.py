@@ -13,15 +13,15 @@ import pytest
 import torch
 from score_corpus import COUNT, open_killed, open_mistaken, open_net, open_picky, save_net, scored_by, write_corpus
 
-from embodied_rm.cluster import cluster
-from embodied_rm.data.lerobot.read import LeRobotDataset
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError
-from embodied_rm.run import RunFolder, Silent
-from embodied_rm.score import TABLE, ScoreConfig, score, score_corpus
-from embodied_rm.score.engines.here import threads_of, torch_threads
-from embodied_rm.score.engines.on_ray import cpus_each, room_for
-from embodied_rm.score.job import Job
-from embodied_rm.score.shards import FOLDER
+from embodied_rm.ray_cluster import connect_ray
+from embodied_rm.run_folder import NullReporter, RunFolder
+from embodied_rm.score import TABLE_FILE, ScoreConfig, score, score_corpus
+from embodied_rm.score.engines.in_process import num_torch_threads, torch_thread_count
+from embodied_rm.score.engines.ray_actors import actor_resources, cpus_per_worker
+from embodied_rm.score.job import ScoreJob
+from embodied_rm.score.shards import SHARDS_DIR
 
 KINDS = {
     "two processes": {"workers": 2},
@@ -49,18 +49,18 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bytes_are_those_of_one_process(
     kind: str, data: LeRobotDataset, net: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The counts of what a judge leaves unscored too; with pictures; and whoever goes on."""
+    """The counts of what a judge leaves unscored too; with images; and whoever goes on."""
     one = scored_by(open_picky, net, data, tmp_path / "one")
     shared = scored_by(open_picky, net, data, tmp_path / "shared", videos=True, **KINDS[kind])
-    assert (tmp_path / "shared" / TABLE).read_bytes() == (tmp_path / "one" / TABLE).read_bytes()
-    assert shared.unscored == one.unscored and list(shared.curves) == list(range(COUNT))
+    assert (tmp_path / "shared" / TABLE_FILE).read_bytes() == (tmp_path / "one" / TABLE_FILE).read_bytes()
+    assert shared.num_unscored == one.num_unscored and list(shared.predictions) == list(range(COUNT))
     assert len(list((tmp_path / "shared").glob("*.mp4"))) == COUNT
     assert "Traceback" not in capfd.readouterr().err
-    next((tmp_path / "shared" / FOLDER).glob("00001*")).unlink()
+    next((tmp_path / "shared" / SHARDS_DIR).glob("00001*")).unlink()
     scored_by(
         open_picky, net, data, tmp_path / "shared", videos=True, **{**KINDS[kind], "engine": "local", "workers": 1}
     )
-    assert (tmp_path / "shared" / TABLE).read_bytes() == (tmp_path / "one" / TABLE).read_bytes()
+    assert (tmp_path / "shared" / TABLE_FILE).read_bytes() == (tmp_path / "one" / TABLE_FILE).read_bytes()
 
 
 def test_a_mistake_that_a_worker_meets_is_told_as_it_is_here(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goe
 ) -> None:
     """And is told a mistake that an actor meets, as a Ray that is there already is."""
     before = descendants(os.getpid())
-    with cluster("engine=ray", None, 2) as ray:
+    with connect_ray("engine=ray", None, 2) as ray:
         addresses = listening(descendants(os.getpid()) - before | {os.getpid()})
         assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
         assert not import_module("ray._common.usage.usage_lib").usage_stats_enabled()
@@ -119,15 +119,15 @@ def test_mistakes(data: LeRobotDataset, net: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(UserError, match=r"unknown engine 'rai'. Did you mean 'ray'\?"):
         ScoreConfig(engine="rai")
     with pytest.raises(UserError, match="workers must be >= 1, got 0"):
-        ScoreConfig(workers=0)
+        ScoreConfig(num_workers=0)
     with pytest.raises(UserError, match="address=auto is of a Ray cluster: it needs engine=ray"):
-        ScoreConfig(address="auto")
+        ScoreConfig(ray_address="auto")
     run = RunFolder.open(tmp_path / "run")
     with pytest.raises(UserError, match="score_corpus is for other engines"):
-        score(open_net(net).model, data, ScoreConfig(workers=2), run, Silent())
+        score(open_net(net).model, data, ScoreConfig(num_workers=2), run, NullReporter())
     with pytest.raises(UserError, match=r"no Ray cluster is reached at address=127\.0\.0\.1:1"):
-        ray = ScoreConfig(engine="ray", address="127.0.0.1:1")
-        score_corpus(partial(open_net, net), data, ray, run, Silent(), {})
+        ray = ScoreConfig(engine="ray", ray_address="127.0.0.1:1")
+        score_corpus(partial(open_net, net), data, ray, run, NullReporter(), {})
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"engine=ray needs Ray.*embodied-rm\[ray\]"):
         scored_by(open_net, net, data, tmp_path / "none", engine="ray")
@@ -140,24 +140,35 @@ def test_mistakes(data: LeRobotDataset, net: Path, tmp_path: Path, monkeypatch: 
 def test_processors_are_shared_so_that_every_worker_finds_room_on_one_machine(
     nodes: tuple[int, ...], workers: int, each: int
 ) -> None:
-    assert cpus_each(nodes, workers) == each
+    assert cpus_per_worker(nodes, workers) == each
 
 
 def test_room_on_a_cluster(data: LeRobotDataset, tmp_path: Path) -> None:
-    job = Job(opener=open, source=data, config=ScoreConfig(engine="ray", workers=2), run=tmp_path, made_of={}, gpus=1)
-    assert room_for(job, [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 2.0}]) == {"num_cpus": 4, "num_gpus": 1}
+    job = ScoreJob(
+        scorer_factory=open,
+        source=data,
+        config=ScoreConfig(engine="ray", num_workers=2),
+        run_dir=tmp_path,
+        input_digests={},
+        num_gpus=1,
+    )
+    assert actor_resources(job, [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 2.0}]) == {"num_cpus": 4, "num_gpus": 1}
     with pytest.raises(UserError, match="no machine of the Ray cluster has one"):
-        room_for(job, [{"CPU": 8.0}])
+        actor_resources(job, [{"CPU": 8.0}])
     with pytest.raises(UserError, match="no processor"):
-        room_for(job, [{"memory": 1.0}])
+        actor_resources(job, [{"memory": 1.0}])
 
 
 def test_threads_are_those_of_the_kind_of_judge_inside_and_as_before_behind(net: Path) -> None:
     """They move the last bits of a sum: our models have one wherever they run."""
     ours, other = open_net(net).model, open_picky(net).model
-    assert (threads_of(ours, ScoreConfig(), 6), threads_of(other, ScoreConfig(), 6)) == (1, 6)
-    assert threads_of(ours, ScoreConfig(threads=3), 6) == threads_of(other, ScoreConfig(threads=3), 6) == 3
+    assert (num_torch_threads(ours, ScoreConfig(), 6), num_torch_threads(other, ScoreConfig(), 6)) == (1, 6)
+    assert (
+        num_torch_threads(ours, ScoreConfig(num_threads=3), 6)
+        == num_torch_threads(other, ScoreConfig(num_threads=3), 6)
+        == 3
+    )
     before = torch.get_num_threads()
-    with torch_threads(before + 1):
+    with torch_thread_count(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before

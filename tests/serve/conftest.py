@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 from browsers import browser, page
-from known_models import Hashing
+from known_models import HashModel
 from services import serving
 from strict import SMALL, judges_as_ever
 
-from embodied_rm.serve.config import ServeConfig
+from embodied_rm.serve.service_config import ServeConfig
 
 __all__ = ["browser", "page", "strict", "url"]
 
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[str]:
-    with serving(Hashing(), config=ServeConfig(port=0, limits=SMALL)) as url:
+    with serving(HashModel(), config=ServeConfig(port=0, limits=SMALL)) as url:
         yield url
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from known_models import served_by
+from known_models import serve_model
 
-from embodied_rm.serve.config import ServeConfig
 from embodied_rm.serve.server import serve
+from embodied_rm.serve.service_config import ServeConfig
 
 
 @contextmanager
@@ -26,8 +26,8 @@ def serving(model: Any, key: str | None = None, config: ServeConfig | None = Non
         told.update(url=url, end=end)
         listens.set()
 
-    served = served_by(model, **said)
-    config = config or ServeConfig(port=0, drain_s=5)
+    served = serve_model(model, **said)
+    config = config or ServeConfig(port=0, drain_timeout_s=5)
     thread = threading.Thread(target=serve, args=(served, config, key, started))
     thread.start()
     try:
@@ -36,12 +36,12 @@ def serving(model: Any, key: str | None = None, config: ServeConfig | None = Non
     finally:
         told["end"]()
         thread.join(20)
-        served.thread.shutdown()
+        served.executor.shutdown()
         torch.set_num_threads(threads)
         assert not thread.is_alive()
 
 
-def films(rows: int, frames: int, seed: int = 0, size: int = 8, views: int = 2) -> np.ndarray:
+def videos(rows: int, frames: int, seed: int = 0, size: int = 8, views: int = 2) -> np.ndarray:
     """Noise: uint8 [frames, rows, views, size, size, 3]."""
     return np.random.default_rng(seed).integers(0, 256, (frames, rows, views, size, size, 3), np.uint8)
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from strict import GOOD, PIXELS
 
-from embodied_rm.serve.client.wire import LENGTH
+from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
 
 def address(url: str) -> tuple[str, int]:
@@ -100,6 +100,9 @@ def test_a_client_that_leaves_takes_nothing_along(url: str) -> None:
     text = json.dumps(GOOD).encode()
     for cut in (0, 5, 300):
         with socket.create_connection(address(url), 5) as connection:
-            head = HEAD + f"{LENGTH}: {len(text)}\r\ncontent-length: {len(text) + len(PIXELS)}\r\n\r\n".encode()
+            head = (
+                HEAD
+                + f"{HEADER_LENGTH_HEADER}: {len(text)}\r\ncontent-length: {len(text) + len(PIXELS)}\r\n\r\n".encode()
+            )
             connection.sendall(head + (text + PIXELS)[:cut])
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

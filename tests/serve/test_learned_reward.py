@@ -14,14 +14,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from known_models import Hashing, first, following, share
+from known_models import HashModel, digest_to_progress, initial_digest, next_digest
 from services import serving
 
-from embodied_rm.serve.client.episodes import Shaping
-from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, observed, rendered
+from embodied_rm.serve.build_client_wheel import build_client_wheel
+from embodied_rm.serve.client.episode_scorer import ShapingConfig
+from embodied_rm.serve.client.learned_reward import (
+    LearnedReward,
+    SingleLearnedReward,
+    frames_from_observation,
+    frames_from_render,
+)
 from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.package import write_wheel
-from embodied_rm.types import Progress
+from embodied_rm.types import RewardOutput
 
 LIFT = "lift the red cube"
 LENGTHS = (3, 4, 6)
@@ -29,7 +34,7 @@ LENGTHS = (3, 4, 6)
 GAMMA = 0.9
 
 
-def picture(row: int, episode: int, step: int) -> np.ndarray:
+def image(row: int, episode: int, step: int) -> np.ndarray:
     """What is seen there, and nowhere else: uint8 [8, 8, 3]."""
     return np.random.default_rng([row, episode, step]).integers(0, 256, (8, 8, 3), np.uint8)
 
@@ -73,7 +78,7 @@ class Counting(gym.vector.VectorEnv):
         self.over = self.over & ~mask
 
     def _seen(self) -> dict[str, np.ndarray]:
-        return {"pixels": np.stack([picture(*where) for where in zip(range(3), self.episode, self.time, strict=True)])}
+        return {"pixels": np.stack([image(*where) for where in zip(range(3), self.episode, self.time, strict=True)])}
 
 
 def final(env: Any, infos: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -82,18 +87,20 @@ def final(env: Any, infos: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 def potential(row: int, episode: int, step: int) -> float:
     """What `Hashing` says there."""
-    digest = first(LIFT, picture(row, episode, 0)[None])
+    digest = initial_digest(LIFT, image(row, episode, 0)[None])
     for t in range(1, step + 1):
-        digest = following(digest, picture(row, episode, t)[None])
-    return float(share(np.array([digest]))[0]) if step else 0.0
+        digest = next_digest(digest, image(row, episode, t)[None])
+    return float(digest_to_progress(np.array([digest]))[0]) if step else 0.0
 
 
-def played(url: str, mode: AutoresetMode, steps: int, shaping: Shaping, **how: Any) -> dict[tuple[int, int], list]:
+def played(
+    url: str, mode: AutoresetMode, steps: int, shaping: ShapingConfig, **how: Any
+) -> dict[tuple[int, int], list]:
     """(row, episode) -> its transitions: reward, terminated, truncated; whole episodes only."""
     told: dict[tuple[int, int], list] = {}
     whole: set[tuple[int, int]] = set()
     with RewardClient(url) as client:
-        how.setdefault("views", observed(front="pixels"))
+        how.setdefault("views", frames_from_observation(front="pixels"))
         env = LearnedReward(Counting(mode), client, shaping, instructions=LIFT, **how)
         env.reset()
         for _ in range(steps):
@@ -114,13 +121,13 @@ def played(url: str, mode: AutoresetMode, steps: int, shaping: Shaping, **how: A
 
 @pytest.fixture(scope="module")
 def url():
-    with serving(Hashing()) as url:
+    with serving(HashModel()) as url:
         yield url
 
 
 MODES = {
     AutoresetMode.DISABLED: {},
-    AutoresetMode.NEXT_STEP: {"views": rendered("front")},
+    AutoresetMode.NEXT_STEP: {"views": frames_from_render("front")},
     AutoresetMode.SAME_STEP: {"final_views": final},
 }
 
@@ -128,7 +135,7 @@ MODES = {
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_what_is_paid_telescopes_to_the_potentials_of_true_states_in_every_mode(url, mode, every) -> None:
-    shaping = Shaping(gamma=GAMMA, scale=1.5, score_every=every)
+    shaping = ShapingConfig(gamma=GAMMA, progress_scale=1.5, score_every=every)
     episodes = played(url, mode, 30, shaping, **MODES[mode])
     assert len(episodes) >= 10
     for (row, number), steps in episodes.items():
@@ -147,20 +154,20 @@ def test_nobody_is_asked_what_no_camera_shows(url) -> None:
         asked.append(len(rows))
         return {"front": observation["pixels"][rows]}
 
-    assert played(url, AutoresetMode.DISABLED, 20, Shaping(gamma=GAMMA, score_every=5), views=look)
+    assert played(url, AutoresetMode.DISABLED, 20, ShapingConfig(gamma=GAMMA, score_every=5), views=look)
     assert asked and 0 not in asked
 
 
 def potential_scored(row: int, number: int, length: int, every: int) -> float:
     """The potential of the last state, of which the frames between two scores were never seen."""
-    digest = first(LIFT, picture(row, number, 0)[None])
+    digest = initial_digest(LIFT, image(row, number, 0)[None])
     for t in [t for t in range(1, length + 1) if t % every == 0 or t == length]:
-        digest = following(digest, picture(row, number, t)[None])
-    return float(share(np.array([digest]))[0])
+        digest = next_digest(digest, image(row, number, t)[None])
+    return float(digest_to_progress(np.array([digest]))[0])
 
 
 def test_the_modes_pay_the_same_for_the_same_episodes(url) -> None:
-    shaping = Shaping(gamma=GAMMA)
+    shaping = ShapingConfig(gamma=GAMMA)
     told = [played(url, mode, 30, shaping, **how) for mode, how in MODES.items()]
     shared = set.intersection(*map(set, told))
     assert len(shared) >= 10
@@ -174,23 +181,23 @@ def test_the_modes_pay_the_same_for_the_same_episodes(url) -> None:
     np.testing.assert_allclose([step[0] for step in told[0][row, number]], paid, atol=1e-6)
 
 
-class Verdicts(Hashing):
+class Verdicts(HashModel):
     """Says "done" from the third frame on, and cannot judge the second of row 0's."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen = 0
 
-    def advance(self, memory, views):
-        said, after = super().advance(memory, views)
+    def step(self, memory, views):
+        said, after = super().step(memory, views)
         self.seen += 1
         valid = np.array([self.seen != 2 or row for row in range(len(views))], bool)
         success = np.full(len(views), float(self.seen >= 3), np.float32)
-        return Progress(**{**vars(said), "success": success, "valid": valid}), after
+        return RewardOutput(**{**vars(said), "success": success, "valid": valid}), after
 
 
 def test_the_model_s_success_ends_an_episode_and_is_paid() -> None:
-    shaping = Shaping(gamma=GAMMA, success_patience=2)
+    shaping = ShapingConfig(gamma=GAMMA, success_patience=2)
     model = Verdicts()
     with serving(model) as url, RewardClient(url) as client:
         model.seen = 0  # the test that it passed before it was served counts for nothing
@@ -198,9 +205,9 @@ def test_the_model_s_success_ends_an_episode_and_is_paid() -> None:
             Counting(AutoresetMode.DISABLED),
             client,
             shaping,
-            views=observed(front="pixels"),
+            get_frames=frames_from_observation(front="pixels"),
             instructions=[LIFT] * 3,
-            success="model",
+            success_source="model",
             success_reward=3.0,
         )
         env.reset()
@@ -212,7 +219,7 @@ def test_the_model_s_success_ends_an_episode_and_is_paid() -> None:
             assert not (terminated & truncated).any()
             if (ended := terminated | truncated).any():
                 env.reset(options={"reset_mask": ended})
-        assert env.episodes.invalid == 1
+        assert env.scorer.num_invalid_frames == 1
         # Row 2 needs six steps, and the model has said "done" twice by the fourth.
         assert [bool(end[2]) for end in ends] == [False, False, False, True] and infos["learned_success"][2]
         before = potential(2, 0, 3)
@@ -231,21 +238,25 @@ class One(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         self.episode, self.time = self.episode + 1, 0
-        return {"pixels": picture(1, self.episode, 0)}, {}
+        return {"pixels": image(1, self.episode, 0)}, {}
 
     def step(self, action):
         self.time += 1
         ended = self.time == LENGTHS[1]
         terminated = ended and self.episode % 2 == 0
-        seen = {"pixels": picture(1, self.episode, self.time)}
+        seen = {"pixels": image(1, self.episode, self.time)}
         return seen, 2.0 if ended else 0.5, terminated, ended and not terminated, {}
 
 
 def test_one_environment_is_paid_like_a_row_of_many(url) -> None:
-    many = played(url, AutoresetMode.DISABLED, 12, Shaping(gamma=GAMMA))
+    many = played(url, AutoresetMode.DISABLED, 12, ShapingConfig(gamma=GAMMA))
     with RewardClient(url) as client:
         env = SingleLearnedReward(
-            One(), client, Shaping(gamma=GAMMA), views=observed(front="pixels"), instruction=lambda env: LIFT
+            One(),
+            client,
+            ShapingConfig(gamma=GAMMA),
+            get_frames=frames_from_observation(front="pixels"),
+            instruction=lambda env: LIFT,
         )
         for number in range(2):
             env.reset()
@@ -257,12 +268,12 @@ def test_one_environment_is_paid_like_a_row_of_many(url) -> None:
 
 
 def test_what_does_not_fit_together_is_told_before_anything_is_judged(url) -> None:
-    look = observed(front="pixels")
+    look = frames_from_observation(front="pixels")
     with RewardClient(url) as client:
 
         def made(mode: AutoresetMode, **how: Any) -> LearnedReward:
-            shaping = Shaping(gamma=GAMMA)
-            return LearnedReward(Counting(mode), client, shaping, views=look, **{"instructions": LIFT, **how})
+            shaping = ShapingConfig(gamma=GAMMA)
+            return LearnedReward(Counting(mode), client, shaping, get_frames=look, **{"instructions": LIFT, **how})
 
         with pytest.raises(ValueError, match="final_views"):
             made(AutoresetMode.SAME_STEP)
@@ -273,7 +284,7 @@ def test_what_does_not_fit_together_is_told_before_anything_is_judged(url) -> No
         with pytest.raises(ValueError, match="3 instructions, got 1"):
             made(AutoresetMode.DISABLED, instructions=[LIFT]).reset()
         with pytest.raises(ValueError, match="gamma must be"):
-            Shaping(gamma=0)
+            ShapingConfig(gamma=0)
         with pytest.raises(ValueError, match="never reset"):
             env = made(AutoresetMode.DISABLED)
             env.env.reset()
@@ -290,7 +301,7 @@ def test_the_client_needs_numpy_and_httpx_and_a_python_of_2020(path: Path) -> No
     allowed = {"__future__", "collections", "dataclasses", "json", "random", "secrets", "time", "typing"}
     allowed |= {"numpy", "httpx", "gymnasium" if path.stem == "learned_reward" else "numpy"}
     inside = {f"embodied_rm.serve.client.{one.stem}" for one in CLIENT}
-    inside |= {"embodied_rm.serve.client", "embodied_rm.shaping"}
+    inside |= {"embodied_rm.serve.client", "embodied_rm.rewards.shaping"}
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
@@ -305,8 +316,8 @@ def test_the_client_needs_numpy_and_httpx_and_a_python_of_2020(path: Path) -> No
 
 def test_the_client_s_wheel_is_all_that_it_needs(url, tmp_path) -> None:
     """Unpacked somewhere, with nothing else of ours where Python looks."""
-    wheel = write_wheel(tmp_path)
-    assert wheel.read_bytes() == write_wheel(tmp_path / "again").read_bytes()
+    wheel = build_client_wheel(tmp_path)
+    assert wheel.read_bytes() == build_client_wheel(tmp_path / "again").read_bytes()
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "alone")
         names = {name for name in archive.namelist() if name.endswith(".py")}

@@ -1,4 +1,4 @@
-"""The pages of the service in a real browser: what they show is what the model says of the same films."""
+"""The pages of the service in a real browser: what they show is what the model says of the same videos."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import httpx
 import numpy as np
 import pytest
 from browsers import watched
-from known_models import Hashing
+from known_models import HashModel
 from playwright.sync_api import Browser, Error, Page, expect
-from services import by_view, films, serving
+from services import by_view, serving, videos
 
-from embodied_rm.cli.places import IN_THE_BOX
 from embodied_rm.data.video.files import read_frames, write_video
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.fold import fold
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.config import Limits, ServeConfig
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 from embodied_rm.types import Episode, Frames
 
 expect.set_options(timeout=20_000)  # beside other tests a browser is slow
@@ -30,14 +30,14 @@ expect.set_options(timeout=20_000)  # beside other tests a browser is slow
 LIFT = "lift the red cube"
 FPS, LENGTH, RATE = 10, 24, 5
 CLOSE = 0.02
-"""By how much a judgement may differ because a browser decodes another way than libav."""
+"""By how much a prediction may differ because a browser decodes another way than libav."""
 NAMES = {"front": "take_3_front.mp4", "wrist": "Wrist camera.mp4", "side": "3.mp4"}
 """View -> a file that shows it; the last is what is left."""
 
 
 def blocks(view: int) -> Frames:
-    """uint8 [T, H, W, 3]: blocks of flat colour, of which one moves. Four times as large as the model sees them: how
-    the colours of neighbours mix at edges, of which decoders think differently, is then hardly seen."""
+    """uint8 [T, H, W, 3]: blocks of flat color, of which one moves. Four times as large as the model sees them: how
+    the colors of neighbors mix at edges, of which decoders think differently, is then hardly seen."""
     shown = np.full((LENGTH, 256, 256, 3), (205, 190, 165), np.uint8)
     shown[:, 128:] = (90 + 20 * view, 100, 120)
     for t in range(LENGTH):
@@ -47,8 +47,8 @@ def blocks(view: int) -> Frames:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three films of one episode."""
-    made = tmp_path_factory.mktemp("films")
+    """Three videos of one episode."""
+    made = tmp_path_factory.mktemp("videos")
     for number, name in enumerate(NAMES.values()):
         write_video(made / name, blocks(number), FPS)
     return made
@@ -57,13 +57,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def net() -> Any:
     """The model in the box."""
-    return load_progress_net(IN_THE_BOX)
+    return load_progress_net(BUNDLED_CHECKPOINT)
 
 
 @pytest.fixture(scope="module")
 def url(net: Any) -> Iterator[str]:
     """A service of it."""
-    with serving(load_progress_net(IN_THE_BOX), version="box" + "0" * 61) as address:
+    with serving(load_progress_net(BUNDLED_CHECKPOINT), version="box" + "0" * 61) as address:
         yield address
 
 
@@ -130,10 +130,10 @@ def test_what_the_page_shows_is_what_the_model_says_of_the_same_frames(page, url
     views = {
         view: read_frames(folder / NAMES[view], list(times), size=net.sight.image_size) for view in net.config.views
     }
-    (here,) = fold(net, [Episode(name="e", views=views, instruction=LIFT, fps=RATE)])
+    (here,) = score_episodes(net, [Episode(name="e", views=views, instruction=LIFT, fps=RATE)])
     for name in ("value", "success", "spread"):
         np.testing.assert_allclose(curve[name][1:], getattr(here, name)[1:], atol=CLOSE, err_msg=name)
-    assert curve["valid"] == here.valid.tolist() and curve["stage"][1:] == here.stage[1:].tolist()
+    assert curve["valid"] == here.valid.tolist() and curve["stage"][1:] == here.subtask[1:].tolist()
     assert np.ptp(curve["value"]) > CLOSE, "a model that says the same of everything shows nothing"
     at_the_end = [f"{curve['value'][-1]:.2f}", f"{curve['success'][-1]:.2f}", str(curve["stage"][-1] + 1)]
     assert shown_numbers(page, 0) == at_the_end
@@ -150,7 +150,7 @@ def test_a_curve_that_was_saved_is_drawn_beside_one_of_another_service(page, url
     path, first = saved(page, 0, tmp_path)
     _, second = saved(page, 1, tmp_path)
     assert (first["instruction"], second["instruction"]) == (LIFT, "open the drawer")
-    with serving(Hashing()) as other:
+    with serving(HashModel()) as other:
         opened(page, other)
         page.set_input_files("#saved", path)
         expect(page.locator("#curves tbody tr")).to_have_count(1)
@@ -164,7 +164,7 @@ def test_a_curve_that_was_saved_is_drawn_beside_one_of_another_service(page, url
         assert page.locator("#curves code").all_inner_texts() == ["000000000000"]
 
 
-def test_the_cursor_follows_the_film_and_the_film_the_curve(page, url, folder):
+def test_the_cursor_follows_the_video_and_the_video_the_curve(page, url, folder):
     opened(page, url)
     chosen(page, *(folder / name for name in NAMES.values()))
     judge(page)
@@ -185,8 +185,8 @@ def test_the_cursor_follows_the_film_and_the_film_the_curve(page, url, folder):
     assert np.ptp(stood) < 0.1, "they play together"
 
 
-def test_a_model_of_any_view_and_size_gets_the_films_as_they_are(page, folder, tmp_path):
-    model = Hashing()
+def test_a_model_of_any_view_and_size_gets_the_videos_as_they_are(page, folder, tmp_path):
+    model = HashModel()
     wide = tmp_path / "top view (2).mp4"
     write_video(wide, np.zeros((4, 48, 1024, 3), np.uint8), FPS)
     with serving(model) as url:
@@ -219,8 +219,8 @@ RECORD = """async () => {
 }"""
 
 
-def test_a_film_that_a_browser_recorded_and_that_does_not_say_how_long_it_is(page, tmp_path):
-    with serving(Hashing()) as url:
+def test_a_video_that_a_browser_recorded_and_that_does_not_say_how_long_it_is(page, tmp_path):
+    with serving(HashModel()) as url:
         opened(page, url)
         page.evaluate(RECORD)
         expect(page.locator("figure")).to_have_count(1)
@@ -234,7 +234,7 @@ def test_a_film_that_a_browser_recorded_and_that_does_not_say_how_long_it_is(pag
     [
         (lambda page: judge(page, "  ", end="failed"), "instruction: got one of 2 letters, expected 1 to 2000 letters"),
         (lambda page: judge(page, rate=0, end="idle"), "frames a second: a number above 0 was expected"),
-        (lambda page: page.set_input_files("#files", [NO_FILM]), "none.mp4: this browser cannot decode it"),
+        (lambda page: page.set_input_files("#files", [NO_VIDEO]), "none.mp4: this browser cannot decode it"),
         (lambda page: page.set_input_files("#saved", [NO_CURVE]), "none.json: its format is undefined"),
     ],
 )
@@ -247,28 +247,28 @@ def test_mistakes_are_told_in_words(page: Page, url: str, folder: Path, mistake:
     expect(page.locator("#message")).to_be_hidden()
 
 
-NO_FILM: Any = {"name": "none.mp4", "mimeType": "video/mp4", "buffer": b"no film at all"}
+NO_VIDEO: Any = {"name": "none.mp4", "mimeType": "video/mp4", "buffer": b"no video at all"}
 NO_CURVE: Any = {"name": "none.json", "mimeType": "application/json", "buffer": b"{}"}
 
 
-def test_two_films_of_one_view_and_a_fifth_film_are_refused(page, url, folder):
+def test_two_videos_of_one_view_and_a_fifth_video_are_refused(page, url, folder):
     opened(page, url)
     chosen(page, *(folder / name for name in NAMES.values()))
     page.locator("figure .view").nth(2).select_option("front")
     page.fill("#instruction", LIFT)
     page.click("#judge")
-    expect(page.locator("#message")).to_have_text("two films show the view front: each view once was expected")
+    expect(page.locator("#message")).to_have_text("two videos show the view front: each view once was expected")
     chosen(page, folder / NAMES["side"])
     page.set_input_files("#files", [folder / NAMES["side"]])
-    expect(page.locator("#message")).to_have_text("At most 4 films, one a camera: 3.mp4 was left out.")
+    expect(page.locator("#message")).to_have_text("At most 4 videos, one a camera: 3.mp4 was left out.")
     page.get_by_role("button", name="remove 3.mp4").nth(1).click()
     expect(page.locator("figure")).to_have_count(3)
 
 
 def test_a_service_that_is_full_is_asked_again(page, folder):
-    config = ServeConfig(port=0, drain_s=5, limits=Limits(sessions=1))
-    with serving(Hashing(), config=config) as url, RewardClient(url) as client:
-        client.begin([0], [0], [LIFT], by_view(films(1, 1)[0]))
+    config = ServeConfig(port=0, drain_timeout_s=5, limits=ServeLimits(max_sessions=1))
+    with serving(HashModel(), config=config) as url, RewardClient(url) as client:
+        client.reset([0], [0], [LIFT], by_view(videos(1, 1)[0]))
         opened(page, url)
         chosen(page, folder / NAMES["front"])
         page.fill("#instruction", LIFT)
@@ -280,7 +280,7 @@ def test_a_service_that_is_full_is_asked_again(page, folder):
 
 
 def test_what_is_stopped_keeps_what_was_judged_and_leaves_nothing_behind(page, folder, tmp_path):
-    with serving(Hashing(pause=0.3)) as url:
+    with serving(HashModel(batch_s=0.3)) as url:
         opened(page, url)
         chosen(page, folder / NAMES["front"])
         page.fill("#instruction", LIFT)
@@ -295,7 +295,7 @@ def test_what_is_stopped_keeps_what_was_judged_and_leaves_nothing_behind(page, f
 
 
 def test_a_browser_asks_for_the_key_and_sends_it_with_everything(browser: Browser, folder: Path) -> None:
-    with serving(Hashing(), key="sesame") as url:
+    with serving(HashModel(), key="sesame") as url:
         with watched(browser) as page, pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
             page.goto(url)  # it asks, and nobody answers
         with watched(browser, http_credentials={"username": "anybody", "password": "sesame"}) as page:
@@ -305,7 +305,7 @@ def test_a_browser_asks_for_the_key_and_sends_it_with_everything(browser: Browse
 
 
 def test_a_page_elsewhere_has_nothing_judged_with_a_key_that_a_browser_remembers() -> None:
-    with serving(Hashing(), key="sesame") as url:
+    with serving(HashModel(), key="sesame") as url:
         for password, origin, status in [("sesame", url, 422), ("sesame", "http://elsewhere", 403), ("no", url, 401)]:
             told = httpx.post(
                 f"{url}/evaluate_batch_npy",  # of all paths the one that takes a form, as any page may send it
@@ -317,33 +317,33 @@ def test_a_page_elsewhere_has_nothing_judged_with_a_key_that_a_browser_remembers
 
 
 def test_who_looks_on_sees_the_runs_and_their_progress(page, browser):
-    with serving(Hashing()) as url, RewardClient(url, run="arm-7") as client:
+    with serving(HashModel()) as url, RewardClient(url, client_id="arm-7") as client:
         page.goto(f"{url}/live")
         expect(page.locator("#empty")).to_have_text("Nobody is being judged.")
-        film = films(3, 4)
-        client.begin([0, 1, 2], [5] * 3, [LIFT] * 3, by_view(film[0]))
+        video = videos(3, 4)
+        client.reset([0, 1, 2], [5] * 3, [LIFT] * 3, by_view(video[0]))
         for t in (1, 2, 3):
-            said = client.advance([0, 1, 2], [5] * 3, [t] * 3, by_view(film[t]))
+            said = client.step([0, 1, 2], [5] * 3, [t] * 3, by_view(video[t]))
         row = page.locator("tr[data-run='arm-7']")
-        progress, success = (f"{x.mean():.2f}" for x in (said.value, said.success))
+        progress, success = (f"{x.mean():.2f}" for x in (said.progress, said.success))
         numbers = row.locator(".number")
         expect(numbers.nth(1)).to_have_text("3")
         assert numbers.all_inner_texts()[:4] == ["3", "3", progress, success if said.success.min() >= 0 else "–"]
         expect(numbers.nth(4)).to_have_text("2 s ago")
         title = str(row.locator(".bar").nth(1).get_attribute("title"))
-        assert title.startswith(f"environment 1, episode 5, step 3: progress {said.value[1]:.2f}, success")
+        assert title.startswith(f"environment 1, episode 5, step 3: progress {said.progress[1]:.2f}, success")
         client.end([0, 1, 2], [5] * 3)
         expect(row).to_have_count(0)
 
 
 def test_of_many_runs_the_last_are_told_and_of_many_environments_the_first() -> None:
-    frame = films(100, 1)[0]
-    with serving(Hashing()) as url:
+    frame = videos(100, 1)[0]
+    with serving(HashModel()) as url:
         for number in range(203):
-            with RewardClient(url, run=f"r{number}") as client:
-                client.begin([0], [0], [LIFT], by_view(frame[:1]))
-        with RewardClient(url, run="wide") as client:
-            client.begin(list(range(100)), [2] * 100, [LIFT] * 100, by_view(frame))
+            with RewardClient(url, client_id=f"r{number}") as client:
+                client.reset([0], [0], [LIFT], by_view(frame[:1]))
+        with RewardClient(url, client_id="wide") as client:
+            client.reset(list(range(100)), [2] * 100, [LIFT] * 100, by_view(frame))
         told = httpx.get(f"{url}/v1/sessions").json()
     assert len(told["runs"]) == 200 and told["unshown"] == 4
     wide = next(run for run in told["runs"] if run["run"] == "wide")

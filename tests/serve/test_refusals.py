@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from known_models import Hashing
+from known_models import HashModel
 from services import by_view, serving
-from strict import BINARY, FILM, GOOD, LIFT, PIXELS, post
+from strict import BINARY, GOOD, LIFT, PIXELS, VIDEO, post
 
 from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.client.wire import LENGTH
-from embodied_rm.serve.config import Limits, ServeConfig
+from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
+from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 
 
 @pytest.mark.parametrize(
@@ -106,20 +106,20 @@ def test_what_is_no_json_is_refused(url: str, text: bytes) -> None:
         ({"content-type": "text/plain"}, 415),
         ({"content-type": ""}, 415),
         ({"content-encoding": "gzip"}, 415),
-        ({LENGTH: "-1"}, 400),
-        ({LENGTH: "1e3"}, 400),
-        ({LENGTH: "9" * 30}, 400),
-        ({LENGTH: "0"}, 400),
-        ({LENGTH: "٣"}, 400),
-        ({LENGTH: "999999"}, 413),
-        ({LENGTH: "3000"}, 400),
+        ({HEADER_LENGTH_HEADER: "-1"}, 400),
+        ({HEADER_LENGTH_HEADER: "1e3"}, 400),
+        ({HEADER_LENGTH_HEADER: "9" * 30}, 400),
+        ({HEADER_LENGTH_HEADER: "0"}, 400),
+        ({HEADER_LENGTH_HEADER: "٣"}, 400),
+        ({HEADER_LENGTH_HEADER: "999999"}, 413),
+        ({HEADER_LENGTH_HEADER: "3000"}, 400),
         ({"x-timeout-ms": "soon"}, 400),
         ({"x-timeout-ms": "0"}, 504),
     ],
 )
 def test_headers_that_do_not_fit_are_refused(url: str, headers: dict[str, str], status: int) -> None:
     text = json.dumps(GOOD).encode()
-    sent = [(b"content-type", BINARY.encode()), (LENGTH.encode(), str(len(text)).encode())]
+    sent = [(b"content-type", BINARY.encode()), (HEADER_LENGTH_HEADER.encode(), str(len(text)).encode())]
     sent = [pair for pair in sent if pair[0].decode() not in headers]
     more = [(key.encode(), value.encode()) for key, value in headers.items()]
     assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=sent + more).status_code == status
@@ -127,7 +127,7 @@ def test_headers_that_do_not_fit_are_refused(url: str, headers: dict[str, str], 
 
 def test_a_length_that_is_told_twice_is_no_length(url: str) -> None:
     text = json.dumps(GOOD).encode()
-    twice = [(LENGTH, str(len(text))), (LENGTH, "3"), ("content-type", BINARY)]
+    twice = [(HEADER_LENGTH_HEADER, str(len(text))), (HEADER_LENGTH_HEADER, "3"), ("content-type", BINARY)]
     assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=twice).status_code == 400
 
 
@@ -149,7 +149,7 @@ def test_no_method_of_no_path_breaks_anything(url: str) -> None:
 
 
 def test_a_thousand_wrong_keys_open_nothing() -> None:
-    with serving(Hashing(), key="open sesame") as url, httpx.Client(base_url=url) as client:
+    with serving(HashModel(), key="open sesame") as url, httpx.Client(base_url=url) as client:
         statuses = {client.get("/v1/about", headers={"x-api-key": f"key {i}"}).status_code for i in range(1000)}
         assert statuses == {401}
         assert client.get("/v1/about", headers={"x-api-key": "open sesame"}).status_code == 200
@@ -162,8 +162,8 @@ def restored(url: str, content: bytes, **change: Any) -> httpx.Response:
 
 def test_memory_that_is_none_of_this_model_s_is_refused(url: str) -> None:
     with RewardClient(url) as client:
-        client.begin([0], [0], [LIFT], by_view(FILM[0, :1]))
-        state = client.advance([0], [0], [1], by_view(FILM[1, :1]), state=True).state
+        client.reset([0], [0], [LIFT], by_view(VIDEO[0, :1]))
+        state = client.step([0], [0], [1], by_view(VIDEO[1, :1]), return_state=True).state
     assert state is not None and restored(url, state).status_code == 200
     assert restored(url, state, env=[0], step=[0]).status_code == 409  # it is farther by now
     length = int.from_bytes(state[:8], "little")
@@ -198,8 +198,8 @@ def test_counts_add_up(url: str) -> None:
 
 
 def test_many_at_once_are_refused_or_answered_and_none_is_forgotten() -> None:
-    model = Hashing(pause=0.05)
-    config = ServeConfig(port=0, batch=1, limits=Limits(queue=4, share=1.0))
+    model = HashModel(batch_s=0.05)
+    config = ServeConfig(port=0, max_batch_size=1, limits=ServeLimits(max_queue=4, max_queue_share=1.0))
     statuses: list[int] = []
     with serving(model, config=config) as url:
 

@@ -6,43 +6,43 @@ import logging
 from pathlib import Path
 
 import pytest
-from serve_ray import trial
-from serving import REAL, free_port, running
+from serve_ray import run_trial
+from serving import SERVE_COMMAND, free_port, run_service
 from sprites import episodes
 
 from embodied_rm.cli.main import main
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import save_progress_net
-from embodied_rm.models.self_test import FRAMES, ROWS
-from embodied_rm.serve.config import RayConfig, ServeConfig
-from embodied_rm.train import TrainConfig, new_net
+from embodied_rm.models.self_test import NUM_EPISODES, NUM_FRAMES
+from embodied_rm.serve.service_config import RayConfig, ServeConfig
+from embodied_rm.train import TrainConfig, make_net
 
 
 @pytest.mark.timeout(400)
 def test_a_second_replica_is_started_and_one_is_killed_and_every_answer_is_right() -> None:
     """A small one of `python benchmarks/serve_ray.py`."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    command = [*REAL, f"port={free_port()}", "ray.replicas=1", "ray.most=2", "ray.ongoing=1", "ray.cpus=0.5"]
-    with running(command) as service:
-        rows, seen = trial(service, clients=3, seconds=2, kills=1)
-    assert len(rows) == 2 and seen.answered > 0
-    assert seen.failed == [] and seen.wrong == 0
+    command = [*SERVE_COMMAND, f"port={free_port()}", "ray.replicas=1", "ray.most=2", "ray.ongoing=1", "ray.cpus=0.5"]
+    with run_service(command) as service:
+        rows, seen = run_trial(service, clients=3, seconds=2, kills=1)
+    assert len(rows) == 2 and seen.num_answered > 0
+    assert seen.failures == [] and seen.num_wrong == 0
     assert service.process.returncode == 0
 
 
 def test_a_model_that_is_not_sound_is_refused_before_a_replica_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("embodied_rm.models.checkpoint.written", lambda *_: [[0.5] * ROWS] * FRAMES)
-    save_progress_net(tmp_path, new_net(episodes(2), TrainConfig(image_size=(32, 32))).eval(), {})
+    monkeypatch.setattr("embodied_rm.models.checkpoint.written", lambda *_: [[0.5] * NUM_EPISODES] * NUM_FRAMES)
+    save_progress_net(tmp_path, make_net(episodes(2), TrainConfig(image_size=(32, 32))).eval(), {})
     assert main(["serve", f"checkpoint={tmp_path}", "ray.replicas=1", f"port={free_port()}"]) == 2
     assert "the model does not judge as it did when it was made" in capsys.readouterr().err
 
 
 def test_mistakes() -> None:
     with pytest.raises(UserError, match=r"ray\.most=4 is of replicas: say how many, ray\.replicas=2"):
-        RayConfig(most=4)
+        RayConfig(max_replicas=4)
     with pytest.raises(UserError, match=r"ray\.replicas must be from 1 to ray\.most, got 3 and 2"):
-        RayConfig(replicas=3, most=2)
+        RayConfig(min_replicas=3, max_replicas=2)
     with pytest.raises(UserError, match="grpc_port=9000 is of a service alone"):
-        ServeConfig(grpc_port=9000, ray=RayConfig(replicas=1))
+        ServeConfig(grpc_port=9000, ray=RayConfig(min_replicas=1))

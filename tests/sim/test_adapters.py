@@ -11,17 +11,17 @@ from progress_reward import ProgressReward
 from stable_baselines3 import SAC
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
-from sim.actors import ScriptedActor
-from sim.adapters.rsl_rl import GROUP, RslRlVecEnv
-from sim.adapters.sb3 import Sb3VecEnv
-from sim.errors import SimError
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.adapters.rsl_rl import OBS_GROUP, RslRlVecEnv
+from embodied_sim.adapters.sb3 import Sb3VecEnv
+from embodied_sim.scripted_policy import ScriptedPolicy
+from embodied_sim.sim_errors import SimError
+from embodied_sim.vec_env import TabletopVecEnv
 
 LIFT, ROWS, LIMIT = "embodied_rm/LiftCube-v0", 8, 60
 
 
 @pytest.fixture
-def worlds():
+def envs():
     env = TabletopVecEnv("lift_cube", ROWS)
     yield env
     env.close()
@@ -37,17 +37,17 @@ def twin():
 
 def expert_play(env: TabletopVecEnv, step, steps: int):
     """The results of `steps` steps of `step(actions)` by the expert, in worlds that reset themselves."""
-    expert = ScriptedActor(env)
-    expert.begin(np.arange(env.num_envs))
+    expert = ScriptedPolicy(env)
+    expert.reset(np.arange(env.num_envs))
     for _ in range(steps):
         result = step(expert.act())
-        expert.begin(np.flatnonzero(np.asarray(result[2])))
+        expert.reset(np.flatnonzero(np.asarray(result[2])))
         yield result
 
 
-def test_sb3_replay_holds_the_true_last_observation_and_marks_the_time_limit(worlds, twin):
+def test_sb3_replay_holds_the_true_last_observation_and_marks_the_time_limit(envs, twin):
     """SAC, as it comes, stores `terminal_observation` as the next one: played again, its actions lead there."""
-    learner = SAC("MlpPolicy", Sb3VecEnv(worlds), learning_starts=10**6, buffer_size=ROWS * 70, seed=3, device="cpu")
+    learner = SAC("MlpPolicy", Sb3VecEnv(envs), learning_starts=10**6, buffer_size=ROWS * 70, seed=3, device="cpu")
     learner.learn(ROWS * (LIMIT + 5))
     buffer = learner.replay_buffer
     true, _ = twin.reset(seed=3)
@@ -77,21 +77,21 @@ def test_sb3_infos_tell_success_as_it_was_before_the_reset():
 
 
 def test_sb3_trains():
-    learner = sb3_ppo.train(LIFT, ROWS, steps=3 * 64 * ROWS)
+    learner = sb3_ppo.train(LIFT, ROWS, num_steps=3 * 64 * ROWS)
     assert learner.num_timesteps == 3 * 64 * ROWS
     assert {episode["l"] for episode in learner.ep_info_buffer} == {LIMIT}
     assert len(learner.ep_success_buffer) == len(learner.ep_info_buffer) == 3 * ROWS
     assert all(torch.isfinite(p).all() for p in learner.policy.parameters())
-    fresh = sb3_ppo.train(LIFT, ROWS, steps=0)
+    fresh = sb3_ppo.train(LIFT, ROWS, num_steps=0)
     moved = [(a - b).abs().max() for a, b in zip(learner.policy.parameters(), fresh.policy.parameters(), strict=True)]
     assert min(moved) > 0, "every layer has learned something"
 
 
-def test_sb3_has_its_own_wrappers_around_it(worlds):
-    env = VecNormalize(VecMonitor(Sb3VecEnv(worlds)))
+def test_sb3_has_its_own_wrappers_around_it(envs):
+    env = VecNormalize(VecMonitor(Sb3VecEnv(envs)))
     env.seed(1)
-    assert env.reset().shape == (ROWS, worlds.single_observation_space.shape[0])
-    assert env.get_attr("instructions", 0) == [worlds.instructions]
+    assert env.reset().shape == (ROWS, envs.single_observation_space.shape[0])
+    assert env.get_attr("instructions", 0) == [envs.instructions]
     assert env.get_attr("render_mode") == [None] * ROWS
     for mistake in (lambda: env.set_attr("task", None), lambda: env.env_method("reset")):
         with pytest.raises(SimError, match="on the vector environment"):
@@ -101,22 +101,22 @@ def test_sb3_has_its_own_wrappers_around_it(worlds):
         env.reset()
 
 
-def test_rsl_rl_gets_true_ends_and_time_outs(worlds, twin):
-    adapter = RslRlVecEnv(worlds, seed=5)
+def test_rsl_rl_gets_true_ends_and_time_outs(envs, twin):
+    adapter = RslRlVecEnv(envs, seed=5)
     true, _ = twin.reset(seed=5)
-    np.testing.assert_array_equal(adapter.get_observations()[GROUP].numpy(), true)
+    np.testing.assert_array_equal(adapter.get_observations()[OBS_GROUP].numpy(), true)
     actions = torch.rand((LIMIT, ROWS, 4), generator=torch.Generator().manual_seed(0)) * 2 - 1
     for t in range(LIMIT):
         assert (adapter.episode_length_buf == t).all()
         observations, rewards, dones, extras = adapter.step(actions[t])
         true, *_ = twin.step(actions[t].numpy())
-        np.testing.assert_array_equal(extras["final_obs"][GROUP].numpy(), true)
+        np.testing.assert_array_equal(extras["final_obs"][OBS_GROUP].numpy(), true)
         assert (dones == (t == LIMIT - 1)).all() and torch.equal(extras["time_outs"], dones.bool())
         assert ("log" in extras) == (t == LIMIT - 1)
         assert rewards.dtype == torch.float32
     assert extras["log"] == {"Episode/success": 0.0}
-    assert not np.array_equal(observations[GROUP].numpy(), true), "the next episode has begun"
-    assert torch.equal(adapter.get_observations()[GROUP], observations[GROUP])
+    assert not np.array_equal(observations[OBS_GROUP].numpy(), true), "the next episode has begun"
+    assert torch.equal(adapter.get_observations()[OBS_GROUP], observations[OBS_GROUP])
     assert (adapter.episode_length_buf == 0).all() and adapter.max_episode_length == LIMIT
 
 
@@ -145,17 +145,17 @@ def test_rsl_rl_trains(tmp_path):
         assert min(moved) > 0, "every layer has learned something"
 
 
-def test_rsl_rl_cannot_begin_in_the_middle_of_an_episode(worlds):
+def test_rsl_rl_cannot_begin_in_the_middle_of_an_episode(envs):
     with pytest.raises(SimError, match="init_at_random_ep_len=False"):
-        RslRlVecEnv(worlds).episode_length_buf = torch.ones(ROWS)
+        RslRlVecEnv(envs).episode_length_buf = torch.ones(ROWS)
 
 
-def test_the_examples_reward_pays_progress_once(worlds):
+def test_the_examples_reward_pays_progress_once(envs):
     """Over an episode it sums to the progress made, plus 1 for success; a reset in between pays nothing."""
-    env = ProgressReward(worlds)
+    env = ProgressReward(envs)
     _, infos = env.reset(seed=0)
     total, began = np.zeros(ROWS), infos["progress"]
-    for result in expert_play(worlds, lambda a: swapped(env.step(a)), LIMIT):
+    for result in expert_play(envs, lambda a: swapped(env.step(a)), LIMIT):
         total += result[1]
     *_, truncated, infos = result
     assert truncated.all()

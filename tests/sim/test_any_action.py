@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.vec_env import TabletopVecEnv
 
 ROWS, STEPS, EXAMPLES = 16, 63, 20
 SCENES = (

@@ -6,8 +6,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from sim.backends import Backend, make_backend
-from sim.errors import SimError
+from embodied_sim.backends import PhysicsBackend, make_backend
+from embodied_sim.sim_errors import SimError
 
 STEPS, SUBSTEPS = 200, 10
 STATE = ("qpos", "qvel", "time")
@@ -21,7 +21,7 @@ def starts(model: mujoco.MjModel, num: int, seed: int = 0) -> tuple[np.ndarray, 
     return qpos, rng.normal(size=(num, model.nv)) * 0.1
 
 
-def started(model: mujoco.MjModel, num: int, threads: int = 2) -> Backend:
+def started(model: mujoco.MjModel, num: int, threads: int = 2) -> PhysicsBackend:
     backend = make_backend("batch", model, num, threads)
     backend.set_state(np.arange(num), *starts(model, num))
     return backend
@@ -32,7 +32,7 @@ def actions(model: mujoco.MjModel, num: int, steps: int) -> np.ndarray:
     return np.random.default_rng(1).uniform(-1.5, 1.5, (steps, num, model.nu))
 
 
-def pictures(backend: Backend, names: tuple[str, ...] = STATE + DERIVED) -> list[np.ndarray]:
+def images(backend: PhysicsBackend, names: tuple[str, ...] = STATE + DERIVED) -> list[np.ndarray]:
     return [np.array(getattr(backend, name)) for name in names]
 
 
@@ -42,27 +42,27 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 
 def test_equals_a_loop_of_mj_step_bit_by_bit(model: mujoco.MjModel) -> None:
     num = 4
-    backend, worlds = started(model, num), [mujoco.MjData(model) for _ in range(num)]
-    for data, qpos, qvel in zip(worlds, *starts(model, num), strict=True):
+    backend, envs = started(model, num), [mujoco.MjData(model) for _ in range(num)]
+    for data, qpos, qvel in zip(envs, *starts(model, num), strict=True):
         data.qpos[:], data.qvel[:] = qpos, qvel
     contacts = 0
     for step, targets in enumerate(actions(model, num, STEPS)):
         backend.ctrl[:] = targets
         if step % 20 == 3:  # a write to the state between two steps counts too
             backend.qvel[2, 4:7] += 0.5
-            worlds[2].qvel[4:7] += 0.5
+            envs[2].qvel[4:7] += 0.5
         assert not backend.step(SUBSTEPS).any()
-        for data, target in zip(worlds, targets, strict=True):
+        for data, target in zip(envs, targets, strict=True):
             data.ctrl[:] = target
             mujoco.mj_step(model, data, SUBSTEPS)
             contacts += data.ncon
         for name in STATE:
-            assert np.array_equal(getattr(backend, name), [getattr(data, name) for data in worlds]), (step, name)
+            assert np.array_equal(getattr(backend, name), [getattr(data, name) for data in envs]), (step, name)
     assert contacts > STEPS  # the claim is about scenes that touch
-    for data in worlds:
+    for data in envs:
         mujoco.mj_forward(model, data)
     for name in DERIVED:
-        assert np.array_equal(getattr(backend, name), [getattr(data, name) for data in worlds]), name
+        assert np.array_equal(getattr(backend, name), [getattr(data, name) for data in envs]), name
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -72,10 +72,10 @@ def test_the_number_of_threads_changes_nothing(model: mujoco.MjModel, threads: i
         for backend in (one, other):
             backend.ctrl[:] = targets
             backend.step(SUBSTEPS)
-    assert same(pictures(one), pictures(other))
+    assert same(images(one), images(other))
 
 
-def inject(backend: Backend, row: int, kind: int) -> None:
+def inject(backend: PhysicsBackend, row: int, kind: int) -> None:
     """One of the ways in which a world can go wrong."""
     match kind:
         case 0:
@@ -94,7 +94,7 @@ def inject(backend: Backend, row: int, kind: int) -> None:
             backend.qvel[row, 3] = 1.1e4  # damping slows it down within the step
 
 
-def test_every_fault_is_found_in_its_step_and_no_other_world_moves_a_bit(model: mujoco.MjModel) -> None:
+def test_every_fault_is_found_in_its_step_and_no_other_env_moves_a_bit(model: mujoco.MjModel) -> None:
     num, steps, sick = 12, 300, 6
     backend, clean = started(model, num), started(model, num)
     qpos, qvel = starts(model, num)
@@ -108,41 +108,41 @@ def test_every_fault_is_found_in_its_step_and_no_other_world_moves_a_bit(model: 
             inject(backend, int(row), injected % 7)
             injected += 1
         diverged = backend.step(SUBSTEPS)
-        assert np.flatnonzero(diverged).tolist() == bad.tolist() == sorted(backend.faults())
+        assert np.flatnonzero(diverged).tolist() == bad.tolist() == sorted(backend.divergence_reasons())
         assert not clean.step(SUBSTEPS).any()
-        for ours, theirs in zip(pictures(backend), pictures(clean), strict=True):
+        for ours, theirs in zip(images(backend), images(clean), strict=True):
             assert np.isfinite(ours).all()
             assert np.array_equal(ours[sick:], theirs[sick:])
         if len(bad):
             backend.set_state(bad, qpos[bad], qvel[bad])
-            assert backend.faults() == {}
+            assert backend.divergence_reasons() == {}
     assert injected > 30
 
 
-def test_a_diverged_world_stands_still_where_it_last_was_good_until_it_is_set(model: mujoco.MjModel) -> None:
+def test_a_diverged_env_stands_still_where_it_last_was_good_until_it_is_set(model: mujoco.MjModel) -> None:
     backend = started(model, 3)
     backend.step(SUBSTEPS)
-    before = pictures(backend)
+    before = images(backend)
     backend.qvel[1, 0] = np.nan
     for targets in actions(model, 3, 5):
         backend.ctrl[:] = targets
         backend.qpos[1] = 0.5  # a write does not wake it
         assert backend.step(SUBSTEPS).tolist() == [False, True, False]
-        for was, now in zip(before, pictures(backend), strict=True):
+        for was, now in zip(before, images(backend), strict=True):
             assert np.array_equal(was[1], now[1])
-    assert "QVEL" in backend.faults()[1]
+    assert "QVEL" in backend.divergence_reasons()[1]
     qpos, qvel = starts(model, 3)
     backend.set_state(np.array([1]), qpos[:1], qvel[:1])
     assert not backend.step(SUBSTEPS).any()
     assert backend.time[1] == pytest.approx(SUBSTEPS * model.opt.timestep)
 
 
-def test_set_state_makes_a_world_like_new_and_touches_no_other(model: mujoco.MjModel) -> None:
+def test_set_state_makes_a_env_like_new_and_touches_no_other(model: mujoco.MjModel) -> None:
     backend = started(model, 5)
     for targets in actions(model, 5, 20):
         backend.ctrl[:] = targets
         backend.step(SUBSTEPS)
-    before = pictures(backend)
+    before = images(backend)
     rows = np.array([3, 0])
     qpos, qvel = starts(model, 2, seed=7)
     backend.set_state(rows, qpos, qvel)
@@ -154,7 +154,7 @@ def test_set_state_makes_a_world_like_new_and_touches_no_other(model: mujoco.MjM
         for name in STATE + DERIVED:
             assert np.array_equal(getattr(backend, name)[row], getattr(fresh, name)), name
     others = [1, 2, 4]
-    assert same([x[others] for x in before], [x[others] for x in pictures(backend)])
+    assert same([x[others] for x in before], [x[others] for x in images(backend)])
     fresh = mujoco.MjData(model)
     fresh.qpos[:], fresh.qvel[:] = qpos[0], qvel[0]
     mujoco.mj_step(model, fresh, SUBSTEPS)
@@ -175,7 +175,7 @@ def test_a_mocap_pose_written_before_set_state_stays(model: mujoco.MjModel) -> N
 def test_read_gives_any_other_field_current(model: mujoco.MjModel) -> None:
     backend = started(model, 2)
     backend.step(SUBSTEPS)
-    velocity = backend.read("cvel")
+    velocity = backend.read_field("cvel")
     for _ in range(2):
         data = mujoco.MjData(model)
         data.qpos[:], data.qvel[:] = backend.qpos[1], backend.qvel[1]
@@ -190,8 +190,8 @@ def test_reading_changes_no_trajectory(model: mujoco.MjModel) -> None:
         for backend in (one, other):
             backend.ctrl[:] = targets
             backend.step(SUBSTEPS)
-        one.read("cvel")
-    assert same(pictures(one), pictures(other))
+        one.read_field("cvel")
+    assert same(images(one), images(other))
 
 
 def log_settings() -> tuple[bool, bool, str]:

@@ -4,40 +4,40 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sim.bench.compare import alone, ratios
-from sim.bench.rollouts import Pictured, Rollout, Speed, gymnasium_async, ours
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.bench.rollouts import ImageEnv, RolloutConfig, RolloutSpeed, time_gymnasium_async, time_tabletop_env
+from embodied_sim.bench.speed import run_in_subprocess, speed_ratios
+from embodied_sim.vec_env import TabletopVecEnv
 
-ROLLOUT = Rollout(num_envs=2, views=("front", "wrist"), image_size=48)
+ROLLOUT = RolloutConfig(num_envs=2, views=("front", "wrist"), image_size=48)
 
 
 def side_by_side() -> tuple[bool, float]:
-    """Whether both environments end in one state, and the PSNR (dB) of their pictures."""
+    """Whether both environments end in one state, and the PSNR (dB) of their images."""
     env = TabletopVecEnv(
         "lift_cube", 1, views=ROLLOUT.views, image_size=ROLLOUT.image_size, autoreset_mode=AutoresetMode.DISABLED
     )
-    single = Pictured(ROLLOUT, lean=True)
+    single = ImageEnv(ROLLOUT, fast_render=True)
     env.reset(seed=3), single.reset(seed=3)
     for action in np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32):
         obs, *_ = env.step(action[None])
         theirs, *_ = single.step(action)
-    error = theirs["pictures"].astype(float) - env.render_views()[0]
+    error = theirs["images"].astype(float) - env.render_views()[0]
     env.close(), single.close()
     return np.array_equal(theirs["state"], obs[0]), 10 * np.log10(255**2 / np.square(error).mean())
 
 
 def test_the_other_environment_shows_and_does_the_same():
-    same, psnr = alone(side_by_side)
+    same, psnr = run_in_subprocess(side_by_side)
     assert same and psnr > 35
 
 
-@pytest.mark.parametrize(("measure", "options"), [(ours, {}), (gymnasium_async, {"lean": True})])
+@pytest.mark.parametrize(("measure", "options"), [(time_tabletop_env, {}), (time_gymnasium_async, {"lean": True})])
 def test_a_measurement_runs_in_a_process_of_its_own(measure, options):
-    speed = alone(measure, ROLLOUT, 2, **options)
+    speed = run_in_subprocess(measure, ROLLOUT, 2, **options)
     assert speed.env_steps_per_s > 0 and speed.memory_mib > 50
 
 
 def test_ratios_are_of_medians():
     speeds = [("ours", 10.0), ("other", 2.0), ("ours", 1000.0), ("other", 4.0), ("ours", 20.0), ("other", 5.0)]
-    told = ratios([(name, Speed(env_steps_per_s=rate, memory_mib=1)) for name, rate in speeds])
+    told = speed_ratios([(name, RolloutSpeed(env_steps_per_s=rate, memory_mib=1)) for name, rate in speeds])
     assert told == {"ours_env_steps_per_s": 20.0, "other_env_steps_per_s": 4.0, "ours_to_other": 5.0}

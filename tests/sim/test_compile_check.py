@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim import compile_check
-from sim.compile_check import check_mjcf
-from sim.errors import SimError
+from embodied_sim import mjcf_check
+from embodied_sim.mjcf_check import check_mjcf
+from embodied_sim.sim_errors import SimError
 
 GOOD = '<mujoco><worldbody><body><freejoint/><geom size=".1"/></body></worldbody></mujoco>'
 
@@ -35,10 +35,10 @@ def test_a_good_file_passes_and_a_missing_one_is_named(tmp_path):
 
 def test_a_file_that_takes_too_long_or_too_much_is_refused(tmp_path, monkeypatch):
     (tmp_path / "arm.xml").write_text(GOOD)
-    monkeypatch.setattr(compile_check, "BYTES", 64 << 20)
+    monkeypatch.setattr(mjcf_check, "BYTES", 64 << 20)
     with pytest.raises(SimError, match=r"arm\.xml: compiling it ended in a crash, or needed more"):
         check_mjcf(tmp_path / "arm.xml")
-    monkeypatch.setattr(compile_check, "BYTES", 4 << 30)
-    monkeypatch.setattr(compile_check, "SECONDS", 0.01)
+    monkeypatch.setattr(mjcf_check, "BYTES", 4 << 30)
+    monkeypatch.setattr(mjcf_check, "SECONDS", 0.01)
     with pytest.raises(SimError, match=r"arm\.xml: it did not compile within 0.01 s"):
         check_mjcf(tmp_path / "arm.xml")

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.arm import WORKSPACE, inverse_kinematics
-from sim.control import DOWN, damped_least_squares, geometric_jacobian, orientation_error
-from sim.errors import SimError
-from sim.props import Item
-from sim.robots import ROBOTS, custom_robot, find_robot
-from sim.scene import build_scene
+from embodied_sim.arm import WORKSPACE_BOUNDS_M, inverse_kinematics
+from embodied_sim.control import DOWN_ORIENTATION, damped_least_squares, geometric_jacobian, orientation_error
+from embodied_sim.props import Item
+from embodied_sim.robots import ROBOTS, find_robot, load_robot_file
+from embodied_sim.scene import build_scene
+from embodied_sim.sim_errors import SimError
 
 ROBOT = ROBOTS["panda"]
 MODEL = build_scene((), ROBOT)
-HOME = ROBOT.preferred(MODEL)
+HOME = ROBOT.home_qpos(MODEL)
 DATA = mujoco.MjData(MODEL)
-JOINTS = ROBOT.joints(MODEL)
+JOINTS = ROBOT.joint_ids(MODEL)
 
 
 def tool_pose(angles):
@@ -55,20 +55,20 @@ def test_posture_does_not_move_the_tool(seed):
 
 
 def test_orientation_error_vanishes_at_the_goal():
-    assert np.allclose(orientation_error(DOWN[None], DOWN), 0.0)
+    assert np.allclose(orientation_error(DOWN_ORIENTATION[None], DOWN_ORIENTATION), 0.0)
 
 
 @pytest.mark.parametrize("name", ROBOTS)
 def test_inverse_kinematics_puts_the_tool_there_pointing_down(name):
     robot, model = ROBOTS[name], build_scene((), ROBOTS[name])
-    data, joints = mujoco.MjData(model), robot.joints(model)
-    corners = np.array(np.meshgrid(*WORKSPACE.T)).reshape(3, -1).T
+    data, joints = mujoco.MjData(model), robot.joint_ids(model)
+    corners = np.array(np.meshgrid(*WORKSPACE_BOUNDS_M.T)).reshape(3, -1).T
     near = corners[np.linalg.norm(corners, axis=1) < 0.75]
     for goal, angles in zip(near, inverse_kinematics(model, robot, near), strict=True):
         data.qpos[model.jnt_qposadr[joints]] = angles
         mujoco.mj_kinematics(model, data)
-        assert np.allclose(data.site(robot.tool).xpos, goal, atol=1e-3)
-        assert np.allclose(data.site(robot.tool).xmat.reshape(3, 3), DOWN, atol=2e-3)
+        assert np.allclose(data.site(robot.tool_site).xpos, goal, atol=1e-3)
+        assert np.allclose(data.site(robot.tool_site).xmat.reshape(3, 3), DOWN_ORIENTATION, atol=2e-3)
         limits = model.jnt_range[joints]
         assert ((limits[:, 0] < angles) & (angles < limits[:, 1])).all()
 
@@ -94,11 +94,11 @@ def third_robot(path, joints):
 
 
 def test_ones_own_arm_is_described_by_its_file(tmp_path):
-    robot = custom_robot(third_robot(tmp_path / "arm.xml", 7), tool="tip", grip="squeeze")
+    robot = load_robot_file(third_robot(tmp_path / "arm.xml", 7), tool_site="tip", gripper_actuator="squeeze")
     model = build_scene((), robot)
-    assert [model.joint(j).name for j in robot.joints(model)] == [f"j{i}" for i in range(7)]
-    assert [model.joint(j).name for j in robot.fingers(model)] == ["jaw"]
-    assert np.allclose(robot.preferred(model), 0)
+    assert [model.joint(j).name for j in robot.joint_ids(model)] == [f"j{i}" for i in range(7)]
+    assert [model.joint(j).name for j in robot.finger_joint_ids(model)] == ["jaw"]
+    assert np.allclose(robot.home_qpos(model), 0)
 
 
 def test_an_arm_prefers_its_keyframe_home_to_the_middle_of_its_ranges(tmp_path):
@@ -108,16 +108,16 @@ def test_an_arm_prefers_its_keyframe_home_to_the_middle_of_its_ranges(tmp_path):
             "</mujoco>", '<keyframe><key name="home" qpos="1 2 3 0 -1 -2 -3 0"/></keyframe></mujoco>'
         )
     )
-    robot = custom_robot(path, tool="tip", grip="squeeze")
-    assert robot.preferred(build_scene((Item("thing"),), robot)).tolist() == [1, 2, 3, 0, -1, -2, -3]
+    robot = load_robot_file(path, tool_site="tip", gripper_actuator="squeeze")
+    assert robot.home_qpos(build_scene((Item("thing"),), robot)).tolist() == [1, 2, 3, 0, -1, -2, -3]
 
 
 def test_an_arm_that_cannot_serve_is_refused_in_one_sentence(tmp_path):
     short = third_robot(tmp_path / "short.xml", 5)
     with pytest.raises(SimError, match=r"short\.xml: 5 hinges have a position actuator .* at least 6"):
-        custom_robot(short, tool="tip", grip="squeeze")
+        load_robot_file(short, tool_site="tip", gripper_actuator="squeeze")
     with pytest.raises(SimError, match=r"unknown tool site of short\.xml 'tool'"):
-        custom_robot(short)
+        load_robot_file(short)
     arm = third_robot(tmp_path / "arm.xml", 7).read_text()
     for right, wrong, sentence in (
         ('<joint name="j2" axis="0 0 1" range="-3 3"/>', '<joint name="j2" axis="0 0 1"/>', "joint 'j2' needs a range"),
@@ -127,7 +127,7 @@ def test_an_arm_that_cannot_serve_is_refused_in_one_sentence(tmp_path):
         assert right in arm
         (tmp_path / "odd.xml").write_text(arm.replace(right, wrong))
         with pytest.raises(SimError, match=rf"odd\.xml: its {sentence}"):
-            custom_robot(tmp_path / "odd.xml", tool="tip", grip="squeeze")
+            load_robot_file(tmp_path / "odd.xml", tool_site="tip", gripper_actuator="squeeze")
     with pytest.raises(SimError, match=r"nowhere\.xml: there is no such file"):
         find_robot(str(tmp_path / "nowhere.xml"))
     (tmp_path / "broken.xml").write_text("<mujoco><worldbody>")

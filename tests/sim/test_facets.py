@@ -5,20 +5,20 @@ from collections import Counter
 import mujoco
 import numpy as np
 import pytest
+from embodied_sim.bench.images import psnr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.backends import make_backend
-from sim.bench.pictures import psnr
-from sim.render import make_renderer
-from sim.render.facets import CAPSULE, CYLINDER, FEWEST, SPHERE, mesh_of, slices_of
-from sim.render.flat import is_plain
+from embodied_sim.backends import make_backend
+from embodied_sim.render import make_renderer
+from embodied_sim.render.flat_scene import is_primitive_only
+from embodied_sim.render.tessellation import CAPSULE, CYLINDER, MIN_SLICES, SPHERE, make_mesh, slices_for_radii
 
 shapes = st.tuples(
     st.sampled_from([SPHERE, CAPSULE, CYLINDER]),
     st.floats(0.005, 0.3),
     st.floats(0.01, 0.3),
-    st.integers(FEWEST, 40),
+    st.integers(MIN_SLICES, 40),
 )
 
 
@@ -34,7 +34,7 @@ def measured(kind: int, radius: float, half: float, point: np.ndarray) -> np.nda
 @given(shapes)
 def test_the_surface_is_closed_and_faces_outwards(shape):
     kind, radius, half, slices = shape
-    vertices, normals, faces = mesh_of(kind, np.array([radius, half, 0]), slices)
+    vertices, normals, faces = make_mesh(kind, np.array([radius, half, 0]), slices)
     place = np.unique(vertices.round(9), axis=0, return_inverse=True)[1].reshape(-1)[faces]
     edges = Counter((a, b) for face in place for a, b in zip(face, np.roll(face, -1), strict=True))
     assert all(count == 1 and edges[b, a] == 1 for (a, b), count in edges.items())
@@ -49,16 +49,16 @@ def test_the_surface_is_closed_and_faces_outwards(shape):
 def test_it_is_as_wide_as_the_true_shape(shape):
     """Corners stand out by no more than the middles of the outline's edges stand in."""
     kind, radius, half, slices = shape
-    vertices, *_ = mesh_of(kind, np.array([radius, half, 0]), slices)
+    vertices, *_ = make_mesh(kind, np.array([radius, half, 0]), slices)
     out = measured(kind, radius, half, vertices).max() - 1
     assert 0 < out < (np.pi / slices) ** 2
     assert np.isclose((1 + out) * np.cos(np.pi / slices), 1 - out)
 
 
 def test_thin_shapes_get_fewer_facets_but_leave_their_circles_as_little():
-    counts = slices_of(np.array([0.08, 0.02, 0.0001]), 24)
-    assert counts.tolist() == [24, 12, FEWEST]
-    assert slices_of(np.array([]), 24).tolist() == []
+    counts = slices_for_radii(np.array([0.08, 0.02, 0.0001]), 24)
+    assert counts.tolist() == [24, 12, MIN_SLICES]
+    assert slices_for_radii(np.array([]), 24).tolist() == []
 
 
 ROUND_THINGS = """<mujoco><visual><headlight ambient=".3 .3 .3" diffuse=".3 .3 .3" specular="0 0 0"/></visual>{assets}
@@ -77,7 +77,7 @@ WITH_MATERIAL = ROUND_THINGS.format(
 def test_round_things_look_as_a_ray_tracer_sees_them(xml, plain):
     """Wide cylinders too, whose mesh lies on its side; and things that cannot be made flat."""
     model = mujoco.MjModel.from_xml_string(xml)
-    assert is_plain(model) == plain
+    assert is_primitive_only(model) == plain
     backend = make_backend("batch", model, 1, 1)
     drawn, traced = (make_renderer(name, backend, ["front"], 128) for name in ("gl", "warp"))
     rows = np.arange(1)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from sim.actors import ScriptedActor
-from sim.errors import SimError
-from sim.gym_envs import gym_id
-from sim.registry import task_names
-from sim.single_env import FARTHEST, TabletopEnv
-from sim.vec_env import SUCCESS_HOLD, TabletopVecEnv
+from embodied_sim.gym_envs import gym_id
+from embodied_sim.registry import task_names
+from embodied_sim.scripted_policy import ScriptedPolicy
+from embodied_sim.sim_errors import SimError
+from embodied_sim.single_env import OBS_BOUND, TabletopEnv
+from embodied_sim.vec_env import SUCCESS_HOLD_STEPS, TabletopVecEnv
 
 
 def test_ids_are_the_names_in_camel_case():
@@ -32,7 +32,7 @@ def test_every_task_passes_gymnasiums_checker_without_a_warning(task):
 
 
 @pytest.mark.parametrize("mode", [None, "vector_entry_point"])
-def test_make_vec_steps_many_worlds_at_once(mode):
+def test_make_vec_steps_many_envs_at_once(mode):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env = gym.make_vec("embodied_rm/OpenDrawer-v0", num_envs=8, vectorization_mode=mode, views=("side",))
@@ -41,7 +41,7 @@ def test_make_vec_steps_many_worlds_at_once(mode):
     env.close()
 
 
-def test_one_world_is_row_0_of_many():
+def test_one_env_is_row_0_of_many():
     one, many = gym.make("embodied_rm/LiftCube-v0"), gym.make_vec("embodied_rm/LiftCube-v0", num_envs=3)
     observation, info = one.reset(seed=4)
     rows, infos = many.reset(seed=4)
@@ -58,17 +58,17 @@ def test_one_world_is_row_0_of_many():
     one.close(), many.close()
 
 
-def test_pictures_are_the_views_side_by_side():
+def test_images_are_the_views_side_by_side():
     env = gym.make("embodied_rm/LiftCube-v0", render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (256, 256, 3)
     env.close()
     env = gym.make("embodied_rm/LiftCube-v0", render_mode="rgb_array", views=("wrist", "front"), image_size=64)
     env.reset(seed=0)
-    picture, views = env.render(), env.unwrapped.worlds.render_views()[0]
-    np.testing.assert_array_equal(picture[:, :64], views[0])
-    np.testing.assert_array_equal(picture[:, 64:], views[1])
-    assert views[1].std() > 10, "an empty picture"
+    image, views = env.render(), env.unwrapped.envs.render_views()[0]
+    np.testing.assert_array_equal(image[:, :64], views[0])
+    np.testing.assert_array_equal(image[:, 64:], views[1])
+    assert views[1].std() > 10, "an empty image"
     env.close()
 
 
@@ -76,8 +76,8 @@ def test_pictures_are_the_views_side_by_side():
 def test_success_is_told_and_ends_the_episode_if_asked(ends):
     env = gym.make("embodied_rm/LiftCube-v0", ends_on_success=ends)
     env.reset(seed=1)
-    expert = ScriptedActor(env.unwrapped.worlds)
-    expert.begin(np.array([0]))
+    expert = ScriptedPolicy(env.unwrapped.envs)
+    expert.reset(np.array([0]))
     rewards, successes, over = [], [], False
     while not over:
         _, reward, terminated, truncated, info = env.step(expert.act()[0])
@@ -93,17 +93,19 @@ def test_success_is_told_and_ends_the_episode_if_asked(ends):
 def test_what_fell_off_the_table_stays_inside_the_observation_space():
     env = TabletopEnv("lift_cube")
     env.reset(seed=0)
-    address = env.worlds.model.joint("red").qposadr[0]
-    env.worlds._backend.qpos[0, address + 2] = -40.0
-    for _ in range(SUCCESS_HOLD):
+    address = env.vec_env.model.joint("red").qposadr[0]
+    env.vec_env._backend.qpos[0, address + 2] = -40.0
+    for _ in range(SUCCESS_HOLD_STEPS):
         observation, *_ = env.step(np.zeros(4, np.float32))
     assert observation in env.observation_space
-    assert np.abs(observation).max() == FARTHEST
+    assert np.abs(observation).max() == OBS_BOUND
     env.close()
 
 
 def test_a_module_in_the_id_needs_no_import_before():
-    line = "import gymnasium; print(gymnasium.make('sim:embodied_rm/CubeInDrawer-v0').unwrapped.worlds.task.name)"
+    line = (
+        "import gymnasium; print(gymnasium.make('embodied_sim:embodied_rm/CubeInDrawer-v0').unwrapped.worlds.task.name)"
+    )
     result = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
     assert result.stdout == "cube_in_drawer\n"
 

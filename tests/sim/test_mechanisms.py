@@ -4,12 +4,12 @@ import mujoco
 import numpy as np
 import pytest
 
-from sim.props import Button, Lever, Peg, Pegboard
-from sim.props.button import REST_Z, TRAVEL
-from sim.props.peg import SHAFT_HALF, STANDING_Z
-from sim.props.pegboard import CLEARANCE, THICKNESS
-from sim.robots import ROBOTS
-from sim.scene import build_scene
+from embodied_sim.props import Button, Lever, Peg, Pegboard
+from embodied_sim.props.button import BUTTON_REST_Z_M, BUTTON_TRAVEL_M
+from embodied_sim.props.peg import PEG_SHAFT_HALF_WIDTH_M, PEG_STANDING_Z_M
+from embodied_sim.props.pegboard import BOARD_THICKNESS_M, HOLE_CLEARANCE_M
+from embodied_sim.robots import ROBOTS
+from embodied_sim.scene import build_scene
 
 
 def settled(model: mujoco.MjModel, data: mujoco.MjData, seconds: float = 1.5) -> mujoco.MjData:
@@ -23,11 +23,11 @@ def test_a_button_rests_at_the_top_and_springs_back_when_let_go():
     model = build_scene((Button("bell", (0.5, 0.1)),), ROBOTS["panda"])
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    assert data.site("bell").xpos[2] == pytest.approx(REST_Z, abs=1e-6)
-    data.joint("bell").qpos[0] = TRAVEL
+    assert data.site("bell").xpos[2] == pytest.approx(BUTTON_REST_Z_M, abs=1e-6)
+    data.joint("bell").qpos[0] = BUTTON_TRAVEL_M
     mujoco.mj_forward(model, data)
-    assert data.site("bell").xpos[2] == pytest.approx(REST_Z - TRAVEL, abs=1e-6)
-    assert settled(model, data).site("bell").xpos[2] == pytest.approx(REST_Z, abs=1e-3)
+    assert data.site("bell").xpos[2] == pytest.approx(BUTTON_REST_Z_M - BUTTON_TRAVEL_M, abs=1e-6)
+    assert settled(model, data).site("bell").xpos[2] == pytest.approx(BUTTON_REST_Z_M, abs=1e-3)
 
 
 @pytest.mark.parametrize("angle", [-1.2, 0.0, 0.7])
@@ -49,7 +49,7 @@ def test_a_peg_let_go_over_the_hole_falls_in_and_one_beside_it_does_not(axis, of
     mujoco.mj_forward(model, data)
     start = data.site("hole").xpos.copy()
     start[axis] += offset
-    data.joint("peg").qpos[:3] = start + np.array([0.0, 0.0, STANDING_Z + 0.01])
+    data.joint("peg").qpos[:3] = start + np.array([0.0, 0.0, PEG_STANDING_Z_M + 0.01])
     depth = data.site("hole").xpos[2] - settled(model, data).site("peg_tip").xpos[2]
     assert (depth > 0.02) == goes_in
 
@@ -60,15 +60,15 @@ def test_the_hole_is_wider_than_the_shaft_by_two_millimetres_at_most(axis):
     model = build_scene((Pegboard(),), ROBOTS["panda"])
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    middle = data.site("hole").xpos - [0.0, 0.0, THICKNESS / 2]
+    middle = data.site("hole").xpos - [0.0, 0.0, BOARD_THICKNESS_M / 2]
     way = np.eye(3)[axis]
     hit = np.zeros(1, np.int32)
     width = sum(mujoco.mj_ray(model, data, middle, sign * way, None, 1, -1, hit, None) for sign in (-1, 1))
-    assert 0 < width - 2 * SHAFT_HALF <= 0.002 + 1e-9
-    assert width - 2 * SHAFT_HALF == pytest.approx(CLEARANCE)
+    assert 0 < width - 2 * PEG_SHAFT_HALF_WIDTH_M <= 0.002 + 1e-9
+    assert width - 2 * PEG_SHAFT_HALF_WIDTH_M == pytest.approx(HOLE_CLEARANCE_M)
 
 
 def test_a_peg_keeps_standing():
     model = build_scene((Peg("peg", "red"),), ROBOTS["panda"])
     data = settled(model, mujoco.MjData(model))
-    assert data.body("peg").xpos[2] == pytest.approx(STANDING_Z, abs=1e-3)
+    assert data.body("peg").xpos[2] == pytest.approx(PEG_STANDING_Z_M, abs=1e-3)

@@ -6,51 +6,60 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sim.actors import ScriptedActor
-from sim.delay import DelayLine
-from sim.errors import SimError
-from sim.randomize import Randomization
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.action_delay import ActionDelay
+from embodied_sim.domain_randomization import Randomization
+from embodied_sim.scripted_policy import ScriptedPolicy
+from embodied_sim.sim_errors import SimError
+from embodied_sim.vec_env import TabletopVecEnv
 
 EVERYTHING = Randomization(
-    camera_shift=0.03, camera_turn=0.05, light_turn=0.3, brightness=0.2, colour=0.1, friction=0.3, mass=0.5, latency=2
+    camera_shift=0.03,
+    camera_rotation=0.05,
+    light_rotation=0.3,
+    brightness=0.2,
+    color=0.1,
+    friction=0.3,
+    mass=0.5,
+    latency=2,
 )
 ROWS = np.arange(4)
 
 
-def worlds(randomize=None, seed=0):
+def envs(randomize=None, seed=0):
     env = TabletopVecEnv("lift_cube", 4, autoreset_mode=AutoresetMode.DISABLED, randomize=randomize)
     obs, _ = env.reset(seed=seed)
     return env, obs
 
 
-def test_the_worlds_are_a_function_of_the_seed_alone():
-    pictures, layouts = [], []
+def test_the_envs_are_a_function_of_the_seed_alone():
+    images, layouts = [], []
     for seed in (0, 0, 1):
-        env, _ = worlds(EVERYTHING, seed)
+        env, _ = envs(EVERYTHING, seed)
         env.reset(options={"reset_mask": np.array([False, True, False, False])})
-        pictures.append(env.render_views(ROWS))
-        layouts.append({name: value.copy() for name, value in env._backend.varied.items()})
+        images.append(env.render_views(ROWS))
+        layouts.append({name: value.copy() for name, value in env._backend.expanded_fields.items()})
         env.close()
-    assert np.array_equal(pictures[0], pictures[1]) and not np.array_equal(pictures[0], pictures[2])
-    assert all(np.array_equal(layouts[0][name], layouts[1][name]) for name in EVERYTHING.varied)
+    assert np.array_equal(images[0], images[1]) and not np.array_equal(images[0], images[2])
+    assert all(np.array_equal(layouts[0][name], layouts[1][name]) for name in EVERYTHING.varied_fields)
     assert all(len(np.unique(value, axis=0)) == 4 for value in layouts[0].values())
 
 
 def test_what_differs_changes_neither_the_layouts_nor_each_other():
-    plain, obs = worlds()
-    varied, same_obs = worlds(EVERYTHING)
+    plain, obs = envs()
+    varied, same_obs = envs(EVERYTHING)
     assert np.array_equal(obs, same_obs) and plain.instructions == varied.instructions
-    only, _ = worlds(Randomization(brightness=0.2))
-    assert np.array_equal(only._backend.varied["light_diffuse"], varied._backend.varied["light_diffuse"])
-    assert set(only._backend.varied) == {"light_diffuse"} and not plain._backend.varied
+    only, _ = envs(Randomization(brightness=0.2))
+    assert np.array_equal(
+        only._backend.expanded_fields["light_diffuse"], varied._backend.expanded_fields["light_diffuse"]
+    )
+    assert set(only._backend.expanded_fields) == {"light_diffuse"} and not plain._backend.expanded_fields
     for env in (plain, varied, only):
         env.close()
 
 
 def test_deviations_stay_within_what_was_asked_for():
-    env, _ = worlds(EVERYTHING)
-    model, varied = env.model, env._backend.varied
+    env, _ = envs(EVERYTHING)
+    model, varied = env.model, env._backend.expanded_fields
     assert 0 < np.abs(varied["cam_pos"] - model.cam_pos).max() <= 0.03
     assert 0 < np.abs(varied["geom_rgba"] - model.geom_rgba)[..., :3].max() <= 0.1 + 1e-6
     assert np.array_equal(varied["geom_rgba"][..., 3], np.tile(model.geom_rgba[:, 3], (4, 1)))
@@ -58,7 +67,7 @@ def test_deviations_stay_within_what_was_asked_for():
     assert (ratio >= 1 / 1.5).all() and (ratio <= 1.5).all()
     others = [i for i in range(model.nbody) if model.body(i).name not in ("red", "blue")]
     assert np.array_equal(varied["body_mass"][:, others], np.tile(model.body_mass[others], (4, 1)))
-    assert set(env._line.delay.tolist()) <= {0, 1, 2}
+    assert set(env._action_delay.delay.tolist()) <= {0, 1, 2}
     env.close()
 
 
@@ -67,8 +76,8 @@ def test_the_expert_still_lifts_the_cube():
     prompt = replace(EVERYTHING, latency=0)
     env = TabletopVecEnv("lift_cube", 32, autoreset_mode=AutoresetMode.DISABLED, randomize=prompt)
     env.reset(seed=3)
-    actor = ScriptedActor(env, seed=0)
-    actor.begin(np.arange(32))
+    actor = ScriptedPolicy(env, seed=0)
+    actor.reset(np.arange(32))
     for _ in range(env.max_episode_steps):
         *_, info = env.step(actor.act())
     assert info["success"].mean() >= 0.9
@@ -76,13 +85,13 @@ def test_the_expert_still_lifts_the_cube():
 
 
 def test_an_action_takes_effect_after_its_delay():
-    line = DelayLine(3, 2, longest=2)
+    line = ActionDelay(3, 2, max_delay=2)
     line.delay[:] = [0, 1, 2]
-    line.clear(np.arange(3))
-    shown = np.array([line.pass_on(np.full((3, 2), float(t)))[:, 0] for t in range(1, 5)])
+    line.reset(np.arange(3))
+    shown = np.array([line.push(np.full((3, 2), float(t)))[:, 0] for t in range(1, 5)])
     assert shown.T.tolist() == [[1, 2, 3, 4], [0, 1, 2, 3], [0, 0, 1, 2]]
-    line.clear(np.array([1]))
-    assert line.pass_on(np.full((3, 2), 9.0)).tolist() == [[9, 9], [0, -1], [3, 3]]
+    line.reset(np.array([1]))
+    assert line.push(np.full((3, 2), 9.0)).tolist() == [[9, 9], [0, -1], [3, 3]]
 
 
 def test_a_negative_deviation_is_refused():

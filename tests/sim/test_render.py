@@ -1,4 +1,4 @@
-"""Pictures show the worlds asked for, whoever draws them and on however many threads, and looking changes nothing."""
+"""Images show the worlds asked for, whoever draws them and on however many threads, and looking changes nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
+from embodied_sim.bench.images import psnr
 
-from sim.backends import Backend, make_backend
-from sim.bench.pictures import psnr
-from sim.errors import SimError
-from sim.render import Renderer, make_renderer, opengl
+from embodied_sim.backends import PhysicsBackend, make_backend
+from embodied_sim.render import Renderer, gl_context, make_renderer
+from embodied_sim.sim_errors import SimError
 
 CAMERAS = ("front", "side", "wrist")
 NUM = 11
@@ -25,7 +25,7 @@ EVERY = np.arange(NUM)
 
 
 @pytest.fixture(scope="module")
-def backend(model: mujoco.MjModel) -> Backend:
+def backend(model: mujoco.MjModel) -> PhysicsBackend:
     """Worlds in different states, crates in different places."""
     backend = make_backend("batch", model, NUM, 2)
     rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def backend(model: mujoco.MjModel) -> Backend:
 
 
 @pytest.fixture(scope="module", params=["gl", "warp"])
-def renderer(request: pytest.FixtureRequest, backend: Backend) -> Iterator[Renderer]:
+def renderer(request: pytest.FixtureRequest, backend: PhysicsBackend) -> Iterator[Renderer]:
     renderer = make_renderer(request.param, backend, CAMERAS, 64, threads=2)
     yield renderer
     renderer.close()
@@ -47,10 +47,10 @@ def kind(renderer: Renderer) -> str:
     return "gl" if "OpenGL" in renderer.describe() else "warp"
 
 
-def test_every_world_and_view_is_drawn_and_differs(renderer: Renderer) -> None:
+def test_every_env_and_view_is_drawn_and_differs(renderer: Renderer) -> None:
     frames = renderer.render(EVERY)
     assert frames.shape == (NUM, 3, 64, 64, 3) and frames.dtype == np.uint8
-    assert len({picture.tobytes() for world in frames for picture in world}) == 3 * NUM
+    assert len({image.tobytes() for env in frames for image in env}) == 3 * NUM
 
 
 def test_rows_are_what_all_of_them_give(renderer: Renderer) -> None:
@@ -59,7 +59,7 @@ def test_rows_are_what_all_of_them_give(renderer: Renderer) -> None:
     assert renderer.render(np.array([], np.int64)).shape == (0, 3, 64, 64, 3)
 
 
-def test_the_cameras_come_in_the_order_asked_for(renderer: Renderer, backend: Backend) -> None:
+def test_the_cameras_come_in_the_order_asked_for(renderer: Renderer, backend: PhysicsBackend) -> None:
     name = kind(renderer)
     other = make_renderer(name, backend, ("wrist", "front"), 64)
     assert np.array_equal(other.render(EVERY), renderer.render(EVERY)[:, [2, 0]])
@@ -67,7 +67,7 @@ def test_the_cameras_come_in_the_order_asked_for(renderer: Renderer, backend: Ba
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_number_of_threads_changes_no_pixel(backend: Backend, threads: int) -> None:
+def test_the_number_of_threads_changes_no_pixel(backend: PhysicsBackend, threads: int) -> None:
     one, other = (make_renderer("gl", backend, CAMERAS, (48, 80), threads=n) for n in (2, threads))
     frames = one.render(EVERY)
     assert frames.shape == (NUM, 3, 48, 80, 3)
@@ -92,7 +92,7 @@ def test_looking_changes_nothing(renderer: Renderer, model: mujoco.MjModel) -> N
 
 
 @pytest.mark.parametrize("size", [64, 128])
-def test_the_ray_tracer_and_opengl_agree(backend: Backend, size: int) -> None:
+def test_the_ray_tracer_and_opengl_agree(backend: PhysicsBackend, size: int) -> None:
     by_gl, by_rays = (make_renderer(name, backend, CAMERAS, size) for name in ("gl", "warp"))
     ours, theirs = by_gl.render(EVERY), by_rays.render(EVERY)
     for view, name in enumerate(CAMERAS):
@@ -102,8 +102,8 @@ def test_the_ray_tracer_and_opengl_agree(backend: Backend, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["gl", "warp"])
-def test_a_picture_whose_every_pixel_is_known(name: str) -> None:
-    # Seen from straight above, lit from straight above: ambient 0.2 + 0.1, diffuse 0.3 + 0.4, so each colour shows as
+def test_a_image_whose_every_pixel_is_known(name: str) -> None:
+    # Seen from straight above, lit from straight above: ambient 0.2 + 0.1, diffuse 0.3 + 0.4, so each color shows as
     # it is. 2 m x 1 m are in view: the red tile is the upper left quarter, the rest is floor.
     model = mujoco.MjModel.from_xml_string("""<mujoco>
       <visual><headlight ambient=".2 .2 .2" diffuse=".3 .3 .3" specular="0 0 0"/></visual><worldbody>
@@ -128,31 +128,31 @@ import sys, mujoco, numpy as np
 folder, cameras = sys.argv[1], sys.argv[2:]
 model = mujoco.MjModel.from_binary_path(folder + "/model.mjb")
 model.vis.quality.offsamples = model.vis.quality.shadowsize = 0
-data, option, pictures = mujoco.MjData(model), mujoco.MjvOption(), []
+data, option, images = mujoco.MjData(model), mujoco.MjvOption(), []
 option.sitegroup[:] = 0
 with mujoco.Renderer(model, 64, 64) as renderer:
     for data.qpos[:], data.mocap_pos[:] in zip(np.load(folder + "/qpos.npy"), np.load(folder + "/mocap.npy")):
         mujoco.mj_forward(model, data)
         for camera in cameras:
             renderer.update_scene(data, camera, option)
-            pictures.append(renderer.render())
-np.save(folder + "/pictures.npy", pictures)
+            images.append(renderer.render())
+np.save(folder + "/images.npy", images)
 """
 
 
-def test_pictures_are_those_of_mujoco_renderer(backend: Backend, model: mujoco.MjModel, tmp_path: Path) -> None:
+def test_images_are_those_of_mujoco_renderer(backend: PhysicsBackend, model: mujoco.MjModel, tmp_path: Path) -> None:
     mujoco.mj_saveModel(model, str(tmp_path / "model.mjb"))
     np.save(tmp_path / "qpos.npy", backend.qpos)
     np.save(tmp_path / "mocap.npy", backend.mocap_pos)
-    environment = {**os.environ, "MUJOCO_GL": str(opengl.working_platform())}
+    environment = {**os.environ, "MUJOCO_GL": str(gl_context.find_gl_platform())}
     subprocess.run([sys.executable, "-c", REFERENCE, str(tmp_path), *CAMERAS], env=environment, check=True)
-    theirs = np.load(tmp_path / "pictures.npy").reshape(NUM, 3, 64, 64, 3)
+    theirs = np.load(tmp_path / "images.npy").reshape(NUM, 3, 64, 64, 3)
     ours = make_renderer("gl", backend, CAMERAS, 64)
     assert psnr(ours.render(EVERY), theirs) >= 40  # ours has fewer facets
     ours.close()
 
 
-def test_threads_end_with_the_renderer(backend: Backend) -> None:
+def test_threads_end_with_the_renderer(backend: PhysicsBackend) -> None:
     gc.collect()  # renderers of other tests end here, not between the counts
     before = threading.active_count()
     closed, dropped = (make_renderer("gl", backend, CAMERAS, 64, threads=2) for _ in range(2))
@@ -181,13 +181,13 @@ renderer.render(numpy.arange(2))
 def no_opengl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine on which OpenGL may not be used."""
     monkeypatch.setenv("MUJOCO_GL", "off")
-    opengl.working_platform.cache_clear()
+    gl_context.find_gl_platform.cache_clear()
     yield
-    opengl.working_platform.cache_clear()
+    gl_context.find_gl_platform.cache_clear()
 
 
 @pytest.mark.usefixtures("no_opengl")
-def test_without_opengl_the_ray_tracer_draws_and_says_what_to_install(backend: Backend) -> None:
+def test_without_opengl_the_ray_tracer_draws_and_says_what_to_install(backend: PhysicsBackend) -> None:
     renderer = make_renderer("auto", backend, CAMERAS, 64)
     assert "libegl1" in renderer.describe() and "libosmesa6" in renderer.describe()
     assert renderer.render(EVERY[:2]).any()
@@ -198,14 +198,14 @@ def test_without_opengl_the_ray_tracer_draws_and_says_what_to_install(backend: B
 
 
 @pytest.mark.usefixtures("no_opengl")
-def test_with_neither_both_remedies_are_named(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "sim.render.warp", raising=False)
+def test_with_neither_both_remedies_are_named(backend: PhysicsBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "embodied_sim.render.ray_tracer", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
     with pytest.raises(SimError, match=r"libegl1 .* or pip install 'embodied-rm\[warp\]'"):
         make_renderer("auto", backend, CAMERAS, 64)
 
 
-def test_mistakes_are_named_with_the_choices(backend: Backend) -> None:
+def test_mistakes_are_named_with_the_choices(backend: PhysicsBackend) -> None:
     with pytest.raises(SimError, match=r"unknown camera 'wirst'. Did you mean 'wrist'\? Available: front, side, wrist"):
         make_renderer("auto", backend, ["wirst"], 64)
     with pytest.raises(SimError, match="at least one camera"):

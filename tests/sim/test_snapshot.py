@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sim.errors import SimError
-from sim.randomize import Randomization
-from sim.registry import task_names
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.domain_randomization import Randomization
+from embodied_sim.registry import task_names
+from embodied_sim.sim_errors import SimError
+from embodied_sim.vec_env import TabletopVecEnv
 
-RANDOM = Randomization(camera_shift=0.01, colour=0.1, friction=0.2, mass=0.3, latency=2)
+RANDOM = Randomization(camera_shift=0.01, color=0.1, friction=0.2, mass=0.3, latency=2)
 
 
 def played(env, seed: int, steps: int):
@@ -26,13 +26,13 @@ def played(env, seed: int, steps: int):
     return seen
 
 
-def worlds(task: str, **options) -> TabletopVecEnv:
+def envs(task: str, **options) -> TabletopVecEnv:
     return TabletopVecEnv(task, 3, views=("front",), autoreset_mode=AutoresetMode.DISABLED, **options)
 
 
 @pytest.mark.parametrize("task", task_names())
 def test_a_restored_environment_goes_the_same_way(task: str):
-    one, other, fresh = (worlds(task, randomize=RANDOM) for _ in range(3))
+    one, other, fresh = (envs(task, randomize=RANDOM) for _ in range(3))
     one.reset(seed=3)
     played(one, 0, 12)
     taken = {name: array.copy() for name, array in one.snapshot().items()}
@@ -49,7 +49,7 @@ def test_a_restored_environment_goes_the_same_way(task: str):
 
 
 def test_the_other_engine_too():
-    one, other = (worlds("lift_cube", backend="warp") for _ in range(2))
+    one, other = (envs("lift_cube", backend="warp") for _ in range(2))
     one.reset(seed=3)
     played(one, 0, 6)
     taken = one.snapshot()
@@ -65,7 +65,7 @@ def test_the_other_engine_too():
 
 
 def test_of_another_environment_it_is_refused():
-    one, other, more = worlds("lift_cube"), worlds("open_drawer"), worlds("lift_cube", randomize=RANDOM)
+    one, other, more = envs("lift_cube"), envs("open_drawer"), envs("lift_cube", randomize=RANDOM)
     more.reset(seed=0)
     few = TabletopVecEnv("lift_cube", 2, autoreset_mode=AutoresetMode.DISABLED)
     for env in (other, few):
@@ -77,8 +77,8 @@ def test_of_another_environment_it_is_refused():
         env.close()
 
 
-def test_a_diverged_world_is_no_place_to_go_on_from():
-    env = worlds("lift_cube")
+def test_a_diverged_env_is_no_place_to_go_on_from():
+    env = envs("lift_cube")
     env.reset(seed=0)
     env._backend.qvel[1, -6:-3] = 8e4
     env.step(np.zeros((3, 4)))

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sim.actors import AFTERWARDS, ScriptedActor, outcomes
-from sim.bench.experts import expert_rate
-from sim.errors import SimError
-from sim.registry import make_task, task_names
-from sim.robots import ROBOTS
-from sim.task import WIDTH, holds
-from sim.vec_env import TabletopVecEnv
+from embodied_sim.bench.expert_success import expert_success_rate
+from embodied_sim.registry import make_task, task_names
+from embodied_sim.robots import ROBOTS
+from embodied_sim.scripted_policy import POST_SUCCESS_OUTCOME, ScriptedPolicy, available_outcomes
+from embodied_sim.sim_errors import SimError
+from embodied_sim.task import ITEM_WIDTH_M, is_grasped
+from embodied_sim.vec_env import TabletopVecEnv
 
-OUTCOMES = [(name, kind) for name in task_names() for kind in ("success", *make_task(name).failures())]
+OUTCOMES = [(name, kind) for name in task_names() for kind in ("success", *make_task(name).failure_plans())]
 
 
 def play(task: str, kind: str, episodes: int, robot: str = "panda"):
     """All progress [T, N], stages [T, N] and the last infos of `episodes` played to the time limit."""
     env = TabletopVecEnv(task, episodes, robot=robot, autoreset_mode=AutoresetMode.DISABLED)
-    actor = ScriptedActor(env, (kind,), seed=1, noise=0.0)
+    actor = ScriptedPolicy(env, (kind,), seed=1, noise=0.0)
     _, info = env.reset(seed=7)
-    actor.begin(np.arange(episodes))
+    actor.reset(np.arange(episodes))
     progress, stages = [info["progress"]], [info["stage"]]
     for _ in range(env.max_episode_steps):
         _, _, _, _, info = env.step(actor.act())
@@ -37,7 +37,7 @@ def play(task: str, kind: str, episodes: int, robot: str = "panda"):
 @pytest.mark.parametrize("robot", set(ROBOTS) - {"panda"})
 @pytest.mark.parametrize("task", task_names())
 def test_the_expert_succeeds_with_every_other_arm(task, robot):
-    assert expert_rate(task, robot, "batch", 100) >= 0.95
+    assert expert_success_rate(task, robot, "batch", 100) >= 0.95
 
 
 @pytest.mark.parametrize(("task", "kind"), OUTCOMES)
@@ -52,7 +52,7 @@ def test_experts_succeed_and_failures_fail(task, kind):
         done = info["success"]
         assert (progress[-1, done] == 1).all()
         assert (np.diff(stages[:, done], axis=0) >= -1).all()
-        for step in range(len(make_task(task).steps)):
+        for step in range(len(make_task(task).subtasks)):
             assert (stages[:, done] == step).any(axis=0).all(), f"step {step} is never under way"
     else:
         assert info["success"].mean() <= 0.02
@@ -101,10 +101,10 @@ def test_every_object_the_instruction_names_is_seen_at_the_start(task):
 def test_instructions_name_the_target(task):
     """Every word that a template leaves open makes a difference, and nothing else does."""
     task_ = make_task(task)
-    layouts = [task_.layout(np.random.default_rng(seed), 1) for seed in range(60)]
+    layouts = [task_.draw_layout(np.random.default_rng(seed), 1) for seed in range(60)]
     for phrasing, template in enumerate(task_.templates):
         placeholders = {field for _, field, _, _ in Formatter().parse(template) if field}
-        wanted = {tuple(task_.words(layout)[name] for name in sorted(placeholders)) for layout in layouts}
+        wanted = {tuple(task_.template_fields(layout)[name] for name in sorted(placeholders)) for layout in layouts}
         assert len({task_.instruction(layout, phrasing) for layout in layouts}) == len(wanted)
         assert len(wanted) > 1 or not placeholders
 
@@ -112,23 +112,23 @@ def test_instructions_name_the_target(task):
 @pytest.mark.parametrize("task", task_names())
 def test_every_phrasing_is_another_sentence(task):
     task_ = make_task(task)
-    phrasings = (*task_.templates, *task_.paraphrases, *task_.opposites)
-    told = task_.told(phrasings, task_.layout(np.random.default_rng(0), 1))
+    phrasings = (*task_.templates, *task_.paraphrases, *task_.reversed_instructions)
+    told = task_.format_instructions(phrasings, task_.draw_layout(np.random.default_rng(0), 1))
     assert len(set(told)) == len(phrasings) and not any("{" in sentence for sentence in told)
 
 
-@pytest.mark.parametrize("task", [name for name in task_names() if make_task(name).afterwards()])
+@pytest.mark.parametrize("task", [name for name in task_names() if make_task(name).post_success_plans()])
 def test_what_is_done_stays_done_afterwards(task):
     """The hand has withdrawn, and the last thing seen of it is that it rests."""
     env = TabletopVecEnv(task, 16, autoreset_mode=AutoresetMode.DISABLED)
-    actor = ScriptedActor(env, (AFTERWARDS,), seed=1)
+    actor = ScriptedPolicy(env, (POST_SUCCESS_OUTCOME,), seed=1)
     env.reset(seed=5)
-    actor.begin(np.arange(16))
+    actor.reset(np.arange(16))
     first, tools = np.full(16, -1), []
     for step in range(env.max_episode_steps):
         *_, info = env.step(actor.act())
         first = np.where((first < 0) & info["success"], step, first)
-        tools.append(env.state.tool.copy())
+        tools.append(env.state.tool_pos.copy())
     env.close()
     assert (first >= 0).mean() >= 0.9 and info["success"].mean() >= 0.9
     gone = np.linalg.norm(tools[-1] - np.array(tools)[first, np.arange(16)], axis=1)
@@ -141,9 +141,9 @@ def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(SimError, match=r"unknown view 'wrst'\. Did you mean 'wrist'\?"):
         TabletopVecEnv("lift_cube", 1, views=("wrst",))
     env = TabletopVecEnv("lift_cube", 1)
-    assert "drop" in outcomes(env)
+    assert "drop" in available_outcomes(env)
     with pytest.raises(SimError, match=r"unknown outcome 'dropp'\. Did you mean 'drop'\?"):
-        ScriptedActor(env, ("dropp",))
+        ScriptedPolicy(env, ("dropp",))
     env.close()
 
 
@@ -160,6 +160,8 @@ def test_unknown_names_are_answered_with_the_nearest():
 def test_a_cube_is_held_by_fingers_that_it_keeps_apart(offset, opening, held):
     env = TabletopVecEnv("lift_cube", 1, autoreset_mode=AutoresetMode.DISABLED)
     env.reset(seed=0)
-    state = replace(env.state, tool=env.state.object() + np.array(offset), opening=np.array([opening]))
+    state = replace(
+        env.state, tool_pos=env.state.object_position() + np.array(offset), gripper_opening=np.array([opening])
+    )
     env.close()
-    assert holds(state, state.object(), WIDTH).tolist() == [held]
+    assert is_grasped(state, state.object_position(), ITEM_WIDTH_M).tolist() == [held]

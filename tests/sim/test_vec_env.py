@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sim.errors import SimError
-from sim.vec_env import SUCCESS_HOLD, TabletopVecEnv
+from embodied_sim.sim_errors import SimError
+from embodied_sim.vec_env import SUCCESS_HOLD_STEPS, TabletopVecEnv
 
 
 def actions_for(steps: int, rows: int, seed: int = 0) -> np.ndarray:
@@ -51,7 +51,7 @@ def test_views_have_one_layout_and_subsets_are_subsets():
     assert views.shape == (4, 2, 48, 48, 3)
     assert views.dtype == np.uint8
     assert np.array_equal(env.render_views(np.array([3, 1])), views[[3, 1]])
-    assert views[:, 1].std() > 10, "an empty picture"
+    assert views[:, 1].std() > 10, "an empty image"
     assert np.array_equal(env.render_tensor(np.array([3, 1])).numpy(), views[[3, 1]])
     env.close()
 
@@ -90,17 +90,17 @@ def test_success_counts_when_sustained_and_ends_the_episode_only_if_asked(ends):
     slide = env.model.joint("drawer").qposadr[0]
     env._backend.qpos[0, slide] = 0.15
     rewards, seen = np.zeros(2), []
-    for _ in range(SUCCESS_HOLD + 2):
+    for _ in range(SUCCESS_HOLD_STEPS + 2):
         _, reward, terminated, _, info = env.step(np.zeros((2, 4), np.float32))
         rewards += reward
         seen.append(bool(info["success"][0]))
         assert terminated[0] == (ends and seen[-1])
         assert not terminated[1]
-    assert seen.index(True) == SUCCESS_HOLD - 1
+    assert seen.index(True) == SUCCESS_HOLD_STEPS - 1
     assert rewards.tolist() == [1.0, 0.0], "the sparse reward is paid once, to the row that earned it"
 
 
-def test_a_diverged_world_ends_in_that_step_and_disturbs_nobody():
+def test_a_diverged_env_ends_in_that_step_and_disturbs_nobody():
     actions = actions_for(6, 3)
     sick = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)
     well = TabletopVecEnv("lift_cube", 3, autoreset_mode=AutoresetMode.DISABLED)

@@ -15,12 +15,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dataset import write
+from dataset import write_dataset
 
-BOX = Path(__file__).parents[3] / "assets" / "checkpoints" / "tabletop"
-UPDATES = 1000
-LEARN = (f"start={BOX}", f"updates={UPDATES}", "batch=8", "learning_rate=1e-3", "augment.drop_view=0.2")
-WAYS = {
+BUNDLED_CHECKPOINT = Path(__file__).parents[3] / "assets" / "checkpoints" / "tabletop"
+NUM_STEPS = 1000
+TRAIN_SETTINGS = (
+    f"start={BUNDLED_CHECKPOINT}",
+    f"updates={NUM_STEPS}",
+    "batch=8",
+    "learning_rate=1e-3",
+    "augment.drop_view=0.2",
+)
+TRAINING_SETUPS = {
     "no demonstration": None,
     "1 demonstration": ("adapt", "demos_20", "max_seconds=null", "augment.shift=0.06", "augment.zoom=0.06"),
     "5 demonstrations": ("train", "demos_5"),
@@ -29,7 +35,7 @@ WAYS = {
     "20 demonstrations, 40 failures, attempts": ("train", "tried"),
     "20 demonstrations, 40 failures, attempts twice": ("train", "tried_twice"),
 }
-DATA: dict[str, tuple[Sequence[str], int | None]] = {
+TRAINING_SETS: dict[str, tuple[Sequence[str], int | None]] = {
     "demos_5": (("demos",), 5),
     "demos_20": (("demos",), 20),
     "both": (("demos", "mistakes"), None),
@@ -38,26 +44,32 @@ DATA: dict[str, tuple[Sequence[str], int | None]] = {
     "unseen": (("held_out",), None),
 }
 """Folders of recordings, and how many of each."""
-COLUMNS = {"voc": "VOC", "voc_reversed": "reversed", "success_auc": "AUC", "mae": "MAE", "verdict_recall": "recall"}
+METRIC_COLUMNS = {
+    "voc": "VOC",
+    "voc_reversed": "reversed",
+    "success_auc": "AUC",
+    "mae": "MAE",
+    "verdict_recall": "recall",
+}
 
 
-def dataset(task: Path, name: str) -> Path:
+def make_dataset(task: Path, name: str) -> Path:
     """Recordings of a task as a dataset, which is made unless it is there."""
-    folders, most = DATA[name]
+    folders, max_episodes = TRAINING_SETS[name]
     out = task / "data" / name
     if not out.exists():
-        write([task / folder for folder in folders], out, task / "demos", most)
+        write_dataset([task / folder for folder in folders], out, task / "demos", max_episodes)
     return out
 
 
-def missing(task: Path, way: str) -> list[str]:
+def missing_recordings(task: Path, setup: str) -> list[str]:
     """The recordings of a task that a way needs and that are not there."""
-    taught = WAYS[way]
-    folders = () if taught is None else DATA[taught[1]][0]
+    training = TRAINING_SETUPS[setup]
+    folders = () if training is None else TRAINING_SETS[training[1]][0]
     return [folder for folder in (*folders, "held_out") if not (task / folder).exists()]
 
 
-def run(command: str, out: Path, *settings: str) -> dict[str, float]:
+def run_command(command: str, out: Path, *settings: str) -> dict[str, float]:
     """The metrics of a command, which is run unless it has been."""
     if not (out / "metrics.json").exists():
         shutil.rmtree(out, ignore_errors=True)
@@ -66,31 +78,36 @@ def run(command: str, out: Path, *settings: str) -> dict[str, float]:
     return metrics.get("reward_model", {})
 
 
-def measured(task: Path, way: str) -> dict[str, float]:
+def evaluate_setup(task: Path, setup: str) -> dict[str, float]:
     """What a model that has been taught in one of the ways says of the task's unseen episodes."""
-    name, taught = way.replace(" ", "_").replace(",", ""), WAYS[way]
-    checkpoint = BOX
-    if taught is not None:
-        command, data, *settings = taught
+    name, training = setup.replace(" ", "_").replace(",", ""), TRAINING_SETUPS[setup]
+    checkpoint = BUNDLED_CHECKPOINT
+    if training is not None:
+        command, data, *settings = training
         checkpoint = task / name
-        run(command, checkpoint, f"data={dataset(task, data)}", *LEARN, *settings)
-    return run("evaluate", task / f"{name}_judged", f"data={dataset(task, 'unseen')}", f"checkpoint={checkpoint}")
+        run_command(command, checkpoint, f"data={make_dataset(task, data)}", *TRAIN_SETTINGS, *settings)
+    return run_command(
+        "evaluate", task / f"{name}_judged", f"data={make_dataset(task, 'unseen')}", f"checkpoint={checkpoint}"
+    )
 
 
-def mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+def mean_metrics(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     """Of the tasks that have a number in the column."""
-    known = {key: [row[key] for row in rows if row.get(key) is not None] for key in COLUMNS}
-    return {key: sum(values) / len(values) for key, values in known.items() if values}
+    values_by_metric = {key: [row[key] for row in rows if row.get(key) is not None] for key in METRIC_COLUMNS}
+    return {key: sum(values) / len(values) for key, values in values_by_metric.items() if values}
 
 
-def table(rows: dict[tuple[str, str], dict[str, float]]) -> str:
+def results_table(rows: dict[tuple[str, str], dict[str, float]]) -> str:
     """As Markdown, and the mean of every way."""
-    ways = [way for way in WAYS if any(way == other for _, other in rows)]
-    means = {("mean", way): mean([row for (_, other), row in rows.items() if way == other]) for way in ways}
-    lines = ["| task | way | " + " | ".join(COLUMNS.values()) + " |", "|---" * (2 + len(COLUMNS)) + "|"]
-    for (task, way), numbers in (rows | means).items():
-        said = [f"{numbers[key]:.3f}" if numbers.get(key) is not None else "-" for key in COLUMNS]
-        lines.append(f"| {task} | {way} | " + " | ".join(said) + " |")
+    setups = [setup for setup in TRAINING_SETUPS if any(setup == row_setup for _, row_setup in rows)]
+    means = {
+        ("mean", setup): mean_metrics([row for (_, row_setup), row in rows.items() if setup == row_setup])
+        for setup in setups
+    }
+    lines = ["| task | way | " + " | ".join(METRIC_COLUMNS.values()) + " |", "|---" * (2 + len(METRIC_COLUMNS)) + "|"]
+    for (task, setup), metrics in (rows | means).items():
+        cells = [f"{metrics[key]:.3f}" if metrics.get(key) is not None else "-" for key in METRIC_COLUMNS]
+        lines.append(f"| {task} | {setup} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -98,17 +115,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="what record.py wrote, a folder a task")
     parser.add_argument("--page", type=Path, required=True, help="Markdown file for the table")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, help="all by default")
+    parser.add_argument("--ways", nargs="+", choices=TRAINING_SETUPS, help="all by default")
     args = parser.parse_args()
     rows = {}
     tasks = sorted(path for path in args.folder.iterdir() if (path / "held_out").exists())
-    for way in args.ways or WAYS:
+    for setup in args.ways or TRAINING_SETUPS:
         for task in tasks:
-            if unrecorded := missing(task, way):
-                print(f"{task.name}: {way}: left out, as {', '.join(unrecorded)} was not recorded")
+            if unrecorded := missing_recordings(task, setup):
+                print(f"{task.name}: {setup}: left out, as {', '.join(unrecorded)} was not recorded")
                 continue
-            rows[task.name, way] = measured(task, way)
-            args.page.write_text(table(rows))
+            rows[task.name, setup] = evaluate_setup(task, setup)
+            args.page.write_text(results_table(rows))
 
 
 if __name__ == "__main__":

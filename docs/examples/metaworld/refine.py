@@ -3,7 +3,7 @@
     embodied-rm serve checkpoint=runs/metaworld/drawer-open-v3/20_demonstrations_40_failures
     MUJOCO_GL=egl LP_NUM_THREADS=0 python refine.py drawer-open-v3 --out runs/metaworld/drawer-open-v3/refine
 
-Runs in Meta-World's environment (metaworld, stable-baselines3, embodied-rm-client). Its success is looked at
+Runs in Meta-Environment's environment (metaworld, stable-baselines3, embodied-rm-client). Its success is looked at
 before and after, and is never paid.
 """
 
@@ -18,32 +18,32 @@ from typing import Any
 
 import numpy as np
 import torch
-from films import TAIL, Film, begin_recordings
+from envs import MAX_EPISODE_STEPS, MetaEnvEnv, ResettingVecEnv, make_envs, render_views
 from metaworld.policies import ENV_POLICY_MAP
-from scene import EVERY, INSTRUCTIONS
+from scene import ACTION_REPEAT, TASK_INSTRUCTIONS
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from worlds import LIMIT, Rows, World, look, make_worlds
+from videos import SUCCESS_HOLD_STEPS, EpisodeRecorder, write_instruction
 
-from embodied_rm.serve.client.episodes import Shaping
+from embodied_rm.serve.client.episode_scorer import ShapingConfig
 from embodied_rm.serve.client.learned_reward import LearnedReward
 from embodied_rm.serve.client.reward_client import RewardClient
 
 GAMMA = 0.98
-GUIDANCE = 0.1
+INITIAL_HEURISTIC_COEF = 0.1
 """How much the potential tells the future at first, as in docs/refinement.md, falling to 0: a learner that discounts by
 less than the reward is shaped for is paid for progress (HuRL)."""
-SEEN, UNSEEN = 0, 1
+TRAIN_GOAL_SEED, EVAL_GOAL_SEED = 0, 1
 """Seeds of the goals that are trained on, and of those that judge."""
-EVERY_FIFTH = 5
+EVAL_INTERVAL = 5
 """Iterations between two looks at the mean action's success, and between two recordings."""
-FILMS = 10
+NUM_VIDEOS = 10
 """Attempts that are recorded at a time."""
-WARM_UP = 2
+CRITIC_WARMUP_ITERATIONS = 2
 """Iterations in which only the critic learns."""
 
 
-class Normalised(torch.nn.Module):
+class ObservationNormalizer(torch.nn.Module):
     """Observations as the demonstrations have them, mean 0 and deviation 1: fixed features for a policy."""
 
     def __init__(self, observations: torch.Tensor) -> None:
@@ -57,99 +57,103 @@ class Normalised(torch.nn.Module):
         return ((observations.flatten(1) - self.mean) / self.scale).clamp(-10, 10)
 
 
-def demonstrations(world: World, task: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def collect_demonstrations(env: MetaEnvEnv, task: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """What the expert saw and did, [N, D] and [N, 4], in `count` successes."""
-    expert, saw, did = ENV_POLICY_MAP[task](), [], []
-    goal = found = 0
-    while found < count:
-        observation, _ = world.reset(seed=goal, options={"goal": goal % 50})
-        films, held = [], 0
-        for _ in range(LIMIT):
-            action = np.clip(expert.get_action(world.raw), -1, 1).astype(np.float32)
-            films.append((observation, action))
-            observation, _, _, _, info = world.step(action)
-            held = held + 1 if info["success"] else 0
-            if held == 5:
+    expert, observations, actions = ENV_POLICY_MAP[task](), [], []
+    goal = num_successes = 0
+    while num_successes < count:
+        observation, _ = env.reset(seed=goal, options={"goal": goal % 50})
+        transitions, success_steps = [], 0
+        for _ in range(MAX_EPISODE_STEPS):
+            action = np.clip(expert.get_action(env.raw_observation), -1, 1).astype(np.float32)
+            transitions.append((observation, action))
+            observation, _, _, _, info = env.step(action)
+            success_steps = success_steps + 1 if info["success"] else 0
+            if success_steps == 5:
                 break
         goal += 1
-        if held == 5:
-            found += 1
-            saw += [o for o, _ in films]
-            did += [a for _, a in films]
-    return torch.tensor(np.array(saw)), torch.tensor(np.array(did))
+        if success_steps == 5:
+            num_successes += 1
+            observations += [obs for obs, _ in transitions]
+            actions += [act for _, act in transitions]
+    return torch.tensor(np.array(observations)), torch.tensor(np.array(actions))
 
 
-def clone(learner: PPO, saw: torch.Tensor, did: torch.Tensor, steps: int, seed: int) -> None:
+def clone_policy(model: PPO, observations: torch.Tensor, actions: torch.Tensor, num_steps: int, seed: int) -> None:
     """Fit the mean action."""
-    policy = learner.policy
-    policy.features_extractor.normalised = Normalised(saw)
+    policy = model.policy
+    policy.features_extractor.normalized = ObservationNormalizer(observations)
     generator = torch.Generator().manual_seed(seed)
-    fitted = [*policy.mlp_extractor.policy_net.parameters(), *policy.action_net.parameters()]
-    optimiser = torch.optim.Adam(fitted, lr=1e-3)
-    for _ in range(steps):
-        rows = torch.randint(len(saw), (256,), generator=generator)
-        mean = policy.action_net(policy.mlp_extractor.forward_actor(policy.extract_features(saw[rows])))
-        optimiser.zero_grad()
-        torch.nn.functional.mse_loss(mean, did[rows]).backward()
-        optimiser.step()
+    parameters = [*policy.mlp_extractor.policy_net.parameters(), *policy.action_net.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3)
+    for _ in range(num_steps):
+        rows = torch.randint(len(observations), (256,), generator=generator)
+        mean = policy.action_net(policy.mlp_extractor.forward_actor(policy.extract_features(observations[rows])))
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(mean, actions[rows]).backward()
+        optimizer.step()
 
 
-def success(learner: PPO, world: World, episodes: int) -> float:
-    """Share of episodes in which Meta-World's success came true, of the mean action; every goal as often."""
-    came = 0
-    for episode in range(episodes):
-        observation, _ = world.reset(seed=episode, options={"goal": episode % len(world.scene.goals)})
-        for _ in range(LIMIT):
-            observation, _, _, _, info = world.step(learner.predict(observation, deterministic=True)[0])
+def success_rate(model: PPO, env: MetaEnvEnv, num_episodes: int) -> float:
+    """Share of episodes in which Meta-Environment's success came true, of the mean action; every goal as often."""
+    num_successes = 0
+    for episode in range(num_episodes):
+        observation, _ = env.reset(seed=episode, options={"goal": episode % len(env.scene.goals)})
+        for _ in range(MAX_EPISODE_STEPS):
+            observation, _, _, _, info = env.step(model.predict(observation, deterministic=True)[0])
             if info["success"]:
-                came += 1
+                num_successes += 1
                 break
-    return came / episodes
+    return num_successes / num_episodes
 
 
-def attempt(learner: PPO, world: World, seed: int) -> Film:
-    """A film of an episode with noise, as in training, until success has been held or time is over."""
-    observation, _ = world.reset(seed=seed)
-    film, held = Film(world.scene, world.raw), 0
-    for _ in range(LIMIT):
-        observation, _, _, _, info = world.step(learner.predict(observation)[0])
-        film.add(world.scene, world.raw, info)
-        held = held + 1 if info["success"] else 0
-        if held * EVERY >= TAIL:
+def record_attempt(model: PPO, env: MetaEnvEnv, seed: int) -> EpisodeRecorder:
+    """A video of an episode with noise, as in training, until success has been held or time is over."""
+    observation, _ = env.reset(seed=seed)
+    recorder, success_steps = EpisodeRecorder(env.scene, env.raw_observation), 0
+    for _ in range(MAX_EPISODE_STEPS):
+        observation, _, _, _, info = env.step(model.predict(observation)[0])
+        recorder.add(env.scene, env.raw_observation, info)
+        success_steps = success_steps + 1 if info["success"] else 0
+        if success_steps * ACTION_REPEAT >= SUCCESS_HOLD_STEPS:
             break
-    return film
+    return recorder
 
 
-class Watch(BaseCallback):
+class TrainingCallback(BaseCallback):
     """Lets the critic learn alone at first, lets guidance fall, and writes a row after every iteration."""
 
-    def __init__(self, rows: Rows, world: World, shown: World, args: argparse.Namespace) -> None:
-        """`world` has the goals that judge, `shown` those that are trained on."""
+    def __init__(
+        self, vec_env: ResettingVecEnv, eval_env: MetaEnvEnv, train_env: MetaEnvEnv, args: argparse.Namespace
+    ) -> None:
+        """`env` has the goals that judge, `shown` those that are trained on."""
         super().__init__()
-        self.rows, self.world, self.shown, self.args = rows, world, shown, args
+        self.vec_env, self.eval_env, self.train_env, self.args = vec_env, eval_env, train_env, args
         self.path = args.out / "progress.jsonl"
         self.path.unlink(missing_ok=True)
-        self.iteration, self.started = 0, time.monotonic()
-        if args.films is not None:
-            begin_recordings(args.films, shown.scene)
+        self.iteration, self.start_time = 0, time.monotonic()
+        if args.videos is not None:
+            write_instruction(args.videos, train_env.scene)
 
     def _on_rollout_start(self) -> None:
         actor = [*self.model.policy.mlp_extractor.policy_net.parameters(), *self.model.policy.action_net.parameters()]
         for parameter in (*actor, self.model.policy.log_std):
-            parameter.requires_grad_(self.iteration >= WARM_UP)
-        guidance = GUIDANCE * (1 - self.iteration / self.args.iterations)
-        self.model.gamma = self.model.rollout_buffer.gamma = GAMMA * (1 - guidance)
+            parameter.requires_grad_(self.iteration >= CRITIC_WARMUP_ITERATIONS)
+        heuristic_coef = INITIAL_HEURISTIC_COEF * (1 - self.iteration / self.args.iterations)
+        self.model.gamma = self.model.rollout_buffer.gamma = GAMMA * (1 - heuristic_coef)
 
     def _on_rollout_end(self) -> None:
-        ended, self.rows.ended = self.rows.ended, []
-        row: dict[str, Any] = {"iteration": self.iteration, "episodes": len(ended)}
-        for who in ("model", "simulator", "height"):
-            row[who] = round(float(np.mean([episode[who] for episode in ended])), 3) if ended else None
-        if self.iteration % EVERY_FIFTH == 0:
-            row["watched"] = success(self.model, self.world, 25)
-            if self.args.films is not None:
+        finished_episodes, self.vec_env.finished_episodes = self.vec_env.finished_episodes, []
+        row: dict[str, Any] = {"iteration": self.iteration, "episodes": len(finished_episodes)}
+        for key in ("model", "simulator", "height"):
+            row[key] = (
+                round(float(np.mean([episode[key] for episode in finished_episodes])), 3) if finished_episodes else None
+            )
+        if self.iteration % EVAL_INTERVAL == 0:
+            row["watched"] = success_rate(self.model, self.eval_env, 25)
+            if self.args.videos is not None:
                 self._record()
-        row["seconds"] = round(time.monotonic() - self.started)
+        row["seconds"] = round(time.monotonic() - self.start_time)
         line = json.dumps(row)
         print(line, flush=True)
         with self.path.open("a") as stream:
@@ -157,37 +161,37 @@ class Watch(BaseCallback):
         self.iteration += 1
 
     def _record(self) -> None:
-        """Films of attempts, but of those in which success came and went."""
-        for number in range(FILMS * self.iteration, FILMS * self.iteration + FILMS):
-            film = attempt(self.model, self.shown, number)
-            if film.done[-1] or not any(film.done):
-                film.write(self.args.films / f"attempt_{number:04d}")
+        """Videos of attempts, but of those in which success came and went."""
+        for index in range(NUM_VIDEOS * self.iteration, NUM_VIDEOS * self.iteration + NUM_VIDEOS):
+            recorder = record_attempt(self.model, self.train_env, index)
+            if recorder.success[-1] or not any(recorder.success):
+                recorder.write(self.args.videos / f"attempt_{index:04d}")
 
     def _on_step(self) -> bool:
         return True
 
 
-class Features(torch.nn.Module):
-    """Stable-Baselines3's features of an observation: normalised as soon as it is known how."""
+class NormalizedFeatures(torch.nn.Module):
+    """Stable-Baselines3's features of an observation: normalized as soon as it is known how."""
 
     def __init__(self, observation_space: Any) -> None:
         super().__init__()
         self.features_dim = observation_space.shape[0]
-        self.normalised: torch.nn.Module = torch.nn.Flatten()
+        self.normalized: torch.nn.Module = torch.nn.Flatten()
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """[N, D] -> [N, D]."""
-        return self.normalised(observations)
+        return self.normalized(observations)
 
 
-def make_learner(rows: Any, args: argparse.Namespace) -> PPO:
+def make_ppo(vec_env: Any, args: argparse.Namespace) -> PPO:
     """PPO that begins near what was cloned, and stays near what it last did."""
     return PPO(
         "MlpPolicy",
-        rows,
+        vec_env,
         learning_rate=args.lr,
-        n_steps=LIMIT,
-        batch_size=LIMIT * args.worlds // 4,
+        n_steps=MAX_EPISODE_STEPS,
+        batch_size=MAX_EPISODE_STEPS * args.envs // 4,
         n_epochs=10,
         gamma=GAMMA,
         gae_lambda=0.95,
@@ -195,7 +199,7 @@ def make_learner(rows: Any, args: argparse.Namespace) -> PPO:
         policy_kwargs={
             "log_std_init": args.log_std,
             "net_arch": {"pi": [128, 128], "vf": [128, 128]},
-            "features_extractor_class": Features,
+            "features_extractor_class": NormalizedFeatures,
         },
         seed=args.seed,
         device="cpu",
@@ -204,18 +208,20 @@ def make_learner(rows: Any, args: argparse.Namespace) -> PPO:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=INSTRUCTIONS)
+    parser.add_argument("task", choices=TASK_INSTRUCTIONS)
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--demonstrations", type=int, default=1)
     parser.add_argument("--clone-steps", type=int, default=1000)
-    parser.add_argument("--worlds", type=int, default=64)
+    parser.add_argument("--environments", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--episodes", type=int, default=100, help="that judge a policy")
     parser.add_argument("--log-std", type=float, default=-1.0, help="exploration noise, log")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--films", type=Path, help="folder for films of attempts, with what Meta-World said of them")
+    parser.add_argument(
+        "--videos", type=Path, help="folder for videos of attempts, with what Meta-Environment said of them"
+    )
     args = parser.parse_args()
     if (args.out / "metrics.json").exists():
         print((args.out / "metrics.json").read_text())
@@ -223,28 +229,30 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
-    client = RewardClient(args.url, patience=600)
-    worlds = LearnedReward(
-        make_worlds(args.task, args.worlds, SEEN),
+    client = RewardClient(args.url, retry_timeout_s=600)
+    reward_envs = LearnedReward(
+        make_envs(args.task, args.envs, TRAIN_GOAL_SEED),
         client,
-        Shaping(gamma=GAMMA, score_every=4, success_patience=2),
-        views=look,
-        instructions=INSTRUCTIONS[args.task],
-        success="model",
+        ShapingConfig(gamma=GAMMA, score_every=4, success_patience=2),
+        get_frames=render_views,
+        instructions=TASK_INSTRUCTIONS[args.task],
+        success_source="model",
     )
-    rows = Rows(worlds, args.seed)
-    learner = make_learner(rows, args)
-    shown, world = World(args.task, SEEN), World(args.task, UNSEEN)
-    clone(learner, *demonstrations(shown, args.task, args.demonstrations), args.clone_steps, args.seed)
-    before = success(learner, world, args.episodes)
-    print(f"{args.task}: cloned {before:.2f}", flush=True)
-    learner.learn(args.iterations * LIMIT * args.worlds, callback=Watch(rows, world, shown, args))
-    after = success(learner, world, args.episodes)
-    told = {**vars(args), "cloned": before, "refined": after}
-    (args.out / "metrics.json").write_text(json.dumps(told, indent=1, default=str) + "\n")
-    print(f"{args.task}: cloned {before:.2f}, refined {after:.2f}", flush=True)
-    for each in (rows, world, shown):
-        each.close()
+    vec_env = ResettingVecEnv(reward_envs, args.seed)
+    model = make_ppo(vec_env, args)
+    train_env, eval_env = MetaEnvEnv(args.task, TRAIN_GOAL_SEED), MetaEnvEnv(args.task, EVAL_GOAL_SEED)
+    clone_policy(model, *collect_demonstrations(train_env, args.task, args.demonstrations), args.clone_steps, args.seed)
+    cloned_success = success_rate(model, eval_env, args.episodes)
+    print(f"{args.task}: cloned {cloned_success:.2f}", flush=True)
+    model.learn(
+        args.iterations * MAX_EPISODE_STEPS * args.envs, callback=TrainingCallback(vec_env, eval_env, train_env, args)
+    )
+    refined_success = success_rate(model, eval_env, args.episodes)
+    metrics = {**vars(args), "cloned": cloned_success, "refined": refined_success}
+    (args.out / "metrics.json").write_text(json.dumps(metrics, indent=1, default=str) + "\n")
+    print(f"{args.task}: cloned {cloned_success:.2f}, refined {refined_success:.2f}", flush=True)
+    for env in (vec_env, eval_env, train_env):
+        env.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Meta-World task with three cameras. Runs in Meta-World's environment; needs MUJOCO_GL=egl or osmesa."""
+"""A Meta-Environment task with three cameras. Runs in Meta-Environment's environment; needs MUJOCO_GL=egl or osmesa."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-INSTRUCTIONS = {
+TASK_INSTRUCTIONS = {
     "drawer-open-v3": "open the drawer",
     "drawer-close-v3": "close the drawer",
     "button-press-v3": "press the button",
     "door-open-v3": "open the door",
     "push-v3": "push the cube to the goal",
 }
-CAMERAS = {"front": ("corner2", 35.0), "side": ("corner3", 32.0), "top": ("topview", 40.0)}
-"""View -> Meta-World's camera, and its field of view in degrees: narrower than theirs, as pictures have 64 pixels."""
-UPSIDE_DOWN = ("corner2", "corner3")
-FAR = ("pedestal", "base", "head", "l0", "l1")
+CAMERA_SETTINGS = {"front": ("corner2", 35.0), "side": ("corner3", 32.0), "top": ("topview", 40.0)}
+"""View -> Meta-Environment's camera, and its field of view in degrees: narrower than theirs, as images have 64 pixels."""
+FLIPPED_CAMERAS = ("corner2", "corner3")
+HIDDEN_MESHES = ("pedestal", "base", "head", "l0", "l1")
 """Meshes of the robot that say nothing of its task, and take half the time to draw."""
-SIDE = 64
-EVERY = 3
-"""Steps of Meta-World between two frames, and for which a policy's action is held."""
-AWAY = 12
-"""Longest time, in actions, for which the hand goes anywhere before an episode begins. Meta-World always begins with it
+IMAGE_SIZE = 64
+ACTION_REPEAT = 3
+"""Steps of Meta-Environment between two frames, and for which a policy's action is held."""
+MAX_RANDOM_ACTIONS = 12
+"""Longest time, in actions, for which the hand goes anywhere before an episode begins. Meta-Environment always begins with it
 in one place, and there one demonstration is nearly all that a policy needs."""
-Floats = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 
 
-class Scene:
+class MetaEnvScene:
     """One of a task's goals at a time, and what the cameras show of it."""
 
     def __init__(self, task: str, seed: int) -> None:
@@ -36,44 +36,44 @@ class Scene:
         benchmark = metaworld.MT1(task, seed=seed)
         self.env = benchmark.train_classes[task]()
         self.goals = benchmark.train_tasks
-        self.instruction = INSTRUCTIONS[task]
+        self.instruction = TASK_INSTRUCTIONS[task]
         model = self.env.model
         # Shadows and multisampling take most of the time that a software renderer needs.
         model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
-        for camera, degrees in CAMERAS.values():
+        for camera, degrees in CAMERA_SETTINGS.values():
             model.cam_fovy[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera)] = degrees
         for geom in range(model.ngeom):
-            if mesh_of(model, geom) in FAR:
+            if mesh_name(model, geom) in HIDDEN_MESHES:
                 model.geom_group[geom] = mujoco.mjNGROUP - 1  # is not drawn
-        model.vis.global_.offwidth = model.vis.global_.offheight = SIDE
-        self._renderer = mujoco.Renderer(model, SIDE, SIDE)
+        model.vis.global_.offwidth = model.vis.global_.offheight = IMAGE_SIZE
+        self._renderer = mujoco.Renderer(model, IMAGE_SIZE, IMAGE_SIZE)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._renderer.scene.flags[flag] = 0
 
-    def reset(self, goal: int, rng: np.random.Generator | None = None) -> Floats:
+    def reset(self, goal: int, rng: np.random.Generator | None = None) -> FloatArray:
         """Begin an episode at one of the goals; with a generator, the hand goes anywhere first. What is seen."""
         self.env.set_task(self.goals[goal])
         observation = self.env.reset()[0]
-        away = np.append(np.zeros(3) if rng is None else rng.uniform(-1, 1, 3), -1.0)
-        for _ in range(0 if rng is None else EVERY * int(rng.integers(AWAY + 1))):
-            observation = self.env.step(away)[0]
+        random_action = np.append(np.zeros(3) if rng is None else rng.uniform(-1, 1, 3), -1.0)
+        for _ in range(0 if rng is None else ACTION_REPEAT * int(rng.integers(MAX_RANDOM_ACTIONS + 1))):
+            observation = self.env.step(random_action)[0]
         return np.asarray(observation)
 
-    def look(self) -> dict[str, npt.NDArray[np.uint8]]:
+    def render_views(self) -> dict[str, npt.NDArray[np.uint8]]:
         """View -> uint8 [64, 64, 3], upright."""
-        seen = {}
-        for view, (camera, _) in CAMERAS.items():
+        images = {}
+        for view, (camera, _) in CAMERA_SETTINGS.items():
             self._renderer.update_scene(self.env.data, camera)
-            picture = self._renderer.render()
-            seen[view] = np.ascontiguousarray(picture[::-1, ::-1] if camera in UPSIDE_DOWN else picture)
-        return seen
+            image = self._renderer.render()
+            images[view] = np.ascontiguousarray(image[::-1, ::-1] if camera in FLIPPED_CAMERAS else image)
+        return images
 
     def close(self) -> None:
         """Free the renderer."""
         self._renderer.close()
 
 
-def mesh_of(model: mujoco.MjModel, geom: int) -> str | None:
+def mesh_name(model: mujoco.MjModel, geom: int) -> str | None:
     """The name of the mesh that a shape is, if it is one."""
     is_mesh = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_MESH
     return mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_MESH, model.geom_dataid[geom]) if is_mesh else None

@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embodied_rm.adapt import AdaptConfig, adapt
-from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.recordings import recordings
-from embodied_rm.cli.trial import opened_net
-from embodied_rm.data.names import Names
-from embodied_rm.data.source import row_of
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.source import find_index
+from embodied_rm.experiments.datasets import load_dataset
+from embodied_rm.experiments.load import load_net
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.train.adaptation import AdaptConfig, adapt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,27 +21,27 @@ class AdaptCommand(AdaptConfig):
 
     data: Path
     instruction: str | None = None
-    episode: int = 0
-    start: Path | None = None
-    names: Names = field(default_factory=Names)
+    episode_index: int = 0
+    init_from: Path | None = None
+    features: FeatureMap = field(default_factory=FeatureMap)
 
 
-def start(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
+def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     """Adapt, and leave checkpoint and metrics in the run folder."""
-    started = time.monotonic()
-    begin, facts = (None, None) if config.start is None else opened_net(config.start)
-    source = recordings(config.data, reporter, config.instruction, config.names)
-    row = row_of(source, config.episode)
-    size = config.image_size if begin is None else begin.config.encoder.image_size
+    start_s = time.monotonic()
+    initial_net, facts = (None, None) if config.init_from is None else load_net(config.init_from)
+    source = load_dataset(config.data, reporter, config.instruction, config.features)
+    row = find_index(source, config.episode_index)
+    size = config.image_size if initial_net is None else initial_net.config.encoder.image_size
     demonstration = source.episode(row, size=size)
-    net = adapt(demonstration, narrow(config, AdaptConfig), run, reporter, begin, facts=facts)
-    numbers = {
+    net = adapt(demonstration, to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=facts)
+    metrics = {
         "frames": len(demonstration),
-        "steps": len(demonstration.steps),
+        "steps": len(demonstration.subtasks),
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
-        "seconds": time.monotonic() - started,
+        "seconds": time.monotonic() - start_s,
     }
-    run.write_json("metrics.json", {"adapt": numbers})
+    run.write_json("metrics.json", {"adapt": metrics})
 
 
-COMMAND = Command(schema=AdaptCommand, start=start)
+COMMAND = Command(schema=AdaptCommand, main=main)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.audit import Outcome, Rules, audit
-from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import spoken_model
-from embodied_rm.cli.reports import check, film_panel
-from embodied_rm.cli.trial import on_trial
-from embodied_rm.data.names import Names
-from embodied_rm.errors import UnmetError
-from embodied_rm.models.judges.config import JudgeConfig
-from embodied_rm.report import Figure, Report, write_report
-from embodied_rm.rl.envs.reward_config import RewardConfig
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.audit import AuditResult, AuditRewardConfig, audit
+from embodied_rm.command import Command
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.errors import CheckFailedError
+from embodied_rm.experiments.load import load_model_and_data
+from embodied_rm.experiments.report_parts import audit_check, audit_panel
+from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.paths import model_label
+from embodied_rm.report import KeyMetric, Report, write_report
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.run_folder import Reporter, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,55 +27,61 @@ class AuditConfig:
     data: Path
     checkpoint: Path | None = None
     instruction: str | None = None
-    stride: int = 1
+    frame_stride: int = 1
     gamma: float = 0.98
-    shown: int = 12
+    report_episodes: int = 12
     strict: bool = False
-    names: Names = field(default_factory=Names)
+    features: FeatureMap = field(default_factory=FeatureMap)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
 
 
-def start(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
+def main(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
     """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
-    trial = on_trial(config.checkpoint, config.data, reporter, config.instruction, config.names, config.judge)
-    model, source = spoken_model(config.checkpoint, config.judge), trial.source
+    loaded = load_model_and_data(
+        config.checkpoint, config.data, reporter, config.instruction, config.features, config.judge
+    )
+    model, source = model_label(config.checkpoint, config.judge), loaded.source
     reporter.table("audit", {"episodes": len(source), "views": source.views, "model": model})
-    episodes = trial.read(reporter, config.stride)
-    outcomes = audit(trial.model, episodes, Rules(reward=config.reward, gamma=config.gamma), reporter)
-    reporter.table("cases", {outcome.case.name: line(outcome) for outcome in outcomes})
-    metrics = summary(outcomes)
+    episodes = loaded.read_episodes(reporter, config.frame_stride)
+    outcomes = audit(loaded.model, episodes, AuditRewardConfig(reward=config.reward, gamma=config.gamma), reporter)
+    reporter.table("cases", {outcome.case.name: case_line(outcome) for outcome in outcomes})
+    metrics = audit_metrics(outcomes)
     reporter.table("audit", metrics["audit"])
     report = Report(
         title="Audit of a reward model",
-        subtitle=f"{model} on {config.data}. Below the table, the worst film of each case that failed.",
-        figures=tuple(Figure(label=f"cases {key.replace('_', ' ')}", value=n) for key, n in metrics["audit"].items()),
-        checks=tuple(map(check, outcomes)),
-        panels=tuple(film_panel(outcome) for outcome in outcomes if outcome.worst is not None)[: config.shown],
+        subtitle=f"{model} on {config.data}. Below the table, the worst video of each case that failed.",
+        key_metrics=tuple(
+            KeyMetric(label=f"cases {key.replace('_', ' ')}", value=n) for key, n in metrics["audit"].items()
+        ),
+        cases=tuple(map(audit_check, outcomes)),
+        episodes=tuple(audit_panel(outcome) for outcome in outcomes if outcome.worst_clip is not None)[
+            : config.report_episodes
+        ],
     )
-    write_report(run.file("report.html"), report)
+    write_report(run.file_path("report.html"), report)
     run.write_json("metrics.json", metrics)
-    if config.strict and (failed := [o.case.name for o in outcomes if o.passed is False]):
-        raise UnmetError(f"failed: {', '.join(failed)}; see {run.path / 'report.html'}")
+    if config.strict and (failed_cases := [o.case.name for o in outcomes if o.passed is False]):
+        raise CheckFailedError(f"failed: {', '.join(failed_cases)}; see {run.path / 'report.html'}")
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def audit_metrics(outcomes: Sequence[AuditResult]) -> dict[str, Any]:
     """What metrics.json says."""
     counts = {
         "passed": sum(outcome.passed is True for outcome in outcomes),
         "failed": sum(outcome.passed is False for outcome in outcomes),
-        "left_out": sum(outcome.measured is None for outcome in outcomes),
+        "left_out": sum(outcome.value is None for outcome in outcomes),
     }
     return {"audit": counts, "cases": {outcome.case.name: outcome.as_dict() for outcome in outcomes}}
 
 
-def line(outcome: Outcome) -> str:
+def case_line(outcome: AuditResult) -> str:
     """One case in the table on the terminal."""
     case = outcome.case
-    if outcome.measured is None:
-        return f"left out: needs {case.needs}"
-    sign = {True: "passed", False: "FAILED", None: "      "}[outcome.passed]
-    return f"{sign}  {outcome.measured:.3g} ({case.expected}; {case.measured}, n = {outcome.n})"
+    if outcome.value is None:
+        return f"left out: needs {case.required_data}"
+    status = {True: "passed", False: "FAILED", None: "      "}[outcome.passed]
+    return f"{status}  {outcome.value:.3g} ({case.expected}; {case.metric_description}, n = {outcome.n})"
 
 
-COMMAND = Command(schema=AuditConfig, start=start)
+COMMAND = Command(schema=AuditConfig, main=main)

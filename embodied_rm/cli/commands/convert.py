@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import DATASET
-from embodied_rm.cli.recordings import recordings, tell
-from embodied_rm.data.convert import convert
-from embodied_rm.data.faults import named
-from embodied_rm.data.lerobot.read import LeRobotDataset
-from embodied_rm.data.names import Names
+from embodied_rm.command import Command
+from embodied_rm.data.convert_dataset import convert_dataset
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.issues import affected_episodes
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.experiments.datasets import load_dataset, report_issues
+from embodied_rm.paths import DATASET_DIR
+from embodied_rm.run_folder import Reporter, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,32 +23,34 @@ class ConvertCommand:
 
     data: Path
     instruction: str | None = None
-    size: tuple[int, ...] | None = None
+    image_size: tuple[int, ...] | None = None
     robot_type: str = "unknown"
-    names: Names = field(default_factory=Names)
+    features: FeatureMap = field(default_factory=FeatureMap)
 
     def __post_init__(self) -> None:
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 2 or any(n % 2 for n in self.size)):
-            raise UserError(f"size must be [height, width], both even and >= 2, got {list(self.size)}")
+        if self.image_size is not None and (
+            len(self.image_size) != 2 or min(self.image_size) < 2 or any(n % 2 for n in self.image_size)
+        ):
+            raise UserError(f"size must be [height, width], both even and >= 2, got {list(self.image_size)}")
 
 
-def start(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
+def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
     """Convert, open what was written, and leave counts in the run folder."""
-    started = time.monotonic()
-    source = recordings(config.data, reporter, config.instruction, config.names)
-    size = None if config.size is None else (config.size[0], config.size[1])
-    target = run.path / DATASET
-    faults = convert(source, target, reporter, size=size, robot_type=config.robot_type)
-    tell(faults, reporter)
-    written = LeRobotDataset(target)
-    numbers = {
-        "episodes": len(written),
-        "frames": sum(meta.length for meta in written.meta),
-        "left_out": [*named(source.faults), *named(faults)],
-        "seconds": time.monotonic() - started,
+    start_s = time.monotonic()
+    source = load_dataset(config.data, reporter, config.instruction, config.features)
+    size = None if config.image_size is None else (config.image_size[0], config.image_size[1])
+    target = run.path / DATASET_DIR
+    issues = convert_dataset(source, target, reporter, size=size, robot_type=config.robot_type)
+    report_issues(issues, reporter)
+    converted = LeRobotDataset(target)
+    metrics = {
+        "episodes": len(converted),
+        "frames": sum(meta.length for meta in converted.meta),
+        "left_out": [*affected_episodes(source.issues), *affected_episodes(issues)],
+        "seconds": time.monotonic() - start_s,
     }
-    reporter.table("converted", {**numbers, "views": written.views, "left_out": len(numbers["left_out"])})
-    run.write_json("metrics.json", {"convert": numbers})
+    reporter.table("converted", {**metrics, "views": converted.views, "left_out": len(metrics["left_out"])})
+    run.write_json("metrics.json", {"convert": metrics})
 
 
-COMMAND = Command(schema=ConvertCommand, start=start)
+COMMAND = Command(schema=ConvertCommand, main=main)

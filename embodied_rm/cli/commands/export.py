@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import REWARD_MODEL, checkpoint_in
+from embodied_rm.command import Command
 from embodied_rm.errors import UserError
-from embodied_rm.models.checkpoint import digest_of, export_progress_net, load_progress_net
-from embodied_rm.models.likeness import differences
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.models.checkpoint import export_progress_net, load_progress_net, weights_digest
+from embodied_rm.models.numerical_parity import max_differences
+from embodied_rm.paths import CHECKPOINT_DIR, resolve_checkpoint
+from embodied_rm.run_folder import Reporter, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +26,19 @@ class ExportConfig:
             raise UserError(f"tolerance must be > 0, got {self.tolerance}")
 
 
-def start(config: ExportConfig, run: RunFolder, reporter: Reporter) -> None:
+def main(config: ExportConfig, run: RunFolder, reporter: Reporter) -> None:
     """Export and compare. Raises `UserError` when the two differ by more than `tolerance`."""
-    folder = checkpoint_in(config.checkpoint, REWARD_MODEL)
+    folder = resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR)
     net = load_progress_net(folder)
-    facts = {**read_manifest(folder)["facts"], "exported_from": digest_of(folder)}
-    exported = export_progress_net(run.path / REWARD_MODEL, net, facts)
-    found = differences(net, exported)
-    reporter.table("largest differences from the checkpoint", found)
-    if max(found.values()) > config.tolerance:
-        raise UserError(f"the exported model differs by {max(found.values()):.2g}, tolerance={config.tolerance:g}")
-    run.write_json("metrics.json", {"export": found})
+    facts = {**read_manifest(folder)["facts"], "exported_from": weights_digest(folder)}
+    exported = export_progress_net(run.path / CHECKPOINT_DIR, net, facts)
+    differences = max_differences(net, exported)
+    reporter.table("largest differences from the checkpoint", differences)
+    if max(differences.values()) > config.tolerance:
+        raise UserError(
+            f"the exported model differs by {max(differences.values()):.2g}, tolerance={config.tolerance:g}"
+        )
+    run.write_json("metrics.json", {"export": differences})
 
 
-COMMAND = Command(schema=ExportConfig, start=start)
+COMMAND = Command(schema=ExportConfig, main=main)

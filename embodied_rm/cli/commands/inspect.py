@@ -9,18 +9,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.cli.command import Command
-from embodied_rm.cli.places import dataset_in
-from embodied_rm.cli.recordings import tell
-from embodied_rm.cli.reports import panel
-from embodied_rm.data.catalog import open_data
-from embodied_rm.data.faults import Fault, named
-from embodied_rm.data.inspect import faults_inside
-from embodied_rm.data.names import Names
+from embodied_rm.command import Command
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.issues import DataIssue, affected_episodes
+from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.errors import DataError, UnmetError
-from embodied_rm.report import Panel, Report, Table, write_report
-from embodied_rm.run import Reporter, RunFolder
+from embodied_rm.data.validate import validate_episode
+from embodied_rm.errors import CheckFailedError, DataError
+from embodied_rm.experiments.datasets import report_issues
+from embodied_rm.experiments.report_parts import episode_panel
+from embodied_rm.paths import resolve_dataset
+from embodied_rm.report import EpisodePanel, Report, ReportTable, write_report
+from embodied_rm.run_folder import Reporter, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,85 +30,89 @@ class InspectCommand:
     data: Path
     instruction: str | None = None
     decode: bool = True
-    shown: int = 6
+    report_episodes: int = 6
     strict: bool = False
-    names: Names = field(default_factory=Names)
+    features: FeatureMap = field(default_factory=FeatureMap)
 
 
-def start(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
+def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     """Look, and leave faults, counts and report in the run folder. Raises `UnmetError` when `strict` and there is a
     fault."""
-    source = open_data(dataset_in(config.data), config.instruction, config.names)
-    faults = list(source.faults)
+    source = open_dataset(resolve_dataset(config.data), config.instruction, config.features)
+    issues = list(source.issues)
     if config.decode:
         for index in reporter.track(range(len(source)), "inspect"):
-            faults += faults_inside(source, index)
-    tell(faults, reporter, most=None)
-    counts = counted(source, faults)
+            issues += validate_episode(source, index)
+    report_issues(issues, reporter, max_lines=None)
+    counts = count_episodes(source, issues)
     reporter.table("inspected", counts)
-    run.write_json("faults.json", {"faults": [as_json(fault) for fault in faults]})
+    run.write_json("faults.json", {"faults": [issue_to_json(issue) for issue in issues]})
     run.write_json("metrics.json", {"inspect": counts})
-    write_report(run.file("report.html"), report(config, source, faults, counts, reporter))
-    if config.strict and faults:
-        raise UnmetError(f"{config.data}: {len(faults)} faults; {run.path / 'faults.json'} lists them")
+    write_report(run.file_path("report.html"), make_report(config, source, issues, counts, reporter))
+    if config.strict and issues:
+        raise CheckFailedError(f"{config.data}: {len(issues)} faults; {run.path / 'faults.json'} lists them")
 
 
-def as_json(fault: Fault) -> dict[str, Any]:
+def issue_to_json(issue: DataIssue) -> dict[str, Any]:
     """A fault as JSON."""
-    return {"file": str(fault.file), "what": fault.what, "episodes": list(fault.episodes)}
+    return {"file": str(issue.file), "what": issue.message, "episodes": list(issue.episodes)}
 
 
-def counted(source: EpisodeSource, faults: Sequence[Fault]) -> dict[str, Any]:
+def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[str, Any]:
     """What a dataset holds, faulty episodes left out."""
-    bad = set(named(faults))
-    good = [meta for meta in source.meta if meta.name not in bad]
-    verdicts = Counter(meta.success for meta in good)
-    height, width = source.picture_size(0)
+    invalid_names = set(affected_episodes(issues))
+    valid_episodes = [meta for meta in source.meta if meta.name not in invalid_names]
+    success_counts = Counter(meta.success for meta in valid_episodes)
+    height, width = source.image_size(0)
     return {
-        "episodes": len(good),
-        "frames": sum(meta.length for meta in good),
+        "episodes": len(valid_episodes),
+        "frames": sum(meta.length for meta in valid_episodes),
         "views": list(source.views),
-        "pictures": f"{height}x{width}",
+        "images": f"{height}x{width}",
         "fps": source.fps,
-        "instructions": len({meta.instruction for meta in good}),
-        "annotated": sum(bool(meta.steps) for meta in good),
-        "successes": verdicts[True],
-        "failures": verdicts[False],
-        "faults": len(faults),
-        "faulty_episodes": len(bad),
+        "instructions": len({meta.instruction for meta in valid_episodes}),
+        "annotated": sum(bool(meta.subtasks) for meta in valid_episodes),
+        "successes": success_counts[True],
+        "failures": success_counts[False],
+        "faults": len(issues),
+        "faulty_episodes": len(invalid_names),
     }
 
 
-def report(
-    config: InspectCommand, source: EpisodeSource, faults: Sequence[Fault], counts: dict[str, Any], reporter: Reporter
+def make_report(
+    config: InspectCommand,
+    source: EpisodeSource,
+    issues: Sequence[DataIssue],
+    counts: dict[str, Any],
+    reporter: Reporter,
 ) -> Report:
     """The page: the faults, and how some of the episodes look."""
-    bad = set(named(faults))
-    sound = [row for row, meta in enumerate(source.meta) if meta.name not in bad]
+    invalid_names = set(affected_episodes(issues))
+    valid_rows = [row for row, meta in enumerate(source.meta) if meta.name not in invalid_names]
     return Report(
         title="Inspected dataset",
         subtitle=f"{config.data}: {counts['episodes']} sound episodes, {counts['faulty_episodes']} with a fault",
-        panels=tuple(islice(shown(source, sound, reporter), config.shown)),
-        tables=tables(faults, config.data),
+        episodes=tuple(islice(readable_panels(source, valid_rows, reporter), config.report_episodes)),
+        tables=issue_tables(issues, config.data),
         details=counts,
     )
 
 
-def shown(source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Iterator[Panel]:
+def readable_panels(source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Iterator[EpisodePanel]:
     """Panels of episodes; one that nobody looked inside, and that cannot be read, is passed over and told."""
     for row in rows:
         try:
-            yield panel(source, row)
+            yield episode_panel(source, row)
         except DataError as error:
-            reporter.note(f"not shown: {error}")
+            reporter.log(f"not shown: {error}")
 
 
-def tables(faults: Sequence[Fault], root: Path) -> tuple[Table, ...]:
+def issue_tables(issues: Sequence[DataIssue], root: Path) -> tuple[ReportTable, ...]:
     """The faults, by episode; nothing where there are none. Files are told as seen from `root`."""
     rows = tuple(
-        (", ".join(fault.episodes) or "-", str(fault.file).removeprefix(f"{root}/"), fault.what) for fault in faults
+        (", ".join(issue.episodes) or "-", str(issue.file).removeprefix(f"{root}/"), issue.message) for issue in issues
     )
-    return (Table(title="Faults", head=("episodes", "file", "what is wrong"), rows=rows),) if rows else ()
+    return (ReportTable(title="Faults", header=("episodes", "file", "what is wrong"), rows=rows),) if rows else ()
 
 
-COMMAND = Command(schema=InspectCommand, start=start)
+COMMAND = Command(schema=InspectCommand, main=main)

@@ -11,23 +11,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.places import reward_model_in, spoken_model
-from embodied_rm.cli.recordings import recordings, tell
-from embodied_rm.cli.reports import panel
-from embodied_rm.cli.trial import opened
-from embodied_rm.data.faults import Fault, named
-from embodied_rm.data.goal import read_goal
-from embodied_rm.data.identity import episodes_identity, file_identity
-from embodied_rm.data.names import Names
+from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.dataset_hash import hash_episodes, hash_file
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.goal_images import read_goal_episode
+from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.models.checkpoint import judging_digest
-from embodied_rm.models.judges.config import JudgeConfig, identity
-from embodied_rm.report import Panel, Report, write_report
-from embodied_rm.run import Reporter, RunFolder, Silent
-from embodied_rm.score import ScoreConfig, Scored, Scorer, read_for, score_corpus, series
-from embodied_rm.score.config import HOW
+from embodied_rm.experiments.datasets import load_dataset, report_issues
+from embodied_rm.experiments.load import load_model_or_judge
+from embodied_rm.experiments.report_parts import episode_panel
+from embodied_rm.models.checkpoint import model_digest
+from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
+from embodied_rm.paths import model_label, resolve_reward_model
+from embodied_rm.report import EpisodePanel, Report, write_report
+from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
+from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, plot_series, read_episodes_for, score_corpus
+from embodied_rm.score.score_config import RESUME_IGNORED_KEYS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class ScoreCommand(ScoreConfig):
     data: Path
     checkpoint: Path | None = None
     instruction: str | None = None
-    goal: tuple[Path, ...] = ()
-    reference: Path | None = None
-    shown: int = 12
+    goal_images: tuple[Path, ...] = ()
+    demonstration: Path | None = None
+    report_episodes: int = 12
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     rerun: bool = False
-    names: Names = field(default_factory=Names)
+    features: FeatureMap = field(default_factory=FeatureMap)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,100 +50,106 @@ class ScoreCommand(ScoreConfig):
             raise UserError("rerun=true needs the SDK of Rerun, an optional package: pip install 'embodied-rm[rerun]'")
 
 
-def start(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Score what is not scored yet, and leave table, pictures, report and metrics in the run folder."""
-    started = time.monotonic()
-    if config.judge.layout is None:
-        reward_model_in(config.checkpoint)  # one that is missing is told before anything is read
-    source = recordings(config.data, reporter, config.instruction, config.names)
-    reporter.table("score", about(config, source))
-    scored = score_corpus(
+def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Score what is not scored yet, and leave table, images, report and metrics in the run folder."""
+    start_s = time.monotonic()
+    if config.judge.type is None:
+        resolve_reward_model(config.checkpoint)  # one that is missing is told before anything is read
+    source = load_dataset(config.data, reporter, config.instruction, config.features)
+    reporter.table("score", run_settings(config, source))
+    results = score_corpus(
         partial(open_scorer, config, source.views),
         source,
-        narrow(config, ScoreConfig),
+        to_base_config(config, ScoreConfig),
         run,
         reporter,
-        made_of(config),
-        gpus=int(config.judge.device.startswith("cuda")),
+        result_settings(config),
+        num_gpus=int(config.judge.device.startswith("cuda")),
     )
-    tell(scored.faults, reporter)
+    report_issues(results.issues, reporter)
     if config.rerun:
-        for_rerun(run, source, scored, reporter)
-    rows = reporter.track(list(scored.curves)[: config.shown], "write report")
-    panels = tuple(shown(source, rows, scored, reporter))
-    by = spoken_model(config.checkpoint, config.judge)
-    report = Report(title="Scored recordings", subtitle=f"{config.data}, by {by}", panels=panels)
-    write_report(run.file("report.html"), report)
-    numbers = {**counted(source, scored), "seconds": time.monotonic() - started}
-    reporter.table("scored", {**numbers, "left_out": len(numbers["left_out"])})
-    run.write_json("metrics.json", {"score": numbers})
+        write_rerun_files(run, source, results, reporter)
+    rows = reporter.track(list(results.predictions)[: config.report_episodes], "write report")
+    panels = tuple(readable_panels(source, rows, results, reporter))
+    label = model_label(config.checkpoint, config.judge)
+    report = Report(title="Scored recordings", subtitle=f"{config.data}, by {label}", episodes=panels)
+    write_report(run.file_path("report.html"), report)
+    metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
+    reporter.table("scored", {**metrics, "left_out": len(metrics["left_out"])})
+    run.write_json("metrics.json", {"score": metrics})
 
 
-def about(config: ScoreCommand, source: EpisodeSource) -> dict[str, object]:
+def run_settings(config: ScoreCommand, source: EpisodeSource) -> dict[str, object]:
     """What is scored and who does it."""
     return {
-        "episodes": len(config.episodes) or len(source),
+        "episodes": len(config.episode_indices) or len(source),
         "views of the recording": source.views,
-        "judge": spoken_model(config.checkpoint, config.judge),
+        "judge": model_label(config.checkpoint, config.judge),
         "engine": config.engine,
-        "workers": config.workers,
+        "workers": config.num_workers,
     }
 
 
 def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
     """The model, the goal and the demonstration that are named; `views`: those of the recordings."""
-    model, _ = opened(config.checkpoint, config.judge)
-    sight = model.sight
-    goal = read_goal(config.goal, sight.views or views) if config.goal else None
-    if config.reference is None:
+    model, _ = load_model_or_judge(config.checkpoint, config.judge)
+    input_spec = model.input_spec
+    goal = read_goal_episode(config.goal_images, input_spec.views or views) if config.goal_images else None
+    if config.demonstration is None:
         return Scorer(model=model, goal=goal)
-    known = recordings(config.reference, Silent(), config.instruction, config.names)
-    return Scorer(model=model, goal=goal, reference=next(read_for(sight, known, [0])))
+    demo_source = load_dataset(config.demonstration, NullReporter(), config.instruction, config.features)
+    return Scorer(model=model, goal=goal, reference=next(read_episodes_for(input_spec, demo_source, [0])))
 
 
-def made_of(config: ScoreCommand) -> dict[str, str]:
+def result_settings(config: ScoreCommand) -> dict[str, str]:
     """Whatever decides how the model judges, see `score_corpus`."""
-    asked = config.judge.layout is not None
-    told = {"model": identity(config.judge) if asked else judging_digest(reward_model_in(config.checkpoint))}
-    if config.goal:
-        pictures = " ".join(f"{path.stem} {file_identity(path)}" for path in config.goal)
-        told["goal"] = hashlib.sha256(pictures.encode()).hexdigest()
-    if config.reference is not None:
-        known = recordings(config.reference, Silent(), config.instruction, config.names)
-        told["reference"] = episodes_identity(known, [0])
-    return told
+    uses_judge = config.judge.type is not None
+    settings = {
+        "model": judge_digest(config.judge) if uses_judge else model_digest(resolve_reward_model(config.checkpoint))
+    }
+    if config.goal_images:
+        goal_digests = " ".join(f"{path.stem} {hash_file(path)}" for path in config.goal_images)
+        settings["goal_images"] = hashlib.sha256(goal_digests.encode()).hexdigest()
+    if config.demonstration is not None:
+        demo_source = load_dataset(config.demonstration, NullReporter(), config.instruction, config.features)
+        settings["demonstration"] = hash_episodes(demo_source, [0])
+    return settings
 
 
-def shown(source: EpisodeSource, rows: Iterator[int], scored: Scored, reporter: Reporter) -> Iterator[Panel]:
+def readable_panels(
+    source: EpisodeSource, rows: Iterator[int], results: CorpusScores, reporter: Reporter
+) -> Iterator[EpisodePanel]:
     """The episodes beside their scores; one whose other views cannot be read is told, not shown."""
     for row in rows:
         try:
-            yield panel(source, row, scored.curves[row])
+            yield episode_panel(source, row, results.predictions[row])
         except DataError as error:
-            tell([Fault.told_by(error, ())], reporter)
+            report_issues([DataIssue.from_error(error, ())], reporter)
 
 
-def for_rerun(run: RunFolder, source: EpisodeSource, scored: Scored, reporter: Reporter) -> None:
+def write_rerun_files(run: RunFolder, source: EpisodeSource, results: CorpusScores, reporter: Reporter) -> None:
     """An rrd of every episode; one whose other views cannot be read is told."""
-    from embodied_rm.report.rerun_file import write_rerun
+    from embodied_rm.report.rerun_export import write_rerun
 
-    for row in reporter.track(scored.curves, "write for Rerun"):
+    for row in reporter.track(results.predictions, "write for Rerun"):
         try:
-            write_rerun(run, source, {row: series(scored.curves[row], scored.interval_scale)}, Silent())
+            write_rerun(
+                run, source, {row: plot_series(results.predictions[row], results.interval_scale)}, NullReporter()
+            )
         except DataError as error:
-            tell([Fault.told_by(error, ())], reporter)
+            report_issues([DataIssue.from_error(error, ())], reporter)
 
 
-def counted(source: EpisodeSource, scored: Scored) -> dict[str, Any]:
+def count_scores(source: EpisodeSource, results: CorpusScores) -> dict[str, Any]:
     """How many episodes and frames there are, and what is missing."""
-    invalid = {row: int((~curve.valid).sum()) for row, curve in scored.curves.items()}
+    invalid = {row: int((~prediction.valid).sum()) for row, prediction in results.predictions.items()}
     return {
         "episodes": len(invalid),
         "frames": sum(source.meta[row].length for row in invalid),
         "invalid": sum(invalid.values()),
-        **{f"invalid: {why}": count for why, count in sorted(scored.unscored.items())},
-        "left_out": [*named(source.faults), *named(scored.faults)],
+        **{f"invalid: {reason}": count for reason, count in sorted(results.num_unscored.items())},
+        "left_out": [*affected_episodes(source.issues), *affected_episodes(results.issues)],
     }
 
 
-COMMAND = Command(schema=ScoreCommand, start=start, how=HOW)
+COMMAND = Command(schema=ScoreCommand, main=main, resume_ignored_keys=RESUME_IGNORED_KEYS)

@@ -11,22 +11,22 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.cores import float_again
-from embodied_rm.cli.places import reward_model_in, spoken_model
-from embodied_rm.cli.trial import opened
+from embodied_rm.cli.thread_affinity import unpin_current_thread
+from embodied_rm.command import Command, to_base_config
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Retrospective
-from embodied_rm.models.checkpoint import judging_digest
-from embodied_rm.models.judges.config import JudgeConfig, identity
-from embodied_rm.models.judges.endpoint import key_in
-from embodied_rm.models.judges.shuffled import OFFLINE
-from embodied_rm.models.plan_memory import PlanMemory
-from embodied_rm.models.plans import Plans
-from embodied_rm.models.self_test import examined, expected_of, passed
-from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.serve.config import ServeConfig
-from embodied_rm.serve.served import UNSOUND, About, serve_in_thread
+from embodied_rm.experiments.load import load_model_or_judge
+from embodied_rm.models.checkpoint import model_digest
+from embodied_rm.models.judges.endpoint import read_api_key
+from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
+from embodied_rm.models.judges.shuffled import OFFLINE_ONLY_MESSAGE
+from embodied_rm.models.reward_model import VideoRewardModel
+from embodied_rm.models.self_test import matches_expected, read_expected, run_self_test
+from embodied_rm.models.subgoal_state import SubgoalState
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.paths import model_label, resolve_reward_model
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.serve.model_handle import SELF_TEST_FAILED_MESSAGE, ModelMetadata, load_in_thread
+from embodied_rm.serve.service_config import ServeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class ServeCommand(ServeConfig):
     """What is served."""
 
     checkpoint: Path | None = None
-    name: str = "reward"
+    model_name: str = "reward"
     judge: JudgeConfig = field(default_factory=JudgeConfig)
 
     def __post_init__(self) -> None:
@@ -43,77 +43,82 @@ class ServeCommand(ServeConfig):
             raise UserError("serve needs a few packages more: pip install 'embodied-rm[serve]'")
 
 
-def start(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
+def main(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
     """Serve until SIGTERM or Ctrl-C; on a cluster, have it served and go."""
-    key = key_in(config.key_variable)
-    config.refuse_open_door(key)
-    if config.ray.replicas is not None:
-        start_replicas(config, key, reporter)
+    api_key = read_api_key(config.api_key_env)
+    config.require_api_key(api_key)
+    if config.ray.min_replicas is not None:
+        deploy_replicas(config, api_key, reporter)
         return
-    from embodied_rm.serve.meter import log_to
     from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
+    from embodied_rm.serve.service_metrics import add_log_stream
 
-    served = serve_in_thread(partial(opened_and_tested, config))
-    float_again()
-    reporter.table("serve", table(config, served.about, key))
-    if not served.about.sound:
-        reporter.note(f"NOT READY: {UNSOUND}; it answers no request")
-    log_to(sys.stderr)
-    serve(served, narrow(config, ServeConfig), key, lambda url, _: reporter.note(f"serving at {url}; Ctrl-C ends"))
+    handle = load_in_thread(partial(load_and_test, config))
+    unpin_current_thread()
+    reporter.table("serve", startup_table(config, handle.metadata, api_key))
+    if not handle.metadata.passed_self_test:
+        reporter.log(f"NOT READY: {SELF_TEST_FAILED_MESSAGE}; it answers no request")
+    add_log_stream(sys.stderr)
+    serve(
+        handle,
+        to_base_config(config, ServeConfig),
+        api_key,
+        lambda url, _: reporter.log(f"serving at {url}; Ctrl-C ends"),
+    )
 
 
-def start_replicas(config: ServeCommand, key: str | None, reporter: Reporter) -> None:
+def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporter) -> None:
     """The same with replicas that Ray Serve looks after. Raises `UserError` for a model that is not sound: a cluster
     would start its replicas again and again."""
-    from embodied_rm.serve.on_ray import deployed  # needs an extra, as `ServeCommand` says
+    from embodied_rm.serve.ray_deployment import deploy  # needs an extra, as `ServeCommand` says
 
-    said = opened_and_tested(config)[1]
-    if not said.sound:
-        raise UserError(UNSOUND)
-    many = f"{config.ray.replicas} to {config.ray.ceiling}, by Ray Serve"
-    reporter.table("serve", table(config, said, key) | {"replicas": many})
-    with deployed(partial(opened_and_tested, config), narrow(config, ServeConfig), key) as url:
+    info = load_and_test(config)[1]
+    if not info.passed_self_test:
+        raise UserError(SELF_TEST_FAILED_MESSAGE)
+    replica_range = f"{config.ray.min_replicas} to {config.ray.resolved_max_replicas}, by Ray Serve"
+    reporter.table("serve", startup_table(config, info, api_key) | {"replicas": replica_range})
+    with deploy(partial(load_and_test, config), to_base_config(config, ServeConfig), api_key) as url:
         if config.ray.address is not None:
-            reporter.note(f"serving at {url} from now on; embodied-rm serve again rolls over, `serve shutdown` ends it")
+            reporter.log(f"serving at {url} from now on; embodied-rm serve again rolls over, `serve shutdown` ends it")
             return
-        reporter.note(f"serving at {url}; Ctrl-C ends")
+        reporter.log(f"serving at {url}; Ctrl-C ends")
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
         with suppress(KeyboardInterrupt):
             while True:
                 signal.pause()
 
 
-def opened_and_tested(config: ServeCommand) -> tuple[Plans, About, PlanMemory]:
+def load_and_test(config: ServeCommand) -> tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]:
     """The model, what is said of it, and how it remembers."""
-    judge, _ = opened(config.checkpoint, config.judge)
-    if isinstance(judge, Retrospective):
-        raise UserError(OFFLINE)
-    model = Plans(judge)
-    said, memory = examined(model, judge.sight)
-    assert isinstance(memory, PlanMemory)
-    folder = None if config.judge.layout is not None else reward_model_in(config.checkpoint)
-    expected = None if folder is None else expected_of(read_manifest(folder))
-    about = About(
-        name=config.name,
-        version=identity(config.judge) if folder is None else judging_digest(folder),
-        views=judge.sight.views,
-        image_size=judge.sight.image_size,
-        tells_success=model.tells_success,
-        storable=memory.storable,
-        sound=passed(said, expected),
+    judge, _ = load_model_or_judge(config.checkpoint, config.judge)
+    if isinstance(judge, VideoRewardModel):
+        raise UserError(OFFLINE_ONLY_MESSAGE)
+    model = SubgoalRewardModel(judge)
+    outputs, state = run_self_test(model, judge.input_spec)
+    assert isinstance(state, SubgoalState)
+    folder = None if config.judge.type is not None else resolve_reward_model(config.checkpoint)
+    expected = None if folder is None else read_expected(read_manifest(folder))
+    info = ModelMetadata(
+        name=config.model_name,
+        version=judge_digest(config.judge) if folder is None else model_digest(folder),
+        views=judge.input_spec.views,
+        image_size=judge.input_spec.image_size,
+        predicts_success=model.tells_success,
+        supports_restore=state.storable,
+        passed_self_test=matches_expected(outputs, expected),
     )
-    return model, about, memory
+    return model, info, state
 
 
-def table(config: ServeCommand, about: About, key: str | None) -> dict[str, object]:
+def startup_table(config: ServeCommand, info: ModelMetadata, api_key: str | None) -> dict[str, object]:
     """What is shown before it starts."""
     return {
-        "model": spoken_model(config.checkpoint, config.judge),
-        "version": about.version[:12],
-        "views": about.views or "any",
-        "judged side by side": f"at most {config.batch} environments",
-        "key": "none: for this machine alone" if key is None else f"that in {config.key_variable}",
+        "model": model_label(config.checkpoint, config.judge),
+        "version": info.version[:12],
+        "views": info.views or "any",
+        "judged side by side": f"at most {config.max_batch_size} environments",
+        "key": "none: for this machine alone" if api_key is None else f"that in {config.api_key_env}",
     }
 
 
-COMMAND = Command(schema=ServeCommand, start=start, keeps_run=False)
+COMMAND = Command(schema=ServeCommand, main=main, writes_run_folder=False)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embodied_rm.atomic_file import write_atomic
-from embodied_rm.cli.command import Command
+from embodied_rm.command import Command
 from embodied_rm.errors import UserError
-from embodied_rm.report.sheet import SheetRow, draw_sheet
-from embodied_rm.run import Reporter, RunFolder
-from sim.registry import make_task, task_names
-from sim.vec_env import CONTROL_HZ, TabletopVecEnv
+from embodied_rm.report.contact_sheet import ContactSheetRow, draw_contact_sheet
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_sim.registry import make_task, task_names
+from embodied_sim.vec_env import CONTROL_HZ, TabletopVecEnv
 
-PICTURE_SIZE = 256
-"""Height and width of a picture on the sheet, pixels."""
+IMAGE_SIZE_PX = 256
+"""Height and width of an image on the sheet, pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,11 @@ class TasksConfig:
     """Which tasks to show, and where to draw them."""
 
     task: str | None = None
-    sheet: Path | None = None
+    contact_sheet: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.sheet is not None and self.sheet.suffix != ".png":
-            raise UserError(f"sheet must be a file that ends in .png, got {self.sheet}")
+        if self.contact_sheet is not None and self.contact_sheet.suffix != ".png":
+            raise UserError(f"sheet must be a file that ends in .png, got {self.contact_sheet}")
 
 
 def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -39,32 +39,32 @@ def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
             task.name,
             {
                 "instruction": " / ".join(task.templates),
-                "steps": task.steps,
+                "steps": task.subtasks,
                 "time limit": f"{task.max_episode_steps} steps, {task.max_episode_steps / CONTROL_HZ:.0f} s",
-                "failures": sorted(task.failures()),
+                "failures": sorted(task.failure_plans()),
             },
         )
-    if config.sheet is not None:
-        write_sheet(config.sheet, names, reporter)
+    if config.contact_sheet is not None:
+        write_sheet(config.contact_sheet, names, reporter)
 
 
 def write_sheet(path: Path, names: Sequence[str], reporter: Reporter) -> None:
-    """A png with the pictures of every task at the start of an episode; its folder is made."""
-    rows = [picture(name) for name in reporter.track(names, "draw tasks")]
+    """A png with the images of every task at the start of an episode; its folder is made."""
+    rows = [task_sheet_row(name) for name in reporter.track(names, "draw tasks")]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, draw_sheet(rows))
-    reporter.note(f"pictures of {len(rows)} tasks written to {path}")
+    write_atomic(path, draw_contact_sheet(rows))
+    reporter.log(f"images of {len(rows)} tasks written to {path}")
 
 
-def picture(name: str) -> SheetRow:
+def task_sheet_row(name: str) -> ContactSheetRow:
     """The task at the start of an episode, under its instruction."""
-    world = TabletopVecEnv(name, 1, image_size=PICTURE_SIZE)
+    env = TabletopVecEnv(name, 1, image_size=IMAGE_SIZE_PX)
     try:
-        world.reset(seed=0)
-        views = dict(zip(world.view_names, world.render_views()[0], strict=True))
-        return SheetRow(caption=f"{world.task.name}: {world.instructions[0]}", views=views)
+        env.reset(seed=0)
+        views = dict(zip(env.view_names, env.render_views()[0], strict=True))
+        return ContactSheetRow(caption=f"{env.task.name}: {env.instructions[0]}", views=views)
     finally:
-        world.close()
+        env.close()
 
 
-COMMAND = Command(schema=TasksConfig, start=show_tasks, keeps_run=False)
+COMMAND = Command(schema=TasksConfig, main=show_tasks, writes_run_folder=False)

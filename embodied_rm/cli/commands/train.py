@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from embodied_rm.cli.command import Command, narrow
-from embodied_rm.cli.recordings import recordings, sound
-from embodied_rm.cli.splits import NONE, Split, check_split, refuse_leaks
-from embodied_rm.cli.trial import opened_net
-from embodied_rm.data.judgements import Judgements
-from embodied_rm.data.names import Names
+from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.score_table import ScoreTable
 from embodied_rm.data.source import EpisodeSource
+from embodied_rm.distributed import init_distributed
 from embodied_rm.errors import UserError
-from embodied_rm.group import joined
-from embodied_rm.labels.reversal import with_reversals
-from embodied_rm.run import Reporter, RunFolder
-from embodied_rm.train import TrainConfig, refuse_looks, train
+from embodied_rm.experiments.datasets import load_dataset, read_valid_episodes
+from embodied_rm.experiments.load import load_net
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split, check_split_membership
+from embodied_rm.train import TrainConfig, check_streamable, train
+from embodied_rm.train.streaming import StreamingEpisodes
+from embodied_rm.train.time_reversal import add_time_reversals
 from embodied_rm.types import Episode
-from embodied_rm.window import Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,85 +30,102 @@ class TrainCommand(TrainConfig):
 
     data: Path
     held_out: Path | None = None
-    start: Path | None = None
+    init_from: Path | None = None
     """Run folder or checkpoint folder of a model that learns on."""
-    stride: int = 1
+    frame_stride: int = 1
     split: Split = field(default_factory=Split)
     """What the data must be recordings of; "none": of anything."""
-    names: Names = field(default_factory=Names)
+    features: FeatureMap = field(default_factory=FeatureMap)
     """What stored views and columns are called here."""
-    judged: Path | None = None
+    scores: Path | None = None
     """Run folder of scoring, whose scores labels=[judged] teaches."""
-    shard: bool = False
+    fsdp: bool = False
     """Whether processes share the towers' weights, gradients and moments, instead of holding all of them each."""
-    memory_gb: float | None = None
-    """Pictures that are in memory at once, GB a process; None: all."""
-    reversals: bool = False
-    """Whether films are played backwards too, see `embodied_rm.labels.reversal`."""
+    frame_cache_gb: float | None = None
+    """Images that are in memory at once, GB a process; None: all."""
+    time_reversal: bool = False
+    """Whether videos are played backwards too, see `embodied_rm.train.time_reversal`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.judged is None) == ("judged" in self.labels):
+        if (self.scores is None) == ("scores" in self.label_schemes):
             raise UserError(
                 f"labels=[judged] teaches what was said in judged=<run folder of embodied-rm score>, got labels="
-                f"[{', '.join(self.labels)}] and judged={self.judged}"
+                f"[{', '.join(self.label_schemes)}] and judged={self.scores}"
             )
-        if self.judged is not None and self.reversals:
-            raise UserError("reversals=true plays films backwards, which nobody has judged: leave it out with judged=")
+        if self.scores is not None and self.time_reversal:
+            raise UserError("reversals=true plays videos backwards, which nobody has judged: leave it out with judged=")
 
 
-def start(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
+def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     """Train, and leave checkpoint and metrics in the run folder. Raises `DataError` where the data leaves its split."""
-    started = time.monotonic()
-    if config.memory_gb is not None:
-        refuse_looks(config)
-        if config.reversals:
-            raise UserError("memory_gb keeps a part of the films in memory, and reversals= looks at all of them first")
+    start_s = time.monotonic()
+    if config.frame_cache_gb is not None:
+        check_streamable(config)
+        if config.time_reversal:
+            raise UserError("memory_gb keeps a part of the videos in memory, and reversals= looks at all of them first")
     check_split(config.split)
-    data = recordings(config.data, reporter, names=config.names)
-    if config.split.name != NONE:
-        refuse_leaks(config.split, data.meta)
-    begin, facts = (None, None) if config.start is None else opened_net(config.start)
-    if begin is not None:
-        config = replace(config, image_size=begin.config.encoder.image_size)
-    seen = partial(data.episode, size=config.image_size, stride=config.stride)
-    window = None if config.memory_gb is None else Window(seen, config.memory_gb)
-    known: list[Episode] = list(read(data, f"{config.data}", window.glimpse if window else seen, reporter))
-    if config.judged is not None:
-        known = list(with_judgements(data, config.judged, known, config.stride))
-    known = with_reversals(known) if config.reversals else known
+    data = load_dataset(config.data, reporter, features=config.features)
+    if config.split.name != NO_SPLIT:
+        check_split_membership(config.split, data.meta)
+    initial_net, facts = (None, None) if config.init_from is None else load_net(config.init_from)
+    if initial_net is not None:
+        config = replace(config, image_size=initial_net.config.encoder.image_size)
+    read_episode = partial(data.episode, size=config.image_size, stride=config.frame_stride)
+    stream = None if config.frame_cache_gb is None else StreamingEpisodes(read_episode, config.frame_cache_gb)
+    episodes: list[Episode] = list(
+        read_dataset(data, f"{config.data}", stream.index_episode if stream else read_episode, reporter)
+    )
+    if config.scores is not None:
+        episodes = list(with_scores(data, config.scores, episodes, config.frame_stride))
+    episodes = add_time_reversals(episodes) if config.time_reversal else episodes
     held_out: Iterator[Episode] = iter(())
     if config.held_out is not None:
-        unseen = recordings(config.held_out, reporter, names=config.names)
-        how = partial(unseen.episode, size=config.image_size, stride=config.stride)
-        held_out = read(unseen, f"{config.held_out}", how, reporter)
-    with joined("cpu") as group:
+        held_out_data = load_dataset(config.held_out, reporter, features=config.features)
+        read_held_out = partial(held_out_data.episode, size=config.image_size, stride=config.frame_stride)
+        held_out = read_dataset(held_out_data, f"{config.held_out}", read_held_out, reporter)
+    with init_distributed("cpu") as dist:
         net = train(
-            known, narrow(config, TrainConfig), run, reporter, held_out, begin, facts, group, window, config.shard
+            episodes,
+            to_base_config(config, TrainConfig),
+            run,
+            reporter,
+            held_out,
+            initial_net,
+            facts,
+            dist,
+            stream,
+            config.fsdp,
         )
-    if group.rank:
+    if dist.rank:
         return
-    numbers = {
-        "episodes": len(known),
-        "frames": sum(map(len, known)),
+    metrics = {
+        "episodes": len(episodes),
+        "frames": sum(map(len, episodes)),
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
-        "seconds": time.monotonic() - started,
+        "seconds": time.monotonic() - start_s,
     }
-    run.write_json("metrics.json", {"train": numbers})
+    run.write_json("metrics.json", {"train": metrics})
 
 
-def read(data: EpisodeSource, where: str, how: Callable[[int], Episode], reporter: Reporter) -> Iterator[Episode]:
+def read_dataset(
+    data: EpisodeSource, label: str, read_episode: Callable[[int], Episode], reporter: Reporter
+) -> Iterator[Episode]:
     """The episodes of a dataset; `where` they lie, for who waits."""
-    yield from sound(data, range(len(data)), how, reporter, f"read {where}")
+    yield from read_valid_episodes(data, range(len(data)), read_episode, reporter, f"read {label}")
 
 
-def with_judgements(data: EpisodeSource, run: Path, episodes: Iterable[Episode], stride: int) -> Iterator[Episode]:
+def with_scores(
+    data: EpisodeSource, score_run: Path, episodes: Iterable[Episode], frame_stride: int
+) -> Iterator[Episode]:
     """The episodes of a dataset with what was said of them in a run of scoring, those of them that were scored."""
-    told, rows = Judgements.read(run), {meta.name: row for row, meta in enumerate(data.meta)}
+    scores, rows = ScoreTable.read(score_run), {meta.name: row for row, meta in enumerate(data.meta)}
     for episode in episodes:
         row = rows[episode.name]
-        number = data.meta[row].number
-        yield told.beside(episode, row if number is None else number, data.meta[row].length, stride)
+        episode_number = data.meta[row].episode_index
+        yield scores.attach_predictions(
+            episode, row if episode_number is None else episode_number, data.meta[row].length, frame_stride
+        )
 
 
-COMMAND = Command(schema=TrainCommand, start=start, distributed=True)
+COMMAND = Command(schema=TrainCommand, main=main, distributed=True)

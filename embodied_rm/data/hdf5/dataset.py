@@ -1,4 +1,4 @@
-"""Episodes whose pictures and numbers are HDF5 datasets, wherever in their files."""
+"""Episodes whose images and numbers are HDF5 datasets, wherever in their files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from embodied_rm.data.faults import Fault, refuse_empty
-from embodied_rm.data.hdf5.file import Hdf5
-from embodied_rm.data.source import Columns, EpisodeMeta, chosen_views, refuse_not_finite, shared_views
-from embodied_rm.data.stride import kept_frames
+from embodied_rm.data.hdf5.file import Hdf5Reader
+from embodied_rm.data.issues import DataIssue, check_not_empty
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, check_finite, common_views, select_views
+from embodied_rm.data.stride import stride_indices
 from embodied_rm.types import Array, Episode, Views
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class Hdf5EpisodeEntry:
     """One episode and the datasets that hold it."""
 
     meta: EpisodeMeta
-    file: Path
+    path: Path
     views: Mapping[str, str]
     """View -> dataset uint8 [T, H, W, 3]."""
     state: tuple[str, ...]
@@ -32,20 +32,22 @@ class Entry:
     width: int
 
 
-def numbered(entry: Entry, number: int) -> Entry:
+def with_episode_index(entry: Hdf5EpisodeEntry, episode_index: int) -> Hdf5EpisodeEntry:
     """The entry with its number among all that are stored."""
-    return replace(entry, meta=replace(entry.meta, number=number))
+    return replace(entry, meta=replace(entry.meta, episode_index=episode_index))
 
 
 class Hdf5Dataset:
     """Episodes in HDF5 files, an `EpisodeSource`."""
 
-    def __init__(self, where: Path, reader: Hdf5, entries: Sequence[Entry], faults: Sequence[Fault]) -> None:
+    def __init__(
+        self, path: Path, reader: Hdf5Reader, entries: Sequence[Hdf5EpisodeEntry], issues: Sequence[DataIssue]
+    ) -> None:
         """`faults`: of episodes that are not among these. Raises `DataError` when nothing is left."""
-        self.faults = tuple(faults)
-        refuse_empty(where, entries, self.faults)
+        self.issues = tuple(issues)
+        check_not_empty(path, entries, self.issues)
         self._reader, self._entries = reader, tuple(entries)
-        self.views = shared_views(entries[0].meta.name, [entry.views for entry in entries])
+        self.views = common_views(entries[0].meta.name, [entry.views for entry in entries])
         self.fps = entries[0].fps
         self.meta = tuple(entry.meta for entry in entries)
 
@@ -57,9 +59,9 @@ class Hdf5Dataset:
 
     def files(self, index: int) -> tuple[Path, ...]:
         """The file of an episode."""
-        return (self._entries[index].file,)
+        return (self._entries[index].path,)
 
-    def picture_size(self, index: int) -> tuple[int, int]:
+    def image_size(self, index: int) -> tuple[int, int]:
         """(height, width) at which an episode's first view is stored."""
         return self._entries[index].height, self._entries[index].width
 
@@ -67,14 +69,14 @@ class Hdf5Dataset:
         """Frames a second of an episode."""
         return self._entries[index].fps
 
-    def moments(
+    def read_frames(
         self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
     ) -> Views:
         """Read some frames of one episode; see `EpisodeSource.moments`."""
         entry = self._entries[index]
-        names, rows = chosen_views(views, self.views, entry.meta.name), range(start, stop)
-        frames = [self._reader.pictures(entry.file, entry.views[view], rows, size) for view in names]
-        return Views(names=names, frames=np.stack(frames, axis=1))
+        view_names, frame_indices = select_views(views, self.views, entry.meta.name), range(start, stop)
+        frames = [self._reader.read_images(entry.path, entry.views[view], frame_indices, size) for view in view_names]
+        return Views(names=view_names, frames=np.stack(frames, axis=1))
 
     def episode(
         self,
@@ -86,32 +88,37 @@ class Hdf5Dataset:
     ) -> Episode:
         """Read one episode; see `EpisodeSource.episode`."""
         entry = self._entries[index]
-        kept = kept_frames(entry.meta.length, stride)
-        shown = chosen_views(views, self.views, entry.meta.name)
-        columns = self.columns(index).kept(kept)
+        frame_indices = stride_indices(entry.meta.length, stride)
+        view_names = select_views(views, self.views, entry.meta.name)
+        columns = self.columns(index).select(frame_indices)
         return Episode(
             name=entry.meta.name,
-            views={view: self._reader.pictures(entry.file, entry.views[view], kept, size) for view in shown},
+            views={
+                view: self._reader.read_images(entry.path, entry.views[view], frame_indices, size)
+                for view in view_names
+            },
             instruction=entry.meta.instruction,
             fps=entry.fps / stride,
             success=entry.meta.success,
             state=columns.state,
             action=columns.action,
-            meta=entry.meta.text,
+            metadata=entry.meta.metadata,
         )
 
-    def columns(self, index: int) -> Columns:
+    def columns(self, index: int) -> EpisodeColumns:
         """The numbers of one episode; see `EpisodeSource.columns`."""
         entry = self._entries[index]
-        return Columns(state=self._joined(entry, entry.state), action=self._joined(entry, entry.action))
+        return EpisodeColumns(
+            state=self._concat_datasets(entry, entry.state), action=self._concat_datasets(entry, entry.action)
+        )
 
-    def _joined(self, entry: Entry, datasets: Sequence[str]) -> Array | None:
+    def _concat_datasets(self, entry: Hdf5EpisodeEntry, datasets: Sequence[str]) -> Array | None:
         """Datasets side by side, float32 [T, D]; None of none. The last row of a shorter one stands for the last frame
         as well."""
         if not datasets:
             return None
-        rows = np.arange(entry.meta.length)
-        columns = [self._reader.numbers(entry.file, name) for name in datasets]
+        frame_indices = np.arange(entry.meta.length)
+        columns = [self._reader.read_array(entry.path, name) for name in datasets]
         for name, column in zip(datasets, columns, strict=True):
-            refuse_not_finite(column, name, entry.file)
-        return np.concatenate([column[np.minimum(rows, len(column) - 1)] for column in columns], axis=1)
+            check_finite(column, name, entry.path)
+        return np.concatenate([column[np.minimum(frame_indices, len(column) - 1)] for column in columns], axis=1)

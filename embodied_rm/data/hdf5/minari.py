@@ -1,6 +1,6 @@
 """Minari's layout: `main_data.hdf5` with `episode_<k>/observations`, `actions`, `infos`, and `metadata.json` beside it.
 
-Source: Minari documentation, "Dataset standards". An episode has one observation more than actions. Pictures are
+Source: Minari documentation, "Dataset standards". An episode has one observation more than actions. Images are
 whatever observations or infos hold as uint8 [T, H, W, 3]; the sentence is the observation `mission` where there is one;
 success the last `infos/success` or `infos/is_success`.
 """
@@ -9,87 +9,93 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embodied_rm.data.faults import Fault
-from embodied_rm.data.hdf5.dataset import Entry, Hdf5Dataset, numbered
-from embodied_rm.data.hdf5.file import Hdf5, Tree
-from embodied_rm.data.names import Names, columns_of
+from embodied_rm.data.feature_map import FeatureMap, resolve_columns
+from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry, with_episode_index
+from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
-FILE = "main_data.hdf5"
-PREFIX = "episode_"
-STATE, ACTION, MISSION = "observations", "actions", "observations/mission"
-SUCCESS = ("infos/success", "infos/is_success")
+MINARI_FILE = "main_data.hdf5"
+EPISODE_PREFIX = "episode_"
+STATE_KEY, ACTION_KEY, MISSION_KEY = "observations", "actions", "observations/mission"
+SUCCESS_KEYS = ("infos/success", "infos/is_success")
 
 
-def minari_file(folder: Path) -> Path | None:
+def find_minari_file(folder: Path) -> Path | None:
     """The file of the Minari dataset in a folder, or in its `data`; None: there is none."""
-    return next((path for path in (folder / "data" / FILE, folder / FILE) if path.exists()), None)
+    return next((path for path in (folder / "data" / MINARI_FILE, folder / MINARI_FILE) if path.exists()), None)
 
 
-def open_minari(path: Path, instruction: str | None, names: Names) -> Hdf5Dataset:
+def open_minari(path: Path, instruction: str | None, feature_map: FeatureMap) -> Hdf5Dataset:
     """The episodes of a dataset. Raises `DataError` when none can be used, or nobody says what was asked for."""
-    reader = Hdf5()
-    tree = reader.tree(path)
-    episodes = {name.split("/")[0] for name in tree.shapes if name.startswith(PREFIX) and "/" in name}
-    entries: list[Entry] = []
-    faults: list[Fault] = []
-    for number, episode in enumerate(sorted(episodes, key=lambda name: (len(name), name))):
+    reader = Hdf5Reader()
+    tree = reader.read_tree(path)
+    episodes = {name.split("/")[0] for name in tree.shapes if name.startswith(EPISODE_PREFIX) and "/" in name}
+    entries: list[Hdf5EpisodeEntry] = []
+    issues: list[DataIssue] = []
+    for index, episode in enumerate(sorted(episodes, key=lambda name: (len(name), name))):
         try:
-            entries.append(numbered(_entry(reader, path, tree, episode, instruction, names), number))
+            entries.append(
+                with_episode_index(_build_episode(reader, path, tree, episode, instruction, feature_map), index)
+            )
         except DataError as error:
-            faults.append(Fault.told_by(error, (episode,), path))
-    return Hdf5Dataset(path, reader, entries, faults)
+            issues.append(DataIssue.from_error(error, (episode,), path))
+    return Hdf5Dataset(path, reader, entries, issues)
 
 
-def _entry(reader: Hdf5, path: Path, tree: Tree, episode: str, instruction: str | None, names: Names) -> Entry:
-    inner, where = tree.within(episode), f"{path}: {episode}"
-    shown = [key for key in inner if key.startswith(("observations", "infos/")) and tree.pictures(f"{episode}/{key}")]
-    stored = {key.removeprefix("observations/").removeprefix("infos/"): key for key in shown}
-    views = {ours: f"{episode}/{stored[view]}" for ours, view in names.of_views(stored, where).items()}
+def _build_episode(
+    reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str, instruction: str | None, feature_map: FeatureMap
+) -> Hdf5EpisodeEntry:
+    keys, source = tree.datasets_in(episode), f"{path}: {episode}"
+    image_keys = [
+        key for key in keys if key.startswith(("observations", "infos/")) and tree.is_image_dataset(f"{episode}/{key}")
+    ]
+    stored = {key.removeprefix("observations/").removeprefix("infos/"): key for key in image_keys}
+    views = {name: f"{episode}/{stored[view]}" for name, view in feature_map.resolve_views(stored, source).items()}
     if not views:
-        raise DataError(f"{where} shows no pictures (observations or infos, uint8 [T, H, W, 3])")
+        raise DataError(f"{source} shows no images (observations or infos, uint8 [T, H, W, 3])")
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
-    numeric = [key for key in inner if key not in shown and tree.kinds[f"{episode}/{key}"] != "text"]
-    state = columns_of(names.state, STATE, numeric, where)
-    action = columns_of(names.action, ACTION, numeric, where)
-    steps = tree.attributes.get(episode, {}).get("total_steps", length - 1)
-    if not isinstance(steps, int):
-        raise DataError(f"{where}: total_steps is {steps!r}")
-    due = dict.fromkeys((*views.values(), *(f"{episode}/{key}" for key in state)), steps + 1)
-    due |= dict.fromkeys((f"{episode}/{key}" for key in action), steps)
-    for key, count in due.items():
+    numeric_keys = [key for key in keys if key not in image_keys and tree.dtypes[f"{episode}/{key}"] != "text"]
+    state = resolve_columns(feature_map.state, STATE_KEY, numeric_keys, source)
+    action = resolve_columns(feature_map.action, ACTION_KEY, numeric_keys, source)
+    num_steps = tree.attributes.get(episode, {}).get("total_steps", length - 1)
+    if not isinstance(num_steps, int):
+        raise DataError(f"{source}: total_steps is {num_steps!r}")
+    expected_rows = dict.fromkeys((*views.values(), *(f"{episode}/{key}" for key in state)), num_steps + 1)
+    expected_rows |= dict.fromkeys((f"{episode}/{key}" for key in action), num_steps)
+    for key, count in expected_rows.items():
         if tree.shapes[key][:1] != (count,):
-            raise DataError(f"{where}: {key} has {list(tree.shapes[key])[:1]} rows, {count} are due")
-    if not isinstance(names.fps, int | float) or not names.fps > 0:
+            raise DataError(f"{source}: {key} has {list(tree.shapes[key])[:1]} rows, {count} are due")
+    if not isinstance(feature_map.fps, int | float) or not feature_map.fps > 0:
         raise DataError(f"{path}: Minari stores no frames a second; give names.fps")
-    return Entry(
+    return Hdf5EpisodeEntry(
         meta=EpisodeMeta(
             name=episode,
             length=length,
-            instruction=_sentence(reader, path, tree, episode, instruction),
-            success=_success(reader, path, tree, episode),
+            instruction=_read_instruction(reader, path, tree, episode, instruction),
+            success=_read_success(reader, path, tree, episode),
         ),
-        file=path,
+        path=path,
         views=views,
         state=tuple(f"{episode}/{key}" for key in state),
         action=tuple(f"{episode}/{key}" for key in action),
-        fps=float(names.fps),
+        fps=float(feature_map.fps),
         height=height,
         width=width,
     )
 
 
-def _sentence(reader: Hdf5, path: Path, tree: Tree, episode: str, instruction: str | None) -> str:
+def _read_instruction(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str, instruction: str | None) -> str:
     if instruction is not None:
         return instruction
-    if tree.kinds.get(f"{episode}/{MISSION}") == "text":
-        return reader.text(path, f"{episode}/{MISSION}")
+    if tree.dtypes.get(f"{episode}/{MISSION_KEY}") == "text":
+        return reader.read_string(path, f"{episode}/{MISSION_KEY}")
     raise DataError(f"{path}: does not say what was asked for in {episode}; give an instruction")
 
 
-def _success(reader: Hdf5, path: Path, tree: Tree, episode: str) -> bool | None:
-    for key in SUCCESS:
+def _read_success(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str) -> bool | None:
+    for key in SUCCESS_KEYS:
         if len(tree.shapes.get(f"{episode}/{key}", ())) == 1:
-            return bool(reader.numbers(path, f"{episode}/{key}")[-1, 0] > 0)
+            return bool(reader.read_array(path, f"{episode}/{key}")[-1, 0] > 0)
     return None

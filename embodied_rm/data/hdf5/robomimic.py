@@ -13,103 +13,123 @@ from typing import Any
 
 import numpy as np
 
-from embodied_rm.data.faults import Fault
-from embodied_rm.data.hdf5.dataset import Entry, Hdf5Dataset, numbered
-from embodied_rm.data.hdf5.file import Hdf5, Tree
-from embodied_rm.data.names import Names, columns_of
+from embodied_rm.data.feature_map import FeatureMap, resolve_columns
+from embodied_rm.data.hdf5.dataset import Hdf5Dataset, Hdf5EpisodeEntry, with_episode_index
+from embodied_rm.data.hdf5.file import Hdf5Reader, Hdf5Tree
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError
 
-ROOT = "data"
-STATE = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_qpos")
+DATA_GROUP = "data"
+STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_qpos")
 """What the state is where nothing else was asked for, if it is there."""
-ACTION = "actions"
-ENDINGS = ("_image", "_rgb")
+ACTION_KEY = "actions"
+IMAGE_SUFFIXES = ("_image", "_rgb")
 
 
-def open_robomimic(files: Sequence[Path], where: Path, instruction: str | None, names: Names) -> Hdf5Dataset:
+def open_robomimic(
+    files: Sequence[Path], dataset_path: Path, instruction: str | None, feature_map: FeatureMap
+) -> Hdf5Dataset:
     """The demonstrations of one or several files. Raises `DataError` when none can be used, or nobody says what was
     asked for."""
-    reader = Hdf5()
-    entries: list[Entry] = []
-    faults: list[Fault] = []
-    number = 0
+    reader = Hdf5Reader()
+    entries: list[Hdf5EpisodeEntry] = []
+    issues: list[DataIssue] = []
+    index = 0
     for path in files:
         try:
-            tree = reader.tree(path)
-            demos = _demos(tree, path)
-            sentence, fps = _sentence(tree, path, instruction), _rate(tree, path, names)
+            tree = reader.read_tree(path)
+            demos = _demo_names(tree, path)
+            demo_instruction, fps = _read_instruction(tree, path, instruction), _read_fps(tree, path, feature_map)
         except DataError as error:
-            faults.append(Fault.told_by(error, (path.stem,), path))
+            issues.append(DataIssue.from_error(error, (path.stem,), path))
             continue
         for demo in demos:
             name = demo if len(files) == 1 else f"{path.stem}/{demo}"
             try:
-                entries.append(numbered(_entry(reader, path, tree, demo, name, sentence, fps, names), number))
+                entries.append(
+                    with_episode_index(
+                        _build_episode(reader, path, tree, demo, name, demo_instruction, fps, feature_map), index
+                    )
+                )
             except DataError as error:
-                faults.append(Fault.told_by(error, (name,), path))
-            number += 1
-    return Hdf5Dataset(where, reader, entries, faults)
+                issues.append(DataIssue.from_error(error, (name,), path))
+            index += 1
+    return Hdf5Dataset(dataset_path, reader, entries, issues)
 
 
-def _demos(tree: Tree, path: Path) -> list[str]:
+def _demo_names(tree: Hdf5Tree, path: Path) -> list[str]:
     """Names of the demonstrations, in their order."""
-    names = {name.split("/")[1] for name in tree.shapes if name.startswith(f"{ROOT}/") and name.count("/") >= 2}
+    names = {name.split("/")[1] for name in tree.shapes if name.startswith(f"{DATA_GROUP}/") and name.count("/") >= 2}
     if not names:
-        raise DataError(f"{path}: holds no demonstrations ({ROOT}/<demo>/...)")
+        raise DataError(f"{path}: holds no demonstrations ({DATA_GROUP}/<demo>/...)")
     return sorted(names, key=lambda name: (len(name), name))  # demo_2 before demo_10
 
 
-def _sentence(tree: Tree, path: Path, instruction: str | None) -> str:
-    stored = _json(tree, "problem_info").get("language_instruction")
+def _read_instruction(tree: Hdf5Tree, path: Path, instruction: str | None) -> str:
+    stored = _read_json_attribute(tree, "problem_info").get("language_instruction")
     if isinstance(stored, list):
         stored = " ".join(map(str, stored))
-    found = instruction or stored
-    if not isinstance(found, str) or not found:
+    text = instruction or stored
+    if not isinstance(text, str) or not text:
         raise DataError(f"{path}: does not say what was asked for; give an instruction")
-    return found.strip('"')
+    return text.strip('"')
 
 
-def _rate(tree: Tree, path: Path, names: Names) -> float:
-    kwargs = _json(tree, "env_args").get("env_kwargs")
+def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
+    kwargs = _read_json_attribute(tree, "env_args").get("env_kwargs")
     stored = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
-    rate = names.fps or stored
-    if not isinstance(rate, int | float) or not rate > 0:
+    fps = feature_map.fps or stored
+    if not isinstance(fps, int | float) or not fps > 0:
         raise DataError(f"{path}: does not say how many frames a second it has; give names.fps")
-    return float(rate)
+    return float(fps)
 
 
-def _json(tree: Tree, attribute: str) -> dict[str, Any]:
+def _read_json_attribute(tree: Hdf5Tree, attribute: str) -> dict[str, Any]:
     """An attribute of the demonstrations' group that is a JSON object; an empty one where there is none."""
     try:
-        content = json.loads(tree.attributes.get(ROOT, {}).get(attribute, "{}"))
+        content = json.loads(tree.attributes.get(DATA_GROUP, {}).get(attribute, "{}"))
     except (ValueError, TypeError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _entry(
-    reader: Hdf5, path: Path, tree: Tree, demo: str, name: str, sentence: str, fps: float, names: Names
-) -> Entry:
-    group = f"{ROOT}/{demo}"
-    inner = tree.within(group)
-    stored = {_view(key): key for key in inner if key.startswith("obs/") and tree.pictures(f"{group}/{key}")}
-    views = {ours: f"{group}/{stored[view]}" for ours, view in names.of_views(stored, f"{path}: {demo}").items()}
+def _build_episode(
+    reader: Hdf5Reader,
+    path: Path,
+    tree: Hdf5Tree,
+    demo: str,
+    name: str,
+    instruction: str,
+    fps: float,
+    feature_map: FeatureMap,
+) -> Hdf5EpisodeEntry:
+    group = f"{DATA_GROUP}/{demo}"
+    keys = tree.datasets_in(group)
+    stored = {
+        _camera_name(key): key for key in keys if key.startswith("obs/") and tree.is_image_dataset(f"{group}/{key}")
+    }
+    views = {
+        view_name: f"{group}/{stored[view]}"
+        for view_name, view in feature_map.resolve_views(stored, f"{path}: {demo}").items()
+    }
     if not views:
-        raise DataError(f"{path}: {demo} shows no pictures (obs/<camera>_image, uint8 [T, H, W, 3])")
+        raise DataError(f"{path}: {demo} shows no images (obs/<camera>_image, uint8 [T, H, W, 3])")
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
-    usual = STATE if set(STATE) <= set(inner) else ()
-    state = columns_of(names.state or usual, "", inner, f"{path}: {demo}")
-    action = columns_of(names.action, ACTION, inner, f"{path}: {demo}")
-    counted = {key: tree.shapes[key][0] for key in views.values()}
-    counted |= {f"{group}/{key}": (tree.shapes[f"{group}/{key}"] or (0,))[0] for key in (*state, *action)}
-    stated = tree.attributes.get(group, {}).get("num_samples", length)
-    for key, count in {**counted, "num_samples": stated}.items():
+    default_state = STATE_KEYS if set(STATE_KEYS) <= set(keys) else ()
+    state = resolve_columns(feature_map.state or default_state, "", keys, f"{path}: {demo}")
+    action = resolve_columns(feature_map.action, ACTION_KEY, keys, f"{path}: {demo}")
+    row_counts = {key: tree.shapes[key][0] for key in views.values()}
+    row_counts |= {f"{group}/{key}": (tree.shapes[f"{group}/{key}"] or (0,))[0] for key in (*state, *action)}
+    num_samples = tree.attributes.get(group, {}).get("num_samples", length)
+    for key, count in {**row_counts, "num_samples": num_samples}.items():
         if count != length:
-            raise DataError(f"{path}: {key} of {demo} has {count} rows, its pictures have {length}")
-    return Entry(
-        meta=EpisodeMeta(name=name, length=length, instruction=sentence, success=_success(reader, path, tree, group)),
-        file=path,
+            raise DataError(f"{path}: {key} of {demo} has {count} rows, its images have {length}")
+    return Hdf5EpisodeEntry(
+        meta=EpisodeMeta(
+            name=name, length=length, instruction=instruction, success=_read_success(reader, path, tree, group)
+        ),
+        path=path,
         views=views,
         state=tuple(f"{group}/{key}" for key in state),
         action=tuple(f"{group}/{key}" for key in action),
@@ -119,16 +139,16 @@ def _entry(
     )
 
 
-def _view(key: str) -> str:
+def _camera_name(key: str) -> str:
     """The camera's name, of `obs/agentview_image`."""
     name = key.removeprefix("obs/")
-    return next((name.removesuffix(end) for end in ENDINGS if name.endswith(end)), name)
+    return next((name.removesuffix(suffix) for suffix in IMAGE_SUFFIXES if name.endswith(suffix)), name)
 
 
-def _success(reader: Hdf5, path: Path, tree: Tree, group: str) -> bool | None:
+def _read_success(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str) -> bool | None:
     """Whether the last reward is 1, of rewards that are 0 or 1 each; None: no such rewards are stored."""
     if f"{group}/rewards" not in tree.shapes:
         return None
-    rewards = reader.numbers(path, f"{group}/rewards").reshape(-1)
-    sparse = len(rewards) and np.isin(rewards, (0.0, 1.0)).all()
-    return bool(rewards[-1] == 1.0) if sparse else None
+    rewards = reader.read_array(path, f"{group}/rewards").reshape(-1)
+    is_sparse = len(rewards) and np.isin(rewards, (0.0, 1.0)).all()
+    return bool(rewards[-1] == 1.0) if is_sparse else None

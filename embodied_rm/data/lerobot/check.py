@@ -10,184 +10,208 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from embodied_rm.data.faults import Fault, inside
+from embodied_rm.data.issues import DataIssue, is_inside
 from embodied_rm.data.lerobot import format as fmt
-from embodied_rm.data.lerobot.rows import Row
-from embodied_rm.data.lerobot.tables import footer, read_parquet
-from embodied_rm.data.video.decoder import Decoder, Times
+from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
+from embodied_rm.data.lerobot.parquet import read_footer, read_parquet
+from embodied_rm.data.video.decoder import FrameTimes, VideoDecoder
 from embodied_rm.errors import DataError
 
 
-class Begin(NamedTuple):
+class EpisodeOffset(NamedTuple):
     """Where the rows of an episode begin."""
 
-    row: int
+    file_row: int
     """In its data file."""
-    first: int
+    dataset_index: int
     """Among the frames of the whole dataset."""
 
 
-ORDER = ("index", "episode_index", "frame_index", "timestamp", "task_index")
+CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_index")
 
 
-def total_faults(
-    root: Path, info: Mapping[str, Any], rows: list[Row], tasks: Callable[[Path], int]
-) -> tuple[float, list[Fault]]:
+def check_totals(
+    root: Path, info: Mapping[str, Any], rows: list[EpisodeIndexRow], count_tasks: Callable[[Path], int]
+) -> tuple[float, list[DataIssue]]:
     """How many instructions are listed, infinite where nobody can say; and what `info.json` states and the dataset does
     not have: no episode is the worse for it.
 
     `rows`: of every episode that is listed as it should be.
     """
     path = root / fmt.INFO_PATH
-    faults = []
-    frames = sum(row.meta.length for row in rows)
-    if len(rows) == info["total_episodes"] and frames != info["total_frames"]:
-        what = f"states {info['total_frames']} frames, the episodes have {frames}"
-        faults.append(Fault(file=path, what=what, episodes=()))
+    issues = []
+    num_frames = sum(row.meta.length for row in rows)
+    if len(rows) == info["total_episodes"] and num_frames != info["total_frames"]:
+        message = f"states {info['total_frames']} frames, the episodes have {num_frames}"
+        issues.append(DataIssue(file=path, message=message, episodes=()))
     try:
-        listed = tasks(root)
+        num_tasks = count_tasks(root)
     except DataError as error:
-        return np.inf, [*faults, Fault(file=root / "meta", what=str(error), episodes=())]
-    if info.get("total_tasks", listed) != listed:
-        what = f"states {info['total_tasks']} tasks, {listed} are listed"
-        faults.append(Fault(file=path, what=what, episodes=()))
-    return listed, faults
+        return np.inf, [*issues, DataIssue(file=root / "meta", message=str(error), episodes=())]
+    if info.get("total_tasks", num_tasks) != num_tasks:
+        message = f"states {info['total_tasks']} tasks, {num_tasks} are listed"
+        issues.append(DataIssue(file=path, message=message, episodes=()))
+    return num_tasks, issues
 
 
-def file_faults(
-    root: Path, info: Mapping[str, Any], keys: Mapping[str, str], rows: list[Row], tasks: float, decoder: Decoder
-) -> tuple[dict[int, Begin], list[Fault]]:
+def check_files(
+    root: Path,
+    info: Mapping[str, Any],
+    feature_keys: Mapping[str, str],
+    rows: list[EpisodeIndexRow],
+    num_tasks: float,
+    decoder: VideoDecoder,
+) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
     """Episode -> where its rows begin; and what is wrong with any file, by episode. `keys`: view -> feature; `tasks`:
     how many instructions are listed."""
-    begins: dict[int, Begin] = {}
-    faults: list[Fault] = []
-    for path, some in _by_file((row.data, row) for row in rows):
-        begun, found = _data_faults(root, path, some, info, tasks)
-        begins |= begun
-        faults += found
-    places = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
-    for path, shown in _by_file(places):
-        feature = info["features"][keys[shown[0][2]]]
-        faults += _video_faults(root, path, [place[:2] for place in shown], feature, info["fps"], decoder)
-    return begins, faults
+    offsets: dict[int, EpisodeOffset] = {}
+    issues: list[DataIssue] = []
+    for path, file_rows in _group_by_file((row.data_path, row) for row in rows):
+        file_offsets, file_issues = _check_data_file(root, path, file_rows, info, num_tasks)
+        offsets |= file_offsets
+        issues += file_issues
+    video_segments = [(path, (row, start, view)) for row in rows for view, (path, start) in row.videos.items()]
+    for path, segments in _group_by_file(video_segments):
+        feature = info["features"][feature_keys[segments[0][2]]]
+        issues += _check_video_file(root, path, [segment[:2] for segment in segments], feature, info["fps"], decoder)
+    return offsets, issues
 
 
-def _by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
-    ordered = sorted(items, key=lambda item: item[0])
-    return [(path, [item for _, item in group]) for path, group in groupby(ordered, key=lambda item: item[0])]
+def _group_by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[Any]]]:
+    sorted_items = sorted(items, key=lambda item: item[0])
+    return [(path, [item for _, item in group]) for path, group in groupby(sorted_items, key=lambda item: item[0])]
 
 
-def _data_faults(
-    root: Path, path: Path, rows: list[Row], info: Mapping[str, Any], tasks: float
-) -> tuple[dict[int, Begin], list[Fault]]:
+def _check_data_file(
+    root: Path, path: Path, rows: list[EpisodeIndexRow], info: Mapping[str, Any], num_tasks: float
+) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
     """The rows of one data file against the episodes that are said to be in it."""
-    everybody = [row.meta.name for row in rows]
-    keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
+    episode_names = [row.meta.name for row in rows]
+    feature_keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
     try:
-        if not inside(root, path):
+        if not is_inside(root, path):
             raise DataError(f"{path}: leads out of the dataset's folder")
-        there = footer(path).schema.to_arrow_schema().names
-        missing = [key for key in {*keys, *fmt.ROW_FEATURES} if key not in there]
+        columns = read_footer(path).schema.to_arrow_schema().names
+        missing = [key for key in {*feature_keys, *fmt.DEFAULT_FEATURES} if key not in columns]
         if missing:
             raise DataError(f"{path}: column {', '.join(sorted(missing))} is missing")
-        stored = read_parquet(path, list(ORDER))
-        table = {key: _numbers(path, stored[key]) for key in ORDER}
+        stored = read_parquet(path, list(CHECKED_COLUMNS))
+        table = {key: _numeric_column(path, stored[key]) for key in CHECKED_COLUMNS}
     except DataError as error:
-        return {}, [Fault.told_by(error, everybody, path)]
-    begins, faults = {}, []
+        return {}, [DataIssue.from_error(error, episode_names, path)]
+    offsets, issues = {}, []
     for row in rows:
-        at = np.flatnonzero(table["episode_index"] == row.index)
-        what = _row_fault(row, at, table, info["fps"], tasks)
-        if what is None:
-            begins[row.index] = Begin(int(at[0]), int(table["index"][at[0]]))
+        row_indices = np.flatnonzero(table["episode_index"] == row.index)
+        message = _find_row_error(row, row_indices, table, info["fps"], num_tasks)
+        if message is None:
+            offsets[row.index] = EpisodeOffset(int(row_indices[0]), int(table["index"][row_indices[0]]))
         else:
-            faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
-    return begins, faults
+            issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
+    return offsets, issues
 
 
-def _numbers(path: Path, column: pa.ChunkedArray) -> np.ndarray:
+def _numeric_column(path: Path, column: pa.ChunkedArray) -> np.ndarray:
     """float64 [rows], nan where there is none. Raises `DataError` for a column that holds no numbers."""
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"{path}: a column holds {column.type} where numbers are due")
     return column.cast(pa.float64()).to_numpy()
 
 
-def _row_fault(row: Row, at: np.ndarray, table: Mapping[str, np.ndarray], fps: float, tasks: float) -> str | None:
+def _find_row_error(
+    row: EpisodeIndexRow, row_indices: np.ndarray, table: Mapping[str, np.ndarray], fps: float, num_tasks: float
+) -> str | None:
     """What is wrong with the rows `at` of an episode, if anything."""
     length = row.meta.length
-    if len(at) != length:
-        return f"has {len(at)} rows of episode {row.index}, which has length {length}"
-    if at[-1] - at[0] + 1 != length:
+    if len(row_indices) != length:
+        return f"has {len(row_indices)} rows of episode {row.index}, which has length {length}"
+    if row_indices[-1] - row_indices[0] + 1 != length:
         return f"the rows of episode {row.index} do not follow each other"
-    count = np.arange(length)
-    start = table["index"][at[0]] if row.start is None else row.start
-    due = {"frame_index": (count, 0.0), "index": (start + count, 0.0)}
-    due["timestamp"] = (count / fps, 0.5 / fps)
-    for key, (values, tolerance) in due.items():
-        wrong = np.flatnonzero(~(np.abs(table[key][at] - values) <= tolerance))
-        if len(wrong):
-            k = wrong[0]
-            return f"{key} is {table[key][at[k]]:g} in frame {k} of episode {row.index}, where {values[k]:g} is due"
-    told = table["task_index"][at]
-    if not ((told >= 0) & (told < tasks)).all():
+    frame_indices = np.arange(length)
+    start = table["index"][row_indices[0]] if row.dataset_from_index is None else row.dataset_from_index
+    expected = {"frame_index": (frame_indices, 0.0), "index": (start + frame_indices, 0.0)}
+    expected["timestamp"] = (frame_indices / fps, 0.5 / fps)
+    for key, (values, tolerance) in expected.items():
+        mismatches = np.flatnonzero(~(np.abs(table[key][row_indices] - values) <= tolerance))
+        if len(mismatches):
+            frame = mismatches[0]
+            return f"{key} is {table[key][row_indices[frame]]:g} in frame {frame} of episode {row.index}, where {values[frame]:g} is due"
+    task_indices = table["task_index"][row_indices]
+    if not ((task_indices >= 0) & (task_indices < num_tasks)).all():
         return f"task_index of episode {row.index} names no task"
     return None
 
 
-def _video_faults(
-    root: Path, path: Path, places: list[tuple[Row, float]], feature: Mapping[str, Any], fps: float, decoder: Decoder
-) -> list[Fault]:
+def _check_video_file(
+    root: Path,
+    path: Path,
+    segments: list[tuple[EpisodeIndexRow, float]],
+    feature: Mapping[str, Any],
+    fps: float,
+    decoder: VideoDecoder,
+) -> list[DataIssue]:
     """The frames of one video file against the episodes that are said to be in it."""
-    everybody = [row.meta.name for row, _ in places]
+    episode_names = [row.meta.name for row, _ in segments]
     try:
-        if not inside(root, path):
+        if not is_inside(root, path):
             raise DataError(f"{path}: leads out of the dataset's folder")
         video = decoder.probe(path)
-        stated, size = _stated_size(feature), (video.height, video.width)
-        if stated not in (None, size):
-            raise DataError(f"{path}: its pictures are {size[0]}x{size[1]}, info.json states {stated[0]}x{stated[1]}")
+        stated_size, size = _stated_size(feature), (video.height, video.width)
+        if stated_size not in (None, size):
+            raise DataError(
+                f"{path}: its images are {size[0]}x{size[1]}, info.json states {stated_size[0]}x{stated_size[1]}"
+            )
     except DataError as error:
-        return [Fault.told_by(error, everybody, path)]
-    faults = []
-    for row, start in places:
-        what = _film_fault(row, start, video.times, fps)
-        if what is not None:
-            faults.append(Fault(file=path, what=what, episodes=(row.meta.name,)))
-    stored = sum(row.meta.length for row, _ in places)
+        return [DataIssue.from_error(error, episode_names, path)]
+    issues = []
+    for row, start in segments:
+        message = _find_frame_error(row, start, video.timestamps, fps)
+        if message is not None:
+            issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
+    num_rows = sum(row.meta.length for row, _ in segments)
     # Of v2.1: in v3.0 what is too much may be that of an episode whose entry is wrong.
-    alone = len(places) == 1 and places[0][0].start is None
-    if alone and len(video) > stored and not faults:
-        what = f"has {len(video)} frames, the only episode in it has {stored} rows"
-        faults.append(Fault(file=path, what=what, episodes=tuple(everybody)))
-    return faults + _overlaps(path, places, fps)
+    single_episode = len(segments) == 1 and segments[0][0].dataset_from_index is None
+    if single_episode and len(video) > num_rows and not issues:
+        message = f"has {len(video)} frames, the only episode in it has {num_rows} rows"
+        issues.append(DataIssue(file=path, message=message, episodes=tuple(episode_names)))
+    return issues + _check_overlaps(path, segments, fps)
 
 
-def _film_fault(row: Row, start: float, times: Times, fps: float) -> str | None:
+def _find_frame_error(row: EpisodeIndexRow, start: float, times: FrameTimes, fps: float) -> str | None:
     """What is wrong with the frames of an episode that begins at `start`, if anything; `times` of all of the file."""
     length = row.meta.length
     begin, end = np.searchsorted(times + 0.5 / fps, [start, start + length / fps])
     if end - begin != length:
         return f"has {end - begin} frames of episode {row.index}, which has {length} rows"
-    late = np.abs(times[begin:end] - start - np.arange(length) / fps)
-    if late.max() > 0.5 / fps:
-        frame = int(np.argmax(late > 0.5 / fps))
+    time_errors = np.abs(times[begin:end] - start - np.arange(length) / fps)
+    if time_errors.max() > 0.5 / fps:
+        frame = int(np.argmax(time_errors > 0.5 / fps))
         return (
             f"frame {frame} of episode {row.index} is at {times[begin + frame]:g} s, not where {fps:g} a second have it"
         )
     return None
 
 
-def _overlaps(path: Path, places: list[tuple[Row, float]], fps: float) -> list[Fault]:
+def _check_overlaps(path: Path, segments: list[tuple[EpisodeIndexRow, float]], fps: float) -> list[DataIssue]:
     """Episodes that would share frames of one video file: to blame is who does not begin where those before it end."""
-    faults = []
-    before = np.cumsum([0, *(row.meta.length for row, _ in places)]) / fps
-    due = {row.index: start for (row, _), start in zip(places, before, strict=False)}
-    for (one, start), (other, begin) in pairwise(sorted(places, key=lambda place: place[1])):
-        if begin < start + (one.meta.length - 0.5) / fps:
-            moved = [row for row, at in ((one, start), (other, begin)) if abs(at - due[row.index]) > 0.5 / fps]
-            what = f"episodes {one.index} and {other.index} overlap"
-            faults.append(Fault(file=path, what=what, episodes=tuple(row.meta.name for row in moved or (one, other))))
-    return faults
+    issues = []
+    expected_starts = np.cumsum([0, *(row.meta.length for row, _ in segments)]) / fps
+    expected_start_by_index = {row.index: start for (row, _), start in zip(segments, expected_starts, strict=False)}
+    for (first_row, start), (second_row, second_start) in pairwise(sorted(segments, key=lambda segment: segment[1])):
+        if second_start < start + (first_row.meta.length - 0.5) / fps:
+            misplaced = [
+                row
+                for row, row_start in ((first_row, start), (second_row, second_start))
+                if abs(row_start - expected_start_by_index[row.index]) > 0.5 / fps
+            ]
+            message = f"episodes {first_row.index} and {second_row.index} overlap"
+            issues.append(
+                DataIssue(
+                    file=path,
+                    message=message,
+                    episodes=tuple(row.meta.name for row in misplaced or (first_row, second_row)),
+                )
+            )
+    return issues
 
 
 def _stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """LeRobot on disk: paths, features, and the columns this package adds to them.
 
 Source: the layouts of `lerobot` 0.4, v3.0 (`lerobot/datasets/utils.py`: many episodes to a file), and of 0.3, v2.1 (as
-`convert_dataset_v21_to_v30.py` of 0.4 reads it: a file an episode). Numbers are parquet, pictures mp4.
+`convert_dataset_v21_to_v30.py` of 0.4 reads it: a file an episode). Numbers are parquet, images mp4.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-VERSION = "v3.0"
+CODEBASE_VERSION = "v3.0"
 INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
 TASKS_PATH = "meta/tasks.parquet"
@@ -22,21 +22,25 @@ VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.m
 V21_EPISODES_PATH, V21_TASKS_PATH = "meta/episodes.jsonl", "meta/tasks.jsonl"
 V21_DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 V21_VIDEO_PATH = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
-V21_PATHS = {"data_path": V21_DATA_PATH, "video_path": V21_VIDEO_PATH}
-PATHS = {VERSION: {"data_path": DATA_PATH, "video_path": VIDEO_PATH}, "v2.1": V21_PATHS, "v2.0": V21_PATHS}
+V21_PATH_TEMPLATES = {"data_path": V21_DATA_PATH, "video_path": V21_VIDEO_PATH}
+PATH_TEMPLATES = {
+    CODEBASE_VERSION: {"data_path": DATA_PATH, "video_path": VIDEO_PATH},
+    "v2.1": V21_PATH_TEMPLATES,
+    "v2.0": V21_PATH_TEMPLATES,
+}
 """What `meta/info.json` of every version that can be read must say of where things are: other paths would lead
 anywhere. v2.0 differs from v2.1 in its statistics, which are not read."""
 FILES_PER_CHUNK = 1000
 DATA_FILE_MB = 100
 VIDEO_FILE_MB = 200
 
-STATE, ACTION = "observation.state", "action"
-IMAGES = "observation.images."
-STEP, PROGRESS = "step", "progress"
+STATE_KEY, ACTION_KEY = "observation.state", "action"
+IMAGE_PREFIX = "observation.images."
+SUBTASK_KEY, PROGRESS_KEY = "step", "progress"
 """Columns of ours, per frame: index of the annotated step (-1: none), and true step progress."""
-NAME, SUCCESS = "name", "success"
-STEP_NAMES, STEP_STARTS, STEP_ENDS = "steps/name", "steps/start", "steps/end"
-TEXT = "text/"
+NAME_KEY, SUCCESS_KEY = "name", "success"
+SUBTASK_NAMES_KEY, SUBTASK_STARTS_KEY, SUBTASK_ENDS_KEY = "steps/name", "steps/start", "steps/end"
+METADATA_PREFIX = "text/"
 """Columns of ours, per episode: `TEXT` + key holds `Episode.meta[key]`."""
 
 Feature = dict[str, Any]
@@ -44,25 +48,25 @@ Feature = dict[str, Any]
 
 def view_key(view: str) -> str:
     """The feature that holds a view's video."""
-    return IMAGES + view
+    return IMAGE_PREFIX + view
 
 
 def view_name(key: str) -> str:
     """The view whose video a feature holds, foreign names included ("observation.image" is view "image")."""
-    return key.removeprefix(IMAGES).removeprefix("observation.")
+    return key.removeprefix(IMAGE_PREFIX).removeprefix("observation.")
 
 
-def number(dtype: str) -> Feature:
+def scalar_feature(dtype: str) -> Feature:
     """A feature with one number a frame."""
     return {"dtype": dtype, "shape": [1], "names": None}
 
 
-def vector(size: int, names: Sequence[str] | None) -> Feature:
+def vector_feature(size: int, names: Sequence[str] | None) -> Feature:
     """A feature with `size` float32 numbers a frame."""
     return {"dtype": "float32", "shape": [size], "names": None if names is None else list(names)}
 
 
-def video(height: int, width: int, fps: float) -> Feature:
+def video_feature(height: int, width: int, fps: float) -> Feature:
     """A feature stored as H.264 mp4."""
     info = {
         "video.height": height,
@@ -77,12 +81,12 @@ def video(height: int, width: int, fps: float) -> Feature:
     return {"dtype": "video", "shape": [height, width, 3], "names": ["height", "width", "channels"], "info": info}
 
 
-ROW_FEATURES: Mapping[str, Feature] = {
-    "timestamp": number("float32"),
-    "frame_index": number("int64"),
-    "episode_index": number("int64"),
-    "index": number("int64"),
-    "task_index": number("int64"),
+DEFAULT_FEATURES: Mapping[str, Feature] = {
+    "timestamp": scalar_feature("float32"),
+    "frame_index": scalar_feature("int64"),
+    "episode_index": scalar_feature("int64"),
+    "index": scalar_feature("int64"),
+    "task_index": scalar_feature("int64"),
 }
 """Features that every v3.0 dataset has, one number a frame."""
 
@@ -96,13 +100,24 @@ def column_type(feature: Feature) -> pa.DataType:
 def tasks_table(instructions: Sequence[str]) -> pa.Table:
     """`tasks.parquet`: pandas, in which LeRobot reads it, must find the instruction as the index."""
     table = pa.table({"task_index": pa.array(range(len(instructions)), pa.int64()), "task": list(instructions)})
-    text = {"field_name": "task", "name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
-    count = {
+    task_column = {
+        "field_name": "task",
+        "name": "task",
+        "pandas_type": "unicode",
+        "numpy_type": "object",
+        "metadata": None,
+    }
+    index_column = {
         "field_name": "task_index",
         "name": "task_index",
         "pandas_type": "int64",
         "numpy_type": "int64",
         "metadata": None,
     }
-    pandas = {"index_columns": ["task"], "column_indexes": [], "columns": [count, text], "pandas_version": "2.0.0"}
-    return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
+    pandas_metadata = {
+        "index_columns": ["task"],
+        "column_indexes": [],
+        "columns": [index_column, task_column],
+        "pandas_version": "2.0.0",
+    }
+    return table.replace_schema_metadata({"pandas": json.dumps(pandas_metadata)})

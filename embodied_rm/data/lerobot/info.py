@@ -16,17 +16,22 @@ def read_info(root: Path) -> dict[str, Any]:
     path = root / fmt.INFO_PATH
     info: dict[str, Any] = read_json(path, "dataset description", dict)
     version = info.get("codebase_version")
-    if version not in fmt.PATHS:
-        known = " or ".join(map(repr, fmt.PATHS))
-        raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {known} can be read")
-    for key, kind in (("total_episodes", int), ("total_frames", int), ("fps", int | float), ("features", dict)):
-        if not isinstance(info.get(key), kind) or isinstance(info[key], bool):
+    if version not in fmt.PATH_TEMPLATES:
+        supported = " or ".join(map(repr, fmt.PATH_TEMPLATES))
+        raise DataError(f"{path}: the dataset has LeRobot version {version!r}; only {supported} can be read")
+    for key, expected_type in (
+        ("total_episodes", int),
+        ("total_frames", int),
+        ("fps", int | float),
+        ("features", dict),
+    ):
+        if not isinstance(info.get(key), expected_type) or isinstance(info[key], bool):
             raise DataError(f"{path}: {key!r} is {info.get(key)!r}")
     if "total_tasks" in info and type(info["total_tasks"]) is not int:
         raise DataError(f"{path}: 'total_tasks' is {info['total_tasks']!r}")
     if not 0 < info["fps"] < 10_000:
         raise DataError(f"{path}: fps is {info['fps']}")
-    for key, template in fmt.PATHS[version].items():
+    for key, template in fmt.PATH_TEMPLATES[version].items():
         if info.get(key) != template:
             raise DataError(f"{path}: {key!r} is {info.get(key)!r}; only {template!r} can be read")
     for key, feature in info["features"].items():
@@ -36,8 +41,12 @@ def read_info(root: Path) -> dict[str, Any]:
 
 
 def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
-    """View name -> feature, for every feature stored as (colour) video."""
-    return {fmt.view_name(key): key for key, f in features.items() if f["dtype"] == "video" and not _is_depth(f)}
+    """View name -> feature, for every feature stored as (color) video."""
+    return {
+        fmt.view_name(key): key
+        for key, feature in features.items()
+        if feature["dtype"] == "video" and not _is_depth(feature)
+    }
 
 
 def _is_depth(feature: Mapping[str, Any]) -> bool:

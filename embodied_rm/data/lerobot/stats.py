@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from embodied_rm.types import Frames
 
-Stats = dict[str, npt.NDArray[np.float64]]
+FeatureStats = dict[str, npt.NDArray[np.float64]]
 """"min", "max", "mean", "std" (population) of the feature's shape, and "count" [1]."""
 
-IMAGES_PER_EPISODE = 100
-"""Pictures of an episode that enter its statistics, spread evenly (LeRobot takes as many of a short episode)."""
+MAX_IMAGES_PER_EPISODE = 100
+"""Images of an episode that enter its statistics, spread evenly (LeRobot takes as many of a short episode)."""
 
 
-def column_stats(column: npt.NDArray[np.generic]) -> Stats:
+def column_stats(column: npt.NDArray[np.generic]) -> FeatureStats:
     """Statistics of a column [T] or [T, D] over T; shapes [1] or [D]."""
     values = np.asarray(column, np.float64).reshape(len(column), -1)
     return {
@@ -29,32 +29,32 @@ def column_stats(column: npt.NDArray[np.generic]) -> Stats:
     }
 
 
-def image_stats(frames: Frames) -> Stats:
+def image_stats(frames: Frames) -> FeatureStats:
     """Statistics of uint8 [T, H, W, 3] over sampled frames and all pixels, in [0, 1]; shape [3, 1, 1]."""
-    picked = np.unique(np.linspace(0, len(frames) - 1, IMAGES_PER_EPISODE).round().astype(np.int64))
-    sample = frames[picked]
-    planes = np.ascontiguousarray(sample.reshape(-1, 3).T)
-    mean = planes.sum(1, dtype=np.uint64) / planes.shape[1]
-    square = np.square(planes, dtype=np.uint16).sum(1, dtype=np.uint64) / planes.shape[1]
-    std = np.sqrt(np.maximum(square - mean**2, 0.0))
-    values = {"min": planes.min(1), "max": planes.max(1), "mean": mean, "std": std}
-    stats: Stats = {name: (value / 255.0).reshape(3, 1, 1) for name, value in values.items()}
+    indices = np.unique(np.linspace(0, len(frames) - 1, MAX_IMAGES_PER_EPISODE).round().astype(np.int64))
+    sample = frames[indices]
+    channels = np.ascontiguousarray(sample.reshape(-1, 3).T)
+    mean = channels.sum(1, dtype=np.uint64) / channels.shape[1]
+    mean_square = np.square(channels, dtype=np.uint16).sum(1, dtype=np.uint64) / channels.shape[1]
+    std = np.sqrt(np.maximum(mean_square - mean**2, 0.0))
+    values = {"min": channels.min(1), "max": channels.max(1), "mean": mean, "std": std}
+    stats: FeatureStats = {name: (value / 255.0).reshape(3, 1, 1) for name, value in values.items()}
     return {**stats, "count": np.array([len(sample)], np.int64)}
 
 
-def pooled(parts: Iterable[Stats]) -> Stats:
+def aggregate_stats(parts: Iterable[FeatureStats]) -> FeatureStats:
     """Statistics of the union of samples (Chan, Golub, LeVeque 1979: pairwise update of mean and variance)."""
-    return reduce(_merge, parts)
+    return reduce(_merge_stats, parts)
 
 
-def _merge(a: Stats, b: Stats) -> Stats:
-    share = b["count"][0] / (a["count"][0] + b["count"][0])
+def _merge_stats(a: FeatureStats, b: FeatureStats) -> FeatureStats:
+    weight = b["count"][0] / (a["count"][0] + b["count"][0])
     delta = b["mean"] - a["mean"]
-    variance = (1 - share) * a["std"] ** 2 + share * b["std"] ** 2 + share * (1 - share) * delta**2
+    variance = (1 - weight) * a["std"] ** 2 + weight * b["std"] ** 2 + weight * (1 - weight) * delta**2
     return {
         "min": np.minimum(a["min"], b["min"]),
         "max": np.maximum(a["max"], b["max"]),
-        "mean": a["mean"] + share * delta,
+        "mean": a["mean"] + weight * delta,
         "std": np.sqrt(variance),
         "count": a["count"] + b["count"],
     }

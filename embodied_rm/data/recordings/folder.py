@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from embodied_rm.data.faults import Fault
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.json_file import read_json
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.errors import DataError
 
-ANNOTATION = "annotated_keyframes.json"
+ANNOTATION_FILE = "annotated_keyframes.json"
 """The steps, see `read_steps`."""
-SUCCESS = "success.json"
+SUCCESS_FILE = "success.json"
 """Whether the task was done: {"success": true} or false. Without the file nobody has said."""
-INSTRUCTION = "task_instruction.json"
+INSTRUCTION_FILE = "task_instruction.json"
 """A list of phrasings of the instruction, in the recording's folder or the one above; the first one is used."""
 
 
-def in_folder(folder: Path | str, instruction: str | None = None) -> Recording:
+def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
     """The recording in a folder: every `<view>.mp4`, and the annotation and instruction if they are there.
 
     Raises `DataError` when there is no mp4, or no instruction is given or found.
@@ -27,19 +27,19 @@ def in_folder(folder: Path | str, instruction: str | None = None) -> Recording:
     videos = {path.stem: path for path in sorted(folder.glob("*.mp4"))}
     if not videos:
         raise DataError(f"{folder}: no mp4 files there (one per view was expected)")
-    annotation = folder / ANNOTATION
+    annotation_path = folder / ANNOTATION_FILE
     return Recording(
         name=folder.absolute().name,
         videos=videos,
-        instruction=_instruction(folder) if instruction is None else instruction,
-        steps=annotation if annotation.exists() else (),
+        instruction=_read_instruction(folder) if instruction is None else instruction,
+        subtasks=annotation_path if annotation_path.exists() else (),
         success=read_success(folder),
     )
 
 
 def read_success(folder: Path) -> bool | None:
     """What is said of the outcome of the recording in a folder. Raises `DataError` naming the file and its fault."""
-    path = folder / SUCCESS
+    path = folder / SUCCESS_FILE
     if not path.exists():
         return None
     success = read_json(path, "JSON", dict).get("success")
@@ -48,24 +48,26 @@ def read_success(folder: Path) -> bool | None:
     return success
 
 
-def in_folders(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[Fault]]:
+def find_recordings(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[DataIssue]]:
     """The recording in each folder, and what is wrong with those that hold none."""
-    found: list[Recording] = []
-    faults: list[Fault] = []
-    for number, folder in enumerate(folders):
+    recordings: list[Recording] = []
+    issues: list[DataIssue] = []
+    for index, folder in enumerate(folders):
         try:
-            found.append(replace(in_folder(folder, instruction), number=number))
+            recordings.append(replace(find_recording(folder, instruction), episode_index=index))
         except DataError as error:
-            faults.append(Fault.told_by(error, (folder.name,), folder))
-    return found, faults
+            issues.append(DataIssue.from_error(error, (folder.name,), folder))
+    return recordings, issues
 
 
-def _instruction(folder: Path) -> str:
+def _read_instruction(folder: Path) -> str:
     """The first phrasing in the folder's instruction file, or in that of the folder above."""
-    for path in (folder / INSTRUCTION, folder.absolute().parent / INSTRUCTION):
+    for path in (folder / INSTRUCTION_FILE, folder.absolute().parent / INSTRUCTION_FILE):
         if path.exists():
             phrasings = read_json(path, "JSON", list)
             if not phrasings or not isinstance(phrasings[0], str):
                 raise DataError(f"{path}: a list of sentences was expected")
             return phrasings[0]
-    raise DataError(f"{folder}: no instruction: give one, or put {INSTRUCTION} (a list of sentences) there or above")
+    raise DataError(
+        f"{folder}: no instruction: give one, or put {INSTRUCTION_FILE} (a list of sentences) there or above"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embodied_rm.data.json_file import read_json
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,44 +20,44 @@ class Recording:
     videos: Mapping[str, Path]
     """View name -> mp4."""
     instruction: str
-    steps: Path | tuple[Step, ...] = ()
+    subtasks: Path | tuple[Subtask, ...] = ()
     """Annotated sub-tasks, or the file that holds them (`read_steps`); empty: nobody annotated it."""
     success: bool | None = None
-    number: int | None = None
+    episode_index: int | None = None
     """See `EpisodeMeta.number`."""
-    text: Mapping[str, str] | None = None
+    metadata: Mapping[str, str] | None = None
     """Free text, see `EpisodeMeta.text`."""
 
 
-def steps_of(recording: Recording, length: int) -> tuple[Step, ...]:
+def load_subtasks(recording: Recording, length: int) -> tuple[Subtask, ...]:
     """Its annotated steps, checked against its length in frames. Raises `DataError` naming what does not fit."""
-    if isinstance(recording.steps, Path):
-        return read_steps(recording.steps, length)
-    check_order(recording.steps, length, recording.name)
-    return recording.steps
+    if isinstance(recording.subtasks, Path):
+        return read_subtasks(recording.subtasks, length)
+    check_subtasks(recording.subtasks, length, recording.name)
+    return recording.subtasks
 
 
-def read_steps(path: Path, length: int) -> tuple[Step, ...]:
+def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
     """The steps of a recording of `length` frames from a list of {"annotation" (or "anotation"), "start_frame_id",
     "end_frame_id" (excluded)}. Raises `DataError` naming the file and the entry."""
-    steps: list[Step] = []
+    subtasks: list[Subtask] = []
     for i, entry in enumerate(read_json(path, "JSON", list)):
         try:
             name = entry["annotation"] if "annotation" in entry else entry["anotation"]
-            step = Step(name=str(name), start=int(entry["start_frame_id"]), end=int(entry["end_frame_id"]))
+            subtask = Subtask(name=str(name), start=int(entry["start_frame_id"]), end=int(entry["end_frame_id"]))
         except (KeyError, TypeError, ValueError) as error:
             reason = str(error) if isinstance(error, UserError) else f"it lacks or misstates {error}"
             raise DataError(f"{path}: entry {i}: {reason}") from None
-        steps.append(step)
-    check_order(steps, length, path)
-    return tuple(steps)
+        subtasks.append(subtask)
+    check_subtasks(subtasks, length, path)
+    return tuple(subtasks)
 
 
-def check_order(steps: list[Step] | tuple[Step, ...], length: int, where: Path | str) -> None:
+def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, source: Path | str) -> None:
     """Raises `DataError` for steps that overlap or end after the last frame."""
-    for before, after in pairwise(steps):
-        if after.start < before.end:
-            raise DataError(f"{where}: step {after.name!r} starts at {after.start}, before {before.name!r} ends")
-    for step in steps:
-        if step.end > length:
-            raise DataError(f"{where}: step {step.name!r} ends at frame {step.end}, the videos have {length}")
+    for previous, current in pairwise(subtasks):
+        if current.start < previous.end:
+            raise DataError(f"{source}: step {current.name!r} starts at {current.start}, before {previous.name!r} ends")
+    for subtask in subtasks:
+        if subtask.end > length:
+            raise DataError(f"{source}: step {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")

@@ -14,20 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data.faults import Fault, inside, shortened
+from embodied_rm.data.issues import DataIssue, is_inside, summarize_issues
 from embodied_rm.data.json_file import read_json
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
-JSON_TABLE, CSV_TABLE, CSV_STEPS = "episodes.json", "episodes.csv", "steps.csv"
-TEXT = "text/"
-KNOWN = ("name", "instruction", "success")
-TRUTH = {"true": True, "false": False, "1": True, "0": False, "": None}
+JSON_TABLE, CSV_TABLE, CSV_SUBTASKS = "episodes.json", "episodes.csv", "steps.csv"
+METADATA_PREFIX = "text/"
+EPISODE_COLUMNS = ("name", "instruction", "success")
+SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
 
 
-def listed(folder: Path) -> tuple[list[Recording], list[Fault]]:
+def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
     """The recordings of the table in a folder, and what is wrong with others.
 
     Raises `DataError` when the table cannot be read.
@@ -37,33 +37,33 @@ def listed(folder: Path) -> tuple[list[Recording], list[Fault]]:
         entries = read_json(path, "JSON", list)
     else:
         path = folder / CSV_TABLE
-        entries = _csv_entries(folder)
-    found: list[Recording] = []
-    faults: list[Fault] = []
-    for i, entry in enumerate(entries):
-        name = _name(entry, i)
+        entries = _read_csv_entries(folder)
+    recordings: list[Recording] = []
+    issues: list[DataIssue] = []
+    for index, entry in enumerate(entries):
+        name = _entry_name(entry, index)
         try:
-            found.append(replace(_recording(folder, name, entry), number=i))
+            recordings.append(replace(_parse_recording(folder, name, entry), episode_index=index))
         except DataError as error:
-            faults.append(Fault(file=path, what=f"entry {i} ({name}): {error}", episodes=(name,)))
-    return found, faults
+            issues.append(DataIssue(file=path, message=f"entry {index} ({name}): {error}", episodes=(name,)))
+    return recordings, issues
 
 
-def listed_as(folder: Path, name: str) -> Recording:
+def read_table_entry(folder: Path, name: str) -> Recording:
     """The recording of that name in the table of a folder. Raises `DataError` where it cannot be read any more."""
-    found, faults = listed(folder)
-    for recording in found:
+    recordings, issues = read_table(folder)
+    for recording in recordings:
         if recording.name == name:
             return recording
-    raise DataError(f"{folder}: its table lists no {name} that can be read any more; {shortened(faults)}")
+    raise DataError(f"{folder}: its table lists no {name} that can be read any more; {summarize_issues(issues)}")
 
 
-def _name(entry: Any, i: int) -> str:
+def _entry_name(entry: Any, index: int) -> str:
     name = entry.get("name") if isinstance(entry, dict) else None
-    return name if isinstance(name, str) and name else f"episode_{i:06d}"
+    return name if isinstance(name, str) and name else f"episode_{index:06d}"
 
 
-def _recording(folder: Path, name: str, entry: Any) -> Recording:
+def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
     """Raises `DataError` with a clause that says what is wrong with the entry."""
     if not isinstance(entry, dict):
         raise DataError("an object was expected")
@@ -74,73 +74,77 @@ def _recording(folder: Path, name: str, entry: Any) -> Recording:
         raise DataError(f"success is {success!r}; true, false or nothing was expected")
     if not isinstance(views, dict) or not views:
         raise DataError("it names no views")
-    text, steps = entry.get("text") or {}, entry.get("steps") or []
-    if not isinstance(text, dict) or not isinstance(steps, list):
-        raise DataError(f"text must be an object and steps a list, got {text!r} and {steps!r}")
+    metadata, subtasks = entry.get("text") or {}, entry.get("steps") or []
+    if not isinstance(metadata, dict) or not isinstance(subtasks, list):
+        raise DataError(f"text must be an object and steps a list, got {metadata!r} and {subtasks!r}")
     return Recording(
         name=name,
-        videos={str(view): _file(folder, file) for view, file in views.items()},
+        videos={str(view): _resolve_file(folder, file) for view, file in views.items()},
         instruction=instruction,
-        steps=tuple(_step(step) for step in steps),
+        subtasks=tuple(_parse_subtask(subtask) for subtask in subtasks),
         success=success,
-        text={str(key): str(value) for key, value in text.items()},
+        metadata={str(key): str(value) for key, value in metadata.items()},
     )
 
 
-def _file(folder: Path, file: Any) -> Path:
+def _resolve_file(folder: Path, file: Any) -> Path:
     if not isinstance(file, str) or not file:
         raise DataError(f"a file is {file!r}")
     path = folder / file
     try:
-        within = inside(folder, path)
+        is_within = is_inside(folder, path)
         path.exists()
     except (OSError, ValueError) as error:
         raise DataError(f"a file is {file[:60]!r} ({error})") from None
-    if not within:
+    if not is_within:
         raise DataError(f"{file!r} leads out of the folder")
     return path
 
 
-def _step(step: Any) -> Step:
+def _parse_subtask(entry: Any) -> Subtask:
     try:
-        return Step(name=str(step["name"]), start=int(step["start"]), end=int(step["end"]))
+        return Subtask(name=str(entry["name"]), start=int(entry["start"]), end=int(entry["end"]))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(str(error) if isinstance(error, UserError) else f"a step lacks or misstates {error}") from None
 
 
-def _csv_entries(folder: Path) -> list[dict[str, Any]]:
+def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
     """The lines of `episodes.csv` as `episodes.json` would have them."""
-    steps: dict[str, list[Mapping[str, str]]] = {}
-    if (folder / CSV_STEPS).exists():
-        for row in _csv_rows(folder / CSV_STEPS, ("name", "step", "start", "end")):
-            steps.setdefault(row["name"], []).append({**row, "name": row["step"]})
+    subtasks: dict[str, list[Mapping[str, str]]] = {}
+    if (folder / CSV_SUBTASKS).exists():
+        for row in _read_csv_rows(folder / CSV_SUBTASKS, ("name", "step", "start", "end")):
+            subtasks.setdefault(row["name"], []).append({**row, "name": row["step"]})
     entries = []
-    for i, row in enumerate(_csv_rows(folder / CSV_TABLE, ("instruction",))):
-        name = _name(row, i)
+    for index, row in enumerate(_read_csv_rows(folder / CSV_TABLE, ("instruction",))):
+        name = _entry_name(row, index)
         entries.append(
             {
                 "name": name,
                 "instruction": row["instruction"],
-                "success": TRUTH.get(row.get("success", "").strip().lower(), row.get("success")),
-                "views": {k: v for k, v in row.items() if k not in KNOWN and not k.startswith(TEXT) and v},
-                "steps": steps.pop(name, []),
-                "text": {k.removeprefix(TEXT): v for k, v in row.items() if k.startswith(TEXT) and v},
+                "success": SUCCESS_VALUES.get(row.get("success", "").strip().lower(), row.get("success")),
+                "views": {
+                    k: v for k, v in row.items() if k not in EPISODE_COLUMNS and not k.startswith(METADATA_PREFIX) and v
+                },
+                "steps": subtasks.pop(name, []),
+                "text": {
+                    k.removeprefix(METADATA_PREFIX): v for k, v in row.items() if k.startswith(METADATA_PREFIX) and v
+                },
             }
         )
-    if steps:
-        raise DataError(f"{folder / CSV_STEPS}: has steps of {', '.join(steps)}, which {CSV_TABLE} does not list")
+    if subtasks:
+        raise DataError(f"{folder / CSV_SUBTASKS}: has steps of {', '.join(subtasks)}, which {CSV_TABLE} does not list")
     return entries
 
 
-def _csv_rows(path: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
+def _read_csv_rows(path: Path, required: tuple[str, ...]) -> list[dict[str, str]]:
     check_file(path, "table")
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, restval="", strict=True)
-            for column in needed:
-                if column not in (reader.fieldnames or ()):
+            csv_reader = csv.DictReader(stream, restval="", strict=True)
+            for column in required:
+                if column not in (csv_reader.fieldnames or ()):
                     raise DataError(f"{path}: column {column} is missing")
-            rows = list(reader)
+            rows = list(csv_reader)
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as a table ({error})") from None
     for i, row in enumerate(rows):

@@ -14,134 +14,141 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data.annotation import Annotation, matched
-from embodied_rm.data.json_file import json_like
+from embodied_rm.data.annotation import Annotation, match_subtasks
+from embodied_rm.data.json_file import dump_json_like
 from embodied_rm.data.recordings.recording import Recording
-from embodied_rm.data.recordings.table import CSV_STEPS, CSV_TABLE, JSON_TABLE, listed_as
+from embodied_rm.data.recordings.table import CSV_SUBTASKS, CSV_TABLE, JSON_TABLE, read_table_entry
 from embodied_rm.data.write_inside import write_inside
-from embodied_rm.types import Step
+from embodied_rm.types import Subtask
 
-SAID = {True: "true", False: "false", None: ""}
-NEW_STEPS = "name,step,start,end\n"
-BOM, NEWLINE = "\ufeff", "\r\n"
+SUCCESS_TEXT = {True: "true", False: "false", None: ""}
+SUBTASKS_HEADER = "name,step,start,end\n"
+BOM, NEWLINE_CHARS = "\ufeff", "\r\n"
 
 
-class TableAnnotations:
+class TableAnnotationStore:
     """The annotations of the recordings `names` that the table of a folder lists, an `AnnotationStore`."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder, self._names = folder, tuple(names)
-        self._replace = replace_json if (folder / JSON_TABLE).exists() else replace_csv
+        self._update = update_json if (folder / JSON_TABLE).exists() else update_csv
 
     def read(self, index: int) -> Annotation:
         """See `AnnotationStore.read`."""
-        return _annotation(listed_as(self._folder, self._names[index]))
+        return _to_annotation(read_table_entry(self._folder, self._names[index]))
 
     def write(self, index: int, annotation: Annotation) -> None:
         """See `AnnotationStore.write`. Of two files, that with the outcomes is written first."""
-        self._replace(self._folder, listed_as(self._folder, self._names[index]), annotation)
+        self._update(self._folder, read_table_entry(self._folder, self._names[index]), annotation)
 
-    def mend(self) -> tuple[str, ...]:
+    def repair(self) -> tuple[str, ...]:
         """Nothing is said twice."""
         return ()
 
 
-def _annotation(recording: Recording) -> Annotation:
-    assert not isinstance(recording.steps, Path)
-    return Annotation(steps=recording.steps, success=recording.success)
+def _to_annotation(recording: Recording) -> Annotation:
+    assert not isinstance(recording.subtasks, Path)
+    return Annotation(subtasks=recording.subtasks, success=recording.success)
 
 
-def replace_json(folder: Path, recording: Recording, annotation: Annotation) -> None:
+def update_json(folder: Path, recording: Recording, annotation: Annotation) -> None:
     """Write what is new of a recording into `episodes.json`."""
-    path, stored = folder / JSON_TABLE, _annotation(recording)
+    path, stored = folder / JSON_TABLE, _to_annotation(recording)
     text = path.read_bytes().decode()
     entries = json.loads(text)
-    assert recording.number is not None
-    entry = entries[recording.number]
+    assert recording.episode_index is not None
+    entry = entries[recording.episode_index]
     if annotation.success != stored.success:
         entry["success"] = annotation.success
-    if annotation.steps != stored.steps:
-        entry["steps"] = _renewed(entry.get("steps") or [], stored.steps, annotation.steps)
+    if annotation.subtasks != stored.subtasks:
+        entry["steps"] = _merge_entries(entry.get("steps") or [], stored.subtasks, annotation.subtasks)
     if annotation != stored:
-        write_inside(folder, path, json_like(text, entries))
+        write_inside(folder, path, dump_json_like(text, entries))
 
 
-def replace_csv(folder: Path, recording: Recording, annotation: Annotation) -> None:
+def update_csv(folder: Path, recording: Recording, annotation: Annotation) -> None:
     """Write what is new of a recording into `episodes.csv` and `steps.csv`."""
-    stored = _annotation(recording)
+    stored = _to_annotation(recording)
     if annotation.success != stored.success:
-        assert recording.number is not None
-        table = CsvLines.of((folder / CSV_TABLE).read_bytes().decode())
-        row = table.rows[recording.number] | {"success": SAID[annotation.success]}
-        table.replace(recording.number, recording.number + 1, [row])
+        assert recording.episode_index is not None
+        table = CsvTable.parse((folder / CSV_TABLE).read_bytes().decode())
+        row = table.rows[recording.episode_index] | {"success": SUCCESS_TEXT[annotation.success]}
+        table.replace_rows(recording.episode_index, recording.episode_index + 1, [row])
         write_inside(folder, folder / CSV_TABLE, table.text)
-    if annotation.steps != stored.steps:
-        path = folder / CSV_STEPS
-        table = CsvLines.of(path.read_bytes().decode() if path.exists() else NEW_STEPS)
-        mine = [i for i, row in enumerate(table.rows) if row["name"] == recording.name]
-        made = _renewed([table.rows[i] for i in mine], stored.steps, annotation.steps, name="step")
-        first = mine[0] if mine else len(table.rows)
-        for i in reversed(mine):
-            table.replace(i, i + 1, [])
-        table.replace(first, first, [{**row, "name": recording.name} for row in made])
+    if annotation.subtasks != stored.subtasks:
+        path = folder / CSV_SUBTASKS
+        table = CsvTable.parse(path.read_bytes().decode() if path.exists() else SUBTASKS_HEADER)
+        row_indices = [row_index for row_index, row in enumerate(table.rows) if row["name"] == recording.name]
+        new_entries = _merge_entries(
+            [table.rows[row_index] for row_index in row_indices], stored.subtasks, annotation.subtasks, name_key="step"
+        )
+        first_row = row_indices[0] if row_indices else len(table.rows)
+        for row_index in reversed(row_indices):
+            table.replace_rows(row_index, row_index + 1, [])
+        table.replace_rows(first_row, first_row, [{**row, "name": recording.name} for row in new_entries])
         write_inside(folder, path, table.text)
 
 
-def _renewed(
-    entries: Sequence[Mapping[str, Any]], stored: Sequence[Step], steps: Sequence[Step], name: str = "name"
+def _merge_entries(
+    entries: Sequence[Mapping[str, Any]], stored: Sequence[Subtask], subtasks: Sequence[Subtask], name_key: str = "name"
 ) -> list[dict[str, Any]]:
     """An entry for each step; it keeps what else was said of the step."""
     return [
-        {**({} if at is None else entries[at]), name: step.name, "start": step.start, "end": step.end}
-        for step, at in zip(steps, matched(stored, steps), strict=True)
+        {
+            **({} if stored_index is None else entries[stored_index]),
+            name_key: subtask.name,
+            "start": subtask.start,
+            "end": subtask.end,
+        }
+        for subtask, stored_index in zip(subtasks, match_subtasks(stored, subtasks), strict=True)
     ]
 
 
 @dataclass
-class CsvLines:
+class CsvTable:
     """A CSV table of which every row knows its own lines."""
 
-    head: list[str]
+    header: list[str]
     rows: list[dict[str, str]]
     lines: list[str]
     """As they stand in the file: of the head, then of each row, with the empty ones behind it."""
 
     @classmethod
-    def of(cls, text: str) -> CsvLines:
+    def parse(cls, text: str) -> CsvTable:
         """The table in a text that `listed` has read without a fault."""
-        physical = io.StringIO(text, newline="").readlines()
-        reader, done = csv.reader(physical, strict=True), 0
-        found: list[list[str]] = []
+        raw_lines = io.StringIO(text, newline="").readlines()
+        reader, lines_read = csv.reader(raw_lines, strict=True), 0
+        parsed_rows: list[list[str]] = []
         lines: list[str] = []
         for cells in reader:
-            own, done = "".join(physical[done : reader.line_num]), reader.line_num
+            row_text, lines_read = "".join(raw_lines[lines_read : reader.line_num]), reader.line_num
             if cells:
-                found.append(cells)
-                lines.append(own)
+                parsed_rows.append(cells)
+                lines.append(row_text)
             else:
-                lines[-1] += own
-        head = [name.removeprefix(BOM) for name in found[0]]
-        return cls(head, [dict(zip_longest(head, cells, fillvalue="")) for cells in found[1:]], lines)
+                lines[-1] += row_text
+        header = [name.removeprefix(BOM) for name in parsed_rows[0]]
+        return cls(header, [dict(zip_longest(header, cells, fillvalue="")) for cells in parsed_rows[1:]], lines)
 
     @property
     def text(self) -> str:
         """The file."""
         return "".join(self.lines)
 
-    def replace(self, start: int, stop: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    def replace_rows(self, start: int, stop: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Put rows in the place of the rows [start, stop); columns that the head lacks are added to it."""
-        end = "\r\n" if self.lines[0].endswith("\r\n") else "\n"
-        for column in dict.fromkeys(column for row in rows for column in row if column not in self.head):
-            self.head.append(column)
-            self.lines[0] = f"{self.lines[0].rstrip(NEWLINE)},{column}{end}"
-        lines = [_line([row.get(column, "") for column in self.head], end) for row in rows]
-        if rows and not self.lines[start].endswith(tuple(NEWLINE)):
-            self.lines[start] += end
+        newline = "\r\n" if self.lines[0].endswith("\r\n") else "\n"
+        for column in dict.fromkeys(column for row in rows for column in row if column not in self.header):
+            self.header.append(column)
+            self.lines[0] = f"{self.lines[0].rstrip(NEWLINE_CHARS)},{column}{newline}"
+        lines = [_format_row([row.get(column, "") for column in self.header], newline) for row in rows]
+        if rows and not self.lines[start].endswith(tuple(NEWLINE_CHARS)):
+            self.lines[start] += newline
         self.rows[start:stop] = [{key: str(value) for key, value in row.items()} for row in rows]
         self.lines[start + 1 : stop + 1] = lines
 
 
-def _line(cells: Sequence[Any], end: str) -> str:
-    written = io.StringIO(newline="")
-    csv.writer(written, lineterminator=end).writerow(cells)
-    return written.getvalue()
+def _format_row(cells: Sequence[Any], newline: str) -> str:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator=newline).writerow(cells)
+    return buffer.getvalue()

@@ -10,7 +10,7 @@ from embodied_rm.errors import DataError
 
 LFS_POINTER = b"version https://git-lfs"
 """First bytes of the text file that stands in for a file that git-lfs has not fetched."""
-FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp"})
+ALLOWED_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp"})
 
 
 def check_mp4(path: Path) -> None:
@@ -22,41 +22,43 @@ def check_mp4(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as stream:
         boxes = _top_level_boxes(stream, path, size)
-    for name, meaning in ((b"moov", "index"), (b"mdat", "pictures")):
+    for name, meaning in ((b"moov", "index"), (b"mdat", "images")):
         if name not in boxes and b"moof" not in boxes:
             raise DataError(f"{path}: the video is cut short: its {meaning} ({name!r}) is missing")
 
 
-def check_file(path: Path, what: str) -> None:
+def check_file(path: Path, kind: str) -> None:
     """Refuse a path that is not a local file with content of its own. Raises `DataError`."""
     if not path.exists():
-        raise DataError(f"{path}: the {what} file does not exist")
+        raise DataError(f"{path}: the {kind} file does not exist")
     if not path.is_file():
-        raise DataError(f"{path}: a {what} file was expected, this is not a regular file")
+        raise DataError(f"{path}: a {kind} file was expected, this is not a regular file")
     if path.stat().st_size == 0:
-        raise DataError(f"{path}: the {what} file is empty")
+        raise DataError(f"{path}: the {kind} file is empty")
     with path.open("rb") as stream:
         if stream.read(len(LFS_POINTER)) == LFS_POINTER:
-            raise DataError(f"{path}: this is a git-lfs pointer, not the {what} itself; fetch it with `git lfs pull`")
+            raise DataError(f"{path}: this is a git-lfs pointer, not the {kind} itself; fetch it with `git lfs pull`")
 
 
 def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
     """Names of the file's top-level boxes (ISO/IEC 14496-12, 4.2), each checked to lie within the file."""
-    found: set[bytes] = set()
-    at = 0
-    while at < size:
-        stream.seek(at)
-        name, length = _box_header(stream, size - at)
-        if at == 0 and name not in FIRST_BOXES:
+    boxes: set[bytes] = set()
+    offset = 0
+    while offset < size:
+        stream.seek(offset)
+        name, box_bytes = _box_header(stream, size - offset)
+        if offset == 0 and name not in ALLOWED_FIRST_BOXES:
             raise DataError(f"{path}: not an mp4 video")
-        if length < 8 or length > size - at:
-            raise DataError(f"{path}: the video is cut short: {size - at} bytes are left where {name!r} needs {length}")
-        found.add(name)
-        at += length
-    return found
+        if box_bytes < 8 or box_bytes > size - offset:
+            raise DataError(
+                f"{path}: the video is cut short: {size - offset} bytes are left where {name!r} needs {box_bytes}"
+            )
+        boxes.add(name)
+        offset += box_bytes
+    return boxes
 
 
-def _box_header(stream: BinaryIO, left: int) -> tuple[bytes, int]:
+def _box_header(stream: BinaryIO, remaining: int) -> tuple[bytes, int]:
     """Name and length of the box at the stream's position, of which `left` bytes of the file remain."""
     header = stream.read(16)
     if len(header) < 8:
@@ -64,4 +66,4 @@ def _box_header(stream: BinaryIO, left: int) -> tuple[bytes, int]:
     length, name = struct.unpack(">I4s", header[:8])
     if length == 1:
         return name, struct.unpack(">Q", header[8:])[0] if len(header) == 16 else 16
-    return name, left if length == 0 else length
+    return name, remaining if length == 0 else length

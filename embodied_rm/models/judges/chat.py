@@ -8,15 +8,15 @@ from typing import Protocol
 
 from embodied_rm.types import Frames
 
-Part = str | Frames
-"""A piece of a turn: text, a picture uint8 [H, W, 3], or a film uint8 [T, H, W, 3]."""
+ContentPart = str | Frames
+"""A piece of a turn: text, an image uint8 [H, W, 3], or a video uint8 [T, H, W, 3]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """One question about some pictures."""
+    """One question about some images."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ContentPart, ...]
     """The user's turn, in order."""
     system: str = ""
     """The system's turn; empty: there is none."""
@@ -24,10 +24,10 @@ class Query:
     """Answers whose log-probabilities are wanted; none: it is to write."""
     max_tokens: int = 64
     """Most tokens that it may write."""
-    head: str = ""
+    adapter: str = ""
     """Which of several sets of adapted weights answers; empty: the model itself."""
     fps: float = 1.0
-    """Frames a second of its films."""
+    """Frames a second of its videos."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +37,15 @@ class Answer:
     text: str | None = None
     logprobs: Mapping[str, float] | None = None
     """Of each choice, in nats."""
-    numbers: Mapping[str, float] | None = None
+    head_outputs: Mapping[str, float] | None = None
     """What heads of the model's own give, by their names."""
-    fault: str | None = None
+    failure: str | None = None
     """Why there is no answer: one of `FAULTS`."""
 
 
-UNPARSABLE = "unparsable"
-FAULTS = {
-    UNPARSABLE: "an answer that says nothing of what was asked",
+UNPARSABLE_ANSWER = "unparsable"
+FAILURES = {
+    UNPARSABLE_ANSWER: "an answer that says nothing of what was asked",
     "timeout": "no answer in time, at no attempt",
     "unreachable": "no connection, or it broke, at no attempt",
     "overloaded": "turned away as one too many, at every attempt",
@@ -56,7 +56,7 @@ FAULTS = {
 """Why a moment may be left unscored."""
 
 
-class Chat(Protocol):
+class ChatModel(Protocol):
     """Whoever answers."""
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:

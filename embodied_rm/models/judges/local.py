@@ -14,11 +14,11 @@ import transformers
 from torch import Tensor
 
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.models.judges.chat import Answer, Part, Query
-from embodied_rm.models.transformers_towers import FAULTS
+from embodied_rm.models.judges.chat import Answer, ContentPart, Query
+from embodied_rm.models.transformers_towers import LOAD_ERRORS
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-ATTENTION = ("sdpa", "eager", "flash_attention_2")
+WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
 """How attention is computed. It moves what a model says: RynnValue's authors report 0.647 against 0.673."""
 
 
@@ -31,123 +31,126 @@ class LocalChat:
         *,
         device: str = "cpu",
         dtype: str = "float32",
-        attention: str = "sdpa",
-        batch: int = 16,
-        pixels: tuple[int, int] | None = None,
+        attn_implementation: str = "sdpa",
+        batch_size: int = 16,
+        pixel_limits: tuple[int, int] | None = None,
     ) -> None:
         """Raises `CheckpointError` naming the folder when it holds no such model, its processor and tokenizer, and
         every one of its weights in safetensors.
 
-        `pixels`: the fewest and the most of a picture; None: as the processor in the folder has it.
+        `pixels`: the fewest and the most of an image; None: as the processor in the folder has it.
         """
-        self.folder, self.batch = folder, batch
+        self.folder, self.batch_size = folder, batch_size
         self.processor: Any
         self.model: Any
-        self.processor, self.model = opened(folder, dtype, attention)
-        if pixels is not None:
-            self.processor.image_processor.size = {"shortest_edge": pixels[0], "longest_edge": pixels[1]}
+        self.processor, self.model = load_processor_and_model(folder, dtype, attn_implementation)
+        if pixel_limits is not None:
+            self.processor.image_processor.size = {"shortest_edge": pixel_limits[0], "longest_edge": pixel_limits[1]}
         self.model.to(device).eval()
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """One answer each, in order. Raises `UserError` for queries that the model has no words or no room for."""
-        order = sorted(range(len(queries)), key=lambda i: _kind(queries[i]))
+        order = sorted(range(len(queries)), key=lambda i: _batch_key(queries[i]))
         answers: dict[int, Answer] = {}
-        for _, alike in groupby(order, key=lambda i: _kind(queries[i])):
-            members = list(alike)
-            for start in range(0, len(members), self.batch):
-                rows = members[start : start + self.batch]
-                answers.update(zip(rows, self._answered([queries[i] for i in rows]), strict=True))
+        for _, group in groupby(order, key=lambda i: _batch_key(queries[i])):
+            members = list(group)
+            for start in range(0, len(members), self.batch_size):
+                rows = members[start : start + self.batch_size]
+                answers.update(zip(rows, self._answer_batch([queries[i] for i in rows]), strict=True))
         return [answers[i] for i in range(len(queries))]
 
     @torch.inference_mode()
-    def _answered(self, queries: Sequence[Query]) -> list[Answer]:
-        inputs = self.encoded(queries)
+    def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
+        inputs = self.encode(queries)
         if queries[0].choices:
-            columns = [self.logprob(inputs, choice) for choice in queries[0].choices]
-            told = torch.stack(columns, dim=1).tolist()
-            return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in told]
+            columns = [self.choice_logprob(inputs, choice) for choice in queries[0].choices]
+            logprob_rows = torch.stack(columns, dim=1).tolist()
+            return [Answer(logprobs=dict(zip(queries[0].choices, row, strict=True))) for row in logprob_rows]
         length = inputs["input_ids"].shape[1]
-        written = self.model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=queries[0].max_tokens)
-        texts = self.processor.batch_decode(written[:, length:], skip_special_tokens=True)
+        generated = self.model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=queries[0].max_tokens)
+        texts = self.processor.batch_decode(generated[:, length:], skip_special_tokens=True)
         return [Answer(text=text) for text in texts]
 
-    def encoded(self, queries: Sequence[Query]) -> dict[str, Tensor]:
+    def encode(self, queries: Sequence[Query]) -> dict[str, Tensor]:
         """What the model is given, padded at the left: what it says next stands at the end of every row."""
-        given = self.processor.apply_chat_template(
-            [conversation(query) for query in queries],
+        encoding = self.processor.apply_chat_template(
+            [chat_messages(query) for query in queries],
             tokenize=True,
             add_generation_prompt=True,
             return_dict=True,
             return_tensors="pt",
-            processor_kwargs={"padding": True, "padding_side": "left", **films(queries)},
+            processor_kwargs={"padding": True, "padding_side": "left", **video_kwargs(queries)},
         )
-        return {name: tensor.to(self.model.device) for name, tensor in given.items()}
+        return {name: tensor.to(self.model.device) for name, tensor in encoding.items()}
 
-    def logprob(self, inputs: dict[str, Tensor], choice: str) -> Tensor:
+    def choice_logprob(self, inputs: dict[str, Tensor], choice: str) -> Tensor:
         """log P of the words of `choice` as the next ones, float [N], in nats."""
         ids = self.processor.tokenizer(choice, add_special_tokens=False)["input_ids"]
         rows = len(inputs["input_ids"])
-        said = torch.tensor([ids], device=self.model.device).expand(rows, -1)
-        longer = inputs | {"input_ids": torch.cat([inputs["input_ids"], said], dim=1)}
+        choice_ids = torch.tensor([ids], device=self.model.device).expand(rows, -1)
+        extended_inputs = inputs | {"input_ids": torch.cat([inputs["input_ids"], choice_ids], dim=1)}
         for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0)):
             if name in inputs:
-                more = torch.full_like(said, value, dtype=inputs[name].dtype)
-                longer[name] = torch.cat([inputs[name], more], dim=1)
-        logits = self.model(**longer, logits_to_keep=len(ids) + 1).logits[:, :-1].float()
-        return logits.log_softmax(dim=-1).gather(2, said[:, :, None]).sum(dim=(1, 2))
+                extension = torch.full_like(choice_ids, value, dtype=inputs[name].dtype)
+                extended_inputs[name] = torch.cat([inputs[name], extension], dim=1)
+        logits = self.model(**extended_inputs, logits_to_keep=len(ids) + 1).logits[:, :-1].float()
+        return logits.log_softmax(dim=-1).gather(2, choice_ids[:, :, None]).sum(dim=(1, 2))
 
 
-def _kind(query: Query) -> tuple[str, tuple[str, ...], int]:
+def _batch_key(query: Query) -> tuple[str, tuple[str, ...], int]:
     """What queries that are answered together have in common."""
-    return query.head, query.choices, query.max_tokens
+    return query.adapter, query.choices, query.max_tokens
 
 
-def films(queries: Sequence[Query]) -> dict[str, Any]:
-    """What a processor must know of films: when their frames were taken, and that all of them are to be seen."""
-    told = [
+def video_kwargs(queries: Sequence[Query]) -> dict[str, Any]:
+    """What a processor must know of videos: when their frames were taken, and that all of them are to be seen."""
+    video_metadata = [
         {"fps": query.fps, "total_num_frames": len(part), "frames_indices": list(range(len(part)))}
         for query in queries
         for part in query.parts
         if not isinstance(part, str) and part.ndim == 4
     ]
-    return {"video_metadata": told, "do_sample_frames": False} if told else {}
+    return {"video_metadata": video_metadata, "do_sample_frames": False} if video_metadata else {}
 
 
-def conversation(query: Query) -> list[dict[str, Any]]:
+def chat_messages(query: Query) -> list[dict[str, Any]]:
     """The query as turns of a chat template."""
-    turns = [{"role": "system", "content": [{"type": "text", "text": query.system}]}] if query.system else []
-    return [*turns, {"role": "user", "content": [_content(part) for part in query.parts]}]
+    messages = [{"role": "system", "content": [{"type": "text", "text": query.system}]}] if query.system else []
+    return [*messages, {"role": "user", "content": [_content_part(part) for part in query.parts]}]
 
 
-def _content(part: Part) -> dict[str, Any]:
+def _content_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    kind = "image" if part.ndim == 3 else "video"
-    return {"type": kind, kind: np.array(part)}  # a copy: the library warns of pictures that it could not write to
+    media_type = "image" if part.ndim == 3 else "video"
+    return {
+        "type": media_type,
+        media_type: np.array(part),
+    }  # a copy: the library warns of images that it could not write to
 
 
-def opened(folder: Path, dtype: str, attention: str) -> tuple[Any, Any]:
+def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str) -> tuple[Any, Any]:
     """Processor and model of a folder. Raises `CheckpointError` naming it and its fault."""
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json, so it holds no model of transformers")
     model: Any
-    told: Any
+    loading_info: Any
     try:
         processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model, told = transformers.AutoModelForImageTextToText.from_pretrained(  # type: ignore[misc]
+        model, loading_info = transformers.AutoModelForImageTextToText.from_pretrained(  # type: ignore[misc]
             folder,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
-            dtype=DTYPES[dtype],
-            attn_implementation=attention,
+            dtype=WEIGHT_DTYPES[dtype],
+            attn_implementation=attn_implementation,
             output_loading_info=True,
         )
-    except (*FAULTS, ImportError) as fault:
-        raise CheckpointError(f"{folder}: not a vision-language model that can be loaded ({fault})") from None
-    missing = sorted(told["missing_keys"])
-    if missing:
-        raise CheckpointError(f"{folder}: {len(missing)} of its weights are missing, {missing[0]} first")
+    except (*LOAD_ERRORS, ImportError) as error:
+        raise CheckpointError(f"{folder}: not a vision-language model that can be loaded ({error})") from None
+    missing_keys = sorted(loading_info["missing_keys"])
+    if missing_keys:
+        raise CheckpointError(f"{folder}: {len(missing_keys)} of its weights are missing, {missing_keys[0]} first")
     if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
         raise UserError(f"{folder}: has no chat template, so it is not known how it is asked")
     return processor, model

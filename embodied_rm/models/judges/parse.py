@@ -7,54 +7,54 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-PROGRESS = re.compile(r"<progress>\s*([+-]?\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE)
-ANSWER = re.compile(r"ANSWER:\s*\**\s*(\w+)", re.IGNORECASE)
-WORD = re.compile(r"[A-Za-z]+")
-OBJECT = re.compile(r"\{[^{}]*\}", re.DOTALL)
+PROGRESS_PATTERN = re.compile(r"<progress>\s*([+-]?\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE)
+ANSWER_PATTERN = re.compile(r"ANSWER:\s*\**\s*(\w+)", re.IGNORECASE)
+WORD_PATTERN = re.compile(r"[A-Za-z]+")
+JSON_OBJECT_PATTERN = re.compile(r"\{[^{}]*\}", re.DOTALL)
 
 
 def progress(text: str) -> float | None:
     """The last `<progress>40%</progress>`, as 0.4. None without one, and for one beyond 0 to 100 %."""
-    return percent(PROGRESS, text)
+    return percent(PROGRESS_PATTERN, text)
 
 
 def percent(pattern: re.Pattern[str], text: str, low: float = 0.0) -> float | None:
     """The last number that the pattern's group finds, in hundredths, in [low, 1]; None where there is none such."""
-    found = pattern.findall(text)
-    value = float(found[-1]) / 100 if found else math.nan
+    matches = pattern.findall(text)
+    value = float(matches[-1]) / 100 if matches else math.nan
     return value if low <= value <= 1 else None
 
 
-def answer(text: str, among: Sequence[str]) -> str | None:
+def answer(text: str, choices: Sequence[str]) -> str | None:
     """What stands behind the last "ANSWER:", in its spelling among the choices; None when it is none of them."""
-    found = ANSWER.findall(text)
-    return spelled(found[-1], among) if found else None
+    matches = ANSWER_PATTERN.findall(text)
+    return match_choice(matches[-1], choices) if matches else None
 
 
-def first_word(text: str, among: Sequence[str]) -> str | None:
+def first_word(text: str, choices: Sequence[str]) -> str | None:
     """The first word, in its spelling among the choices; None when it is none of them."""
-    found = WORD.search(text)
-    return spelled(found.group(), among) if found else None
+    match = WORD_PATTERN.search(text)
+    return match_choice(match.group(), choices) if match else None
 
 
-def spelled(word: str, among: Sequence[str]) -> str | None:
+def match_choice(word: str, choices: Sequence[str]) -> str | None:
     """The choice that a word is, upper and lower case aside; None when it is none."""
-    return next((choice for choice in among if choice.lower() == word.lower()), None)
+    return next((choice for choice in choices if choice.lower() == word.lower()), None)
 
 
-def field(text: str, name: str) -> object | None:
+def json_field(text: str, name: str) -> object | None:
     """What the last JSON object in a text has under a name; None where there is none."""
-    for found in reversed(OBJECT.findall(text)):
+    for json_text in reversed(JSON_OBJECT_PATTERN.findall(text)):
         try:
-            value = json.loads(found)
+            value = json.loads(json_text)
         except ValueError:
             continue
         return value.get(name)
     return None
 
 
-def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
+def normalize_logprobs(logprobs: Mapping[str, float]) -> dict[str, float]:
     """What each choice counts among those asked for; they sum to 1."""
-    highest = max(logprobs.values())
-    weights = {choice: math.exp(value - highest) for choice, value in logprobs.items()}
+    max_logprob = max(logprobs.values())
+    weights = {choice: math.exp(value - max_logprob) for choice, value in logprobs.items()}
     return {choice: weight / sum(weights.values()) for choice, weight in weights.items()}

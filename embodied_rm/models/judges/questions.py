@@ -7,29 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from embodied_rm.fusion import apply_hop
 from embodied_rm.models.judges import parse, prompts
-from embodied_rm.models.judges.chat import Answer, Part, Query
-from embodied_rm.models.judges.film import Picture
-from embodied_rm.models.judges.memory import Moment
+from embodied_rm.models.judges.chat import Answer, ContentPart, Query
+from embodied_rm.models.judges.frame_history import MultiViewFrame
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.potential_fusion import apply_hop
 from embodied_rm.types import Frames
 
 CLOSER_HOP = 0.1
 """Share of what is left (or was gained) that "closer" (or "farther") is worth."""
-MOMENTS = 8
-"""Most moments of a film that are shown at once."""
-LEAST_LOGPROB, MOST_LOGPROB = -25.0, -5.0
+MAX_HISTORY_FRAMES = 8
+"""Most moments of a video that are shown at once."""
+MIN_LOGPROB, MAX_LOGPROB = -25.0, -5.0
 """log P("True") that is no progress, and that is all of it: fixed bounds, for an episode's own need its end (LRM)."""
-NOT_TOLD = math.nan
+UNKNOWN_SUCCESS = math.nan
 """Success of a question that does not tell."""
 
 
-class Said(NamedTuple):
+class ParsedAnswer(NamedTuple):
     """What an answer means."""
 
-    value: float
+    potential: float
     """The potential, in [0, 1]."""
-    success: float = NOT_TOLD
+    success: float = UNKNOWN_SUCCESS
     """Probability that the task is done."""
 
 
@@ -38,210 +38,224 @@ class Question(Protocol):
     for which frame was scored last."""
 
     @property
-    def tells_success(self) -> bool:
+    def predicts_success(self) -> bool:
         """Whether answers say if the task is done."""
         ...
 
     @property
-    def looks_back(self) -> bool:
+    def uses_previous_frame(self) -> bool:
         """Whether it shows the frame that was scored last."""
         ...
 
     @property
-    def keeps(self) -> int:
+    def history_capacity(self) -> int:
         """Frames of the past that it wants, at least 1: the first."""
         ...
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         """What is asked; at least one query."""
         ...
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         """What the answers, none of which has a fault, make of the moment; None: nothing, they cannot be parsed."""
         ...
 
 
-def shown(title: str, picture: Picture, names: Sequence[str]) -> list[Part]:
+def view_parts(title: str, multi_view_frame: MultiViewFrame, names: Sequence[str]) -> list[ContentPart]:
     """A moment's views under a title, each with the name of its camera."""
-    parts: list[Part] = [title]
-    for name, frame in picture.of(names).items():
-        parts += [prompts.VIEW.format(name=name), frame, "\n"]
+    parts: list[ContentPart] = [title]
+    for name, frame in multi_view_frame.by_view(names).items():
+        parts += [prompts.VIEW_LABEL.format(name=name), frame, "\n"]
     return parts
 
 
-def asked(moment: Moment, pictures: Sequence[Part], question: str, *, max_tokens: int, **kwargs: object) -> Query:
-    """A query of the task, pictures and a question."""
-    task = prompts.TASK.format(instruction=moment.instruction)
-    goal = [] if moment.goal is None else shown(prompts.GOAL, moment.goal, moment.names)
-    parts: tuple[Part, ...] = (task, *goal, *pictures, question)
-    return Query(parts=parts, system=prompts.SYSTEM, max_tokens=max_tokens, **kwargs)  # type: ignore[arg-type]
+def make_query(
+    context: EpisodeContext, image_parts: Sequence[ContentPart], question: str, *, max_tokens: int, **kwargs: object
+) -> Query:
+    """A query of the task, images and a question."""
+    task_text = prompts.TASK_HEADER.format(instruction=context.instruction)
+    goal_parts = [] if context.goal is None else view_parts(prompts.GOAL_HEADER, context.goal, context.view_names)
+    parts: tuple[ContentPart, ...] = (task_text, *goal_parts, *image_parts, question)
+    return Query(parts=parts, system=prompts.SYSTEM_PROMPT, max_tokens=max_tokens, **kwargs)  # type: ignore[arg-type]
 
 
-def before_and_now(moment: Moment) -> list[Part]:
+def first_and_current_parts(context: EpisodeContext) -> list[ContentPart]:
     """The first frame and the present one."""
-    names = moment.names
-    return [*shown(prompts.BEFORE, moment.first, names), *shown(prompts.NOW, moment.now, names)]
+    names = context.view_names
+    return [
+        *view_parts(prompts.FIRST_FRAME_HEADER, context.first, names),
+        *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names),
+    ]
 
 
-def filmed(moment: Moment, most: int = MOMENTS) -> list[Part]:
-    """Up to `most` moments of the film so far, the present one last."""
-    parts: list[Part] = [prompts.FILM]
-    for number, picture in enumerate(moment.film.evenly(moment.now, most), start=1):
-        parts += shown(prompts.MOMENT.format(number=number), picture, moment.names)
+def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES) -> list[ContentPart]:
+    """Up to `most` moments of the video so far, the present one last."""
+    parts: list[ContentPart] = [prompts.HISTORY_HEADER]
+    for number, frame in enumerate(context.history.sample_evenly(context.current, max_frames), start=1):
+        parts += view_parts(prompts.FRAME_LABEL.format(number=number), frame, context.view_names)
     return parts
 
 
-def interleaved(template: str, instruction: str, pictures: Sequence[Frames], *, stripped: bool = False) -> list[Part]:
-    """A prompt in which each `<image>` is a picture and `{instruction}` the sentence; `stripped` of the white space
-    around its pieces. No sentence can bring pictures of its own."""
-    pieces = template.split("<image>")
-    assert len(pieces) == len(pictures) + 1
-    texts = [piece.replace("{instruction}", instruction) for piece in pieces]
-    texts = [text.strip() for text in texts] if stripped else texts
-    parts: list[Part] = [texts[0]]
-    for picture, text in zip(pictures, texts[1:], strict=True):
-        parts += [picture, text]
+def interleave_images(
+    template: str, instruction: str, images: Sequence[Frames], *, strip: bool = False
+) -> list[ContentPart]:
+    """A prompt in which each `<image>` is an image and `{instruction}` the sentence; `stripped` of the white space
+    around its pieces. No sentence can bring images of its own."""
+    segments = template.split("<image>")
+    assert len(segments) == len(images) + 1
+    texts = [segment.replace("{instruction}", instruction) for segment in segments]
+    texts = [text.strip() for text in texts] if strip else texts
+    parts: list[ContentPart] = [texts[0]]
+    for image, text in zip(images, texts[1:], strict=True):
+        parts += [image, text]
     return [part for part in parts if not isinstance(part, str) or part]
 
 
-def cameras(picture: Picture, moment: Moment, order: Sequence[str]) -> list[Frames]:
+def ordered_views(frame: MultiViewFrame, context: EpisodeContext, order: Sequence[str]) -> list[Frames]:
     """The views of a moment that are there, those of `order` first and in it."""
-    known = picture.of(moment.names)
-    return [known[name] for name in dict.fromkeys((*order, *moment.names)) if name in known]
+    views = frame.by_view(context.view_names)
+    return [views[name] for name in dict.fromkeys((*order, *context.view_names)) if name in views]
 
 
 @dataclass(frozen=True)
-class Share:
+class ProgressQuestion:
     """How much is done, in percent, from the first frame and the present one."""
 
-    question: str = prompts.PROGRESS
+    question: str = prompts.PROGRESS_QUESTION
     max_tokens: int = 32
-    tells_success: bool = False
-    looks_back: bool = False
-    keeps: int = 1
+    predicts_success: bool = False
+    uses_previous_frame: bool = False
+    history_capacity: int = 1
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        return (asked(moment, before_and_now(moment), self.question, max_tokens=self.max_tokens),)
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        return (make_query(context, first_and_current_parts(context), self.question, max_tokens=self.max_tokens),)
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        value = parse.progress(answers[0].text or "")
-        return None if value is None else Said(value)
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        progress = parse.progress(answers[0].text or "")
+        return None if progress is None else ParsedAnswer(progress)
 
 
 @dataclass(frozen=True)
-class Completion:
+class CompletionQuestion:
     """Whether it is done: progress and success are one, the verdict or its probability."""
 
-    by_logprobs: bool = False
-    tells_success: bool = True
-    looks_back: bool = False
-    keeps: int = 1
+    use_logprobs: bool = False
+    predicts_success: bool = True
+    uses_previous_frame: bool = False
+    history_capacity: int = 1
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        choices = YES_NO if self.by_logprobs else ()
-        return (asked(moment, before_and_now(moment), prompts.COMPLETION, max_tokens=8, choices=choices),)
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        choices = YES_NO_CHOICES if self.use_logprobs else ()
+        return (
+            make_query(
+                context, first_and_current_parts(context), prompts.COMPLETION_QUESTION, max_tokens=8, choices=choices
+            ),
+        )
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        chance = chances(answers[0], YES_NO, parse.first_word)
-        return None if chance is None else Said(chance["yes"], chance["yes"])
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        probabilities = choice_probabilities(answers[0], YES_NO_CHOICES, parse.first_word)
+        return None if probabilities is None else ParsedAnswer(probabilities["yes"], probabilities["yes"])
 
 
 @dataclass(frozen=True)
-class Closer:
+class CloserQuestion:
     """Whether it is closer than at the frame last scored: a hop of `CLOSER_HOP` forwards, backwards, or none."""
 
-    by_logprobs: bool = False
-    tells_success: bool = False
-    looks_back: bool = True
-    keeps: int = 1
+    use_logprobs: bool = False
+    predicts_success: bool = False
+    uses_previous_frame: bool = True
+    history_capacity: int = 1
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        names = moment.names
-        pictures = [*shown(prompts.PREVIOUS, moment.previous, names), *shown(prompts.NOW, moment.now, names)]
-        choices = LETTERS if self.by_logprobs else ()
-        return (asked(moment, pictures, prompts.CLOSER, max_tokens=8, choices=choices),)
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        names = context.view_names
+        image_parts = [
+            *view_parts(prompts.PREVIOUS_FRAME_HEADER, context.previous, names),
+            *view_parts(prompts.CURRENT_FRAME_HEADER, context.current, names),
+        ]
+        choices = COMPARISON_CHOICES if self.use_logprobs else ()
+        return (make_query(context, image_parts, prompts.CLOSER_QUESTION, max_tokens=8, choices=choices),)
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        chance = chances(answers[0], LETTERS, parse.first_word)
-        if chance is None:
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        probabilities = choice_probabilities(answers[0], COMPARISON_CHOICES, parse.first_word)
+        if probabilities is None:
             return None
-        return Said(float(apply_hop(moment.value, CLOSER_HOP * (chance["B"] - chance["A"]))))
+        return ParsedAnswer(float(apply_hop(context.potential, CLOSER_HOP * (probabilities["B"] - probabilities["A"]))))
 
 
 @dataclass(frozen=True)
-class Rubric:
-    """How far the film so far got, on a scale of 1 to 5 (RoboReward): (grade - 1) / 4; done is a 5."""
+class RubricQuestion:
+    """How far the video so far got, on a scale of 1 to 5 (RoboReward): (grade - 1) / 4; done is a 5."""
 
-    by_logprobs: bool = False
-    tells_success: bool = True
-    looks_back: bool = False
-    keeps: int = 64
+    use_logprobs: bool = False
+    predicts_success: bool = True
+    uses_previous_frame: bool = False
+    history_capacity: int = 64
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        question = prompts.RUBRIC_CHOICE if self.by_logprobs else prompts.RUBRIC
-        choices = GRADES if self.by_logprobs else ()
-        return (asked(moment, filmed(moment), question, max_tokens=32, choices=choices),)
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        question = prompts.RUBRIC_CHOICE_QUESTION if self.use_logprobs else prompts.RUBRIC_QUESTION
+        choices = GRADE_CHOICES if self.use_logprobs else ()
+        return (make_query(context, history_parts(context), question, max_tokens=32, choices=choices),)
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        return graded(chances(answers[0], GRADES, parse.answer))
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        return grade_to_answer(choice_probabilities(answers[0], GRADE_CHOICES, parse.answer))
 
 
 @dataclass(frozen=True)
-class Truth:
-    """How likely "True" is said of the film so far (TOPReward, arXiv 2602.19313), between fixed bounds."""
+class TrueLogprobQuestion:
+    """How likely "True" is said of the video so far (TOPReward, arXiv 2602.19313), between fixed bounds."""
 
-    tells_success: bool = False
-    looks_back: bool = False
-    keeps: int = 64
+    predicts_success: bool = False
+    uses_previous_frame: bool = False
+    history_capacity: int = 64
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        question = prompts.TRUE.format(instruction=moment.instruction)
-        return (Query(parts=(*filmed(moment), question), choices=("True",)),)
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        question = prompts.TRUE_QUESTION.format(instruction=context.instruction)
+        return (Query(parts=(*history_parts(context), question), choices=("True",)),)
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
         assert answers[0].logprobs is not None
-        share = (answers[0].logprobs["True"] - LEAST_LOGPROB) / (MOST_LOGPROB - LEAST_LOGPROB)
-        return Said(min(max(share, 0.0), 1.0))
+        potential = (answers[0].logprobs["True"] - MIN_LOGPROB) / (MAX_LOGPROB - MIN_LOGPROB)
+        return ParsedAnswer(min(max(potential, 0.0), 1.0))
 
 
-YES_NO = ("yes", "no")
-LETTERS = ("A", "B", "C")
-GRADES = ("1", "2", "3", "4", "5")
+YES_NO_CHOICES = ("yes", "no")
+COMPARISON_CHOICES = ("A", "B", "C")
+GRADE_CHOICES = ("1", "2", "3", "4", "5")
 
 
-class Parser(Protocol):
+class ChoiceParser(Protocol):
     """Finds one of some choices in a text."""
 
-    def __call__(self, text: str, among: Sequence[str]) -> str | None: ...
+    def __call__(self, text: str, choices: Sequence[str]) -> str | None: ...
 
 
-def chances(answer: Answer, among: Sequence[str], parser: Parser) -> Mapping[str, float] | None:
+def choice_probabilities(answer: Answer, choices: Sequence[str], parser: ChoiceParser) -> Mapping[str, float] | None:
     """Probability of each choice: by its log-probability, or 1 for the one that was written. None: none was."""
     if answer.logprobs is not None:
-        return parse.probabilities(answer.logprobs)
-    said = parser(answer.text or "", among)
-    return None if said is None else {choice: float(choice == said) for choice in among}
+        return parse.normalize_logprobs(answer.logprobs)
+    selected = parser(answer.text or "", choices)
+    return None if selected is None else {choice: float(choice == selected) for choice in choices}
 
 
-def graded(chance: Mapping[str, float] | None) -> Said | None:
+def grade_to_answer(probabilities: Mapping[str, float] | None) -> ParsedAnswer | None:
     """The expected grade as a potential, and how likely the best one is."""
-    if chance is None:
+    if probabilities is None:
         return None
-    return Said(sum(p * (int(grade) - 1) / 4 for grade, p in chance.items()), chance["5"])
+    return ParsedAnswer(sum(p * (int(grade) - 1) / 4 for grade, p in probabilities.items()), probabilities["5"])
 
 
-QUESTIONS: Mapping[str, Question] = {
-    "progress": Share(),
-    "remaining": Share(question=prompts.REMAINING, max_tokens=256),
-    "completion": Completion(),
-    "closer": Closer(),
-    "rubric": Rubric(),
+TEXT_QUESTIONS: Mapping[str, Question] = {
+    "progress": ProgressQuestion(),
+    "remaining": ProgressQuestion(question=prompts.REMAINING_QUESTION, max_tokens=256),
+    "completion": CompletionQuestion(),
+    "closer": CloserQuestion(),
+    "rubric": RubricQuestion(),
 }
 """Those that are answered in writing."""
-BY_LOGPROBS: Mapping[str, Question] = {
-    "completion": Completion(by_logprobs=True),
-    "closer": Closer(by_logprobs=True),
-    "rubric": Rubric(by_logprobs=True),
-    "true": Truth(),
+LOGPROB_QUESTIONS: Mapping[str, Question] = {
+    "completion": CompletionQuestion(use_logprobs=True),
+    "closer": CloserQuestion(use_logprobs=True),
+    "rubric": RubricQuestion(use_logprobs=True),
+    "true": TrueLogprobQuestion(),
 }
 """Those that are answered by the log-probabilities of a few words."""

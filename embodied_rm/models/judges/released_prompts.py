@@ -1,12 +1,11 @@
 """The prompts of released models, to the letter: they are the form of input that those were trained on.
 
-`{instruction}` stands for the episode's sentence, `<image>` for a picture. Sources: `docs/released_models.md`.
+`{instruction}` stands for the episode's sentence, `<image>` for an image. Sources: `docs/released_models.md`.
 """
-# ruff: noqa: E501
 
 from __future__ import annotations
 
-ROBO_DOPAMINE = """
+ROBO_DOPAMINE_PROMPT = """
 You are a rigorous, impartial vision evaluator for robot task progress. Your job is to judge whether the AFTER image set moves closer to the task objective than the BEFORE image set, using the provided reference examples only as anchors.
 
 <Task>
@@ -58,7 +57,7 @@ Return ONLY one line containing the score wrapped in <score> tags, as an integer
 """
 """Reference start and end; front, left and right before; front, left and right after."""
 
-ROBO_REWARD = """Given the task, assign a discrete progress score reward (1,2,3,4,5) for the robot in the video in the format: ANSWER: <score>
+ROBO_REWARD_PROMPT = """Given the task, assign a discrete progress score reward (1,2,3,4,5) for the robot in the video in the format: ANSWER: <score>
 Rubric for end-of-episode progress (judge only the final state without time limits):
 1 - No Success: Final state shows no goal-relevant change for the command.
 2 - Minimal Progress: Final state shows a small but insufficient change toward the goal.
@@ -67,9 +66,9 @@ Rubric for end-of-episode progress (judge only the final state without time limi
 5 - Perfect Completion: Final state satisfies all requirements.
 
 Task: {instruction}"""
-"""Follows the film."""
+"""Follows the video."""
 
-LRM_CONTRASTIVE = """Task: Compare the completion progress.
+LRM_CONTRASTIVE_PROMPT = """Task: Compare the completion progress.
 
 The task is: {instruction}.
 
@@ -85,7 +84,7 @@ Please provide a step-by-step visual analysis first, and then output your answer
 { "more_complete_image": "selected_value" }"""
 """The frame last scored, and the present one."""
 
-LRM_COMPLETION = """Task: Whether the task has been completed.
+LRM_COMPLETION_PROMPT = """Task: Whether the task has been completed.
 
 The task is: {instruction}
 
@@ -97,7 +96,7 @@ Output your answer in the following JSON format:
 { "task_completed": "yes" or "no" }"""
 """The present frame. Its pieces are stripped of white space."""
 
-LRM_PROGRESS = """Task: Estimate the completion progress.
+LRM_PROGRESS_PROMPT = """Task: Estimate the completion progress.
 The task is: {instruction}
 You are given:
 - Initial observation: <image>
@@ -115,7 +114,7 @@ Output your answer in the following JSON format:
 { "completion_progress": selected_value }"""
 """The first frame and the present one."""
 
-LRM_PROGRESS_TO_GOAL = """Task: Estimate the completion progress.
+LRM_GOAL_PROGRESS_PROMPT = """Task: Estimate the completion progress.
 The task is: {instruction}
 You are given:
 - Goal Standard: <image>
@@ -132,24 +131,24 @@ Definitions:
 - 1.0: Task is Finished.
 Output your answer in the following JSON format:
 { "completion_progress": selected_value }"""
-"""The goal picture, the first frame and the present one."""
+"""The goal image, the first frame and the present one."""
 
-VLAC_SYSTEM = """You are a visual-language assistant designed to interpret spatial and task-related information from images and text. Provide precise, context-aware responses and actionable guidance to assist in achieving task objectives."""
+VLAC_SYSTEM_PROMPT = """You are a visual-language assistant designed to interpret spatial and task-related information from images and text. Provide precise, context-aware responses and actionable guidance to assist in achieving task objectives."""
 
-VLAC_CRITIC = """Image-1: <image>
+VLAC_CRITIC_PROMPT = """Image-1: <image>
 Image-2: <image>
 Compare two images and evaluate whether the second image is closer to achieving task objectives compared to the first image. + score means the second image is closer, - score means the first image is closer
 Response the relative progressing of target task follow <score>. The target task is: <task> {instruction} </task> <score>"""
 """The frame last scored, and the present one."""
 
-VLAC_DONE = """<image>The 1 means yes, the 0 means no. Check if the robot has completed its task: <task> {instruction} </task> <done>"""
+VLAC_DONE_PROMPT = """<image>The 1 means yes, the 0 means no. Check if the robot has completed its task: <task> {instruction} </task> <done>"""
 """The present frame: the text has no place for it, so it stands before it."""
 
-VLAC_DONE_BY_GOAL = """<goal> <task> {instruction} </task>: <image>
+VLAC_GOAL_DONE_PROMPT = """<goal> <task> {instruction} </task>: <image>
 <goal>
 <image>
  The 1 means yes, the 0 means no. Refer to the goal, check if the robot has completed its task: <task> {instruction} </task> <done>"""
-"""The goal picture and the present frame."""
+"""The goal image and the present frame."""
 
-ROBOMETER = """The task for the robot is '{instruction}'. Given the trajectory video, predict the task progress at each frame, how far along the robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task is completed. If the robot is not performing the same task, predict 0 progress."""
-"""Followed by the frames of a film, a token behind each."""
+ROBOMETER_PROMPT = """The task for the robot is '{instruction}'. Given the trajectory video, predict the task progress at each frame, how far along the robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task is completed. If the robot is not performing the same task, predict 0 progress."""
+"""Followed by the frames of a video, a token behind each."""

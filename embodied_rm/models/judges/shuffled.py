@@ -1,4 +1,4 @@
-"""`ShuffledJudge`: moments of a whole film, out of order, so that a judge cannot read progress off their order.
+"""`ShuffledJudge`: moments of a whole video, out of order, so that a judge cannot read progress off their order.
 
 Source: GVL (Ma et al., arXiv 2411.04549). It needs the end of an episode before it says anything: for scoring and
 evaluation only, nobody can be paid by it.
@@ -13,102 +13,128 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, Reference, Sight
 from embodied_rm.models.judges import prompts
-from embodied_rm.models.judges.chat import UNPARSABLE, Chat, Part, Query
-from embodied_rm.models.judges.film import Film, Picture
-from embodied_rm.models.judges.questions import shown
-from embodied_rm.models.judges.vlm_judge import UNKNOWN_STEP, pictures, plain
-from embodied_rm.types import IntArray, Progress, Views
+from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, ChatModel, ContentPart, Query
+from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.questions import view_parts
+from embodied_rm.models.judges.vlm_judge import UNKNOWN_SUBTASK, frames_per_env, remove_token_brackets
+from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState
+from embodied_rm.types import IntArray, RewardOutput, Views
 
-MOMENTS = 16
+MAX_FRAMES = 16
 """Most moments that are asked about; between two of them progress is interpolated."""
-SAID = re.compile(r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE)
-OFFLINE = (
-    "question=shuffled looks at the whole film before it says anything: it can score and be evaluated, but nobody can "
+FRAME_PROGRESS_PATTERN = re.compile(
+    r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE
+)
+OFFLINE_ONLY_MESSAGE = (
+    "question=shuffled looks at the whole video before it says anything: it can score and be evaluated, but nobody can "
     "be paid by it, and an audit of what is paid does not apply"
 )
 
 
 class ShuffledJudge:
-    """Judges films when they are whole. Its first moment is shown first and as what it is; the others in an order of
-    their own for every film length, always the same."""
+    """Judges videos when they are whole. Its first moment is shown first and as what it is; the others in an order of
+    their own for every video length, always the same."""
 
-    tells_success = False
+    predicts_success = False
 
-    def __init__(self, chat: Chat, sight: Sight | None = None) -> None:
-        self.chat, self._sight = chat, sight or Sight()
-        self.faults: Counter[str] = Counter()
+    def __init__(self, chat: ChatModel, input_spec: InputSpec | None = None) -> None:
+        self.chat, self._input_spec = chat, input_spec or InputSpec()
+        self.failures: Counter[str] = Counter()
         """How many frames were left unscored, by why; see `chat.FAULTS`."""
 
     @property
-    def sight(self) -> Sight:
+    def input_spec(self) -> InputSpec:
         """Any views at their own size, unless it was told otherwise."""
-        return self._sight
+        return self._input_spec
 
-    def begin(
+    def reset(
         self,
         views: Views,
         instructions: Sequence[str],
         goal: Views | None = None,
-        reference: Reference | None = None,
-    ) -> Memory:
+        reference: Demonstration | None = None,
+    ) -> RewardState:
         """Raises `UserError`: there is no present to judge."""
-        raise UserError(OFFLINE)
+        raise UserError(OFFLINE_ONLY_MESSAGE)
 
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, Memory]:
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
         """Raises `UserError`: there is no present to judge."""
-        raise UserError(OFFLINE)
+        raise UserError(OFFLINE_ONLY_MESSAGE)
 
-    def judge_film(self, instruction: str, blocks: Iterable[Views]) -> Progress:
-        """The judgement of every frame of a film that comes in blocks, its rows one after the other."""
-        film, showing = Film(room=4 * MOMENTS), []
+    def score_video(self, instruction: str, blocks: Iterable[Views]) -> RewardOutput:
+        """The prediction of every frame of a video that comes in blocks, its rows one after the other."""
+        history, visible = FrameHistory(capacity=4 * MAX_FRAMES), []
         names: tuple[str, ...] = ()
-        last: Picture | None = None
+        last_frame: MultiViewFrame | None = None
         for views in blocks:
             names = views.names
-            for picture in pictures(views):
-                showing.append(bool(picture.there.any()))
-                film = film if last is None or not showing[-1] else film.added(last)
-                last = picture if showing[-1] or last is None else last
-        assert last is not None
-        seen = np.flatnonzero(showing)
-        moments = film.evenly(last, MOMENTS)
-        at = np.round(np.linspace(0, max(len(seen) - 1, 0), len(moments))).astype(np.int64)
-        return self._judged(plain(instruction), names, moments, seen[at] if len(seen) else at, len(showing))
+            for frame in frames_per_env(views):
+                visible.append(bool(frame.visible.any()))
+                history = history if last_frame is None or not visible[-1] else history.append(last_frame)
+                last_frame = frame if visible[-1] or last_frame is None else last_frame
+        assert last_frame is not None
+        visible_indices = np.flatnonzero(visible)
+        frames = history.sample_evenly(last_frame, MAX_FRAMES)
+        frame_indices = np.round(np.linspace(0, max(len(visible_indices) - 1, 0), len(frames))).astype(np.int64)
+        return self._score_frames(
+            remove_token_brackets(instruction),
+            names,
+            frames,
+            visible_indices[frame_indices] if len(visible_indices) else frame_indices,
+            len(visible),
+        )
 
-    def _judged(
-        self, instruction: str, names: Sequence[str], moments: Sequence[Picture], at: IntArray, length: int
-    ) -> Progress:
-        if len(moments) < 2:
-            return curve(np.zeros(1, np.int64), np.zeros(1), length, valid=length == 1)
-        order = np.random.default_rng(len(moments)).permutation(np.arange(1, len(moments)))
-        parts: list[Part] = [prompts.TASK.format(instruction=instruction), prompts.SHUFFLED, "\n"]
+    def _score_frames(
+        self,
+        instruction: str,
+        view_names: Sequence[str],
+        frames: Sequence[MultiViewFrame],
+        frame_indices: IntArray,
+        length: int,
+    ) -> RewardOutput:
+        if len(frames) < 2:
+            return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=length == 1)
+        order = np.random.default_rng(len(frames)).permutation(np.arange(1, len(frames)))
+        parts: list[ContentPart] = [
+            prompts.TASK_HEADER.format(instruction=instruction),
+            prompts.SHUFFLED_QUESTION,
+            "\n",
+        ]
         for number, row in enumerate((0, *order)):
-            title = prompts.MOMENT.format(number=number) if number else prompts.BEFORE
-            parts += shown(title, moments[int(row)], names)
-        query = Query(parts=tuple(parts), system=prompts.SYSTEM, max_tokens=24 * len(moments))
+            title = prompts.FRAME_LABEL.format(number=number) if number else prompts.FIRST_FRAME_HEADER
+            parts += view_parts(title, frames[int(row)], view_names)
+        query = Query(parts=tuple(parts), system=prompts.SYSTEM_PROMPT, max_tokens=24 * len(frames))
         (answer,) = self.chat.ask([query])
-        said = {int(number): float(percent) / 100 for number, percent in SAID.findall(answer.text or "")}
-        known = {int(row): said[n] for n, row in enumerate(order, start=1) if 0 <= said.get(n, -1.0) <= 1}
-        if not known:
-            self.faults[answer.fault or UNPARSABLE] += length - 1
-            return curve(np.zeros(1, np.int64), np.zeros(1), length, valid=False)
-        rows = np.array([0, *sorted(known)])
-        return curve(at[rows], np.array([known.get(int(row), 0.0) for row in rows]), length, valid=True)
+        progress_by_number = {
+            int(number): float(percentage) / 100
+            for number, percentage in FRAME_PROGRESS_PATTERN.findall(answer.text or "")
+        }
+        progress_by_row = {
+            int(row): progress_by_number[n]
+            for n, row in enumerate(order, start=1)
+            if 0 <= progress_by_number.get(n, -1.0) <= 1
+        }
+        if not progress_by_row:
+            self.failures[answer.failure or UNPARSABLE_ANSWER] += length - 1
+            return interpolate_progress(np.zeros(1, np.int64), np.zeros(1), length, valid=False)
+        rows = np.array([0, *sorted(progress_by_row)])
+        return interpolate_progress(
+            frame_indices[rows], np.array([progress_by_row.get(int(row), 0.0) for row in rows]), length, valid=True
+        )
 
 
-def curve(at: IntArray, values: np.ndarray, length: int, *, valid: bool) -> Progress:
+def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: int, *, valid: bool) -> RewardOutput:
     """Progress of every frame from that of some, a straight line between two and the last one's behind it. Not `valid`:
     nothing but the first frame was scored."""
-    scored = np.full(length, valid)
-    scored[0] = True
+    valid_frames = np.full(length, valid)
+    valid_frames[0] = True
     success = np.full(length, np.nan, np.float32)
     success[0] = 0
-    return Progress(
-        value=np.interp(np.arange(length), at, values).astype(np.float32),
-        valid=scored,
-        stage=np.full(length, UNKNOWN_STEP, np.int64),
+    return RewardOutput(
+        progress=np.interp(np.arange(length), frame_indices, values).astype(np.float32),
+        valid=valid_frames,
+        subtask=np.full(length, UNKNOWN_SUBTASK, np.int64),
         success=success,
-        spread=np.zeros(length, np.float32),
+        uncertainty=np.zeros(length, np.float32),
     )

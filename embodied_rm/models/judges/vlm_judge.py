@@ -10,48 +10,48 @@ from typing import NamedTuple
 import numpy as np
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.base import Memory, Reference, Sight
-from embodied_rm.models.judges.chat import UNPARSABLE, Answer, Chat
-from embodied_rm.models.judges.film import Film, Picture
-from embodied_rm.models.judges.memory import JudgeMemory, Moment
-from embodied_rm.models.judges.questions import Question, Said
-from embodied_rm.models.witness import there
-from embodied_rm.types import Progress, Views
+from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, Answer, ChatModel
+from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.judge_state import EpisodeContext, JudgeState
+from embodied_rm.models.judges.questions import ParsedAnswer, Question
+from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState
+from embodied_rm.models.view_consistency import visible_views
+from embodied_rm.types import RewardOutput, Views
 
-UNKNOWN_STEP = -1
+UNKNOWN_SUBTASK = -1
 
 
-class Verdict(NamedTuple):
+class FrameScore(NamedTuple):
     """What became of one moment."""
 
-    moment: Moment
+    context: EpisodeContext
     valid: bool
 
 
 class VlmJudge:
     """A `RewardModel` that asks. It knows no steps; a moment without an answer is not valid and carries its potential.
 
-    A reference is left aside; a goal picture is shown where the question has a place for it.
+    A reference is left aside; a goal image is shown where the question has a place for it.
     """
 
-    def __init__(self, chat: Chat, question: Question, sight: Sight | None = None) -> None:
-        self.chat, self.question, self._sight = chat, question, sight or Sight()
-        self.tells_success = question.tells_success
-        self.faults: Counter[str] = Counter()
+    def __init__(self, chat: ChatModel, question: Question, input_spec: InputSpec | None = None) -> None:
+        self.chat, self.question, self._input_spec = chat, question, input_spec or InputSpec()
+        self.predicts_success = question.predicts_success
+        self.failures: Counter[str] = Counter()
         """How many moments were left unscored, by why; see `chat.FAULTS`."""
 
     @property
-    def sight(self) -> Sight:
+    def input_spec(self) -> InputSpec:
         """Any views at their own size, unless it was told otherwise."""
-        return self._sight
+        return self._input_spec
 
-    def begin(
+    def reset(
         self,
         views: Views,
         instructions: Sequence[str],
         goal: Views | None = None,
-        reference: Reference | None = None,
-    ) -> JudgeMemory:
+        reference: Demonstration | None = None,
+    ) -> JudgeState:
         """Open N episodes at their first frames. Nothing is asked yet.
 
         Raises `UserError` when lengths differ.
@@ -61,124 +61,142 @@ class VlmJudge:
                 f"begin needs one instruction (and goal) an environment: got views of {len(views)}, "
                 f"{len(instructions)} instructions" + ("" if goal is None else f", {len(goal)} goals")
             )
-        first, names = pictures(views), tuple(views.names)
-        aims = [None] * len(first) if goal is None else aligned(goal, names)
-        rows = zip(map(plain, instructions), first, aims, strict=True)
-        film = Film(room=self.question.keeps)
-        return JudgeMemory(
+        first_frames, view_names = frames_per_env(views), tuple(views.names)
+        goal_frames = [None] * len(first_frames) if goal is None else align_goal_views(goal, view_names)
+        rows = zip(map(remove_token_brackets, instructions), first_frames, goal_frames, strict=True)
+        history = FrameHistory(capacity=self.question.history_capacity)
+        return JudgeState(
             tuple(
-                Moment(
-                    instruction=plain(sentence), names=names, film=film, first=seen, previous=seen, now=seen, goal=aim
+                EpisodeContext(
+                    instruction=remove_token_brackets(text),
+                    view_names=view_names,
+                    history=history,
+                    first=first_frame,
+                    previous=first_frame,
+                    current=first_frame,
+                    goal=goal_frame,
                 )
-                for sentence, seen, aim in rows
+                for text, first_frame, goal_frame in rows
             )
         )
 
-    def advance(self, memory: Memory, views: Views) -> tuple[Progress, JudgeMemory]:
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
         """Judge one new frame set a row; all rows are asked about together.
 
         Raises `UserError` when lengths or views differ, and for what no query could be answered with.
         """
-        assert isinstance(memory, JudgeMemory)
-        if len(views) != len(memory):
-            raise UserError(f"advance needs views of {len(memory)} environments, got {len(views)}")
-        moments = [row.at(now) for row, now in zip(memory.rows, self._seen(memory, views), strict=True)]
-        verdicts = self._judged(moments, showing(views))
-        return told(verdicts), JudgeMemory(tuple(verdict.moment for verdict in verdicts))
+        assert isinstance(state, JudgeState)
+        if len(views) != len(state):
+            raise UserError(f"advance needs views of {len(state)} environments, got {len(views)}")
+        contexts = [
+            context.advance(frame)
+            for context, frame in zip(state.contexts, self._extract_frames(state, views), strict=True)
+        ]
+        scores = self._score_contexts(contexts, has_visible_view(views))
+        return to_reward_output(scores), JudgeState(tuple(score.context for score in scores))
 
-    def follow(self, memory: Memory, views: Views) -> tuple[Progress, JudgeMemory]:
+    def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
         """What `advance` says of the T frames of one episode, one after the other, all asked about together.
 
         Only what follows a moment that stayed unscored is asked anew, where the question looks back at it.
         """
-        assert isinstance(memory, JudgeMemory) and len(memory) == 1
-        (row,) = memory.rows
-        shows = showing(views)
-        moments = []
-        for now in self._seen(memory, views):
-            row = row.at(now)
-            moments.append(row)
-            row = replace(row, previous=row.now)
-        asked = iter(self._ask([moment for moment, seen in zip(moments, shows, strict=True) if seen]))
-        (last,), verdicts = memory.rows, []
-        for moment, seen in zip(moments, shows, strict=True):
-            previous = last.previous if last.first.there.any() else moment.previous
-            present = replace(moment, previous=previous, value=last.value, success=last.success)
-            answers = next(asked) if seen else ()
-            if seen and self.question.looks_back and previous is not moment.previous:
-                (answers,) = self._ask([present])
-            verdicts.append(self._read(present, answers))
-            last = verdicts[-1].moment
-        return told(verdicts), JudgeMemory((last,))
+        assert isinstance(state, JudgeState) and len(state) == 1
+        (latest,) = state.contexts
+        visible = has_visible_view(views)
+        candidates = []
+        for frame in self._extract_frames(state, views):
+            latest = latest.advance(frame)
+            candidates.append(latest)
+            latest = replace(latest, previous=latest.current)
+        answer_groups = iter(
+            self._ask_all([candidate for candidate, is_visible in zip(candidates, visible, strict=True) if is_visible])
+        )
+        (last_context,), scores = state.contexts, []
+        for candidate, is_visible in zip(candidates, visible, strict=True):
+            previous = last_context.previous if last_context.first.visible.any() else candidate.previous
+            context = replace(
+                candidate, previous=previous, potential=last_context.potential, success=last_context.success
+            )
+            answers = next(answer_groups) if is_visible else ()
+            if is_visible and self.question.uses_previous_frame and previous is not candidate.previous:
+                (answers,) = self._ask_all([context])
+            scores.append(self._parse_answers(context, answers))
+            last_context = scores[-1].context
+        return to_reward_output(scores), JudgeState((last_context,))
 
-    def _seen(self, memory: JudgeMemory, views: Views) -> list[Picture]:
-        for row in memory.rows[:1]:
-            if row.names != tuple(views.names):
-                began, got = (", ".join(names) for names in (row.names, views.names))
-                raise UserError(f"the episodes began with the views {began}, got {got}")
-        return pictures(views)
+    def _extract_frames(self, state: JudgeState, views: Views) -> list[MultiViewFrame]:
+        for context in state.contexts[:1]:
+            if context.view_names != tuple(views.names):
+                expected, actual = (", ".join(names) for names in (context.view_names, views.names))
+                raise UserError(f"the episodes began with the views {expected}, got {actual}")
+        return frames_per_env(views)
 
-    def _judged(self, moments: Sequence[Moment], shows: Sequence[bool]) -> list[Verdict]:
-        asked = iter(self._ask([moment for moment, seen in zip(moments, shows, strict=True) if seen]))
-        return [self._read(moment, next(asked) if seen else ()) for moment, seen in zip(moments, shows, strict=True)]
+    def _score_contexts(self, contexts: Sequence[EpisodeContext], visible: Sequence[bool]) -> list[FrameScore]:
+        answer_groups = iter(
+            self._ask_all([context for context, is_visible in zip(contexts, visible, strict=True) if is_visible])
+        )
+        return [
+            self._parse_answers(context, next(answer_groups) if is_visible else ())
+            for context, is_visible in zip(contexts, visible, strict=True)
+        ]
 
-    def _ask(self, moments: Sequence[Moment]) -> list[Sequence[Answer]]:
+    def _ask_all(self, contexts: Sequence[EpisodeContext]) -> list[Sequence[Answer]]:
         """The answers about each moment; all queries of all moments go out together."""
-        if not moments:
+        if not contexts:
             return []
-        queries = [self.question.ask(moment) for moment in moments]
-        answers = iter(self.chat.ask([query for some in queries for query in some]))
-        return [[next(answers) for _ in some] for some in queries]
+        queries = [self.question.build_queries(context) for context in contexts]
+        answers = iter(self.chat.ask([query for group in queries for query in group]))
+        return [[next(answers) for _ in group] for group in queries]
 
-    def _read(self, moment: Moment, answers: Sequence[Answer]) -> Verdict:
+    def _parse_answers(self, context: EpisodeContext, answers: Sequence[Answer]) -> FrameScore:
         """What the answers make of a moment; none: it shows nothing."""
         if not answers:
-            return Verdict(moment, False)
-        fault = next((answer.fault for answer in answers if answer.fault is not None), None)
-        said: Said | None = None if fault else self.question.read(answers, moment)
-        if said is None:
-            self.faults[fault or UNPARSABLE] += 1
-            return Verdict(moment, False)
-        return Verdict(moment.scored(*said), True)
+            return FrameScore(context, False)
+        failure = next((answer.failure for answer in answers if answer.failure is not None), None)
+        parsed: ParsedAnswer | None = None if failure else self.question.parse_answers(answers, context)
+        if parsed is None:
+            self.failures[failure or UNPARSABLE_ANSWER] += 1
+            return FrameScore(context, False)
+        return FrameScore(context.with_score(*parsed), True)
 
 
-def plain(sentence: str) -> str:
+def remove_token_brackets(instruction: str) -> str:
     """A sentence that names no token of any model, which are written in angle brackets."""
-    return sentence.translate(str.maketrans("<>", "()"))
+    return instruction.translate(str.maketrans("<>", "()"))
 
 
-def showing(views: Views) -> list[bool]:
+def has_visible_view(views: Views) -> list[bool]:
     """Of each environment, whether any of its views shows anything."""
-    return [bool(row.any()) for row in there(views)]
+    return [bool(view_mask.any()) for view_mask in visible_views(views)]
 
 
-def pictures(views: Views) -> list[Picture]:
+def frames_per_env(views: Views) -> list[MultiViewFrame]:
     """One an environment."""
     frames = views.frames if isinstance(views.frames, np.ndarray) else views.frames.cpu().numpy()
-    return [Picture(*each) for each in zip(frames, there(views), strict=True)]
+    return [MultiViewFrame(*frame_and_mask) for frame_and_mask in zip(frames, visible_views(views), strict=True)]
 
 
-def aligned(goal: Views, names: Sequence[str]) -> list[Picture | None]:
-    """The goal pictures of each environment as pictures of the views `names`, of which it need not show all. Raises
+def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame | None]:
+    """The goal images of each environment as images of the views `names`, of which it need not show all. Raises
     `UserError` for one that shows none."""
-    shown, missing = pictures(goal), np.zeros_like(pictures(goal)[0].frames[0])
-    found: list[Picture | None] = []
-    for picture in shown:
-        known = {name: frame for name, frame in picture.of(goal.names).items() if name in names}
-        if not known:
-            raise UserError(f"a goal picture shows none of the views {', '.join(names)}")
-        frames = np.stack([known.get(name, missing) for name in names])
-        found.append(Picture(frames, np.array([name in known for name in names])))
-    return found
+    goal_frames, blank = frames_per_env(goal), np.zeros_like(frames_per_env(goal)[0].frames[0])
+    aligned_frames: list[MultiViewFrame | None] = []
+    for goal_frame in goal_frames:
+        frames_by_view = {name: frame for name, frame in goal_frame.by_view(goal.names).items() if name in names}
+        if not frames_by_view:
+            raise UserError(f"a goal image shows none of the views {', '.join(names)}")
+        frames = np.stack([frames_by_view.get(name, blank) for name in names])
+        aligned_frames.append(MultiViewFrame(frames, np.array([name in frames_by_view for name in names])))
+    return aligned_frames
 
 
-def told(verdicts: Sequence[Verdict]) -> Progress:
-    """The verdicts as a judgement. A judge gives no account of how wrong it may be."""
-    moments = [verdict.moment for verdict in verdicts]
-    return Progress(
-        value=np.array([moment.value for moment in moments], np.float32),
-        valid=np.array([verdict.valid for verdict in verdicts], bool),
-        stage=np.full(len(moments), UNKNOWN_STEP, np.int64),
-        success=np.array([moment.success for moment in moments], np.float32),
-        spread=np.zeros(len(moments), np.float32),
+def to_reward_output(scores: Sequence[FrameScore]) -> RewardOutput:
+    """The verdicts as a prediction. A judge gives no account of how wrong it may be."""
+    contexts = [score.context for score in scores]
+    return RewardOutput(
+        progress=np.array([context.potential for context in contexts], np.float32),
+        valid=np.array([score.valid for score in scores], bool),
+        subtask=np.full(len(contexts), UNKNOWN_SUBTASK, np.int64),
+        success=np.array([context.success for context in contexts], np.float32),
+        uncertainty=np.zeros(len(contexts), np.float32),
     )

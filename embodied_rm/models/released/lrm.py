@@ -14,71 +14,81 @@ from typing import Any
 from embodied_rm.models.judges import parse
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.judges.film import Picture
+from embodied_rm.models.judges.frame_history import MultiViewFrame
+from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.local import LocalChat
-from embodied_rm.models.judges.memory import Moment
-from embodied_rm.models.judges.questions import Said, cameras, interleaved
-from embodied_rm.models.released.adapters import Adapted, read_adapter
+from embodied_rm.models.judges.questions import ParsedAnswer, interleave_images, ordered_views
+from embodied_rm.models.released.lora_adapters import AdapterSwitcher, read_adapter
 from embodied_rm.types import Frames
 
-HEADS = ("contrastive", "completion", "progress")
-CLOSER = {"ImageA": -1.0, "ImageB": 1.0}
-COMPLETED = re.compile(r'"task_completed"\s*:\s*"(yes|no)"', re.IGNORECASE)
+ADAPTER_NAMES = ("contrastive", "completion", "progress")
+COMPARISON_SCORES = {"ImageA": -1.0, "ImageB": 1.0}
+COMPLETED_PATTERN = re.compile(r'"task_completed"\s*:\s*"(yes|no)"', re.IGNORECASE)
 
 
-class HeadsChat(LocalChat):
+class LrmChat(LocalChat):
     """A `Chat` whose answers are given by the head that a query names. `folder` has a folder a head, `base` the model
     that they are for."""
 
-    def __init__(self, folder: Path, base: Path, **kwargs: Any) -> None:
+    def __init__(self, folder: Path, base_model: Path, **kwargs: Any) -> None:
         """Raises `CheckpointError` naming the file that is not as released."""
-        super().__init__(base, **kwargs)
-        self._adapted = Adapted(self.model, {head: read_adapter(folder / head) for head in HEADS})
+        super().__init__(base_model, **kwargs)
+        self._adapters = AdapterSwitcher(
+            self.model, {adapter: read_adapter(folder / adapter) for adapter in ADAPTER_NAMES}
+        )
 
-    def _answered(self, queries: Sequence[Query]) -> list[Answer]:
-        with self._adapted.using(queries[0].head):
-            return super()._answered(queries)
+    def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
+        with self._adapters.use_adapter(queries[0].adapter):
+            return super()._answer_batch(queries)
 
 
 @dataclass(frozen=True)
-class Three:
+class LrmQuestion:
     """((comparison + 1) / 2 + progress + completion) / 3, of one camera; done is what the second head says."""
 
-    order: tuple[str, ...] = ()
+    view_order: tuple[str, ...] = ()
     """The view it is shown is the first of these that is there; none: the first."""
-    tells_success: bool = True
-    looks_back: bool = True
-    keeps: int = 1
+    predicts_success: bool = True
+    uses_previous_frame: bool = True
+    history_capacity: int = 1
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        task, now, first = moment.instruction, self._seen(moment.now, moment), self._seen(moment.first, moment)
-        compared = interleaved(prompts.LRM_CONTRASTIVE, task, [self._seen(moment.previous, moment), now])
-        done = interleaved(prompts.LRM_COMPLETION, task, [now], stripped=True)
-        if moment.goal is None:
-            share = interleaved(prompts.LRM_PROGRESS, task, [first, now])
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        task, current, first = (
+            context.instruction,
+            self._view_image(context.current, context),
+            self._view_image(context.first, context),
+        )
+        comparison_parts = interleave_images(
+            prompts.LRM_CONTRASTIVE_PROMPT, task, [self._view_image(context.previous, context), current]
+        )
+        completion_parts = interleave_images(prompts.LRM_COMPLETION_PROMPT, task, [current], strip=True)
+        if context.goal is None:
+            progress_parts = interleave_images(prompts.LRM_PROGRESS_PROMPT, task, [first, current])
         else:
-            share = interleaved(prompts.LRM_PROGRESS_TO_GOAL, task, [self._seen(moment.goal, moment), first, now])
+            progress_parts = interleave_images(
+                prompts.LRM_GOAL_PROGRESS_PROMPT, task, [self._view_image(context.goal, context), first, current]
+            )
         return (
-            Query(parts=tuple(compared), head="contrastive", max_tokens=512),
-            Query(parts=tuple(done), head="completion", max_tokens=128),
-            Query(parts=tuple(share), head="progress", max_tokens=128),
+            Query(parts=tuple(comparison_parts), adapter="contrastive", max_tokens=512),
+            Query(parts=tuple(completion_parts), adapter="completion", max_tokens=128),
+            Query(parts=tuple(progress_parts), adapter="progress", max_tokens=128),
         )
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        compared, done, share = (answer.text or "" for answer in answers)
-        closer = CLOSER.get(str(parse.field(compared, "more_complete_image")))
-        completed = COMPLETED.findall(done)
-        progress = unit(parse.field(share, "completion_progress"))
-        if closer is None or not completed or progress is None:
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        comparison_text, completion_text, progress_text = (answer.text or "" for answer in answers)
+        comparison = COMPARISON_SCORES.get(str(parse.json_field(comparison_text, "more_complete_image")))
+        completion_matches = COMPLETED_PATTERN.findall(completion_text)
+        progress = parse_unit_interval(parse.json_field(progress_text, "completion_progress"))
+        if comparison is None or not completion_matches or progress is None:
             return None
-        success = float(completed[-1].lower() == "yes")
-        return Said(((closer + 1) / 2 + progress + success) / 3, success)
+        success = float(completion_matches[-1].lower() == "yes")
+        return ParsedAnswer(((comparison + 1) / 2 + progress + success) / 3, success)
 
-    def _seen(self, picture: Picture, moment: Moment) -> Frames:
-        return cameras(picture, moment, self.order)[0]
+    def _view_image(self, frame: MultiViewFrame, context: EpisodeContext) -> Frames:
+        return ordered_views(frame, context, self.view_order)[0]
 
 
-def unit(value: object) -> float | None:
+def parse_unit_interval(value: object) -> float | None:
     """A number in [0, 1], also one that is written as text; None for anything else."""
     try:
         number = float(str(value))

@@ -11,63 +11,69 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_rm.fusion import GOAL, apply_hop, fuse
 from embodied_rm.models.judges import parse
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.judges.film import Picture
-from embodied_rm.models.judges.memory import Moment
-from embodied_rm.models.judges.questions import Said, cameras, interleaved
-from embodied_rm.models.judges.released_prompts import ROBO_DOPAMINE
+from embodied_rm.models.judges.frame_history import MultiViewFrame
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.judges.questions import ParsedAnswer, interleave_images, ordered_views
+from embodied_rm.models.judges.released_prompts import ROBO_DOPAMINE_PROMPT
+from embodied_rm.models.potential_fusion import GOAL_POTENTIAL, apply_hop, fuse
 from embodied_rm.types import Frames
 
-SCORE = re.compile(r"<score>\s*([+-]?\d+(?:\.\d+)?)\s*%?")
-CAMERAS = 3
+SCORE_PATTERN = re.compile(r"<score>\s*([+-]?\d+(?:\.\d+)?)\s*%?")
+NUM_CAMERAS = 3
 """Front, left wrist and right wrist; where there are fewer, the first one stands in, as its authors do."""
-DONE = 0.95
+SUCCESS_THRESHOLD = 0.95
 """Potential from which the task is done: 1 - delta of the paper."""
-PIXELS = (12_544, 76_800)
+PIXEL_LIMITS = (12_544, 76_800)
 """The fewest and the most that it was trained on."""
 PERSPECTIVES = ("incremental", "forward", "backward")
 
 
 @dataclass(frozen=True)
-class Hops:
+class RoboDopamineQuestion:
     """The hop to the present frame from the one last scored, from the first one and, where there is one, from the goal
-    picture; the potential is the mean of what the three make of it, as its authors recommend for learning."""
+    image; the potential is the mean of what the three make of it, as its authors recommend for learning."""
 
-    order: tuple[str, ...] = ()
+    view_order: tuple[str, ...] = ()
     """Which views are front, left and right; none: in the order in which they come."""
-    tells_success: bool = True
-    looks_back: bool = True
-    keeps: int = 1
+    predicts_success: bool = True
+    uses_previous_frame: bool = True
+    history_capacity: int = 1
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        return tuple(self._query(moment, before) for before in self._anchors(moment))
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        return tuple(self._query(context, before) for before in self._anchors(context))
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        hops = [parse.percent(SCORE, answer.text or "", low=-1.0) for answer in answers]
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        hops = [parse.percent(SCORE_PATTERN, answer.text or "", low=-1.0) for answer in answers]
         if None in hops:
             return None
-        potentials = (moment.value, 0.0, GOAL)
+        potentials = (context.potential, 0.0, GOAL_POTENTIAL)
         perspectives = {
             name: apply_hop(anchor, hop)
             for name, anchor, hop in zip(PERSPECTIVES, potentials, hops, strict=False)
             if hop is not None
         }
-        value = float(fuse("mean", moment.value, perspectives))
-        return Said(value, float(value >= DONE))
+        potential = float(fuse("mean", context.potential, perspectives))
+        return ParsedAnswer(potential, float(potential >= SUCCESS_THRESHOLD))
 
-    def _anchors(self, moment: Moment) -> list[list[Frames]]:
-        """What is before: each time a picture of every camera."""
-        seen = [self._three(picture, moment) for picture in (moment.previous, moment.first)]
-        return seen if moment.goal is None else [*seen, self._three(moment.goal, moment)[:1] * CAMERAS]
+    def _anchors(self, context: EpisodeContext) -> list[list[Frames]]:
+        """What is before: each time an image of every camera."""
+        anchors = [self._three_views(frame, context) for frame in (context.previous, context.first)]
+        return (
+            anchors if context.goal is None else [*anchors, self._three_views(context.goal, context)[:1] * NUM_CAMERAS]
+        )
 
-    def _query(self, moment: Moment, before: list[Frames]) -> Query:
-        start, now = self._three(moment.first, moment)[0], self._three(moment.now, moment)
-        end = np.full_like(start, 255) if moment.goal is None else self._three(moment.goal, moment)[0]
-        parts = interleaved(ROBO_DOPAMINE, moment.instruction, [start, end, *before, *now])
+    def _query(self, context: EpisodeContext, before: list[Frames]) -> Query:
+        start_image, current = self._three_views(context.first, context)[0], self._three_views(context.current, context)
+        end_image = (
+            np.full_like(start_image, 255) if context.goal is None else self._three_views(context.goal, context)[0]
+        )
+        parts = interleave_images(
+            ROBO_DOPAMINE_PROMPT, context.instruction, [start_image, end_image, *before, *current]
+        )
         return Query(parts=tuple(parts), max_tokens=64)
 
-    def _three(self, picture: Picture, moment: Moment) -> list[Frames]:
-        seen = cameras(picture, moment, self.order)[:CAMERAS]
-        return seen + seen[:1] * (CAMERAS - len(seen))
+    def _three_views(self, frame: MultiViewFrame, context: EpisodeContext) -> list[Frames]:
+        views = ordered_views(frame, context, self.view_order)[:NUM_CAMERAS]
+        return views + views[:1] * (NUM_CAMERAS - len(views))

@@ -1,4 +1,4 @@
-"""RoboReward: a grade from 1 to 5 for a film up to now. A plain generative model (Qwen3-VL)."""
+"""RoboReward: a grade from 1 to 5 for a video up to now. A plain generative model (Qwen3-VL)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ import numpy as np
 
 from embodied_rm.models.judges import parse
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.judges.memory import Moment
-from embodied_rm.models.judges.questions import GRADES, Said, cameras, chances, graded
-from embodied_rm.models.judges.released_prompts import ROBO_REWARD
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.judges.questions import (
+    GRADE_CHOICES,
+    ParsedAnswer,
+    choice_probabilities,
+    grade_to_answer,
+    ordered_views,
+)
+from embodied_rm.models.judges.released_prompts import ROBO_REWARD_PROMPT
 
-FRAMES = 16
-"""Most frames of a film, as Large Reward Models asks it; a second apart, as it was trained."""
+MAX_FRAMES = 16
+"""Most frames of a video, as Large Reward Models asks it; a second apart, as it was trained."""
 
 
 @dataclass(frozen=True)
-class Grade:
-    """The grade of the film so far, of one camera: (grade - 1) / 4; done is a 5."""
+class RoboRewardQuestion:
+    """The grade of the video so far, of one camera: (grade - 1) / 4; done is a 5."""
 
-    order: tuple[str, ...] = ()
+    view_order: tuple[str, ...] = ()
     """The view it is shown is the first of these that is there; none: the first."""
-    tells_success: bool = True
-    looks_back: bool = False
-    keeps: int = 64
+    predicts_success: bool = True
+    uses_previous_frame: bool = False
+    history_capacity: int = 64
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        shown = moment.film.evenly(moment.now, FRAMES)
-        frames = [cameras(picture, moment, self.order)[0] for picture in shown]
-        film = np.stack(frames * 2 if len(frames) == 1 else frames)  # a film has two frames at least
-        task = ROBO_REWARD.replace("{instruction}", moment.instruction)
-        return (Query(parts=(film, task), max_tokens=128),)
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        history_frames = context.history.sample_evenly(context.current, MAX_FRAMES)
+        frames = [ordered_views(frame, context, self.view_order)[0] for frame in history_frames]
+        video = np.stack(frames * 2 if len(frames) == 1 else frames)  # a video has two frames at least
+        task = ROBO_REWARD_PROMPT.replace("{instruction}", context.instruction)
+        return (Query(parts=(video, task), max_tokens=128),)
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        return graded(chances(answers[0], GRADES, parse.answer))
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        return grade_to_answer(choice_probabilities(answers[0], GRADE_CHOICES, parse.answer))

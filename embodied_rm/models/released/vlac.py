@@ -1,4 +1,4 @@
-"""VLAC: by how much the second of two pictures is closer to a task than the first, and whether a task is done."""
+"""VLAC: by how much the second of two images is closer to a task than the first, and whether a task is done."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torch import Tensor
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.judges import released_prompts as prompts
 from embodied_rm.models.judges.chat import Answer, Query
-from embodied_rm.models.judges.local import DTYPES
-from embodied_rm.models.judges.memory import Moment
-from embodied_rm.models.judges.questions import Said, cameras, interleaved
-from embodied_rm.models.released.intern_layout import read_intern
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.judges.local import WEIGHT_DTYPES
+from embodied_rm.models.judges.questions import ParsedAnswer, interleave_images, ordered_views
+from embodied_rm.models.released.internvl_weights import load_internvl
 from embodied_rm.types import Frames
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-IMAGE = "<IMG_CONTEXT>"
-NUMBER = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)")
-THRESHOLD = 0.9
+IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGE_TOKEN = "<IMG_CONTEXT>"
+NUMBER_PATTERN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)")
+DONE_THRESHOLD = 0.9
 """What "done" must reach to be believed, as its authors have it."""
-FLOOR, MIDDLE = 10.0, 50.0
+FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0
 """Of the recursion: below the middle a step back costs its share of what was gained; above it, it ends at the floor."""
 
 
@@ -41,160 +41,172 @@ class VlacChat:
         *,
         device: str = "cpu",
         dtype: str = "float32",
-        attention: str = "sdpa",
-        batch: int = 16,
+        attn_implementation: str = "sdpa",
+        batch_size: int = 16,
     ) -> None:
         """Raises `CheckpointError` naming the file that is not as released, `UserError` without sentencepiece."""
-        self.batch, self._device = batch, device
-        self.tokenizer = SentencePieces(folder)
-        self.model: Any = read_intern(folder, self.tokenizer.special[IMAGE], DTYPES[dtype], attention)
+        self.batch_size, self._device = batch_size, device
+        self.tokenizer = VlacTokenizer(folder)
+        self.model: Any = load_internvl(
+            folder, self.tokenizer.special_tokens[IMAGE_TOKEN], WEIGHT_DTYPES[dtype], attn_implementation
+        )
         self.model.to(device).eval()
-        self._ends = _ends(folder / "generation_config.json")
+        self._eos_token_ids = _read_eos_token_ids(folder / "generation_config.json")
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """One answer each, in order."""
         order = sorted(range(len(queries)), key=lambda i: queries[i].max_tokens)
         answers: dict[int, Answer] = {}
-        for start in range(0, len(order), self.batch):
-            rows = order[start : start + self.batch]
-            answers.update(zip(rows, self._answered([queries[i] for i in rows]), strict=True))
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            answers.update(zip(rows, self._answer_batch([queries[i] for i in rows]), strict=True))
         return [answers[i] for i in range(len(queries))]
 
     @torch.inference_mode()
-    def _answered(self, queries: Sequence[Query]) -> list[Answer]:
-        rows = [self.tokenizer.encode(self.written(query)) for query in queries]
+    def _answer_batch(self, queries: Sequence[Query]) -> list[Answer]:
+        rows = [self.tokenizer.encode(self.render_prompt(query)) for query in queries]
         length = max(map(len, rows))
         ids = torch.zeros(len(rows), length, dtype=torch.int64)
         mask = torch.zeros_like(ids)
         for row, tokens in enumerate(rows):
             ids[row, length - len(tokens) :], mask[row, length - len(tokens) :] = torch.tensor(tokens), 1
-        pictures = [part for query in queries for part in query.parts if not isinstance(part, str)]
+        images = [part for query in queries for part in query.parts if not isinstance(part, str)]
         size = self.model.config.vision_config.image_size[0]
-        pixels = torch.stack([prepared(picture, size) for picture in pictures])
-        out = self.model.generate(
+        pixels = torch.stack([preprocess_image(image, size) for image in images])
+        generated = self.model.generate(
             input_ids=ids.to(self._device),
             attention_mask=mask.to(self._device),
             pixel_values=pixels.to(self.model.dtype).to(self._device),
             do_sample=False,
             max_new_tokens=max(query.max_tokens for query in queries),
-            eos_token_id=list(self._ends),
-            pad_token_id=self._ends[0],
+            eos_token_id=list(self._eos_token_ids),
+            pad_token_id=self._eos_token_ids[0],
         )
-        return [Answer(text=self.tokenizer.decode(row[length:].tolist())) for row in out]
+        return [Answer(text=self.tokenizer.decode(row[length:].tolist())) for row in generated]
 
-    def written(self, query: Query) -> str:
-        """The conversation as text: every picture is as many places as the model sees of it."""
-        places = self.model.config.image_seq_length
-        image = f"<img>{IMAGE * places}</img>\n"
-        user = "".join(part if isinstance(part, str) else image for part in query.parts)
-        return (
-            f"<|im_start|>system\n{query.system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
-        )
+    def render_prompt(self, query: Query) -> str:
+        """The conversation as text: every image is as many places as the model sees of it."""
+        num_image_tokens = self.model.config.image_seq_length
+        image_text = f"<img>{IMAGE_TOKEN * num_image_tokens}</img>\n"
+        user_text = "".join(part if isinstance(part, str) else image_text for part in query.parts)
+        return f"<|im_start|>system\n{query.system}<|im_end|>\n<|im_start|>user\n{user_text}<|im_end|>\n<|im_start|>assistant\n"
 
 
 @dataclass(frozen=True)
-class Critic:
+class VlacQuestion:
     """The change since the frame last scored, and whether it is done, of one camera."""
 
-    order: tuple[str, ...] = ()
+    view_order: tuple[str, ...] = ()
     """The view it is shown is the first of these that is there; none: the first."""
-    tells_success: bool = True
-    looks_back: bool = True
-    keeps: int = 1
+    predicts_success: bool = True
+    uses_previous_frame: bool = True
+    history_capacity: int = 1
 
-    def ask(self, moment: Moment) -> tuple[Query, ...]:
-        before, now = (cameras(picture, moment, self.order)[0] for picture in (moment.previous, moment.now))
-        task = moment.instruction
-        changed = interleaved(prompts.VLAC_CRITIC, task, [before, now])
-        if moment.goal is None:
-            done = interleaved(prompts.VLAC_DONE, task, [now])
+    def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
+        before, current = (
+            ordered_views(frame, context, self.view_order)[0] for frame in (context.previous, context.current)
+        )
+        task = context.instruction
+        change_parts = interleave_images(prompts.VLAC_CRITIC_PROMPT, task, [before, current])
+        if context.goal is None:
+            done_parts = interleave_images(prompts.VLAC_DONE_PROMPT, task, [current])
         else:
-            done = interleaved(prompts.VLAC_DONE_BY_GOAL, task, [cameras(moment.goal, moment, self.order)[0], now])
-        parts = (tuple(changed), tuple(done))
-        return tuple(Query(parts=each, system=prompts.VLAC_SYSTEM, max_tokens=16) for each in parts)
+            done_parts = interleave_images(
+                prompts.VLAC_GOAL_DONE_PROMPT, task, [ordered_views(context.goal, context, self.view_order)[0], current]
+            )
+        part_groups = (tuple(change_parts), tuple(done_parts))
+        return tuple(
+            Query(parts=query_parts, system=prompts.VLAC_SYSTEM_PROMPT, max_tokens=16) for query_parts in part_groups
+        )
 
-    def read(self, answers: Sequence[Answer], moment: Moment) -> Said | None:
-        change, done = (_number(answer.text or "") for answer in answers)
+    def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
+        change, done = (_parse_number(answer.text or "") for answer in answers)
         if change is None or done is None or not -100 <= change <= 100 or not 0 <= done <= 1:
             return None
-        return Said(stepped(100 * moment.value, change) / 100, done if done > THRESHOLD else 0.0)
+        return ParsedAnswer(apply_change(100 * context.potential, change) / 100, done if done > DONE_THRESHOLD else 0.0)
 
 
-def stepped(value: float, change: float) -> float:
+def apply_change(value: float, change: float) -> float:
     """The value, 0 to 100, after a change from -100 to 100 (its `mix_f`, the one of its recursions that stays there).
 
     A step forwards takes its share of what is left.
     """
     if change > 0:
         return value + (100 - value) * change / 100
-    if value <= MIDDLE:
+    if value <= MIDPOINT_PERCENT:
         return value + value * change / 100
-    left = 100 - value
-    return FLOOR if change <= -100 else max(FLOOR, 100 - max(left, 1.0) / (100 + change) * 100)
+    remaining = 100 - value
+    return FLOOR_PERCENT if change <= -100 else max(FLOOR_PERCENT, 100 - max(remaining, 1.0) / (100 + change) * 100)
 
 
-def prepared(picture: Frames, size: int) -> Tensor:
-    """float [3, size, size]: the whole picture uint8 [H, W, 3], its proportions not kept, as it was trained on."""
-    resized = Image.fromarray(picture).resize((size, size), Image.Resampling.LANCZOS)
+def preprocess_image(image: Frames, size: int) -> Tensor:
+    """float [3, size, size]: the whole image uint8 [H, W, 3], its proportions not kept, as it was trained on."""
+    resized = Image.fromarray(image).resize((size, size), Image.Resampling.LANCZOS)
     pixels = torch.from_numpy(np.array(resized)).permute(2, 0, 1).float() / 255
-    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (MEAN, STD))
+    mean, std = (torch.tensor(channel_values).view(3, 1, 1) for channel_values in (IMAGE_MEAN, IMAGE_STD))
     return (pixels - mean) / std
 
 
-class SentencePieces:
+class VlacTokenizer:
     """The tokenizer of an InternLM2 folder: a SentencePiece model, and tokens that stand for themselves."""
 
     def __init__(self, folder: Path) -> None:
         """Raises `CheckpointError` naming the file that is not there or not as released."""
         try:
             import sentencepiece  # optional
-        except ModuleNotFoundError as fault:
-            raise UserError("VLAC needs sentencepiece: pip install 'embodied-rm[vlac]'") from fault
+        except ModuleNotFoundError as error:
+            raise UserError("VLAC needs sentencepiece: pip install 'embodied-rm[vlac]'") from error
         path = folder / "tokenizer.model"
         if not path.is_file():
             raise CheckpointError(f"{path}: not there")
         try:
-            self._pieces = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        except RuntimeError as fault:
-            raise CheckpointError(f"{path}: not a SentencePiece model ({fault})") from None
-        self.special = _special(folder)
-        self._names = {number: name for name, number in self.special.items()}
-        self._split = re.compile("(" + "|".join(map(re.escape, sorted(self.special, key=len, reverse=True))) + ")")
+            self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        except RuntimeError as error:
+            raise CheckpointError(f"{path}: not a SentencePiece model ({error})") from None
+        self.special_tokens = _read_special_tokens(folder)
+        self._special_names = {number: name for name, number in self.special_tokens.items()}
+        self._special_pattern = re.compile(
+            "(" + "|".join(map(re.escape, sorted(self.special_tokens, key=len, reverse=True))) + ")"
+        )
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, behind the one that begins it."""
-        ids = [self._pieces.bos_id()]
-        for piece in self._split.split(text):
-            ids += [self.special[piece]] if piece in self.special else self._pieces.encode(piece)
+        ids = [self._processor.bos_id()]
+        for piece in self._special_pattern.split(text):
+            ids += [self.special_tokens[piece]] if piece in self.special_tokens else self._processor.encode(piece)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without those that stand for themselves."""
-        return str(self._pieces.decode([i for i in ids if i not in self._names and i < self._pieces.vocab_size()]))
+        return str(
+            self._processor.decode(
+                [i for i in ids if i not in self._special_names and i < self._processor.vocab_size()]
+            )
+        )
 
 
-def _special(folder: Path) -> dict[str, int]:
+def _read_special_tokens(folder: Path) -> dict[str, int]:
     """Tokens that stand for themselves, by name."""
     path = folder / "tokenizer_config.json"
     try:
-        told = json.loads(path.read_text())["added_tokens_decoder"]
-        special = {str(entry["content"]): int(number) for number, entry in told.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise CheckpointError(f"{path}: does not list its tokens ({fault!r})") from None
-    missing = [name for name in (IMAGE, "<img>", "</img>", "<|im_start|>", "<|im_end|>") if name not in special]
+        entries = json.loads(path.read_text())["added_tokens_decoder"]
+        special = {str(entry["content"]): int(token_id) for token_id, entry in entries.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: does not list its tokens ({error!r})") from None
+    missing = [name for name in (IMAGE_TOKEN, "<img>", "</img>", "<|im_start|>", "<|im_end|>") if name not in special]
     if missing:
         raise CheckpointError(f"{path}: the token {missing[0]} is missing")
     return special
 
 
-def _ends(path: Path) -> tuple[int, ...]:
+def _read_eos_token_ids(path: Path) -> tuple[int, ...]:
     try:
-        ends = json.loads(path.read_text())["eos_token_id"]
-        return tuple(map(int, ends if isinstance(ends, list) else [ends]))
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise CheckpointError(f"{path}: does not say how an answer ends ({fault!r})") from None
+        eos_token_id = json.loads(path.read_text())["eos_token_id"]
+        return tuple(map(int, eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: does not say how an answer ends ({error!r})") from None
 
 
-def _number(text: str) -> float | None:
-    found = NUMBER.match(text)
-    return None if found is None else float(found[1])
+def _parse_number(text: str) -> float | None:
+    match = NUMBER_PATTERN.match(text)
+    return None if match is None else float(match[1])

@@ -10,44 +10,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.checkpoint_io import packed, unpacked
+from embodied_rm.checkpoint_io import pack_json, unpack_json
 from embodied_rm.types import BoolArray, IntArray
 
 FIRST_SEED = 2**31
 """Evaluation uses seeds from 0 on: starts of the curriculum are never among them."""
-MEMORY = 0.3
+OUTCOME_WEIGHT = 0.3
 """Weight of the newest outcome of a start in what is known of it."""
-LEAST = 0.1
+MIN_FAILURE_RATE = 0.1
 """What a start that always succeeds is still drawn with, beside 1 for one that always fails."""
 
 
-class Curriculum:
+class StartCurriculum:
     """A pool of starts, how each went so far, and who is on which."""
 
-    def __init__(self, starts: int, rows: int, seed: int) -> None:
+    def __init__(self, num_starts: int, num_envs: int, seed: int) -> None:
         """Before anything is known every start counts as failing half of the time."""
-        self._rng = np.random.default_rng(np.random.SeedSequence([seed, starts]))
-        self._seeds: IntArray = FIRST_SEED + self._rng.choice(2**31, starts, replace=False)
-        self._failing = np.full(starts, 0.5)
-        self._on: IntArray = np.zeros(rows, np.int64)
+        self._rng = np.random.default_rng(np.random.SeedSequence([seed, num_starts]))
+        self._seeds: IntArray = FIRST_SEED + self._rng.choice(2**31, num_starts, replace=False)
+        self._failure_rates = np.full(num_starts, 0.5)
+        self._start_of_env: IntArray = np.zeros(num_envs, np.int64)
 
     def draw(self, rows: IntArray) -> list[int]:
         """New starts for these rows; the seeds of all rows."""
-        odds = np.maximum(self._failing, LEAST)
-        self._on[rows] = self._rng.choice(len(odds), len(rows), p=odds / odds.sum())
-        return self._seeds[self._on].tolist()
+        weights = np.maximum(self._failure_rates, MIN_FAILURE_RATE)
+        self._start_of_env[rows] = self._rng.choice(len(weights), len(rows), p=weights / weights.sum())
+        return self._seeds[self._start_of_env].tolist()
 
-    def learn(self, rows: IntArray, succeeded: BoolArray) -> None:
+    def update(self, rows: IntArray, successes: BoolArray) -> None:
         """How the episodes of these rows went, bool [n]."""
-        for start, success in zip(self._on[rows], succeeded, strict=True):
-            self._failing[start] += MEMORY * ((not success) - self._failing[start])
+        for start, success in zip(self._start_of_env[rows], successes, strict=True):
+            self._failure_rates[start] += OUTCOME_WEIGHT * ((not success) - self._failure_rates[start])
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Everything that later draws depend on."""
-        known = {"failing": torch.from_numpy(self._failing.copy()), "on": torch.from_numpy(self._on.copy())}
-        return {**known, "stream": packed(self._rng.bit_generator.state)}
+        tensors = {
+            "failing": torch.from_numpy(self._failure_rates.copy()),
+            "on": torch.from_numpy(self._start_of_env.copy()),
+        }
+        return {**tensors, "stream": pack_json(self._rng.bit_generator.state)}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` of such a pool returned."""
-        self._failing, self._on = state["failing"].numpy().copy(), state["on"].numpy().copy()
-        self._rng.bit_generator.state = unpacked(state["stream"])
+        self._failure_rates, self._start_of_env = state["failing"].numpy().copy(), state["on"].numpy().copy()
+        self._rng.bit_generator.state = unpack_json(state["stream"])

@@ -8,78 +8,78 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
-from embodied_rm.models.base import RewardModel
-from embodied_rm.models.plan_memory import PlanMemory
-from embodied_rm.models.plans import Plans
-from embodied_rm.models.witness import there
-from embodied_rm.rewards.steps import Floats
-from embodied_rm.rl.envs.reward_config import RewardConfig
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.models.subgoal_state import SubgoalState
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.models.view_consistency import visible_views
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rewards.transitions import FloatArray
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.envs.state_env import StateRewardEnv
-from embodied_rm.types import IntArray, Progress, Views
+from embodied_rm.types import IntArray, RewardOutput, Views
 
 
 class LearnedRewardEnv(RewardEnv):
-    """Scores are a `RewardModel`'s, of pictures: the environment must also have `view_names`, `render_views(rows)` ->
+    """Scores are a `RewardModel`'s, of images: the environment must also have `view_names`, `render_views(rows)` ->
     uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `takes_tensors` is given `render_tensor(rows)`
-    where there is one: pictures that never leave the device they were drawn on. Instructions of several wishes are
+    where there is one: images that never leave the device they were drawn on. Instructions of several wishes are
     judged one after the other, each done as an episode is: by the same threshold and patience."""
 
-    needed = ("view_names", "render_views", "instructions")
+    required_attrs = ("view_names", "render_views", "instructions")
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> None:
         super().__init__(env, config, gamma)
-        self.model = Plans(model, config.success_threshold, config.success_patience)
-        self._memory: PlanMemory
+        self.model = SubgoalRewardModel(model, config.success_threshold, config.success_patience)
+        self._reward_state: SubgoalState
 
-    def _begin(self, rows: IntArray, infos: Mapping[str, Any]) -> Floats:
+    def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
         views, instructions = self._render(rows), self.env.instructions  # type: ignore[attr-defined]
-        with self.stats.timed("score"):
-            begun = self.model.begin(views, [instructions[i] for i in rows])
-            self._memory = begun if len(rows) == self.num_envs else self._memory.put(rows, begun)
-        return begun.potential()
+        with self.stats.time_phase("score"):
+            new_state = self.model.reset(views, [instructions[i] for i in rows])
+            self._reward_state = new_state if len(rows) == self.num_envs else self._reward_state.put(rows, new_state)
+        return new_state.potential()
 
-    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> Progress:
+    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> RewardOutput:
         views = self._render(rows)
-        with self.stats.timed("score"):
-            self._look_for_dead(views)
-            progress, advanced = self.model.advance(self._memory.take(rows), views)
-            self._memory = self._memory.put(rows, advanced)
-        return progress
+        with self.stats.time_phase("score"):
+            self._count_dead_views(views)
+            output, new_state = self.model.step(self._reward_state.take(rows), views)
+            self._reward_state = self._reward_state.put(rows, new_state)
+        return output
 
-    def _look_for_dead(self, views: Views) -> None:
-        dead = (~there(views)).sum(axis=0)
-        for name, count in zip(views.names, dead.tolist(), strict=True):
+    def _count_dead_views(self, views: Views) -> None:
+        dead_counts = (~visible_views(views)).sum(axis=0)
+        for name, count in zip(views.names, dead_counts.tolist(), strict=True):
             self.stats.dead_views[name] = self.stats.dead_views.get(name, 0) + count
 
-    def _embedding(self) -> Floats:
-        return self._memory.embedding()
+    def _embeddings(self) -> FloatArray:
+        return self._reward_state.embedding()
 
     @property
-    def _tells_success(self) -> bool:
+    def _predicts_success(self) -> bool:
         return self.model.tells_success
 
     @property
-    def _storable(self) -> bool:
-        return self._memory.storable
+    def _is_storable(self) -> bool:
+        return self._reward_state.storable
 
-    def _memory_state(self) -> dict[str, Tensor]:
-        return self._memory.state()
+    def _reward_state_dict(self) -> dict[str, Tensor]:
+        return self._reward_state.state_dict()
 
-    def _restore_memory(self, state: dict[str, Tensor]) -> None:
-        self._memory = self._memory.restored(state)
+    def _load_reward_state(self, state: dict[str, Tensor]) -> None:
+        self._reward_state = self._reward_state.from_state_dict(state)
 
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env
-        stay = self.model.takes_tensors and hasattr(env, "render_tensor")
-        render = env.render_tensor if stay else env.render_views
-        with self.stats.timed("render"):
+        keep_on_device = self.model.accepts_tensors and hasattr(env, "render_tensor")
+        render = env.render_tensor if keep_on_device else env.render_views
+        with self.stats.time_phase("render"):
             return Views(names=tuple(env.view_names), frames=render(rows))
 
 
 def make_reward_env(env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> RewardEnv:
     """The environment with the reward that is asked for; nothing is drawn where neither progress nor success is the
     model's to say."""
-    if config.of_simulator:
+    if config.uses_simulator_only:
         return StateRewardEnv(env, config, gamma)
     return LearnedRewardEnv(env, model, config, gamma)

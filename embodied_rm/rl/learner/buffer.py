@@ -10,19 +10,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
-from embodied_rm.group import ALONE, Group
-from embodied_rm.rewards.steps import Steps
+from embodied_rm.rewards.transitions import Transitions
 from embodied_rm.rl.learner.gae import gae
-from embodied_rm.rl.learner.guidance import Guidance
-from embodied_rm.rl.learner.policy import Critic, GaussianPolicy
-from embodied_rm.rl.learner.threads import one_thread
+from embodied_rm.rl.learner.hurl import Heuristic
+from embodied_rm.rl.learner.policy import GaussianPolicy, ValueCritic
+from embodied_rm.rl.learner.threads import single_thread
 
-Floats = npt.NDArray[np.floating]
+FloatArray = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class PPOBatch:
     """Transitions to learn from, in no order; faults are already left out."""
 
     observation: Tensor
@@ -37,7 +37,7 @@ class Batch:
     """[B], under the policy that acted."""
     advantage: Tensor
     """[B], zero mean and unit variance."""
-    advantage_spread: float
+    advantage_std: float
     """Standard deviation of the advantages before they had unit variance: where nothing was to be learned, of noise."""
     target: Tensor
     """[B]: lambda return of the task, without what its shaping adds: what the critic is fitted to."""
@@ -50,46 +50,51 @@ class Batch:
 class RolloutBuffer:
     """Arrays [T, N, ...]; what the critic sees next is the true next state, before any reset."""
 
-    steps: int
+    num_steps: int
     num_envs: int
     obs_dim: int
     action_dim: int
-    critic_dim: int
+    critic_obs_dim: int
     t: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        shape = (self.steps, self.num_envs)
+        shape = (self.num_steps, self.num_envs)
         self.observation = np.zeros((*shape, self.obs_dim), np.float32)
-        self.critic_observation = np.zeros((*shape, self.critic_dim), np.float32)
-        self.next_critic_observation = np.zeros((*shape, self.critic_dim), np.float32)
+        self.critic_observation = np.zeros((*shape, self.critic_obs_dim), np.float32)
+        self.next_critic_observation = np.zeros((*shape, self.critic_obs_dim), np.float32)
         self.action = np.zeros((*shape, self.action_dim), np.float32)
         self.potential, self.next_potential = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.log_prob, self.reward = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.terminated, self.done, self.valid = (np.zeros(shape, bool) for _ in range(3))
-        self.told: list[Steps] = []
+        self.transitions: list[Transitions] = []
 
-    def add(self, told: Steps | None = None, **columns: npt.ArrayLike) -> None:
+    def add(self, transitions: Transitions | None = None, **columns: npt.ArrayLike) -> None:
         """Write one step: every column [N, ...] by name, and what its reward is paid from, where that is told."""
         for name, value in columns.items():
             getattr(self, name)[self.t] = value
-        if told is not None:
-            self.told.append(told)
+        if transitions is not None:
+            self.transitions.append(transitions)
         self.t += 1
 
-    def shared(self, group: Group) -> RolloutBuffer:
+    def all_gather(self, dist: DistContext) -> RolloutBuffer:
         """The rollouts of everybody, their environments side by side; `told` stays this process's."""
-        if group.size == 1:
+        if dist.world_size == 1:
             return self
-        whole = replace(self, num_envs=group.size * self.num_envs)
-        mine = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        vars(whole).update(group.side_by_side(mine), told=self.told, t=self.t)
-        return whole
+        merged = replace(self, num_envs=dist.world_size * self.num_envs)
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        vars(merged).update(dist.concat_env_axis(arrays), told=self.transitions, t=self.t)
+        return merged
 
-    @one_thread()
+    @single_thread()
     @torch.no_grad()
-    def batch(
-        self, critic: Critic, gamma: float, lam: float, shaped: float = 0.0, guidance: Guidance | None = None
-    ) -> Batch:
+    def make_batch(
+        self,
+        critic: ValueCritic,
+        gamma: float,
+        lam: float,
+        shaping_scale: float = 0.0,
+        heuristic: Heuristic | None = None,
+    ) -> PPOBatch:
         """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic.
 
         `shaped` is the scale of the potential that the rewards were shaped by, 0 if they were not. What that adds to
@@ -99,33 +104,33 @@ class RolloutBuffer:
 
         Raises `UserError` if no transition is valid.
         """
-        assert self.t == self.steps, "the rollout is not complete"
+        assert self.t == self.num_steps, "the rollout is not complete"
         value = _values(critic, self.critic_observation, self.potential)
         next_value = _values(critic, self.next_critic_observation, self.next_potential)
-        if guidance is not None:
-            next_value, lam = guidance.value(next_value, self.next_potential), guidance.trace(lam)
-        known, next_known = shaped * self.potential, shaped * self.next_potential
-        ends = (self.terminated, self.done, self.valid)
-        advantage = gae(self.reward, value - known, next_value - next_known, *ends, gamma, lam)
+        if heuristic is not None:
+            next_value, lam = heuristic.mix_next_value(next_value, self.next_potential), heuristic.mix_lambda(lam)
+        shaping_value, next_shaping_value = shaping_scale * self.potential, shaping_scale * self.next_potential
+        masks = (self.terminated, self.done, self.valid)
+        advantage = gae(self.reward, value - shaping_value, next_value - next_shaping_value, *masks, gamma, lam)
         if not self.valid.any():
             raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
-        keep = torch.from_numpy(self.valid.reshape(-1))
-        flat = torch.from_numpy(advantage.reshape(-1))[keep]
-        spread = float(flat.std(correction=0))
+        valid = torch.from_numpy(self.valid.reshape(-1))
+        valid_advantage = torch.from_numpy(advantage.reshape(-1))[valid]
+        std = float(valid_advantage.std(correction=0))
         columns = (
             self.observation, self.critic_observation, self.potential, self.action, self.log_prob, advantage + value,
         )  # fmt: skip
         observation, critic_observation, potential, action, log_prob, target = (
-            torch.from_numpy(c.reshape(-1, *c.shape[2:]))[keep].to(critic.device) for c in columns
+            torch.from_numpy(c.reshape(-1, *c.shape[2:]))[valid].to(critic.device) for c in columns
         )
-        return Batch(
+        return PPOBatch(
             observation=observation,
             critic_observation=critic_observation,
             potential=potential,
             action=action,
             log_prob=log_prob,
-            advantage=((flat - flat.mean()) / (spread + 1e-8)).to(critic.device),
-            advantage_spread=spread,
+            advantage=((valid_advantage - valid_advantage.mean()) / (std + 1e-8)).to(critic.device),
+            advantage_std=std,
             target=target,
         )
 
@@ -133,11 +138,11 @@ class RolloutBuffer:
 def collect(
     env: gym.vector.VectorEnv,
     policy: GaussianPolicy,
-    observation: Floats,
-    steps: int,
+    observation: FloatArray,
+    num_steps: int,
     generator: torch.Generator,
-    group: Group = ALONE,
-) -> tuple[RolloutBuffer, Floats]:
+    dist: DistContext = SINGLE_PROCESS,
+) -> tuple[RolloutBuffer, FloatArray]:
     """`steps` steps of a SAME_STEP environment from `observation` [N, D]; the buffer, of everybody in the `group`, and
     the observation after.
 
@@ -148,17 +153,22 @@ def collect(
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
     buffer: RolloutBuffer | None = None
-    space = env.single_action_space
-    assert isinstance(space, gym.spaces.Box)
-    for _ in range(steps):
-        action, log_prob = policy.sample(observation, generator, group)
-        following, reward, terminated, truncated, infos = env.step(np.clip(action, space.low, space.high))
-        critic, critic_next = infos.get("critic_obs", observation), infos.get("final_critic_obs", infos["final_obs"])
-        buffer = buffer or RolloutBuffer(steps, env.num_envs, obs_dim, action_dim, critic.shape[1])
+    action_space = env.single_action_space
+    assert isinstance(action_space, gym.spaces.Box)
+    for _ in range(num_steps):
+        action, log_prob = policy.sample(observation, generator, dist)
+        next_observation, reward, terminated, truncated, infos = env.step(
+            np.clip(action, action_space.low, action_space.high)
+        )
+        critic_obs, next_critic_obs = (
+            infos.get("critic_obs", observation),
+            infos.get("final_critic_obs", infos["final_obs"]),
+        )
+        buffer = buffer or RolloutBuffer(num_steps, env.num_envs, obs_dim, action_dim, critic_obs.shape[1])
         buffer.add(
             observation=observation,
-            critic_observation=critic,
-            next_critic_observation=critic_next,
+            critic_observation=critic_obs,
+            next_critic_observation=next_critic_obs,
             potential=infos["potential"],
             next_potential=infos["next_potential"],
             action=action,
@@ -167,14 +177,14 @@ def collect(
             terminated=terminated,
             done=terminated | truncated,
             valid=infos["valid"],
-            told=infos.get("steps"),
+            transitions=infos.get("num_steps"),
         )
-        observation = following
+        observation = next_observation
     assert buffer is not None
-    return buffer.shared(group), observation
+    return buffer.all_gather(dist), observation
 
 
-def _values(critic: Critic, observation: Floats, potential: Floats) -> Floats:
+def _values(critic: ValueCritic, observation: FloatArray, potential: FloatArray) -> FloatArray:
     """The critic's values [T, N] of observations [T, N, D] with potentials [T, N]."""
     flat = (observation.reshape(-1, observation.shape[-1]), potential.reshape(-1))
     values = critic(*(torch.from_numpy(column).to(critic.device) for column in flat))

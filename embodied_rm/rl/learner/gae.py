@@ -7,19 +7,19 @@ import numpy.typing as npt
 
 from embodied_rm.types import BoolArray
 
-Floats = npt.NDArray[np.floating]
+FloatArray = npt.NDArray[np.floating]
 
 
 def gae(
-    reward: Floats,
-    value: Floats,
-    next_value: Floats,
+    reward: FloatArray,
+    value: FloatArray,
+    next_value: FloatArray,
     terminated: BoolArray,
     done: BoolArray,
     valid: BoolArray,
     gamma: float,
     lam: float,
-) -> Floats:
+) -> FloatArray:
     """Advantages [T, N] (Schulman et al., arXiv 1506.02438, eq. 16); every array is [T, N].
 
     `next_value` is V of the true next observation, before any reset. `terminated` cuts the value that follows; `done`
@@ -28,8 +28,8 @@ def gae(
     """
     delta = reward + gamma * np.where(terminated, 0.0, next_value) - value
     advantage = np.zeros_like(delta)
-    carry = np.zeros(delta.shape[1:], delta.dtype)
+    trace = np.zeros(delta.shape[1:], delta.dtype)
     for t in reversed(range(len(delta))):
-        carry = np.where(valid[t], delta[t] + gamma * lam * np.where(done[t], 0.0, carry), 0.0)
-        advantage[t] = carry
+        trace = np.where(valid[t], delta[t] + gamma * lam * np.where(done[t], 0.0, trace), 0.0)
+        advantage[t] = trace
     return advantage

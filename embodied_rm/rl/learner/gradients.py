@@ -15,7 +15,7 @@ from embodied_rm.rl.learner.policy import LOG_STD_RANGE, gaussian_kl, log_prob
 from embodied_rm.rl.learner.tanh import tanh
 
 
-class Slope(NamedTuple):
+class PolicyGrad(NamedTuple):
     """A scalar that depends on a Gaussian policy, and how it changes with it."""
 
     value: Tensor
@@ -25,7 +25,7 @@ class Slope(NamedTuple):
     """[A]: by the logarithm of the exploration noise."""
 
 
-class Acted(NamedTuple):
+class ActionBatch(NamedTuple):
     """What was done in B states, and what came of it."""
 
     action: Tensor
@@ -35,79 +35,79 @@ class Acted(NamedTuple):
     advantage: Tensor
     """[B]."""
 
-    def rows(self, index: Tensor) -> Acted:
+    def select(self, index: Tensor) -> ActionBatch:
         """Those of some of the states."""
-        return Acted(*(column[index] for column in self))
+        return ActionBatch(*(column[index] for column in self))
 
 
 def forward(network: nn.Sequential, inputs: Tensor) -> list[Tensor]:
     """What goes into each linear layer of a tanh network (`policy.mlp`), and last what comes out."""
-    *hidden, last = _linears(network)
-    kept = [inputs]
+    *hidden, last = _linear_layers(network)
+    activations = [inputs]
     for linear in hidden:
-        kept.append(tanh(nn.functional.linear(kept[-1], linear.weight, linear.bias)))
-    return [*kept, nn.functional.linear(kept[-1], last.weight, last.bias)]
+        activations.append(tanh(nn.functional.linear(activations[-1], linear.weight, linear.bias)))
+    return [*activations, nn.functional.linear(activations[-1], last.weight, last.bias)]
 
 
-def backward(network: nn.Sequential, kept: list[Tensor], slope: Tensor) -> None:
+def backward(network: nn.Sequential, activations: list[Tensor], grad: Tensor) -> None:
     """Write the gradients of the weights where they lie, given that of the output; `kept`: what `forward` gave."""
-    linears = _linears(network)
+    linears = _linear_layers(network)
     for i in reversed(range(len(linears))):
         weight, bias = linears[i].weight, linears[i].bias
         assert weight.grad is not None and bias.grad is not None
-        torch.mm(slope.T, kept[i], out=weight.grad)
-        torch.sum(slope, dim=0, out=bias.grad)
+        torch.mm(grad.T, activations[i], out=weight.grad)
+        torch.sum(grad, dim=0, out=bias.grad)
         if i:
-            slope = slope @ weight
-            slope.addcmul_(slope, kept[i].square(), value=-1)
+            grad = grad @ weight
+            grad.addcmul_(grad, activations[i].square(), value=-1)
 
 
-def clipped_gain_slope(acted: Acted, mean: Tensor, log_std: Tensor, clip: float) -> Slope:
+def clipped_surrogate_grad(actions: ActionBatch, mean: Tensor, log_std: Tensor, clip: float) -> PolicyGrad:
     """Of the clipped surrogate objective (arXiv 1707.06347, eq. 7), summed over the states, in which the policy's mean
     action is `mean` [B, A] now.
 
     An action whose ratio is past the clip in the direction of its advantage counts no more.
     """
-    ratio = torch.exp(log_prob(acted.action, mean, log_std) - acted.log_prob)
-    free, clipped = ratio * acted.advantage, ratio.clamp(1 - clip, 1 + clip) * acted.advantage
-    counts = torch.where(free <= clipped, free, 0.0)[:, None]
-    scaled = (acted.action - mean) * torch.exp(-log_std)
-    return Slope(
-        torch.minimum(free, clipped).sum(),
-        counts * scaled * torch.exp(-log_std),
-        (counts * (scaled.square() - 1)).sum(dim=0),
+    ratio = torch.exp(log_prob(actions.action, mean, log_std) - actions.log_prob)
+    unclipped, clipped = ratio * actions.advantage, ratio.clamp(1 - clip, 1 + clip) * actions.advantage
+    active = torch.where(unclipped <= clipped, unclipped, 0.0)[:, None]
+    scaled = (actions.action - mean) * torch.exp(-log_std)
+    return PolicyGrad(
+        torch.minimum(unclipped, clipped).sum(),
+        active * scaled * torch.exp(-log_std),
+        (active * (scaled.square() - 1)).sum(dim=0),
     )
 
 
-def divergence_slope(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Slope:
+def kl_grad(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> PolicyGrad:
     """Of the KL divergence of a Gaussian from another one, summed over the rows."""
-    return Slope(
+    return PolicyGrad(
         gaussian_kl(mean, log_std, other_mean, other_log_std).sum(),
         (mean - other_mean) * torch.exp(-2 * other_log_std),
         len(mean) * (torch.exp(2 * (log_std - other_log_std)) - 1),
     )
 
 
-def entropy_slope(mean: Tensor, log_std: Tensor) -> Slope:
+def entropy_grad(mean: Tensor, log_std: Tensor) -> PolicyGrad:
     """Of the differential entropy, in nats up to its constant, summed over the states."""
     count = len(mean)
-    return Slope(count * log_std.sum(), torch.zeros_like(mean), torch.full_like(log_std, count))
+    return PolicyGrad(count * log_std.sum(), torch.zeros_like(mean), torch.full_like(log_std, count))
 
 
-def summed(*terms: tuple[float, Slope]) -> Slope:
+def weighted_sum(*terms: tuple[float, PolicyGrad]) -> PolicyGrad:
     """Of a weighted sum of one or more, added up in their order."""
-    (weight, slope), *rest = terms
-    total = Slope(*(weight * part for part in slope))
-    for weight, slope in rest:
-        total = Slope(*(whole + weight * part for whole, part in zip(total, slope, strict=True)))
+    (weight, grad), *rest = terms
+    total = PolicyGrad(*(weight * part for part in grad))
+    for weight, grad in rest:
+        total = PolicyGrad(*(accumulated + weight * part for accumulated, part in zip(total, grad, strict=True)))
     return total
 
 
-def through_clamp(log_std: Tensor, slope: Tensor) -> Tensor:
+def clamp_grad(log_std: Tensor, grad: Tensor) -> Tensor:
     """The derivative by a parameter of the one by its value clamped to `LOG_STD_RANGE`."""
     low, high = LOG_STD_RANGE
-    return torch.where((log_std >= low) & (log_std <= high), slope, 0.0)
+    return torch.where((log_std >= low) & (log_std <= high), grad, 0.0)
 
 
-def _linears(network: nn.Sequential) -> list[nn.Linear]:
+def _linear_layers(network: nn.Sequential) -> list[nn.Linear]:
     return [layer for layer in network if isinstance(layer, nn.Linear)]

@@ -1,4 +1,4 @@
-"""The actor and the critic: small MLPs over normalised observations, and their checkpoint."""
+"""The actor and the critic: small MLPs over normalized observations, and their checkpoint."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
+from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.group import ALONE, Group
 from embodied_rm.rl.learner.tanh import Tanh, tanh
-from embodied_rm.rl.learner.threads import one_thread
+from embodied_rm.rl.learner.threads import single_thread
 
 ARCHITECTURE = "gaussian_policy"
-SMALLEST_SPREAD = 1e-2
+MIN_STD = 1e-2
 """Observation features that hardly moved in the demonstrations (1 cm, 0.01 rad) must not explode when they do."""
-LARGEST_OBSERVATION = 10.0
-NEAR = 0.03
+MAX_NORMALIZED_OBS = 10.0
+LENGTH_SCALE_M = 0.03
 """Lengths up to about this, m, are seen once more in detail: of a task that spans half a metre, a millimetre is nothing
 to who sees numbers of unit spread."""
 LOG_STD_RANGE = (-5.0, 1.0)
@@ -38,48 +38,48 @@ class PolicySpec:
     hidden: tuple[int, ...] = (128, 128)
     log_std_init: float = -1.0
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
-    sees: str = "state"
-    """What its observations are, see `embodied_rm.rl.envs.seeing.Sees`."""
+    obs_mode: str = "state"
+    """What its observations are, see `embodied_rm.rl.envs.embedding_obs.Sees`."""
     encoder_sha256: str = ""
     """Of the weights of the reward model whose embeddings it sees."""
     views: tuple[str, ...] = ()
-    """The cameras whose pictures these are made of."""
-    lengths: int = 0
+    """The cameras whose images these are made of."""
+    length_dims: int = 0
     """First columns of its observations that are lengths in m (or angles in rad), which it sees near 0 in detail."""
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:
             raise UserError(f"policy sizes must be >= 1, got {self}")
-        if not 0 <= self.lengths <= self.obs_dim:
-            raise UserError(f"lengths must be in [0, {self.obs_dim}], got {self.lengths}")
+        if not 0 <= self.length_dims <= self.obs_dim:
+            raise UserError(f"lengths must be in [0, {self.obs_dim}], got {self.length_dims}")
         if not LOG_STD_RANGE[0] <= self.log_std_init <= LOG_STD_RANGE[1]:
             raise UserError(f"log_std_init must be in {list(LOG_STD_RANGE)}, got {self.log_std_init}")
 
 
-class Normaliser(nn.Module):
+class ObservationNormalizer(nn.Module):
     """(x - mean) / std, clamped; and of the first columns, lengths, tanh(x / NEAR) beside it, so that what is 2 mm off
     looks other than what is there. Fitted once on demonstrations and then frozen: it travels in the checkpoint."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, size: int, lengths: int = 0) -> None:
+    def __init__(self, size: int, length_dims: int = 0) -> None:
         super().__init__()
-        self.lengths = lengths
+        self.length_dims = length_dims
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
 
     def fit(self, observations: Tensor) -> None:
         """Take mean and spread of `observations` [B, D]."""
         self.mean.copy_(observations.mean(0))
-        self.std.copy_(observations.std(0, correction=0).clamp_min(SMALLEST_SPREAD))
+        self.std.copy_(observations.std(0, correction=0).clamp_min(MIN_STD))
 
     def forward(self, observation: Tensor) -> Tensor:
         """[..., size + lengths]."""
-        coarse = ((observation - self.mean) / self.std).clamp(-LARGEST_OBSERVATION, LARGEST_OBSERVATION)
-        if not self.lengths:
-            return coarse
-        return torch.cat([coarse, tanh(observation[..., : self.lengths] / NEAR)], dim=-1)
+        normalized = ((observation - self.mean) / self.std).clamp(-MAX_NORMALIZED_OBS, MAX_NORMALIZED_OBS)
+        if not self.length_dims:
+            return normalized
+        return torch.cat([normalized, tanh(observation[..., : self.length_dims] / LENGTH_SCALE_M)], dim=-1)
 
 
 class GaussianPolicy(nn.Module):
@@ -88,8 +88,8 @@ class GaussianPolicy(nn.Module):
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
         self.spec = spec
-        self.normaliser = Normaliser(spec.obs_dim, spec.lengths)
-        self.mlp = mlp(spec.obs_dim + spec.lengths, spec.hidden, spec.action_dim, output_gain=0.01)
+        self.normalizer = ObservationNormalizer(spec.obs_dim, spec.length_dims)
+        self.mlp = mlp(spec.obs_dim + spec.length_dims, spec.hidden, spec.action_dim, output_gain=0.01)
         self.log_std = nn.Parameter(torch.full((spec.action_dim,), float(spec.log_std_init)))
 
     @property
@@ -99,54 +99,54 @@ class GaussianPolicy(nn.Module):
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
-        return self.mlp(self.normaliser(observation)), self.noise
+        return self.mlp(self.normalizer(observation)), self.clamped_log_std
 
     @property
-    def noise(self) -> Tensor:
+    def clamped_log_std(self) -> Tensor:
         """Log standard deviation [A] of the action."""
         return self.log_std.clamp(*LOG_STD_RANGE)
 
-    @one_thread()
+    @single_thread()
     @torch.no_grad()
     def act(self, observation: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
         """The mean action [N, A] for observations [N, D]."""
         return self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))[0].cpu().numpy()
 
-    @one_thread()
+    @single_thread()
     @torch.no_grad()
     def sample(
-        self, observation: npt.NDArray[np.floating], generator: torch.Generator, group: Group = ALONE
+        self, observation: npt.NDArray[np.floating], generator: torch.Generator, dist: DistContext = SINGLE_PROCESS
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """A random action [N, A] and its log probability [N]; `generator`: on the CPU, wherever the weights are. It
         draws for the whole `group`."""
         mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))
-        everybody = torch.randn(group.size * len(mean), mean.shape[1], generator=generator)
-        action = mean + log_std.exp() * everybody[group.rows(len(mean))].to(self.device)
+        noise = torch.randn(dist.world_size * len(mean), mean.shape[1], generator=generator)
+        action = mean + log_std.exp() * noise[dist.local_rows(len(mean))].to(self.device)
         return action.cpu().numpy(), log_prob(action, mean, log_std).cpu().numpy()
 
 
-class Critic(nn.Module):
+class ValueCritic(nn.Module):
     """The value [B] of observations [B, D] with their held potentials [B], of the task without its shaping.
 
     The potential is part of the state that is rewarded, and tells how near success is.
     """
 
-    def __init__(self, obs_dim: int, hidden: tuple[int, ...], lengths: int = 0) -> None:
+    def __init__(self, obs_dim: int, hidden: tuple[int, ...], length_dims: int = 0) -> None:
         super().__init__()
-        self.normaliser = Normaliser(obs_dim, lengths)
-        self.mlp = mlp(obs_dim + lengths + 1, hidden, 1, output_gain=1.0)
+        self.normalizer = ObservationNormalizer(obs_dim, length_dims)
+        self.mlp = mlp(obs_dim + length_dims + 1, hidden, 1, output_gain=1.0)
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.normaliser.mean.device
+        return self.normalizer.mean.device
 
     def forward(self, observation: Tensor, potential: Tensor) -> Tensor:
         return self.mlp(self.inputs(observation, potential)).squeeze(-1)
 
     def inputs(self, observation: Tensor, potential: Tensor) -> Tensor:
         """What the network is given, [B, D + lengths + 1]."""
-        return torch.cat([self.normaliser(observation), potential[:, None]], dim=1)
+        return torch.cat([self.normalizer(observation), potential[:, None]], dim=1)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) -> nn.Sequential:
@@ -154,11 +154,11 @@ def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) 
     sizes = [inputs, *hidden, outputs]
     layers: list[nn.Module] = []
     for i, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
-        last = i == len(hidden)
+        is_last = i == len(hidden)
         linear = nn.Linear(fan_in, fan_out)
-        nn.init.orthogonal_(linear.weight, output_gain if last else math.sqrt(2))
+        nn.init.orthogonal_(linear.weight, output_gain if is_last else math.sqrt(2))
         nn.init.zeros_(linear.bias)
-        layers += [linear] if last else [linear, Tanh()]
+        layers += [linear] if is_last else [linear, Tanh()]
     return nn.Sequential(*layers)
 
 
@@ -188,9 +188,9 @@ def load_policy(folder: Path | str) -> GaussianPolicy:
     return policy
 
 
-def parse_spec(fields: Any, source: Path | str) -> PolicySpec:
+def parse_spec(stored: Any, source: Path | str) -> PolicySpec:
     """The `PolicySpec` stored in a manifest, or `CheckpointError`."""
     try:
-        return PolicySpec(**{**fields, "hidden": tuple(fields["hidden"]), "views": tuple(fields.get("views", ()))})
-    except (TypeError, KeyError) as fault:
-        raise CheckpointError(f"{source}: the manifest holds no policy spec ({fault})") from None
+        return PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), "views": tuple(stored.get("views", ()))})
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(f"{source}: the manifest holds no policy spec ({error})") from None

@@ -14,39 +14,39 @@ import torch
 from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy
 
-CHECKED = 16
-"""Worlds, and episodes of one check: a fifth more time, and 48 in the three iterations that the alarm looks at
+NUM_VERIFICATION_EPISODES = 16
+"""Environments, and episodes of one check: a fifth more time, and 48 in the three iterations that the alarm looks at
 together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CrosscheckResult:
     """Episodes that the model judged and did not end."""
 
     episodes: int
-    claims: int
+    claimed_successes: int
     """Of those, in how many the model sustained its verdict of success at some time."""
-    unfounded: int
+    false_claims: int
     """Of those, in how many the simulator never saw one."""
 
 
-def crosscheck(env: RewardEnv, policy: GaussianPolicy, seed: int) -> Checked:
-    """One episode in every world of an environment with `success=simulator`, explored as in training. Those in which
+def crosscheck(env: RewardEnv, policy: GaussianPolicy, seed: int) -> CrosscheckResult:
+    """One episode in every environment of an environment with `success=simulator`, explored as in training. Those in which
     the simulation diverged do not count."""
-    assert env.config.success == "simulator"
-    space, generator = env.single_action_space, torch.Generator().manual_seed(seed)
-    assert isinstance(space, gym.spaces.Box)
+    assert env.config.success_source == "simulator"
+    action_space, generator = env.single_action_space, torch.Generator().manual_seed(seed)
+    assert isinstance(action_space, gym.spaces.Box)
     observation, _ = env.reset(seed=seed)
-    playing, claimed = np.ones(env.num_envs, bool), np.zeros(env.num_envs, bool)
-    episodes = claims = unfounded = 0
-    while playing.any():
+    active, claimed = np.ones(env.num_envs, bool), np.zeros(env.num_envs, bool)
+    episodes = claimed_successes = false_claims = 0
+    while active.any():
         action, _ = policy.sample(observation, generator)
-        observation, _, terminated, truncated, infos = env.step(np.clip(action, space.low, space.high))
+        observation, _, terminated, truncated, infos = env.step(np.clip(action, action_space.low, action_space.high))
         claimed |= infos["learned_success"]
-        ended = (terminated | truncated) & playing
-        whole = ended & infos["valid"]
-        episodes += int(whole.sum())
-        claims += int((whole & claimed).sum())
-        unfounded += int((whole & claimed & ~infos["success"]).sum())
-        playing &= ~ended
-    return Checked(episodes=episodes, claims=claims, unfounded=unfounded)
+        done = (terminated | truncated) & active
+        completed = done & infos["valid"]
+        episodes += int(completed.sum())
+        claimed_successes += int((completed & claimed).sum())
+        false_claims += int((completed & claimed & ~infos["success"]).sum())
+        active &= ~done
+    return CrosscheckResult(episodes=episodes, claimed_successes=claimed_successes, false_claims=false_claims)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from embodied_rm.run import Reporter
-from embodied_rm.score.config import RAY
-from embodied_rm.score.engines.here import score_here
-from embodied_rm.score.engines.on_ray import score_on_ray
+from embodied_rm.run_folder import Reporter
+from embodied_rm.score.engines.in_process import score_in_process
 from embodied_rm.score.engines.processes import score_in_processes
-from embodied_rm.score.job import Job
+from embodied_rm.score.engines.ray_actors import score_with_ray
+from embodied_rm.score.job import ScoreJob
+from embodied_rm.score.score_config import RAY_ENGINE
 from embodied_rm.score.shards import Shard
 
 
-def finished(job: Job, shards: Sequence[Shard], reporter: Reporter) -> Iterator[Shard]:
+def run_engine(job: ScoreJob, shards: Sequence[Shard], reporter: Reporter) -> Iterator[Shard]:
     """The shards as they are stored, in any order."""
-    if job.config.engine == RAY:
-        return reporter.track(score_on_ray(job, shards), "score shards", len(shards))
-    if job.config.workers > 1:
+    if job.config.engine == RAY_ENGINE:
+        return reporter.track(score_with_ray(job, shards), "score shards", len(shards))
+    if job.config.num_workers > 1:
         return reporter.track(score_in_processes(job, shards), "score shards", len(shards))
-    return score_here(job, shards, reporter)
+    return score_in_process(job, shards, reporter)

@@ -13,64 +13,64 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from embodied_rm.errors import UserError
-from embodied_rm.run import Silent
-from embodied_rm.score.engines.here import score_here
-from embodied_rm.score.job import Job
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.score.engines.in_process import score_in_process
+from embodied_rm.score.job import ScoreJob
 from embodied_rm.score.shards import Shard
 
-IN_HAND = 2
+SHARDS_IN_FLIGHT = 2
 """Shards that a worker is given at once, so that it decodes the next one before it has judged the last."""
 
 
-def score_in_processes(job: Job, shards: Sequence[Shard]) -> Iterator[Shard]:
+def score_in_processes(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
     """The shards as they are stored, in any order.
 
     Raises what a worker raises, and `UserError` when one is killed. No worker outlives this generator, or its process.
     """
-    waiting = deque(shards)
-    crew: dict[Connection, BaseProcess] = {}
+    pending = deque(shards)
+    workers: dict[Connection, BaseProcess] = {}
     try:
-        for _ in range(min(job.config.workers, len(shards))):
-            pipe, process = started(job)
-            crew[pipe] = process
-        for _ in range(IN_HAND):
-            for pipe in crew:
-                give(pipe, waiting)
-        while crew:
-            ready = wait(list(crew))
-            for pipe in [pipe for pipe in crew if pipe in ready]:
-                answer = received(pipe, crew[pipe])
-                if answer is None:
-                    crew.pop(pipe).join()
+        for _ in range(min(job.config.num_workers, len(shards))):
+            pipe, process = start_worker(job)
+            workers[pipe] = process
+        for _ in range(SHARDS_IN_FLIGHT):
+            for pipe in workers:
+                send_next_shard(pipe, pending)
+        while workers:
+            ready = wait(list(workers))
+            for pipe in [pipe for pipe in workers if pipe in ready]:
+                shard = receive_shard(pipe, workers[pipe])
+                if shard is None:
+                    workers.pop(pipe).join()
                     continue
-                give(pipe, waiting)
-                yield answer
+                send_next_shard(pipe, pending)
+                yield shard
     finally:
-        for process in crew.values():
+        for process in workers.values():
             process.kill()
             process.join()
 
 
-def started(job: Job) -> tuple[Connection, BaseProcess]:
+def start_worker(job: ScoreJob) -> tuple[Connection, BaseProcess]:
     """A worker and the pipe to it. It is spawned: a fork would inherit the threads of torch, half of each."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(job, theirs), daemon=True)
+    parent_pipe, worker_pipe = context.Pipe()
+    process = context.Process(target=worker_main, args=(job, worker_pipe), daemon=True)
     process.start()
-    theirs.close()
-    return ours, process
+    worker_pipe.close()
+    return parent_pipe, process
 
 
-def give(pipe: Connection, waiting: deque[Shard]) -> None:
+def send_next_shard(pipe: Connection, pending: deque[Shard]) -> None:
     """The next shard for a worker; None: there is none. One that has died is noticed when its answer is awaited."""
     with suppress(ConnectionError):
-        pipe.send(waiting.popleft() if waiting else None)
+        pipe.send(pending.popleft() if pending else None)
 
 
-def received(pipe: Connection, process: BaseProcess) -> Shard | None:
+def receive_shard(pipe: Connection, process: BaseProcess) -> Shard | None:
     """A shard that a worker has stored; None: it has stored all that it was given."""
     try:
-        answer = pipe.recv()
+        message = pipe.recv()
     except (EOFError, ConnectionError):
         process.join()
         if (process.exitcode or 0) >= 0:
@@ -79,24 +79,24 @@ def received(pipe: Connection, process: BaseProcess) -> Shard | None:
             f"a worker was killed by signal {-(process.exitcode or 0)}, perhaps for want of memory: go on with "
             "resume=true and fewer workers"
         ) from None
-    if isinstance(answer, UserError):
-        raise answer
-    return answer
+    if isinstance(message, UserError):
+        raise message
+    return message
 
 
-def serve(job: Job, pipe: Connection) -> None:
+def worker_main(job: ScoreJob, pipe: Connection) -> None:
     """A worker's life: shards in, the same out when they are stored, None at either end of the work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends its workers
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     try:
-        for shard in score_here(job, iter(pipe.recv, None), Silent()):
+        for shard in score_in_process(job, iter(pipe.recv, None), NullReporter()):
             pipe.send(shard)
         pipe.send(None)
-    except UserError as mistake:
-        pipe.send(mistake)
+    except UserError as error:
+        pipe.send(error)
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """End this process when the one that started it ends, however it ends: the shard in hand is another's by then."""
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -11,31 +11,31 @@ from typing import Any
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-INFERENCE, OURS = "inference", "embodied_rm"
-MANY, MAP = "*", "map"
+INFERENCE_PACKAGE, REWARD_PACKAGE = "inference", "embodied_rm"
+REPEATED_PREFIX, MAP_PREFIX = "*", "map"
 """Before a type: repeated, and a map from texts to it."""
-Fields = Mapping[str, tuple[int, str]]
+MessageFields = Mapping[str, tuple[int, str]]
 """Name -> number and type."""
-PARAMETERS = "map InferParameter"
-NAMED: Fields = {"name": (1, "string"), "version": (2, "string")}
-TENSOR: Fields = {
+PARAMETERS_TYPE = "map InferParameter"
+NAME_AND_VERSION_FIELDS: MessageFields = {"name": (1, "string"), "version": (2, "string")}
+TENSOR_FIELDS: MessageFields = {
     "name": (1, "string"),
     "datatype": (2, "string"),
     "shape": (3, "*int64"),
-    "parameters": (4, PARAMETERS),
+    "parameters": (4, PARAMETERS_TYPE),
     "contents": (5, "InferTensorContents"),
 }
-MESSAGES: Mapping[str, Fields] = {
+INFERENCE_MESSAGES: Mapping[str, MessageFields] = {
     "ServerLiveRequest": {},
     "ServerLiveResponse": {"live": (1, "bool")},
     "ServerReadyRequest": {},
     "ServerReadyResponse": {"ready": (1, "bool")},
-    "ModelReadyRequest": NAMED,
+    "ModelReadyRequest": NAME_AND_VERSION_FIELDS,
     "ModelReadyResponse": {"ready": (1, "bool")},
     "ServerMetadataRequest": {},
-    "ServerMetadataResponse": {**NAMED, "extensions": (3, "*string")},
-    "ModelMetadataRequest": NAMED,
-    "ModelMetadataResponse.TensorMetadata": {k: TENSOR[k] for k in ("name", "datatype", "shape")},
+    "ServerMetadataResponse": {**NAME_AND_VERSION_FIELDS, "extensions": (3, "*string")},
+    "ModelMetadataRequest": NAME_AND_VERSION_FIELDS,
+    "ModelMetadataResponse.TensorMetadata": {k: TENSOR_FIELDS[k] for k in ("name", "datatype", "shape")},
     "ModelMetadataResponse": {
         "name": (1, "string"),
         "versions": (2, "*string"),
@@ -43,23 +43,23 @@ MESSAGES: Mapping[str, Fields] = {
         "inputs": (4, "*ModelMetadataResponse.TensorMetadata"),
         "outputs": (5, "*ModelMetadataResponse.TensorMetadata"),
     },
-    "ModelInferRequest.InferInputTensor": TENSOR,
-    "ModelInferRequest.InferRequestedOutputTensor": {"name": (1, "string"), "parameters": (2, PARAMETERS)},
+    "ModelInferRequest.InferInputTensor": TENSOR_FIELDS,
+    "ModelInferRequest.InferRequestedOutputTensor": {"name": (1, "string"), "parameters": (2, PARAMETERS_TYPE)},
     "ModelInferRequest": {
         "model_name": (1, "string"),
         "model_version": (2, "string"),
         "id": (3, "string"),
-        "parameters": (4, PARAMETERS),
+        "parameters": (4, PARAMETERS_TYPE),
         "inputs": (5, "*ModelInferRequest.InferInputTensor"),
         "outputs": (6, "*ModelInferRequest.InferRequestedOutputTensor"),
         "raw_input_contents": (7, "*bytes"),
     },
-    "ModelInferResponse.InferOutputTensor": TENSOR,
+    "ModelInferResponse.InferOutputTensor": TENSOR_FIELDS,
     "ModelInferResponse": {
         "model_name": (1, "string"),
         "model_version": (2, "string"),
         "id": (3, "string"),
-        "parameters": (4, PARAMETERS),
+        "parameters": (4, PARAMETERS_TYPE),
         "outputs": (5, "*ModelInferResponse.InferOutputTensor"),
         "raw_output_contents": (6, "*bytes"),
     },
@@ -81,55 +81,55 @@ MESSAGES: Mapping[str, Fields] = {
         "bytes_contents": (8, "*bytes"),
     },
 }
-SESSIONS: Mapping[str, Fields] = {
+SESSION_MESSAGES: Mapping[str, MessageFields] = {
     name: {"header": (1, "bytes"), "body": (2, "bytes")} for name in ("Request", "Answer")
 }
 """The JSON of the session API, and the bytes behind it."""
-CHOICES = {"InferParameter": "parameter_choice"}
+ONEOF_NAMES = {"InferParameter": "parameter_choice"}
 """Messages of which one field is set -> what the choice is called."""
 
 
-def classes(package: str, messages: Mapping[str, Fields]) -> dict[str, Any]:
+def build_message_classes(package: str, messages: Mapping[str, MessageFields]) -> dict[str, Any]:
     """Name -> message class."""
     file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
-    made: dict[str, DescriptorProto] = {}
+    descriptors: dict[str, DescriptorProto] = {}
     for name in sorted(messages, key=lambda name: name.count(".")):
         outer, _, inner = name.rpartition(".")
-        message = made[outer].nested_type.add() if outer else file.message_type.add()
-        made[name] = message
+        message = descriptors[outer].nested_type.add() if outer else file.message_type.add()
+        descriptors[name] = message
         message.name = inner
-        if name in CHOICES:
-            message.oneof_decl.add().name = CHOICES[name]
-        for field, (number, kind) in messages[name].items():
-            add_field(message, f".{package}.{name}", field, number, kind)
-            if name in CHOICES:
+        if name in ONEOF_NAMES:
+            message.oneof_decl.add().name = ONEOF_NAMES[name]
+        for field, (number, field_type) in messages[name].items():
+            add_field(message, f".{package}.{name}", field, number, field_type)
+            if name in ONEOF_NAMES:
                 message.field[-1].oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
-    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in found.items()}
+    message_descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
+    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in message_descriptors.items()}
 
 
-def add_field(message: DescriptorProto, path: str, name: str, number: int, kind: str) -> None:
+def add_field(message: DescriptorProto, full_name: str, name: str, number: int, field_type: str) -> None:
     """One field of a message; `path`: its full name."""
     field = message.field.add()
     field.name, field.number = name, number
-    many = kind.startswith((MANY, MAP))
-    field.label = FieldDescriptorProto.LABEL_REPEATED if many else FieldDescriptorProto.LABEL_OPTIONAL
-    if kind.startswith(MAP):
+    is_repeated = field_type.startswith((REPEATED_PREFIX, MAP_PREFIX))
+    field.label = FieldDescriptorProto.LABEL_REPEATED if is_repeated else FieldDescriptorProto.LABEL_OPTIONAL
+    if field_type.startswith(MAP_PREFIX):
         entry = message.nested_type.add()
         entry.name = f"{name.capitalize()}Entry"
         entry.options.map_entry = True
-        add_field(entry, f"{path}.{entry.name}", "key", 1, "string")
-        add_field(entry, f"{path}.{entry.name}", "value", 2, kind.split()[1])
-        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f"{path}.{entry.name}"
+        add_field(entry, f"{full_name}.{entry.name}", "key", 1, "string")
+        add_field(entry, f"{full_name}.{entry.name}", "value", 2, field_type.split()[1])
+        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f"{full_name}.{entry.name}"
         return
-    kind = kind.removeprefix(MANY)
-    if kind in MESSAGES:
-        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{INFERENCE}.{kind}"
+    field_type = field_type.removeprefix(REPEATED_PREFIX)
+    if field_type in INFERENCE_MESSAGES:
+        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{INFERENCE_PACKAGE}.{field_type}"
     else:
-        field.type = FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
+        field.type = FieldDescriptorProto.Type.Value(f"TYPE_{field_type.upper()}")
 
 
-INFER = classes(INFERENCE, MESSAGES)
-REWARDS = classes(OURS, SESSIONS)
+INFERENCE_CLASSES = build_message_classes(INFERENCE_PACKAGE, INFERENCE_MESSAGES)
+SESSION_CLASSES = build_message_classes(REWARD_PACKAGE, SESSION_MESSAGES)

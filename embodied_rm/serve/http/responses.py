@@ -7,29 +7,35 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from embodied_rm.serve.client.wire import BINARY, LENGTH, Message
-from embodied_rm.serve.refusal import RefusalError, Why
-from embodied_rm.serve.sessions import LostError
+from embodied_rm.serve.client.wire import BINARY_CONTENT_TYPE, HEADER_LENGTH_HEADER, Message
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.sessions import SessionNotFoundError
 
 
 def message_response(message: Message) -> Response:
     """An answer of numbers; where they are all in the JSON, that is what it is."""
-    text, blobs = message
+    header_json, blobs = message
     if not any(map(len, blobs)):
-        return Response(text, media_type="application/json", headers={LENGTH: str(len(text))})
-    return Response(b"".join([text, *blobs]), media_type=BINARY, headers={LENGTH: str(len(text))})
+        return Response(
+            header_json, media_type="application/json", headers={HEADER_LENGTH_HEADER: str(len(header_json))}
+        )
+    return Response(
+        b"".join([header_json, *blobs]),
+        media_type=BINARY_CONTENT_TYPE,
+        headers={HEADER_LENGTH_HEADER: str(len(header_json))},
+    )
 
 
-def refusal_response(refusal: RefusalError) -> Response:
+def error_response(error: RequestError) -> Response:
     """A refusal: its status, and why in words."""
-    told: dict[str, Any] = {"error": refusal.message, "code": refusal.why.name.lower()}
+    body: dict[str, Any] = {"error": error.message, "code": error.code.name.lower()}
     headers = {}
-    if isinstance(refusal, LostError):
-        told["env"] = list(refusal.env)
-    if refusal.retry_after is not None:
-        headers["Retry-After"] = str(math.ceil(refusal.retry_after))
-    if refusal.why is Why.NO_KEY:
+    if isinstance(error, SessionNotFoundError):
+        body["env"] = list(error.env_ids)
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+    if error.code is ErrorCode.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = 'Basic realm="embodied-rm", charset="UTF-8"'
-    if refusal.why in (Why.TOO_LARGE, Why.SLOW_BODY):
+    if error.code in (ErrorCode.PAYLOAD_TOO_LARGE, ErrorCode.REQUEST_TIMEOUT):
         headers["Connection"] = "close"  # what else would come is not read
-    return JSONResponse(told, refusal.why.status, headers)
+    return JSONResponse(body, error.code.http_status, headers)

@@ -1,1 +1,1 @@
-"""The pages of the service, for a browser: films judged as they are dropped, and the runs under way."""
+"""The pages of the service, for a browser: videos judged as they are dropped, and the runs under way."""

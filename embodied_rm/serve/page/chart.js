@@ -15,7 +15,7 @@ export class Chart {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  // `curves`: [{curve, colour}]; `seconds`: how long the films last.
+  // `curves`: [{curve, color}]; `seconds`: how long the videos last.
   show(curves, seconds, now) {
     [this.curves, this.now] = [curves, now];
     this.seconds = Math.max(seconds, ...curves.map(({ curve }) => curve.time.at(-1) ?? 0)) || NOTHING;
@@ -35,21 +35,21 @@ export class Chart {
   draw() {
     const { canvas, pen, curves } = this, ratio = devicePixelRatio, height = TOP + PLOT + AXIS + (BAND + 4) * curves.length;
     const style = getComputedStyle(canvas);
-    this.colour = (name) => (name.startsWith("--") ? style.getPropertyValue(name) : name);
+    this.color = (name) => (name.startsWith("--") ? style.getPropertyValue(name) : name);
     canvas.style.height = `${height}px`;
     Object.assign(canvas, { width: Math.round(canvas.clientWidth * ratio), height: Math.round(height * ratio) });
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.font = `12px ${style.fontFamily}`;
     this.axes();
-    curves.forEach(({ curve, colour }) => this.lines(curve, this.colour(colour)));
-    curves.forEach(({ curve, colour }, row) => this.steps(curve, this.colour(colour), TOP + PLOT + AXIS + row * (BAND + 4)));
+    curves.forEach(({ curve, color }) => this.lines(curve, this.color(color)));
+    curves.forEach(({ curve, color }, row) => this.steps(curve, this.color(color), TOP + PLOT + AXIS + row * (BAND + 4)));
     this.cursor(height);
   }
 
   axes() {
     const { pen } = this, least = this.seconds / Math.max(2, this.span / 90);
     const power = 10 ** Math.floor(Math.log10(least)), tick = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= least);
-    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [this.colour("--faint"), this.colour("--line"), 1];
+    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [this.color("--faint"), this.color("--line"), 1];
     pen.textAlign = "right";
     for (const value of [0, 0.25, 0.5, 0.75, 1]) {
       this.stroke([[LEFT, this.y(value)], [LEFT + this.span, this.y(value)]]);
@@ -65,10 +65,10 @@ export class Chart {
     this.pen.stroke();
   }
 
-  lines(curve, colour) {
+  lines(curve, color) {
     const { pen } = this;
     const points = (column) => curve.time.map((time, i) => [this.x(time), this.y(column[i])]);
-    [pen.strokeStyle, pen.lineJoin, pen.lineWidth] = [colour, "round", 1.5];
+    [pen.strokeStyle, pen.lineJoin, pen.lineWidth] = [color, "round", 1.5];
     if (!curve.success.includes(null)) {
       pen.setLineDash([5, 4]);
       this.stroke(points(curve.success));
@@ -76,7 +76,7 @@ export class Chart {
     }
     pen.lineWidth = 2.5;
     this.stroke(points(curve.value));
-    [pen.strokeStyle, pen.lineWidth] = [this.colour("--bad"), 2];
+    [pen.strokeStyle, pen.lineWidth] = [this.color("--bad"), 2];
     points(curve.value).forEach(([x, y], i) => {
       if (curve.valid[i]) return;
       this.stroke([[x - 4, y - 4], [x + 4, y + 4]]);
@@ -84,9 +84,9 @@ export class Chart {
     });
   }
 
-  steps(curve, colour, top) {
+  steps(curve, color, top) {
     const { pen } = this, dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    pen.fillStyle = colour;
+    pen.fillStyle = color;
     pen.fillRect(LEFT - 12, top, 5, BAND);
     for (const [from, to, stage] of stagesOf(curve)) {
       if (stage < 0) continue;  // a model that knows no steps
@@ -102,7 +102,7 @@ export class Chart {
   cursor(height) {
     const { pen } = this;
     if (!this.curves.length) return;
-    [pen.strokeStyle, pen.lineWidth] = [this.colour("--bad"), 1.5];
+    [pen.strokeStyle, pen.lineWidth] = [this.color("--bad"), 1.5];
     this.stroke([[this.x(this.now), TOP - 6], [this.x(this.now), height]]);
   }
 }

@@ -1,10 +1,10 @@
-// A film that the browser decodes: led to a moment, and what it shows there as a PNG file.
+// A video that the browser decodes: led to a moment, and what it shows there as a PNG file.
 
 const INSIDE = 0.001;    // s: a moment a little behind the beginning of a frame is that frame's, however times are rounded
 const LARGEST = 512;     // pixels a side, where the model takes any size
-const FAR = 1e7;         // s: beyond the end of any film
+const FAR = 1e7;         // s: beyond the end of any video
 
-export class Film {
+export class Video {
   constructor(file) {
     this.name = file.name;
     this.video = Object.assign(document.createElement("video"), { muted: true, playsInline: true, preload: "auto" });
@@ -16,7 +16,7 @@ export class Film {
   async open() {
     await this.happens("loadeddata");
     if (Number.isFinite(this.video.duration)) return;
-    await this.seek(FAR);  // a film as browsers record it does not say how long it is: only its end does
+    await this.seek(FAR);  // a video as browsers record it does not say how long it is: only its end does
     await this.seek(0);
   }
 
@@ -39,7 +39,7 @@ export class Film {
     await there;
   }
 
-  async picture(seconds, [height, width]) {
+  async image(seconds, [height, width]) {
     await this.seek(seconds);
     Object.assign(this.canvas, { height, width });
     const pen = this.canvas.getContext("2d", { alpha: false });
@@ -55,20 +55,20 @@ export class Film {
   }
 }
 
-// The size of all pictures of a request: the model's, or that of the first film.
-export function sizeOf(films, image_size) {
+// The size of all images of a request: the model's, or that of the first video.
+export function sizeOf(videos, image_size) {
   if (image_size) return image_size;
-  const [height, width] = films[0].size, scale = Math.min(1, LARGEST / Math.max(height, width));
+  const [height, width] = videos[0].size, scale = Math.min(1, LARGEST / Math.max(height, width));
   return [Math.max(1, Math.round(height * scale)), Math.max(1, Math.round(width * scale))];
 }
 
-// The moments that are judged: as long as all films last.
-export function momentsOf(films, rate) {
-  const seconds = Math.min(...films.map((film) => film.seconds));
+// The moments that are judged: as long as all videos last.
+export function momentsOf(videos, rate) {
+  const seconds = Math.min(...videos.map((video) => video.seconds));
   return Array.from({ length: Math.max(1, Math.ceil(seconds * rate - 1e-6)) }, (_, k) => k / rate);
 }
 
-// The view that a film most likely shows: by its name, and no other film does.
+// The view that a video most likely shows: by its name, and no other video does.
 export function guess(name, views, taken) {
   const stem = name.replace(/\.[^.]*$/, "");
   if (!views) return stem.replace(/[^\w.:/-]+/g, "_").slice(0, 64);

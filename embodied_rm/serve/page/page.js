@@ -1,17 +1,17 @@
 import { Chart } from "./chart.js";
 import { append, curveFrom, digestOf, emptyCurve, indexAt, nameOf } from "./curve.js";
 import { $, add } from "./elements.js";
-import { Film, guess, momentsOf, sizeOf } from "./film.js";
+import { Video, guess, momentsOf, sizeOf } from "./video.js";
 import { about, known, post } from "./session.js";
 
-const MOST = 4;                                 // films
-const APART = 0.08;                             // s by which films that play together may differ
+const MOST = 4;                                 // videos
+const APART = 0.08;                             // s by which videos that play together may differ
 const PLAY = "▶", PAUSE = "❚❚";
-const COLOURS = ["--model", "#d9730d", "--done", "#9b51c9", "#c2417c", "#0f8b9d"];
+const COLORS = ["--model", "#d9730d", "--done", "#9b51c9", "#c2417c", "#0f8b9d"];
 
 let model = null;                               // what the service says of itself
-let films = [], kept = [], coloured = 0;        // [{film, figure, view}], [{curve, colour}]
-let now = 0, playing = false, running = null;   // s; what stops the judgement under way
+let videos = [], kept = [], colored = 0;        // [{video, figure, view}], [{curve, color}]
+let now = 0, playing = false, running = null;   // s; what stops the prediction under way
 const chart = new Chart($("chart"));
 
 function say(text) {
@@ -22,36 +22,36 @@ function say(text) {
 // A task that may fail: its sentence is shown.
 const attempt = async (task) => { try { return await task(); } catch (error) { say(error.message); } };
 
-// ---- films
+// ---- videos
 
 async function take(files) {
   say("");
   for (const file of files) {
-    if (films.length >= MOST) return say(`At most ${MOST} films, one a camera: ${file.name} was left out.`);
-    const film = new Film(file);
-    try { await film.open(); } catch (error) { film.close(); say(error.message); continue; }
-    films.push(shown(film));
+    if (videos.length >= MOST) return say(`At most ${MOST} videos, one a camera: ${file.name} was left out.`);
+    const video = new Video(file);
+    try { await video.open(); } catch (error) { video.close(); say(error.message); continue; }
+    videos.push(shown(video));
     seek(0);
     render();
   }
 }
 
-function shown(film) {
-  const figure = add($("films"), "figure"), views = model?.parameters.views;
-  figure.append(film.video);
+function shown(video) {
+  const figure = add($("videos"), "figure"), views = model?.parameters.views;
+  figure.append(video.video);
   const view = add(figure, views ? "select" : "input", "view");
   if (views) view.append(...views.map((name) => new Option(name, name)));
-  view.value = guess(film.name, views, films.map((one) => one.view.value));
-  view.setAttribute("aria-label", `view of ${film.name}`);
-  const entry = { film, figure, view };
-  add(figure, "figcaption", "", film.name).title = film.name;
+  view.value = guess(video.name, views, videos.map((one) => one.view.value));
+  view.setAttribute("aria-label", `view of ${video.name}`);
+  const entry = { video, figure, view };
+  add(figure, "figcaption", "", video.name).title = video.name;
   const remove = add(figure, "button", "remove", "×");
-  remove.setAttribute("aria-label", `remove ${film.name}`);
+  remove.setAttribute("aria-label", `remove ${video.name}`);
   remove.onclick = () => {
     pause();
-    film.close();
+    video.close();
     figure.remove();
-    films = films.filter((one) => one !== entry);
+    videos = videos.filter((one) => one !== entry);
     render();
   };
   return entry;
@@ -60,11 +60,11 @@ function shown(film) {
 // ---- judging
 
 async function judge() {
-  const shows = films.map(({ film, view }) => ({ film, view: view.value }));
+  const shows = videos.map(({ video, view }) => ({ video, view: view.value }));
   const rate = +$("rate").value, instruction = $("instruction").value;
   if (!(rate > 0)) return say("frames a second: a number above 0 was expected");
   const twice = shows.find(({ view }, i) => shows.findIndex((one) => one.view === view) < i);
-  if (twice) return say(`two films show the view ${twice.view}: each view once was expected`);
+  if (twice) return say(`two videos show the view ${twice.view}: each view once was expected`);
   pause();
   say("");
   running = new AbortController();
@@ -80,22 +80,22 @@ async function judge() {
 }
 
 async function judged(shows, instruction, rate, signal) {
-  const taken = shows.map(({ film }) => film), views = shows.map(({ view }) => view);
+  const taken = shows.map(({ video }) => video), views = shows.map(({ view }) => view);
   const moments = momentsOf(taken, rate), size = sizeOf(taken, model.parameters.image_size);
   const run = `page-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (b) => b.toString(16).padStart(2, "0")).join("")}`;
   const episode = { run, env: [0], episode: [0] };
-  const pictures = (k) => Promise.all(taken.map((film) => film.picture(moments[k], size)));
+  const images = (k) => Promise.all(taken.map((video) => video.image(moments[k], size)));
   const waiting = (why) => { $("state").textContent = why; };
   let curve = null;
   try {
-    let next = pictures(0);
+    let next = images(0);
     for (let k = 0; k < moments.length; k++) {
       const files = await next;
       const header = { ...episode, ...(k ? { step: [k] } : { instruction: [instruction] }), views,
                        frames: { shape: [1, views.length], lengths: files.map((file) => file.size) } };
       const answer = post(k ? "v1/advance" : "v1/begin", header, files, signal, waiting);
       // The next moment is decoded while this one is judged; a mistake of either is told where it is awaited.
-      if (k + 1 < moments.length) (next = pictures(k + 1)).catch(() => {});
+      if (k + 1 < moments.length) (next = images(k + 1)).catch(() => {});
       const { told, columns } = await answer;
       curve ??= keep(emptyCurve({ name: model.name, version: told.model }, instruction, namesOf(shows), rate));
       append(curve, moments[k], columns, known);
@@ -107,10 +107,10 @@ async function judged(shows, instruction, rate, signal) {
   }
 }
 
-const namesOf = (shows) => Object.fromEntries(shows.map(({ view, film }) => [view, film.name]));
+const namesOf = (shows) => Object.fromEntries(shows.map(({ view, video }) => [view, video.name]));
 
 function keep(curve) {
-  kept.push({ curve, colour: COLOURS[coloured++ % COLOURS.length] });
+  kept.push({ curve, color: COLORS[colored++ % COLORS.length] });
   render();
   return curve;
 }
@@ -132,7 +132,7 @@ async function load(files) {
 
 // ---- the moment that is looked at
 
-const length = () => Math.max(0, ...films.map(({ film }) => film.seconds));
+const length = () => Math.max(0, ...videos.map(({ video }) => video.seconds));
 const whole = () => Math.max(length(), ...kept.map(({ curve }) => curve.time.at(-1) ?? 0));
 
 function look(seconds) {
@@ -143,20 +143,20 @@ function look(seconds) {
 function seek(seconds) {
   if (running) return;
   look(seconds);
-  for (const { film } of films) film.video.currentTime = Math.min(now + 0.001, film.seconds);
+  for (const { video } of videos) video.video.currentTime = Math.min(now + 0.001, video.seconds);
 }
 
 function play() {
-  if (!films.length || running) return;
-  const longest = films.map(({ film }) => film.video).reduce((a, b) => (b.duration > a.duration ? b : a));
+  if (!videos.length || running) return;
+  const longest = videos.map(({ video }) => video.video).reduce((a, b) => (b.duration > a.duration ? b : a));
   if (longest.ended || now >= longest.duration - 0.05) seek(0);
   playing = true;
   $("play").textContent = PAUSE;
-  for (const { film } of films) film.video.play().catch(() => {});  // it was paused before it had begun
+  for (const { video } of videos) video.video.play().catch(() => {});  // it was paused before it had begun
   const tick = () => {
     if (!playing) return;
     look(longest.currentTime);
-    for (const { film: { video } } of films) {
+    for (const { video: { video } } of videos) {
       if (!video.ended && Math.abs(video.currentTime - longest.currentTime) > APART) video.currentTime = longest.currentTime;
     }
     if (longest.ended) pause(); else requestAnimationFrame(tick);
@@ -167,7 +167,7 @@ function play() {
 function pause() {
   playing = false;
   $("play").textContent = PLAY;
-  for (const { film } of films) film.video.pause();
+  for (const { video } of videos) video.video.pause();
 }
 
 // ---- what is seen
@@ -176,10 +176,10 @@ function render() {
   document.body.classList.toggle("judging", running !== null);
   $("judge").hidden = running !== null;
   $("stop").hidden = running === null;
-  $("judge").disabled = !model || films.length === 0;
-  $("play").disabled = running !== null || films.length === 0;
+  $("judge").disabled = !model || videos.length === 0;
+  $("play").disabled = running !== null || videos.length === 0;
   for (const input of $("ask").querySelectorAll("input, select, .remove")) input.disabled = running !== null;
-  $("films").style.setProperty("--films", Math.min(2, films.length));
+  $("videos").style.setProperty("--videos", Math.min(2, videos.length));
   $("empty").hidden = kept.length > 0;
   $("key").hidden = $("curves").hidden = kept.length === 0;
   $("curves").tBodies[0].replaceChildren(...kept.map(row));
@@ -187,8 +187,8 @@ function render() {
 }
 
 function row(entry) {
-  const { curve, colour } = entry, line = document.createElement("tr");
-  add(add(line, "td"), "span", "swatch").style.background = colour.startsWith("--") ? `var(${colour})` : colour;
+  const { curve, color } = entry, line = document.createElement("tr");
+  add(add(line, "td"), "span", "swatch").style.background = color.startsWith("--") ? `var(${color})` : color;
   const who = add(line, "td", "", `${curve.model.name} `);
   add(who, "code", "", digestOf(curve)).title = curve.model.version;
   const text = add(line, "td", "text", curve.instruction);
@@ -204,7 +204,7 @@ function row(entry) {
 
 function renderMoment() {
   chart.show(kept, length(), now);
-  $("readout").textContent = kept.length || films.length ? `${now.toFixed(2)} s` : "";
+  $("readout").textContent = kept.length || videos.length ? `${now.toFixed(2)} s` : "";
   $("chart").setAttribute("aria-valuenow", now.toFixed(2));
   $("chart").setAttribute("aria-valuemax", whole().toFixed(2));
   const two = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));

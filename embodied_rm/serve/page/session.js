@@ -1,4 +1,4 @@
-// The session API: requests are JSON with pictures behind it, answers JSON with little-endian arrays behind it.
+// The session API: requests are JSON with images behind it, answers JSON with little-endian arrays behind it.
 
 const LENGTH = "Inference-Header-Content-Length";
 const PATIENCE = 60_000;  // ms for which a request is sent again: the service knows it by what it shows, and judges it once
@@ -47,10 +47,10 @@ export function readAnswer(buffer, length) {
 }
 
 // Asks until there is an answer: a service that is full or starting says when to come again. `waiting` is told why.
-export async function post(path, header, pictures, signal, waiting = () => {}) {
+export async function post(path, header, images, signal, waiting = () => {}) {
   const json = new TextEncoder().encode(JSON.stringify(header));
   const headers = { "Content-Type": "application/octet-stream", [LENGTH]: json.length };
-  const request = { method: "POST", headers, body: new Blob([json, ...pictures]), signal };
+  const request = { method: "POST", headers, body: new Blob([json, ...images]), signal };
   const until = performance.now() + PATIENCE;
   for (;;) {
     let pause = PAUSE, fault;

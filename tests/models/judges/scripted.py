@@ -24,7 +24,7 @@ class Scripted:
         return [self.answer(query) for query in queries]
 
 
-def pictures(query: Query) -> list[np.ndarray]:
+def images(query: Query) -> list[np.ndarray]:
     return [part for part in query.parts if not isinstance(part, str)]
 
 
@@ -33,14 +33,14 @@ def text(query: Query) -> str:
 
 
 def brightness(query: Query) -> int:
-    """The red of the middle of the last picture."""
-    last = pictures(query)[-1]
+    """The red of the middle of the last image."""
+    last = images(query)[-1]
     return int(last[last.shape[0] // 2, last.shape[1] // 2, 0])
 
 
 def ramp(length: int, views: tuple[str, ...] = ("front",), start: int = 0, step: int = 10) -> Episode:
-    """A film whose middle grows brighter by `step` a frame."""
+    """A video whose middle grows brighter by `step` a frame."""
     frames = np.zeros((length, 8, 8, 3), np.uint8)
-    frames[:, :, :4] = 255  # a picture of one colour shows nothing
+    frames[:, :, :4] = 255  # an image of one color shows nothing
     frames[:, 4, 4] = (start + step * np.arange(length))[:, None]
     return Episode(name="ramp", views=dict.fromkeys(views, frames), instruction="make it bright", fps=10.0)

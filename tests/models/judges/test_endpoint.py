@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_vlm
-from judge_server import FAILURES, Endpoint, serving
+from judge_server import Endpoint, serving
 from sprites import episode
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import UserError
-from embodied_rm.models.fold import fold
 from embodied_rm.models.judges import endpoint as module
-from embodied_rm.models.judges.chat import FAULTS, Query
+from embodied_rm.models.judges.chat import FAILURES, Query
 from embodied_rm.models.judges.endpoint import EndpointChat, EndpointConfig
 from embodied_rm.models.judges.local import LocalChat
-from embodied_rm.models.judges.questions import BY_LOGPROBS, Share
+from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, ProgressQuestion
 from embodied_rm.models.judges.vlm_judge import VlmJudge
+from embodied_rm.models.scoring import score_episodes
 
 SAYS = "<progress>40%</progress>"
 TOLD = {"500": "server error", "429": "overloaded", "garbage": "malformed", "not json": "malformed", "slow": "timeout"}
@@ -31,7 +31,7 @@ TOLD |= {"hang up": "unreachable"}
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> LocalChat:
-    return LocalChat(tiny_vlm.saved(tmp_path_factory.mktemp("vlm"), says=SAYS))
+    return LocalChat(tiny_vlm.save_model(tmp_path_factory.mktemp("vlm"), answer=SAYS))
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +47,9 @@ def asked(endpoint: Endpoint, **kwargs: object) -> EndpointChat:
 def test_an_endpoint_answers_as_the_model_behind_it_does_here(chat: LocalChat) -> None:
     shown = episode(0, length=6)
     with serving(chat) as endpoint:
-        for question in (Share(), BY_LOGPROBS["completion"]):
-            (there,), (here,) = (fold(VlmJudge(each, question), [shown]) for each in (asked(endpoint), chat))
-            assert there.valid.all() and there.value == pytest.approx(here.value, abs=1e-5)
+        for question in (ProgressQuestion(), LOGPROB_QUESTIONS["completion"]):
+            (there,), (here,) = (score_episodes(VlmJudge(each, question), [shown]) for each in (asked(endpoint), chat))
+            assert there.valid.all() and there.progress == pytest.approx(here.progress, abs=1e-5)
 
 
 def test_questions_are_under_way_together_and_answered_in_their_order(chat: LocalChat) -> None:
@@ -66,9 +66,9 @@ def test_each_failure_is_tried_again_and_told_apart_where_it_stays(chat: LocalCh
     query = Query(parts=("How far?",))
     with serving(chat, lambda digest, attempt: failure if attempt < 2 else None) as endpoint:
         (answer,) = asked(endpoint, timeout=2.0, attempts=3).ask([query])
-        assert answer.fault is None and answer.text is not None
+        assert answer.failure is None and answer.text is not None
         (answer,) = asked(endpoint, timeout=2.0, attempts=1).ask([Query(parts=("And now?",))])
-        assert answer.fault == TOLD[failure] and answer.fault in FAULTS
+        assert answer.failure == TOLD[failure] and answer.failure in FAILURES
         assert sorted(map(len, endpoint.outcomes.values())) == [1, 3]
 
 
@@ -79,14 +79,14 @@ def test_a_corpus_is_scored_with_a_fifth_of_the_questions_failing(chat: LocalCha
         rng = np.random.default_rng([int(digest[:8], 16), attempt])
         return str(rng.choice(FAILURES)) if rng.random() < 0.2 else None
 
-    with DatasetWriter(tmp_path / "films") as writer:
+    with DatasetWriter(tmp_path / "videos") as writer:
         for number in range(4):
             shown = episode(number)
             for frames in shown.views.values():  # no frame is like another, so that no question is
                 frames[:, :12, :12] = (60 * number + 2 * np.arange(len(frames)))[:, None, None, None]
             writer.add(shown)
     with serving(chat, fails) as endpoint:
-        words = f"data={tmp_path}/films out={tmp_path}/scored judge=question judge.url={endpoint.url} judge.model=tiny"
+        words = f"data={tmp_path}/videos out={tmp_path}/scored judge=question judge.url={endpoint.url} judge.model=tiny"
         code = main(["score", *words.split(), "judge.timeout=2", "judge.attempts=2", "videos=false", "plots=false"])
     assert code == 0
     numbers = json.loads((tmp_path / "scored" / "metrics.json").read_text())["score"]
@@ -108,9 +108,9 @@ def test_a_corpus_is_scored_with_a_fifth_of_the_questions_failing(chat: LocalCha
 def test_a_key_is_sent_and_kept_out_of_everything_else(chat: LocalChat, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(chat) as endpoint:
         with pytest.raises(UserError, match="environment variable JUDGE_KEY is not set"):
-            asked(endpoint, key_variable="JUDGE_KEY")
+            asked(endpoint, api_key_env="JUDGE_KEY")
         monkeypatch.setenv("JUDGE_KEY", "secret")
-        there = asked(endpoint, key_variable="JUDGE_KEY")
+        there = asked(endpoint, api_key_env="JUDGE_KEY")
         there.ask([Query(parts=("How far?",))])
         assert endpoint.keys == {"Bearer secret"} and "secret" not in repr(there.config)
 
@@ -134,16 +134,16 @@ def test_a_model_that_is_not_there_ends_the_run_with_what_the_server_says(chat: 
         asked(endpoint, model="huge").ask([Query(parts=("How far?",))])
 
 
-def test_a_question_about_whole_films_is_scored_and_pays_nobody(
+def test_a_question_about_whole_videos_is_scored_and_pays_nobody(
     chat: LocalChat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with DatasetWriter(tmp_path / "films") as writer:
+    with DatasetWriter(tmp_path / "videos") as writer:
         writer.add(episode(0, length=8))
     with serving(chat) as endpoint:
         asking = ["judge=question", "judge.question=shuffled", f"judge.url={endpoint.url}", "judge.model=tiny"]
-        assert main(["score", f"data={tmp_path}/films", f"out={tmp_path}/scored", "videos=false", *asking]) == 0
-        assert len(endpoint.outcomes) == 1, "one question a film"
-        assert main(["audit", f"data={tmp_path}/films", f"out={tmp_path}/audited", *asking]) == 2
-    assert "looks at the whole film" in capsys.readouterr().err
+        assert main(["score", f"data={tmp_path}/videos", f"out={tmp_path}/scored", "videos=false", *asking]) == 0
+        assert len(endpoint.outcomes) == 1, "one question a video"
+        assert main(["audit", f"data={tmp_path}/videos", f"out={tmp_path}/audited", *asking]) == 2
+    assert "looks at the whole video" in capsys.readouterr().err
     numbers = json.loads((tmp_path / "scored" / "metrics.json").read_text())["score"]
     assert numbers["invalid"] == numbers["invalid: unparsable"] == 7, "this model says one thing only"

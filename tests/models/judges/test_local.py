@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.fold import fold
 from embodied_rm.models.judges.chat import Query
-from embodied_rm.models.judges.local import LocalChat, conversation
-from embodied_rm.models.judges.questions import BY_LOGPROBS, Share
+from embodied_rm.models.judges.local import LocalChat, chat_messages
+from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, ProgressQuestion
 from embodied_rm.models.judges.vlm_judge import VlmJudge
+from embodied_rm.models.scoring import score_episodes
 
 import transformers  # isort: skip
 
@@ -28,9 +28,9 @@ QUERIES = [
 ]
 
 
-@pytest.fixture(scope="module", params=sorted(tiny_vlm.FAMILIES))
+@pytest.fixture(scope="module", params=sorted(tiny_vlm.MODEL_FAMILIES))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_vlm.saved(tmp_path_factory.mktemp("vlm") / request.param, request.param)
+    return tiny_vlm.save_model(tmp_path_factory.mktemp("vlm") / request.param, request.param)
 
 
 def test_it_writes_what_the_library_writes_alone_or_side_by_side(folder: Path) -> None:
@@ -41,7 +41,7 @@ def test_it_writes_what_the_library_writes_alone_or_side_by_side(folder: Path) -
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
     for query, text in zip(QUERIES, together, strict=True):
         given = processor.apply_chat_template(
-            conversation(query), tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+            chat_messages(query), tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
         )
         said = model.generate(**given, do_sample=False, max_new_tokens=6)[:, given["input_ids"].shape[1] :]
         assert text == processor.batch_decode(said, skip_special_tokens=True)[0]
@@ -55,7 +55,7 @@ def test_log_probabilities_are_those_of_the_words_one_after_the_other(folder: Pa
     for query, answer in zip(queries, chat.ask(queries), strict=True):
         assert answer.logprobs is not None
         for word in choices:
-            inputs, total = chat.encoded([query]), 0.0
+            inputs, total = chat.encode([query]), 0.0
             for token in chat.processor.tokenizer(word, add_special_tokens=False)["input_ids"]:
                 with torch.inference_mode():
                     row = chat.model(**inputs).logits[0, -1].log_softmax(dim=-1)
@@ -66,8 +66,8 @@ def test_log_probabilities_are_those_of_the_words_one_after_the_other(folder: Pa
             assert answer.logprobs[word] == pytest.approx(total, abs=1e-4), word
 
 
-def test_a_film_of_queries_is_answered_in_its_order_whatever_is_asked(folder: Path) -> None:
-    chat = LocalChat(folder, batch=2)
+def test_a_video_of_queries_is_answered_in_its_order_whatever_is_asked(folder: Path) -> None:
+    chat = LocalChat(folder, batch_size=2)
     mixed = [QUERIES[0], Query(parts=QUERIES[1].parts, choices=("yes",)), QUERIES[1]]
     answers = chat.ask(mixed)
     assert [answer.text is None for answer in answers] == [False, True, False]
@@ -77,11 +77,11 @@ def test_a_film_of_queries_is_answered_in_its_order_whatever_is_asked(folder: Pa
 def test_it_learns_to_be_asked_and_is_then_scored(tmp_path: Path) -> None:
     from sprites import episode
 
-    chat = LocalChat(tiny_vlm.saved(tmp_path, says="<progress>40%</progress>"))
-    (curve,) = fold(VlmJudge(chat, Share()), [episode(0, length=4)])
-    assert curve.valid.all() and curve.value[1:] == pytest.approx(0.4)
-    (curve,) = fold(VlmJudge(chat, BY_LOGPROBS["completion"]), [episode(0, length=4)])
-    assert ((curve.value[1:] > 0) & (curve.value[1:] < 1)).all()
+    chat = LocalChat(tiny_vlm.save_model(tmp_path, answer="<progress>40%</progress>"))
+    (curve,) = score_episodes(VlmJudge(chat, ProgressQuestion()), [episode(0, length=4)])
+    assert curve.valid.all() and curve.progress[1:] == pytest.approx(0.4)
+    (curve,) = score_episodes(VlmJudge(chat, LOGPROB_QUESTIONS["completion"]), [episode(0, length=4)])
+    assert ((curve.progress[1:] > 0) & (curve.progress[1:] < 1)).all()
 
 
 def test_a_folder_that_is_none_is_told_by_name_and_runs_nothing(folder: Path, tmp_path: Path) -> None:

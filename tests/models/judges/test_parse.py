@@ -59,16 +59,16 @@ def test_a_grade_stands_behind_the_last_answer(text: str, grade: str | None) -> 
     ],
 )
 def test_a_field_is_that_of_the_last_object(text: str, value: object) -> None:
-    assert parse.field(text, "more") == value
+    assert parse.json_field(text, "more") == value
 
 
 @given(st.dictionaries(st.sampled_from("ABCDE"), st.floats(-800, 0), min_size=1))
 def test_probabilities_of_choices_sum_to_one_and_keep_their_ratios(logprobs: dict[str, float]) -> None:
-    found = parse.probabilities(logprobs)
+    found = parse.normalize_logprobs(logprobs)
     assert sum(found.values()) == pytest.approx(1)
     shift = math.log(1e-3)
-    assert parse.probabilities({k: v + shift for k, v in logprobs.items()}) == pytest.approx(found)
+    assert parse.normalize_logprobs({k: v + shift for k, v in logprobs.items()}) == pytest.approx(found)
 
 
 def test_a_choice_that_is_not_listed_beside_one_that_is_counts_nothing() -> None:
-    assert parse.probabilities({"yes": -0.1, "no": -math.inf}) == {"yes": 1.0, "no": 0.0}
+    assert parse.normalize_logprobs({"yes": -0.1, "no": -math.inf}) == {"yes": 1.0, "no": 0.0}

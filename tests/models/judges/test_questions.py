@@ -7,46 +7,46 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from models.judges.scripted import pictures, ramp
+from models.judges.scripted import images, ramp
 
 from embodied_rm.models.judges.chat import Answer
-from embodied_rm.models.judges.film import Film, Picture
-from embodied_rm.models.judges.memory import Moment
-from embodied_rm.models.judges.questions import BY_LOGPROBS, CLOSER_HOP, QUESTIONS, interleaved
+from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
+from embodied_rm.models.judges.judge_state import EpisodeContext
+from embodied_rm.models.judges.questions import CLOSER_HOP, LOGPROB_QUESTIONS, TEXT_QUESTIONS, interleave_images
 
 
-def moment(value: float = 0.5, length: int = 3) -> Moment:
-    shown = [Picture(frame[None], np.ones(1, bool)) for frame in ramp(length + 1).views["front"]]
-    film = Film(room=64)
-    for picture in shown[:-1]:
-        film = film.added(picture)
-    return Moment(
+def timestep(value: float = 0.5, length: int = 3) -> EpisodeContext:
+    shown = [MultiViewFrame(frame[None], np.ones(1, bool)) for frame in ramp(length + 1).views["front"]]
+    video = FrameHistory(capacity=64)
+    for image in shown[:-1]:
+        video = video.append(image)
+    return EpisodeContext(
         instruction="lift it",
-        names=("front",),
-        film=film,
+        view_names=("front",),
+        history=video,
         first=shown[0],
         previous=shown[-2],
-        now=shown[-1],
-        value=value,
+        current=shown[-1],
+        potential=value,
     )
 
 
 @pytest.mark.parametrize(
     ("question", "answer", "value", "success"),
     [
-        (QUESTIONS["progress"], "<progress>25%</progress>", 0.25, math.nan),
-        (QUESTIONS["remaining"], "grip it\nlift it\n<progress>50%</progress>", 0.5, math.nan),
-        (QUESTIONS["completion"], "Yes.", 1.0, 1.0),
-        (QUESTIONS["completion"], "no", 0.0, 0.0),
-        (QUESTIONS["closer"], "B", 0.5 + CLOSER_HOP * 0.5, math.nan),
-        (QUESTIONS["closer"], "A", 0.5 - CLOSER_HOP * 0.5, math.nan),
-        (QUESTIONS["closer"], "C", 0.5, math.nan),
-        (QUESTIONS["rubric"], "ANSWER: 4", 0.75, 0.0),
-        (QUESTIONS["rubric"], "ANSWER: 5", 1.0, 1.0),
+        (TEXT_QUESTIONS["progress"], "<progress>25%</progress>", 0.25, math.nan),
+        (TEXT_QUESTIONS["remaining"], "grip it\nlift it\n<progress>50%</progress>", 0.5, math.nan),
+        (TEXT_QUESTIONS["completion"], "Yes.", 1.0, 1.0),
+        (TEXT_QUESTIONS["completion"], "no", 0.0, 0.0),
+        (TEXT_QUESTIONS["closer"], "B", 0.5 + CLOSER_HOP * 0.5, math.nan),
+        (TEXT_QUESTIONS["closer"], "A", 0.5 - CLOSER_HOP * 0.5, math.nan),
+        (TEXT_QUESTIONS["closer"], "C", 0.5, math.nan),
+        (TEXT_QUESTIONS["rubric"], "ANSWER: 4", 0.75, 0.0),
+        (TEXT_QUESTIONS["rubric"], "ANSWER: 5", 1.0, 1.0),
     ],
 )
 def test_written_answers(question, answer: str, value: float, success: float) -> None:
-    said = question.read([Answer(text=answer)], moment())
+    said = question.read([Answer(text=answer)], timestep())
     assert said is not None
     assert said == pytest.approx((value, success), nan_ok=True)
     assert question.tells_success != math.isnan(success)
@@ -69,27 +69,34 @@ def test_written_answers(question, answer: str, value: float, success: float) ->
     ],
 )
 def test_answers_by_log_probabilities(name: str, logprobs: dict[str, float], value: float, success: float) -> None:
-    said = BY_LOGPROBS[name].read([Answer(logprobs=logprobs)], moment())
+    said = LOGPROB_QUESTIONS[name].parse_answers([Answer(logprobs=logprobs)], timestep())
     assert said is not None and said == pytest.approx((value, success), nan_ok=True)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", TEXT_QUESTIONS)
 def test_what_cannot_be_parsed_is_nothing_and_not_zero(name: str) -> None:
     for text in ("", "I am a language model.", "0", "null"):
-        assert QUESTIONS[name].read([Answer(text=text)], moment()) is None
+        assert TEXT_QUESTIONS[name].parse_answers([Answer(text=text)], timestep()) is None
 
 
 def test_a_question_shows_what_it_asks_about() -> None:
-    now = moment()
-    last = [pictures(question.ask(now)[0])[-1][4, 4, 0] for question in (*QUESTIONS.values(), *BY_LOGPROBS.values())]
+    now = timestep()
+    last = [
+        images(question.build_queries(now)[0])[-1][4, 4, 0]
+        for question in (*TEXT_QUESTIONS.values(), *LOGPROB_QUESTIONS.values())
+    ]
     assert set(last) == {30}, "the present frame comes last"
-    assert len(pictures(QUESTIONS["rubric"].ask(moment(length=20))[0])) == 8, "of a long film, eight moments"
-    dark = replace(now, now=Picture(now.now.frames, np.zeros(1, bool)), film=Film(room=1))
-    assert pictures(QUESTIONS["progress"].ask(dark)[0])[-1][4, 4, 0] == 0, "a view that is not there is not shown"
+    assert len(images(TEXT_QUESTIONS["rubric"].build_queries(timestep(length=20))[0])) == 8, (
+        "of a long video, eight moments"
+    )
+    dark = replace(now, current=MultiViewFrame(now.current.frames, np.zeros(1, bool)), history=FrameHistory(capacity=1))
+    assert images(TEXT_QUESTIONS["progress"].build_queries(dark)[0])[-1][4, 4, 0] == 0, (
+        "a view that is not there is not shown"
+    )
 
 
-def test_a_prompt_with_places_for_pictures_is_filled_in_order() -> None:
+def test_a_prompt_with_places_for_images_is_filled_in_order() -> None:
     frames = [np.full((1, 1, 3), i, np.uint8) for i in range(2)]
-    parts = interleaved("<image> first, then\n<image>", "x", frames)
+    parts = interleave_images("<image> first, then\n<image>", "x", frames)
     assert [part if isinstance(part, str) else int(part[0, 0, 0]) for part in parts] == [0, " first, then\n", 1]
-    assert interleaved(" a <image> {instruction} ", "<image>", frames[:1], stripped=True)[0] == "a"
+    assert interleave_images(" a <image> {instruction} ", "<image>", frames[:1], strip=True)[0] == "a"

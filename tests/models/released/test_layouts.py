@@ -13,10 +13,10 @@ from sprites import episode, episodes
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.write import DatasetWriter
-from embodied_rm.models.base import Judge
-from embodied_rm.models.fold import fold
-from embodied_rm.models.judges.catalog import open_judge
-from embodied_rm.models.judges.config import JudgeConfig
+from embodied_rm.models.judges.factory import open_judge
+from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.scoring import score_episodes
 
 Layout = Callable[[str], dict[str, Path]]
 NAMES = sorted(LAYOUTS)
@@ -29,8 +29,8 @@ def words(name: str, layout: Layout) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("films") / "dataset"
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos") / "dataset"
     with DatasetWriter(folder) as writer:
         writer.add(episode(0, length=16))
         writer.add(episode(1, length=16, success=False))
@@ -40,12 +40,12 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policy")
-    small = ["world.views=[front]", "world.num_envs=2", "world.image_size=32"]
-    record = ["collect", "tasks=[press_button]", "successes=2", "failures=0", f"out={folder}/films", *small]
+    small = ["env.views=[front]", "env.num_envs=2", "env.image_size=32"]
+    record = ["collect", "tasks=[press_button]", "successes=2", "failures=0", f"out={folder}/videos", *small]
     clone = [
         "clone",
         "task=press_button",
-        f"data={folder}/films",
+        f"data={folder}/videos",
         "steps=20",
         "episodes=2",
         "demonstrations=2",
@@ -58,33 +58,33 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_judges_by_the_contract_row_by_row_and_causally(name: str, layout: Layout) -> None:
-    judge = open_judge(JudgeConfig(layout=name, **layout(name)))  # type: ignore[arg-type]
-    assert isinstance(judge, Judge)
+    judge = open_judge(JudgeConfig(type=name, **layout(name)))  # type: ignore[arg-type]
+    assert isinstance(judge, DescribedRewardModel)
     long, other = episode(0, length=6), episode(1, length=5)
-    whole, beside = fold(judge, [long, other])
-    (alone,) = fold(judge, [other])
-    assert whole.valid.all() and not judge.faults
-    assert beside.value == pytest.approx(alone.value, abs=1e-5), "rows do not depend on each other"
-    assert ((whole.value >= 0) & (whole.value <= 1)).all()
-    assert np.isnan(whole.success[1:]).all() != judge.tells_success
+    whole, beside = score_episodes(judge, [long, other])
+    (alone,) = score_episodes(judge, [other])
+    assert whole.valid.all() and not judge.failures
+    assert beside.progress == pytest.approx(alone.progress, abs=1e-5), "rows do not depend on each other"
+    assert ((whole.progress >= 0) & (whole.progress <= 1)).all()
+    assert np.isnan(whole.success[1:]).all() != judge.predicts_success
     if name in FIRST:
-        assert whole.value[1] == pytest.approx(FIRST[name], abs=1e-6)
+        assert whole.progress[1] == pytest.approx(FIRST[name], abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_scores_a_dataset(name: str, layout: Layout, films: Path, tmp_path: Path) -> None:
-    code = main(["score", f"data={films}", f"out={tmp_path}/run", "every=5", "videos=false", *words(name, layout)])
+def test_it_scores_a_dataset(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
+    code = main(["score", f"data={videos}", f"out={tmp_path}/run", "every=5", "videos=false", *words(name, layout)])
     numbers = json.loads((tmp_path / "run" / "metrics.json").read_text())["score"]
     assert code == 0 and numbers["episodes"] == 2 and numbers["invalid"] == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_evaluated_and_audited(name: str, layout: Layout, films: Path, tmp_path: Path) -> None:
-    assert main(["evaluate", f"data={films}", f"out={tmp_path}/evaluated", *words(name, layout)]) == 0
+def test_it_is_evaluated_and_audited(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
+    assert main(["evaluate", f"data={videos}", f"out={tmp_path}/evaluated", *words(name, layout)]) == 0
     measured = json.loads((tmp_path / "evaluated" / "metrics.json").read_text())["reward_model"]
     assert "mae_failures" in measured and ("completion_accuracy" in measured) == (name != "rewind")
     every = "reward.score_every=1"
-    assert main(["audit", f"data={films}", f"out={tmp_path}/audited", "stride=4", every, *words(name, layout)]) == 0
+    assert main(["audit", f"data={videos}", f"out={tmp_path}/audited", "stride=4", every, *words(name, layout)]) == 0
     cases = json.loads((tmp_path / "audited" / "metrics.json").read_text())["cases"]
     assert cases["future"]["measured"] == pytest.approx(0, abs=1e-5), "causal"
     left_out = [case for case in cases.values() if "when a task is done" in case.get("left_out", "")]
@@ -94,9 +94,9 @@ def test_it_is_evaluated_and_audited(name: str, layout: Layout, films: Path, tmp
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_is_refined_by_it(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None:
     small = ["iterations=1", "warmup_iterations=0", "rollout_steps=6", "episodes=2", "watched=0"]
-    world = ["world.views=[front]", "world.num_envs=2", "world.image_size=32", "reward.score_every=3"]
+    env = ["env.views=[front]", "env.num_envs=2", "env.image_size=32", "reward.score_every=3"]
     said = ["reward.success=simulator"] if name == "rewind" else []
-    refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *world, *said]
+    refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *said]
     assert main([*refine, *words(name, layout)]) == 0
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "progress.jsonl").read_text().splitlines()]
     assert row["scored"] > 0 and row["invalid_rate"] == 0
@@ -109,7 +109,7 @@ def test_one_that_does_not_say_when_a_task_is_done_is_refused_where_that_is_aske
     assert code == 2 and "success=simulator" in capsys.readouterr().err
 
 
-def test_a_judge_must_say_where_it_is(tmp_path: Path, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_must_say_where_it_is(tmp_path: Path, videos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for given, said in (
         (["judge=vlac"], "either judge.folder=..., its files, or judge.url=..."),
         (["judge=lrm", f"judge.folder={tmp_path}"], "judge.base=..., the folder of the Qwen3-VL"),
@@ -117,6 +117,6 @@ def test_a_judge_must_say_where_it_is(tmp_path: Path, films: Path, capsys: pytes
         (["judge=question", "judge.url=http://localhost/v1"], "judge.model must say what"),
         (["judge=vlac", f"judge.folder={tmp_path}", "checkpoint=x"], "both say who judges"),
     ):
-        assert main(["score", f"data={films}", f"out={tmp_path}/run", *given]) == 2
+        assert main(["score", f"data={videos}", f"out={tmp_path}/run", *given]) == 2
         assert said in capsys.readouterr().err
     assert len(episodes(1)) == 1

@@ -14,8 +14,8 @@ from released_layouts import adapter, shown
 from safetensors.torch import load_file, save_file
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.judges.released_prompts import LRM_PROGRESS
-from embodied_rm.models.released.adapters import Adapted, read_adapter
+from embodied_rm.models.judges.released_prompts import LRM_PROGRESS_PROMPT
+from embodied_rm.models.released.lora_adapters import AdapterSwitcher, read_adapter
 
 import transformers  # isort: skip
 
@@ -25,7 +25,7 @@ HEADS = ("completion", "progress")
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_vlm.saved(tmp_path_factory.mktemp("base"), "qwen3_vl")
+    return tiny_vlm.save_model(tmp_path_factory.mktemp("base"), "qwen3_vl")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,9 @@ def released(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def logits(model: torch.nn.Module, base: Path) -> torch.Tensor:
     processor = transformers.AutoProcessor.from_pretrained(base)
-    given = processor.apply_chat_template([shown(LRM_PROGRESS)], tokenize=True, return_dict=True, return_tensors="pt")
+    given = processor.apply_chat_template(
+        [shown(LRM_PROGRESS_PROMPT)], tokenize=True, return_dict=True, return_tensors="pt"
+    )
     with torch.inference_mode():
         return model(**given).logits
 
@@ -46,9 +48,9 @@ def logits(model: torch.nn.Module, base: Path) -> torch.Tensor:
 def test_each_is_what_peft_makes_of_it_and_none_is_the_model_itself(base: Path, released: Path) -> None:
     model = transformers.Qwen3VLForConditionalGeneration.from_pretrained(base).eval()
     plain = logits(model, base)
-    adapted = Adapted(model, {head: read_adapter(released / head) for head in HEADS})
+    adapted = AdapterSwitcher(model, {head: read_adapter(released / head) for head in HEADS})
     for head in (*HEADS, *reversed(HEADS)):
-        with adapted.using(head):
+        with adapted.use_adapter(head):
             ours = logits(model, base)
         theirs = logits(adapter(base, head, 0.2), base)
         assert (ours - plain).abs().max() > 0.01, "it changes something"
@@ -100,6 +102,6 @@ def test_what_is_no_plain_adapter_is_refused(released: Path, tmp_path: Path, cha
 
 
 def test_an_adapter_of_another_model_is_refused(released: Path) -> None:
-    model, _ = tiny_vlm.qwen3(text={"hidden_size": 64}, eye={"out_hidden_size": 64})
+    model, _ = tiny_vlm.make_qwen3(text_config={"hidden_size": 64}, vision_config={"out_hidden_size": 64})
     with pytest.raises(CheckpointError, match="the adapter completion is not for this model"):
-        Adapted(model, {"completion": read_adapter(released / "completion")})
+        AdapterSwitcher(model, {"completion": read_adapter(released / "completion")})

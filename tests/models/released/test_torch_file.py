@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from embodied_rm.errors import CheckpointError
-from embodied_rm.models.released.torch_file import Foreign, Name, read_torch_file
+from embodied_rm.models.released.torch_pickle import GlobalName, UnresolvedObject, read_torch_file
 
 
 def saved(path: Path, value: object) -> Path:
@@ -26,18 +26,18 @@ def saved(path: Path, value: object) -> Path:
 
 def test_a_checkpoint_is_read_to_the_last_bit(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    optimiser = torch.optim.AdamW(net.parameters())
+    optimizer = torch.optim.AdamW(net.parameters())
     net(torch.randn(5, 3)).sum().backward()
-    optimiser.step()
+    optimizer.step()
     args = argparse.Namespace(lr=1e-4, names=["a", "b"], more={"x": None, "y": (True, -1)})
-    whole = {"args": args, "net": net.state_dict(), "optimiser": optimiser.state_dict(), "epoch": 19, "name": "café"}
+    whole = {"args": args, "net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 19, "name": "café"}
     read = read_torch_file(saved(tmp_path / "a.pth", whole))
     for name, tensor in net.state_dict().items():
         assert read["net"][name].dtype == tensor.dtype and torch.equal(read["net"][name], tensor), name
-    moments = optimiser.state_dict()["state"][0]["exp_avg"]
-    assert torch.equal(read["optimiser"]["state"][0]["exp_avg"], moments)
+    timesteps = optimizer.state_dict()["state"][0]["exp_avg"]
+    assert torch.equal(read["optimizer"]["state"][0]["exp_avg"], timesteps)
     assert (read["epoch"], read["name"]) == (19, "café")
-    assert read["args"] == Foreign(of=Name("argparse", "Namespace"), state=vars(args))
+    assert read["args"] == UnresolvedObject(global_name=GlobalName("argparse", "Namespace"), state=vars(args))
 
 
 @given(st.sampled_from([torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]))
@@ -65,7 +65,7 @@ def test_what_would_be_run_is_not(tmp_path: Path) -> None:
     trap = tmp_path / "ran"
     path = saved(tmp_path / "evil.pth", {"net": torch.ones(2), "evil": Evil(trap)})
     read = read_torch_file(path)
-    assert not trap.exists() and read["evil"] == Foreign(of=Name("posix", "mkdir"))
+    assert not trap.exists() and read["evil"] == UnresolvedObject(global_name=GlobalName("posix", "mkdir"))
     with zipfile.ZipFile(path) as archive:
         names = [
             argument

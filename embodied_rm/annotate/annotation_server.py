@@ -1,0 +1,237 @@
+"""The server behind the page: this machine only, one token, and nothing of a request but numbers reaches the data.
+
+    GET /<token>/                             the page; what it is made of lies beside it
+    GET /<token>/dataset                      what there is
+    GET /<token>/episodes/<i>                 what is stored of an episode; its ETag is the version
+    PUT /<token>/episodes/<i>                 store this instead (If-Match: the version that it was made of)
+    GET /<token>/episodes/<i>/proposal        steps proposed for it
+    GET /<token>/frames/<i>/<view>/<frame>    an image
+
+Whoever knows the token may write, so it is long and random. Pages elsewhere are refused by `Origin`, and by `Host`
+those that made a name of theirs point here; the page itself can load and reach nothing but this server.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+
+from embodied_rm import annotate, report
+from embodied_rm.annotate.parsing import parse_annotation
+from embodied_rm.annotate.session import AnnotationSession, VersionConflictError
+from embodied_rm.errors import UserError
+from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, security_headers
+
+LOOPBACK_HOST = "127.0.0.1"
+MAX_BODY_BYTES = 1 << 20
+"""Bytes of a request: some ten thousand steps."""
+IDLE_TIMEOUT_S = 60.0
+"""How long a connection may say nothing."""
+SECURITY_HEADERS = security_headers()
+PAGE_FILES = {
+    "annotate.html": annotate.__name__,
+    "annotate.css": annotate.__name__,
+    "annotate.js": annotate.__name__,
+    "video.js": annotate.__name__,
+    "steps.js": annotate.__name__,
+    **dict.fromkeys(SHARED_ASSETS, report.__name__),
+}
+"""What the page is made of -> the package that it lies in."""
+EPISODE_ROUTE, PROPOSAL_ROUTE = re.compile(r"episodes/([0-9]{1,9})"), re.compile(r"episodes/([0-9]{1,9})/proposal")
+FRAME_ROUTE = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpReply:
+    """What is answered."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class HttpRequestError(Exception):
+    """A request that is not served, and why in a sentence."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AnnotationServer(ThreadingHTTPServer):
+    """Serves a session until it is shut down."""
+
+    daemon_threads = True
+    """A browser that keeps a connection open must not keep the program from its end."""
+
+    def __init__(self, session: AnnotationSession, port: int) -> None:
+        """`port` 0: any that is free. Raises `UserError` where it is taken."""
+        try:
+            super().__init__((LOOPBACK_HOST, port), AnnotationHandler)
+        except (OSError, OverflowError) as error:
+            raise UserError(
+                f"port {port} of {LOOPBACK_HOST} cannot be used ({error}); port=0 finds one that is free"
+            ) from None
+        self.session = session
+        self.token = secrets.token_urlsafe(24)
+        self.hosts = tuple(f"{name}:{self.server_port}" for name in (LOOPBACK_HOST, "localhost"))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show the traceback of a fault of ours; that a browser has left is none."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://{self.hosts[0]}/{self.token}/"
+
+
+class AnnotationHandler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: AnnotationServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "embodied-rm", ""
+    timeout = IDLE_TIMEOUT_S
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        """Answer a question."""
+        self._handle_request()
+
+    def do_PUT(self) -> None:
+        """Store something."""
+        self._handle_request()
+
+    def _handle_request(self) -> None:
+        try:
+            reply = self._route_request()
+        except HttpRequestError as rejection:
+            reply = json_reply(rejection.status, {"error": str(rejection)})
+        except VersionConflictError as error:
+            reply = json_reply(HTTPStatus.PRECONDITION_FAILED, {"error": str(error)})
+        except UserError as error:
+            reply = json_reply(HTTPStatus.UNPROCESSABLE_ENTITY, {"error": str(error)})
+        except ConnectionError:
+            raise  # nobody is left to answer
+        except OSError as error:
+            reply = json_reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
+        self._send_reply(reply)
+
+    def _route_request(self) -> HttpReply:
+        self._check_origin()
+        route = self.path.removeprefix(f"/{self.server.token}/")
+        if self.command == "PUT":
+            return self._save_annotation(route)
+        if (name := route or "annotate.html") in PAGE_FILES:
+            body = files(PAGE_FILES[name]).joinpath(name).read_bytes()
+            return HttpReply(
+                status=HTTPStatus.OK, body=body, content_type=f"{CONTENT_TYPES[name.partition('.')[2]]}; charset=utf-8"
+            )
+        session = self.server.session
+        if route == "dataset":
+            return json_reply(HTTPStatus.OK, session.overview())
+        if match := EPISODE_ROUTE.fullmatch(route):
+            annotation = session.read_annotation(self._episode_index(match[1]))
+            return json_reply(HTTPStatus.OK, asdict(annotation), ETag=f'"{annotation.version}"')
+        if match := PROPOSAL_ROUTE.fullmatch(route):
+            subtasks = session.propose_subtasks(self._episode_index(match[1]))
+            return json_reply(HTTPStatus.OK, {"steps": [asdict(subtask) for subtask in subtasks]})
+        if match := FRAME_ROUTE.fullmatch(route):
+            return self._frame_reply(*map(int, match.groups()))
+        raise HttpRequestError(HTTPStatus.NOT_FOUND, "there is nothing of that name")
+
+    def _check_origin(self) -> None:
+        """Raises `RefusedError` for requests that are not made by the page, before anything of them is read."""
+        hosts = self.server.hosts
+        if self.headers.get_all("Host") not in [[host] for host in hosts]:
+            raise HttpRequestError(HTTPStatus.FORBIDDEN, f"this is {hosts[0]} and answers to no other name")
+        if not set(self.headers.get_all("Origin", [])) <= {f"http://{host}" for host in hosts}:
+            raise HttpRequestError(HTTPStatus.FORBIDDEN, "pages of another origin may not use this server")
+        token = self.path.split("/")[1] if self.path.count("/") > 1 else ""
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            raise HttpRequestError(HTTPStatus.FORBIDDEN, "the address lacks the token; use the one that was printed")
+
+    def _episode_index(self, text: str) -> int:
+        index = int(text)
+        if index >= len(self.server.session.source):
+            raise HttpRequestError(HTTPStatus.NOT_FOUND, f"there is no episode {index}")
+        return index
+
+    def _frame_reply(self, episode: int, view: int, frame: int) -> HttpReply:
+        source = self.server.session.source
+        index = self._episode_index(str(episode))
+        if view >= len(source.views) or frame >= source.meta[index].length:
+            raise HttpRequestError(
+                HTTPStatus.NOT_FOUND, f"{source.meta[index].name} has no frame {frame} of view {view}"
+            )
+        body = self.server.session.frame_cache.encode_frame(index, view, frame)
+        cache_headers = {"Cache-Control": "private, max-age=86400, immutable"}
+        return HttpReply(status=HTTPStatus.OK, body=body, content_type="image/jpeg", headers=cache_headers)
+
+    def _save_annotation(self, route: str) -> HttpReply:
+        match = EPISODE_ROUTE.fullmatch(route)
+        if match is None:
+            raise HttpRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "only episodes can be stored")
+        index = self._episode_index(match[1])
+        version = (self.headers.get("If-Match") or "").strip('"')
+        if not version:
+            raise HttpRequestError(HTTPStatus.PRECONDITION_REQUIRED, "If-Match must say which version was changed")
+        if self.headers.get_content_type() != "application/json":
+            raise HttpRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "JSON was expected")
+        self.server.session.save(index, parse_annotation(self._read_body()), version)
+        annotation = self.server.session.read_annotation(index)
+        return json_reply(HTTPStatus.OK, asdict(annotation), ETag=f'"{annotation.version}"')
+
+    def _read_body(self) -> bytes:
+        lengths = self.headers.get_all("Content-Length", [])
+        if len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,18}", lengths[0]) or "Transfer-Encoding" in self.headers:
+            raise HttpRequestError(HTTPStatus.LENGTH_REQUIRED, "Content-Length must say how long the request is")
+        if int(lengths[0]) > MAX_BODY_BYTES:
+            raise HttpRequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {MAX_BODY_BYTES} bytes at most"
+            )
+        return self.rfile.read(int(lengths[0]))
+
+    def _send_reply(self, reply: HttpReply) -> None:
+        # A body that nobody has read must not be taken for the next request.
+        is_error = reply.status >= HTTPStatus.BAD_REQUEST
+        unread = is_error or (
+            self.command == "GET"
+            and not {"content-length", "transfer-encoding"}.isdisjoint(name.lower() for name in self.headers)
+        )
+        self.close_connection = self.close_connection or unread
+        self.send_response(reply.status)
+        headers = {"Cache-Control": "no-store", "Content-Type": reply.content_type, **SECURITY_HEADERS, **reply.headers}
+        headers["Content-Length"] = str(len(reply.body))
+        if self.close_connection:
+            headers["Connection"] = "close"
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the library refuses by itself: requests that are no HTTP, or of another method."""
+        status = HTTPStatus(code)
+        self.close_connection = True
+        self._send_reply(json_reply(status, {"error": message or status.phrase}))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing: only the command line speaks."""
+
+
+def json_reply(status: HTTPStatus, value: Mapping[str, Any], **headers: str) -> HttpReply:
+    """JSON as a reply."""
+    return HttpReply(status=status, body=json.dumps(value, allow_nan=False).encode(), headers=headers)

@@ -1,0 +1,62 @@
+"""Frames as the browser shows them: JPEG, by the number of episode, view and frame."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+
+import numpy as np
+from PIL import Image
+
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.types import Frames
+
+FRAMES_PER_BLOCK = 8
+"""Frames decoded at once: who looks at one will look at its neighbors, on both sides."""
+MAX_CACHE_BYTES = 256 << 20
+"""Decoded frames that are kept."""
+MAX_IMAGE_SIDE = 640
+"""Most pixels of the longer side of an image."""
+JPEG_QUALITY = 88
+
+
+class JpegFrameCache:
+    """The frames of a source. Usable from several threads."""
+
+    def __init__(self, source: EpisodeSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
+        self._blocks: OrderedDict[tuple[int, int, int], Frames] = OrderedDict()
+
+    def encode_frame(self, index: int, view: int, frame: int) -> bytes:
+        """One frame. Raises `DataError` where it cannot be read; the numbers must be right."""
+        start = frame // FRAMES_PER_BLOCK * FRAMES_PER_BLOCK
+        with self._lock:  # the decoder takes one request at a time anyway
+            block = self._load_block(index, view, start)
+        buffer = io.BytesIO()
+        Image.fromarray(block[frame - start]).save(buffer, "JPEG", quality=JPEG_QUALITY)
+        return buffer.getvalue()
+
+    def _load_block(self, index: int, view: int, start: int) -> Frames:
+        key = (index, view, start)
+        if key not in self._blocks:
+            stop = min(start + FRAMES_PER_BLOCK, self._source.meta[index].length)
+            self._blocks[key] = self._read_frames(index, view, start, stop, self._display_size(index, view))
+            while sum(block.nbytes for block in self._blocks.values()) > MAX_CACHE_BYTES and len(self._blocks) > 1:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end(key)
+        return self._blocks[key]
+
+    def _display_size(self, index: int, view: int) -> tuple[int, int]:
+        """(height, width) at which a view is shown: as it is stored, or smaller."""
+        if (index, view) not in self._sizes:
+            height, width = self._read_frames(index, view, 0, 1, None).shape[1:3]
+            scale = min(1.0, MAX_IMAGE_SIDE / max(height, width))
+            self._sizes[index, view] = max(1, round(height * scale)), max(1, round(width * scale))
+        return self._sizes[index, view]
+
+    def _read_frames(self, index: int, view: int, start: int, stop: int, size: tuple[int, int] | None) -> Frames:
+        frame_views = self._source.read_frames(index, start, stop, views=[self._source.views[view]], size=size)
+        return np.asarray(frame_views.frames)[:, 0]

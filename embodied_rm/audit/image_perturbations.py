@@ -1,0 +1,166 @@
+"""Other images in place of what the cameras saw: none, half of them, exchanged, without the robot, or the goal's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from embodied_rm.audit.test_set import (
+    AuditClip,
+    AuditDataset,
+    AuditTrial,
+    completion_frame,
+    hold_last_frame,
+    replace_views,
+)
+from embodied_rm.types import Episode, Frames
+
+INSET_DOWNSCALE = 3
+"""An image in the image has this fraction of its height and width."""
+
+
+def unmodified(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos, untouched."""
+    return [(clip,) for clip in dataset.unfinished_clips]
+
+
+def black_out(dataset: AuditDataset) -> list[AuditTrial]:
+    """The first frame of every episode, then black images."""
+    return [
+        (
+            AuditClip(
+                episode=replace_views(
+                    extended, {name: _black_out_frames(frames) for name, frames in extended.views.items()}
+                )
+            ),
+        )
+        for extended in (
+            hold_last_frame(episode, dataset.config.hold_frames) for episode in dataset.successes + dataset.failures
+        )
+    ]
+
+
+def _black_out_frames(frames: Frames) -> Frames:
+    return np.concatenate([frames[:1], np.zeros_like(frames[1:])])
+
+
+def drop_view(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos of several views without one of them, each in turn."""
+    return [
+        (replace(clip, episode=episode),)
+        for clip in dataset.unfinished_clips
+        for episode in _drop_each_view(clip.episode)
+    ]
+
+
+def drop_view_of_success(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes without one of their views, and with all."""
+    trials: list[AuditTrial] = []
+    for episode in dataset.successes:
+        clip = AuditClip(
+            episode=hold_last_frame(episode, dataset.config.hold_frames), num_ordered=completion_frame(episode) + 1
+        )
+        trials += [(replace(clip, episode=reduced), clip) for reduced in _drop_each_view(clip.episode)]
+    return trials
+
+
+def _drop_each_view(episode: Episode) -> Iterator[Episode]:
+    for dropped in episode.views if len(episode.views) > 1 else ():
+        yield replace_views(episode, {name: frames for name, frames in episode.views.items() if name != dropped})
+
+
+def swap_views(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos in which every camera shows what the next one sees; cameras of one image size only."""
+    return [
+        (replace(clip, episode=_rotate_views(clip.episode)),)
+        for clip in dataset.unfinished_clips
+        if len(clip.episode.views) > 1 and len({frames.shape for frames in clip.episode.views.values()}) == 1
+    ]
+
+
+def _rotate_views(episode: Episode) -> Episode:
+    names, frames = list(episode.views), list(episode.views.values())
+    return replace_views(episode, dict(zip(names, frames[1:] + frames[:1], strict=True)))
+
+
+def cover_half(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos whose images are black from the second frame on in their left, or in their right half."""
+    return [
+        (
+            replace(
+                clip,
+                episode=replace_views(
+                    clip.episode, {n: _cover_frames(f, right) for n, f in clip.episode.views.items()}
+                ),
+            ),
+        )
+        for clip in dataset.unfinished_clips
+        for right in (False, True)
+    ]
+
+
+def _cover_frames(frames: Frames, right: bool) -> Frames:
+    covered, middle = frames.copy(), frames.shape[2] // 2
+    covered[1:, :, slice(middle, None) if right else slice(middle)] = 0
+    return covered
+
+
+def remove_robot(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos that end with what stood still in them: the median of each pixel over time.
+
+    Images alone do not tell robot from scene; whatever moves for more than half of the video fades, and with it the
+    arm and what it carries.
+    """
+    trials: list[AuditTrial] = []
+    for clip in dataset.unfinished_clips:
+        end = len(clip.episode)
+        extended = hold_last_frame(clip.episode, dataset.config.hold_frames)
+        views = {name: _fade_to_median(frames, end) for name, frames in extended.views.items()}
+        trials.append((AuditClip(episode=replace_views(extended, views), eval_start=end),))
+    return trials
+
+
+def _fade_to_median(frames: Frames, end: int) -> Frames:
+    median = np.median(frames[:end], axis=0).astype(np.uint8)
+    return np.concatenate([frames[:end], np.broadcast_to(median, (len(frames) - end, *median.shape))])
+
+
+def inset_goal_image(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos with a small image of the finished task in a corner of every view from the middle on."""
+    trials: list[AuditTrial] = []
+    for clip, goal_episode, middle in _pair_with_goal_episodes(dataset):
+        views = {
+            name: _inset_image(frames, goal_episode.views[name][-1], middle)
+            for name, frames in clip.episode.views.items()
+        }
+        trials.append((AuditClip(episode=replace_views(clip.episode, views), eval_start=max(clip.eval_start, middle)),))
+    return trials
+
+
+def _inset_image(frames: Frames, image: Frames, start: int) -> Frames:
+    small = image[::INSET_DOWNSCALE, ::INSET_DOWNSCALE]
+    pasted = frames.copy()
+    pasted[start:, : small.shape[0], : small.shape[1]] = small
+    return pasted
+
+
+def replace_view_with_goal(dataset: AuditDataset) -> list[AuditTrial]:
+    """Unfinished videos in which one of several views, each in turn, shows the finished task from the middle on."""
+    trials: list[AuditTrial] = []
+    for clip, goal_episode, middle in _pair_with_goal_episodes(dataset):
+        for name in clip.episode.views if len(clip.episode.views) > 1 else ():
+            frames = clip.episode.views[name].copy()
+            frames[middle:] = goal_episode.views[name][-1]
+            episode = replace_views(clip.episode, {**clip.episode.views, name: frames})
+            trials.append((AuditClip(episode=episode, eval_start=max(clip.eval_start, middle)),))
+    return trials
+
+
+def _pair_with_goal_episodes(dataset: AuditDataset) -> Iterator[tuple[AuditClip, Episode, int]]:
+    """Unfinished videos, a success at the same goal, and the middle of the video."""
+    for clip in dataset.unfinished_clips:
+        goal_episode = dataset.find_goal_episode(clip.episode)
+        if goal_episode is not None:
+            yield clip, goal_episode, len(clip.episode) // 2

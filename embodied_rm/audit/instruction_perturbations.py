@@ -1,0 +1,94 @@
+"""The same video under other words: of another wish, its opposite, nothing, or the same wish in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditTrial, completion_frame, hold_last_frame
+from embodied_rm.labels.subtasks import recorded_goal_of, split_text_column, task_of
+from embodied_rm.types import Episode
+
+InstructionFilter = Callable[[Episode, Episode], bool]
+"""(episode, other): whether the other's instruction is meant."""
+
+
+def another_goal(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes under the instruction of another goal of their task, e.g. another color."""
+    return _make_trials(
+        dataset, _pick_instructions(dataset, lambda e, o: _has_different_goal(e, o) and task_of(e) == task_of(o))
+    )
+
+
+def another_task(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes under the instruction of another task."""
+    return _make_trials(
+        dataset, _pick_instructions(dataset, lambda e, o: _has_different_goal(e, o) and task_of(e) != task_of(o))
+    )
+
+
+def another_instruction(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes under another wish, of whatever task, and under their own."""
+    return _make_paired_trials(dataset, _has_different_goal)
+
+
+def negate_instruction(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes of what must not be done."""
+    return _make_trials(dataset, [(episode, f"do not {episode.instruction}") for episode in dataset.successes])
+
+
+def empty_instruction(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes of nothing that was asked for."""
+    return _make_trials(dataset, [(episode, "") for episode in dataset.successes])
+
+
+def paraphrase_instruction(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes under another phrasing of their own goal, and under their own."""
+    return _make_paired_trials(dataset, _is_paraphrase)
+
+
+def unmodified(dataset: AuditDataset) -> list[AuditTrial]:
+    """Successes as they are."""
+    return _make_trials(dataset, [(episode, episode.instruction) for episode in dataset.successes])
+
+
+def _make_trials(dataset: AuditDataset, pairs: Sequence[tuple[Episode, str]]) -> list[AuditTrial]:
+    return [(_make_clip(dataset, replace(episode, instruction=instruction)),) for episode, instruction in pairs]
+
+
+def _make_paired_trials(dataset: AuditDataset, is_match: InstructionFilter) -> list[AuditTrial]:
+    pairs = _pick_instructions(dataset, is_match)
+    return [
+        (_make_clip(dataset, replace(episode, instruction=instruction)), _make_clip(dataset, episode))
+        for episode, instruction in pairs
+    ]
+
+
+def _make_clip(dataset: AuditDataset, episode: Episode) -> AuditClip:
+    """Judged where the episode ends: on its way it may pass through what somebody else asked for."""
+    return AuditClip(
+        episode=hold_last_frame(episode, dataset.config.hold_frames),
+        eval_start=len(episode) - 1,
+        num_ordered=completion_frame(episode) + 1,
+    )
+
+
+def _pick_instructions(dataset: AuditDataset, is_match: InstructionFilter) -> list[tuple[Episode, str]]:
+    """Each success with one instruction of its kin, in turn from all that there are."""
+    pairs = []
+    for index, episode in enumerate(dataset.successes):
+        instructions = sorted({other.instruction for other in dataset.episodes if is_match(episode, other)})
+        if instructions:
+            pairs.append((episode, instructions[index % len(instructions)]))
+    return pairs
+
+
+def _has_different_goal(episode: Episode, other: Episode) -> bool:
+    """Whether the other's wish is surely not fulfilled where the episode's own is."""
+    own_goal, other_goal = recorded_goal_of(episode), recorded_goal_of(other)
+    return None not in (own_goal, other_goal) and other_goal not in (own_goal, *split_text_column(episode, "fulfils"))
+
+
+def _is_paraphrase(episode: Episode, other: Episode) -> bool:
+    goal = episode.metadata.get("goal")
+    return goal is not None and other.metadata.get("goal") == goal and other.instruction != episode.instruction

@@ -1,0 +1,151 @@
+"""The same images in another order: backwards, standing still, mixed up, to and fro, or with more to come."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from embodied_rm.audit.test_set import (
+    NEAR_DONE_PROGRESS,
+    AuditClip,
+    AuditDataset,
+    AuditTrial,
+    completion_frame,
+    hold_last_frame,
+    last_frame_below,
+    progress_or_none,
+    select_frames,
+)
+from embodied_rm.types import Episode, IntArray
+
+HALFWAY_PROGRESS = 0.5
+"""True progress at which a video freezes."""
+LOOP_PROGRESS_RANGE = (0.3, 0.7)
+"""True progress between which a video loops."""
+NUM_LOOPS = 5
+SWAY_FRAMES = 3
+"""Frames by which a hand that hovers moves."""
+MIN_MEAN_DEVIATION = 0.1
+"""Mean distance from a straight line from which true progress is told from a clock's."""
+
+
+def reverse(dataset: AuditDataset) -> list[AuditTrial]:
+    """The first frame of a success, then its frames from where it is done back to the first."""
+    clips = []
+    for episode in dataset.successes:
+        frames = np.append(0, np.arange(completion_frame(episode), -1, -1))
+        extended = hold_last_frame(select_frames(episode, frames), dataset.config.hold_frames)
+        clips.append(AuditClip(episode=extended, eval_start=len(frames) - 1, num_ordered=len(frames)))
+    return [(clip,) for clip in clips if clip.num_ordered > 2]
+
+
+def shuffle(dataset: AuditDataset) -> list[AuditTrial]:
+    """The first frame of a success, then its frames until it is done, in a random order."""
+    trials: list[AuditTrial] = []
+    for index, episode in enumerate(dataset.successes):
+        frames = np.append(0, 1 + np.random.default_rng(index).permutation(completion_frame(episode)))
+        trials.append((AuditClip(episode=select_frames(episode, frames), num_ordered=len(frames)),))
+    return trials
+
+
+def freeze_at_start(dataset: AuditDataset) -> list[AuditTrial]:
+    """Nothing but the first frame, as long as the episode."""
+    return [_freeze(dataset, episode, 0) for episode in dataset.successes + dataset.failures]
+
+
+def freeze_halfway(dataset: AuditDataset) -> list[AuditTrial]:
+    """A success that freezes half-way, as long as the episode."""
+    freeze_points = [(episode, last_frame_below(episode, HALFWAY_PROGRESS)) for episode in dataset.successes]
+    return [_freeze(dataset, episode, frame) for episode, frame in freeze_points if frame]
+
+
+def _freeze(dataset: AuditDataset, episode: Episode, frame: int) -> AuditTrial:
+    length = len(episode) + dataset.config.hold_frames
+    # The first frame is nobody's prediction: a video is compared from the second on.
+    return (
+        AuditClip(
+            episode=select_frames(episode, np.minimum(np.arange(length), frame)),
+            identical_frames=(max(frame, 1), length - 1),
+        ),
+    )
+
+
+def hover(dataset: AuditDataset) -> list[AuditTrial]:
+    """A success that stays just short of being done, swaying, for twice its length; beside it, one that finishes."""
+    hover_points = [(episode, last_frame_below(episode, NEAR_DONE_PROGRESS)) for episode in dataset.successes]
+    return [
+        (_sway(episode, frame), _extend_success(episode, 2 * len(episode))) for episode, frame in hover_points if frame
+    ]
+
+
+def _sway(episode: Episode, frame: int) -> AuditClip:
+    length = 2 * len(episode)
+    return AuditClip(
+        episode=select_frames(
+            episode, np.append(np.arange(frame), triangle_wave(frame, max(frame - SWAY_FRAMES, 0), length - frame))
+        )
+    )
+
+
+def _extend_success(episode: Episode, length: int) -> AuditClip:
+    return AuditClip(episode=hold_last_frame(episode, length - len(episode)))
+
+
+def loop(dataset: AuditDataset) -> list[AuditTrial]:
+    """A success that goes to and fro between two steps; beside it, one that finishes."""
+    trials: list[AuditTrial] = []
+    for episode in dataset.successes:
+        low, high = (last_frame_below(episode, level) for level in LOOP_PROGRESS_RANGE)
+        if low is None or high is None or low == high:
+            continue
+        loop_frames = 2 * NUM_LOOPS * (high - low)
+        length = max(high + loop_frames + 1, 2 * len(episode))
+        frames = np.concatenate([np.arange(high), triangle_wave(high, low, length - high)])
+        clip = AuditClip(episode=select_frames(episode, frames), identical_frames=(high, high + loop_frames))
+        trials.append((clip, _extend_success(episode, length)))
+    return trials
+
+
+def triangle_wave(high: int, low: int, count: int) -> IntArray:
+    """`count` frames from `high` down to `low` and up again, and so on."""
+    period = max(2 * (high - low), 1)
+    phase = np.arange(count) % period
+    return high - np.minimum(phase, period - phase)
+
+
+def nonlinear_failures(dataset: AuditDataset) -> list[AuditTrial]:
+    """Failures whose true progress is known and does not itself look like a clock."""
+    with_progress = [(episode, progress_or_none(episode)) for episode in dataset.failures]
+    return [
+        (AuditClip(episode=hold_last_frame(episode, 0)),)
+        for episode, progress in with_progress
+        if progress is not None and float(np.abs(progress - fit_line(progress)).mean()) > MIN_MEAN_DEVIATION
+    ]
+
+
+def fit_line(curve: np.ndarray) -> np.ndarray:
+    """The straight line through 0 at the first frame that comes nearest (least squares): a clock of any pace."""
+    time = np.arange(len(curve))
+    return time * (time @ curve) / max(time @ time, 1)
+
+
+def append_future(dataset: AuditDataset) -> list[AuditTrial]:
+    """The start of every episode, the same with its end to follow, and once more without.
+
+    All of one length, so that each time the same frames are scored side by side: no difference is that of rounding.
+    The last frame of a video is always scored: starts end with one that is scored anyway.
+    """
+    episodes, score_every = dataset.successes + dataset.failures, dataset.config.reward.score_every
+    max_start = (min(len(episode) for episode in episodes) - 1) // 2
+    start_length = 1 + score_every * max(max_start // score_every, 1)
+    trials: list[AuditTrial] = []
+    for episode in (candidate for candidate in episodes if len(candidate) > start_length):
+        ending = np.arange(len(episode) - start_length, len(episode))
+        start_clip = AuditClip(episode=select_frames(episode, np.arange(start_length)))
+        trials.append(
+            (
+                start_clip,
+                AuditClip(episode=select_frames(episode, np.append(np.arange(start_length), ending))),
+                start_clip,
+            )
+        )
+    return trials

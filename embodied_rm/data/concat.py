@@ -1,0 +1,98 @@
+"""Several datasets as one: a folder of them, read one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.data.issues import DataIssue, affected_episodes
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, EpisodeSource, common_views, select_views
+from embodied_rm.types import Episode, Views
+
+
+class ConcatDataset:
+    """An `EpisodeSource` of the episodes of all `parts`, by name, in the order of their names; an episode is called
+    `<part>/<its name>`, and episodes and frames are counted through. Its views are those that all parts have.
+
+    Raises `DataError` where they have no view in common.
+    """
+
+    def __init__(self, datasets: Mapping[str, EpisodeSource], path: Path) -> None:
+        self._path = path
+        self._datasets = [datasets[name] for name in sorted(datasets)]
+        dataset_names = sorted(datasets)
+        self.views = common_views(dataset_names[0], [dict.fromkeys(dataset.views) for dataset in self._datasets])
+        self.fps = self._datasets[0].fps
+        self.issues: tuple[DataIssue, ...] = tuple(
+            replace(issue, episodes=tuple(f"{name}/{episode}" for episode in issue.episodes))
+            for name, dataset in zip(dataset_names, self._datasets, strict=True)
+            for issue in dataset.issues
+        )
+        self._offsets = np.cumsum([0, *map(len, self._datasets)])
+        self.meta = tuple(_renumber(dataset_names, self._datasets))
+
+    def __len__(self) -> int:
+        return len(self.meta)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        dataset, local_index = self._locate(index)
+        files, dataset_views = dataset.files(local_index), tuple(dataset.views)
+        return (*(files[dataset_views.index(view)] for view in self.views), *files[len(dataset_views) :])
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        dataset, local_index = self._locate(index)
+        return dataset.image_size(local_index)
+
+    def frame_rate(self, index: int) -> float:
+        dataset, local_index = self._locate(index)
+        return dataset.frame_rate(local_index)
+
+    def columns(self, index: int) -> EpisodeColumns:
+        dataset, local_index = self._locate(index)
+        return dataset.columns(local_index)
+
+    def read_frames(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
+        dataset, local_index = self._locate(index)
+        return dataset.read_frames(
+            local_index, start, stop, views=select_views(views, self.views, str(self._path)), size=size
+        )
+
+    def episode(self, index: int, *, views: Sequence[str] | None = None, **read_options: Any) -> Episode:
+        dataset, local_index = self._locate(index)
+        view_names = select_views(views, self.views, str(self._path))
+        return replace(dataset.episode(local_index, views=view_names, **read_options), name=self.meta[index].name)
+
+    def _locate(self, index: int) -> tuple[EpisodeSource, int]:
+        """The part that an episode is of, and where in it."""
+        dataset_index = int(np.searchsorted(self._offsets, index, side="right")) - 1
+        return self._datasets[dataset_index], index - int(self._offsets[dataset_index])
+
+
+def _renumber(dataset_names: Sequence[str], datasets: Sequence[EpisodeSource]) -> Iterator[EpisodeMeta]:
+    """What is known of every episode; those left out have their numbers too, where that is known of them."""
+    episode_offset = frame_offset = 0
+    for name, dataset in zip(dataset_names, datasets, strict=True):
+        next_index = 0
+        for local_index, meta in enumerate(dataset.meta):
+            episode_index = local_index if meta.episode_index is None else meta.episode_index
+            from_index = next_index if meta.dataset_from_index is None else meta.dataset_from_index
+            next_index = from_index + meta.length
+            yield replace(
+                meta,
+                name=f"{name}/{meta.name}",
+                episode_index=episode_offset + episode_index,
+                dataset_from_index=frame_offset + from_index,
+            )
+        last_index = dataset.meta[-1].episode_index
+        num_stored = len(dataset) + len(affected_episodes(dataset.issues))
+        episode_offset += num_stored if last_index is None else max(last_index + 1, num_stored)
+        frame_offset += next_index

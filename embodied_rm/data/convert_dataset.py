@@ -1,0 +1,47 @@
+"""Any layout in, LeRobot v3.0 out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import DataError
+from embodied_rm.run_folder import Reporter
+from embodied_rm.types import Episode
+
+
+def convert_dataset(
+    source: EpisodeSource,
+    target_path: Path,
+    reporter: Reporter,
+    *,
+    size: tuple[int, int] | None = None,
+    robot_type: str = "unknown",
+) -> list[DataIssue]:
+    """Write the episodes of a source as a new dataset; `size` (height, width) resizes while decoding.
+
+    An episode that cannot be read, or does not fit the first one, is left out: returns what is wrong with each. Raises
+    `DataError` when nothing is left, or `target` exists.
+    """
+    issues = []
+    with DatasetWriter(target_path, robot_type=robot_type) as writer:
+        for index in reporter.track(range(len(source)), "convert"):
+            name = source.meta[index].name
+            try:
+                writer.add(crop_to_even(source.episode(index, size=size), source.views))
+            except DataError as error:
+                issues.append(DataIssue.from_error(error, (name,)))
+    return issues
+
+
+def crop_to_even(episode: Episode, views: Sequence[str]) -> Episode:
+    """The episode with images of even height and width, as mp4 needs them: an odd last row or column is left out."""
+    selected = {view: episode.views[view] for view in views}
+    cropped = {
+        name: frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2] for name, frames in selected.items()
+    }
+    return replace(episode, views=cropped)

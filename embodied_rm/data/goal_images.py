@@ -1,0 +1,35 @@
+"""Goal images from files: how the task looks when done, one image a view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from embodied_rm.errors import DataError, unknown_name_message
+from embodied_rm.types import Episode
+
+
+def read_goal_episode(paths: Sequence[Path], views: Sequence[str]) -> Episode:
+    """An episode of one frame. Each file is named after the view that it shows, e.g. front.png.
+
+    Raises `DataError` naming the file that cannot be read, is no view, or differs in size from the others.
+    """
+    frames = {path.stem: _read_image(path, views) for path in paths}
+    sizes = {frame.shape[1:3] for frame in frames.values()}
+    if len(frames) != len(paths) or len(sizes) != 1:
+        raise DataError(f"goal images must be one a view and of one size, got {', '.join(map(str, paths))}")
+    return Episode(name="goal", views=frames, instruction="", fps=1.0)
+
+
+def _read_image(path: Path, views: Sequence[str]) -> np.ndarray:
+    if path.stem not in views:
+        raise DataError(
+            f"{path}: {unknown_name_message(path.stem, views, 'view')}; a goal image is named after its view"
+        )
+    try:
+        return np.asarray(Image.open(path).convert("RGB"))[None]
+    except (OSError, UnidentifiedImageError) as error:
+        raise DataError(f"{path}: not an image that can be read ({error})") from None

@@ -1,0 +1,182 @@
+"""Writes annotations back into a LeRobot v3.0 dataset of ours.
+
+`meta/episodes` says what holds, and is replaced first. The column `step` of every frame and the statistics say the same
+once more, for other readers; where a crash left them behind, `mend` writes them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embodied_rm.data.annotation import Annotation
+from embodied_rm.data.json_file import dump_json_like, read_json
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.info import read_info
+from embodied_rm.data.lerobot.parquet import read_footer, read_parquet, rewrite_parquet
+from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats
+from embodied_rm.data.lerobot.v30 import episode_files, parse_meta
+from embodied_rm.data.lerobot.write import subtask_column
+from embodied_rm.data.write_inside import write_inside
+from embodied_rm.errors import DataError
+from embodied_rm.types import IntArray
+
+ANNOTATION_COLUMNS = (
+    fmt.NAME_KEY,
+    fmt.SUCCESS_KEY,
+    fmt.SUBTASK_NAMES_KEY,
+    fmt.SUBTASK_STARTS_KEY,
+    fmt.SUBTASK_ENDS_KEY,
+)
+SUBTASK_STATS_PREFIX = f"stats/{fmt.SUBTASK_KEY}/"
+
+
+class LeRobotAnnotationStore:
+    """The annotations of the episodes `numbers` (their indices in the dataset), an `AnnotationStore`."""
+
+    def __init__(self, root: Path, episode_indices: Sequence[int]) -> None:
+        """Raises `DataError` for a dataset without columns of ours."""
+        self._root, self._episode_indices = root, tuple(episode_indices)
+        info = read_info(root)
+        if info["codebase_version"] != fmt.CODEBASE_VERSION:
+            raise DataError(f"{root}: is written in LeRobot's version {info['codebase_version']}")
+        has_subtasks = fmt.SUBTASK_KEY in info["features"]
+        for path in episode_files(root):
+            missing = [
+                name for name in ANNOTATION_COLUMNS if name not in read_footer(path).schema.to_arrow_schema().names
+            ]
+            if missing or not has_subtasks:
+                raise DataError(
+                    f"{root}: has no columns for steps and success ({', '.join(missing) or fmt.SUBTASK_KEY})"
+                )
+
+    def read(self, index: int) -> Annotation:
+        """See `AnnotationStore.read`."""
+        _, record = _find_record(self._root, self._episode_indices[index])
+        meta = parse_meta(record)
+        return Annotation(subtasks=meta.subtasks, success=meta.success)
+
+    def write(self, index: int, annotation: Annotation) -> None:
+        """See `AnnotationStore.write`."""
+        if annotation == self.read(index):
+            return
+        episode_index, subtasks = self._episode_indices[index], annotation.subtasks
+        path, record = _find_record(self._root, episode_index)
+        column = subtask_column(subtasks, record["length"])
+        values: dict[str, Any] = {
+            fmt.SUCCESS_KEY: annotation.success,
+            fmt.SUBTASK_NAMES_KEY: [subtask.name for subtask in subtasks],
+            fmt.SUBTASK_STARTS_KEY: [subtask.start for subtask in subtasks],
+            fmt.SUBTASK_ENDS_KEY: [subtask.end for subtask in subtasks],
+            **{
+                SUBTASK_STATS_PREFIX + key: value.tolist()
+                for key, value in column_stats(column).items()
+                if SUBTASK_STATS_PREFIX + key in record
+            },
+        }
+        write_inside(
+            self._root, path, rewrite_parquet(path, lambda table: _replace_values(table, episode_index, values))
+        )
+        _update_frames(self._root, {episode_index: column})
+
+    def repair(self) -> tuple[str, ...]:
+        """See `AnnotationStore.mend`."""
+        outdated: dict[int, IntArray] = {}
+        repaired = []
+        table_by_path: dict[Path, pa.Table] = {}
+        records = {record["episode_index"]: record for _, record in _iter_records(self._root)}
+        for episode_index in self._episode_indices:
+            record = records[episode_index]
+            path, meta = _data_file(self._root, record), parse_meta(record)
+            if path not in table_by_path:
+                table_by_path = {path: read_parquet(path, ["episode_index", fmt.SUBTASK_KEY])}
+            mask = pc.equal(table_by_path[path]["episode_index"], episode_index)
+            expected = subtask_column(meta.subtasks, meta.length)
+            if not np.array_equal(table_by_path[path].filter(mask)[fmt.SUBTASK_KEY].to_numpy(), expected):
+                outdated[episode_index] = expected
+                repaired.append(meta.name)
+        if outdated:
+            _update_frames(self._root, outdated)
+        return tuple(repaired)
+
+
+def _iter_records(root: Path, episode_index: int | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The rows of `meta/episodes`, of one episode or all, and the files they are in; without what is said of videos."""
+    for path in episode_files(root):
+        table = read_parquet(
+            path, [column for column in read_footer(path).schema.to_arrow_schema().names if _is_needed_column(column)]
+        )
+        rows = table if episode_index is None else table.filter(pc.equal(table["episode_index"], episode_index))
+        yield from ((path, record) for record in rows.to_pylist())
+
+
+def _find_record(root: Path, episode_index: int) -> tuple[Path, dict[str, Any]]:
+    match = next(_iter_records(root, episode_index), None)
+    if match is None:
+        raise DataError(f"{root}: episode {episode_index} is not listed any more")
+    return match
+
+
+def _is_needed_column(column: str) -> bool:
+    return column.startswith(SUBTASK_STATS_PREFIX) or not column.startswith(("stats/", "videos/"))
+
+
+def _replace_values(table: pa.Table, episode_index: int, values: Mapping[str, Any]) -> pa.Table:
+    """`meta/episodes` with other values in the row of an episode."""
+    row = pc.index(table["episode_index"], episode_index).as_py()
+    for name, value in values.items() if row >= 0 else ():
+        column_index, column = table.schema.get_field_index(name), table[name].to_pylist()
+        column[row] = value
+        field = table.schema.field(column_index)
+        table = table.set_column(column_index, field, pa.array(column, field.type))
+    return table
+
+
+def _data_file(root: Path, record: Mapping[str, Any]) -> Path:
+    return root / fmt.DATA_PATH.format(**{key: record[f"data/{key}"] for key in ("chunk_index", "file_index")})
+
+
+def _update_frames(root: Path, columns: Mapping[int, IntArray]) -> None:
+    """Let `step` of these episodes' frames, and its statistics, say what `meta/episodes` says; the frames last, since
+    by them `mend` knows what was interrupted."""
+    path = root / fmt.STATS_PATH
+    if path.exists() and fmt.SUBTASK_KEY in read_json(path, "JSON", dict):
+        text = path.read_bytes().decode()
+        write_inside(
+            root, path, dump_json_like(text, json.loads(text) | {fmt.SUBTASK_KEY: _aggregate_subtask_stats(root)})
+        )
+    for path in {_data_file(root, _find_record(root, episode_index)[1]) for episode_index in columns}:
+        write_inside(root, path, rewrite_parquet(path, lambda table: _replace_subtasks(table, columns)))
+
+
+def _replace_subtasks(table: pa.Table, columns: Mapping[int, IntArray]) -> pa.Table:
+    episode_indices, frame_indices, subtasks = (
+        table[key].to_numpy() for key in ("episode_index", "frame_index", fmt.SUBTASK_KEY)
+    )
+    subtasks = subtasks.copy()
+    for episode_index, column in columns.items():
+        mask = episode_indices == episode_index
+        subtasks[mask] = column[frame_indices[mask]]
+    column_index = table.schema.get_field_index(fmt.SUBTASK_KEY)
+    field = table.schema.field(column_index)
+    return table.set_column(column_index, field, pa.array(subtasks, field.type))
+
+
+def _aggregate_subtask_stats(root: Path) -> dict[str, Any]:
+    """Statistics of `step` over the whole dataset."""
+    parts: list[FeatureStats] = []
+    for _, record in _iter_records(root):
+        stats = {
+            key.removeprefix(SUBTASK_STATS_PREFIX): value
+            for key, value in record.items()
+            if key.startswith(SUBTASK_STATS_PREFIX)
+        }
+        if stats and None not in stats.values():
+            parts.append({key: np.array(value) for key, value in stats.items()})
+    return {key: value.tolist() for key, value in aggregate_stats(parts).items()}

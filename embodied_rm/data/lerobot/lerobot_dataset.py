@@ -1,0 +1,167 @@
+"""Reads LeRobot datasets, ours and foreign ones, v3.0 and v2.1: metadata at once, frames on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap, resolve_columns
+from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot import v21, v30
+from embodied_rm.data.lerobot.check import check_files, check_totals
+from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
+from embodied_rm.data.lerobot.info import read_info, video_keys
+from embodied_rm.data.lerobot.parquet import read_parquet
+from embodied_rm.data.source import EpisodeColumns, check_finite, select_views
+from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.data.video.decoder import VideoDecoder
+from embodied_rm.errors import DataError
+from embodied_rm.types import Array, Episode, Views
+
+VERSION_READERS = {fmt.CODEBASE_VERSION: v30, "v2.1": v21, "v2.0": v21}
+
+
+class LeRobotDataset:
+    """A LeRobot folder, an `EpisodeSource`. Nothing is ever written into it.
+
+    Opening checks the whole folder: tables, totals, order, files, every video's frames, its first and its last image.
+    Episodes with a fault are left out, and `faults` says which and why. Of foreign datasets success and steps are
+    unknown. Raises `DataError` when the folder cannot be read as a whole, or no episode of it.
+    """
+
+    def __init__(self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP) -> None:
+        self.path = Path(path)
+        self._decoder = VideoDecoder()
+        info = read_info(self.path)
+        self._features: dict[str, Any] = info["features"]
+        stored_views = video_keys(self._features)
+        if not stored_views:
+            raise DataError(f"{self.path}: the dataset has no videos; features: {', '.join(self._features)}")
+        feature_keys = {
+            name: stored_views[view] for name, view in feature_map.resolve_views(stored_views, self.path).items()
+        }
+        version_reader = VERSION_READERS[info["codebase_version"]]
+        rows, issues = version_reader.read_rows(self.path, info, feature_keys)
+        num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.task_count)
+        issues += total_issues
+        unique_rows = list({row.index: row for row in rows}.values())
+        self._offsets, file_issues = check_files(self.path, info, feature_keys, unique_rows, num_tasks, self._decoder)
+        self.issues: tuple[DataIssue, ...] = (*issues, *file_issues)
+        excluded = set(affected_episodes(self.issues))
+        self._rows = [row for row in rows if row.meta.name not in excluded]
+        check_not_empty(self.path, self._rows, self.issues)
+        self._state_columns = resolve_columns(feature_map.state, fmt.STATE_KEY, self._features, self.path)
+        self._action_columns = resolve_columns(feature_map.action, fmt.ACTION_KEY, self._features, self.path)
+        self.views = tuple(feature_keys)
+        self.fps = float(info["fps"])
+        self.meta = tuple(
+            replace(row.meta, number=row.index, first=self._offsets[row.index].dataset_index) for row in self._rows
+        )
+        self._cached_table: tuple[Path, pa.Table] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The videos and the table of numbers of an episode."""
+        row = self._rows[index]
+        return (*(row.videos[view][0] for view in self.views), row.data)
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        """(height, width) at which an episode's first view is stored."""
+        info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
+        return info.height, info.width
+
+    def frame_rate(self, index: int) -> float:
+        """Frames a second, of all episodes."""
+        return self.fps
+
+    def read_frames(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
+        """Read some frames of one episode; see `EpisodeSource.moments`."""
+        view_names, videos = select_views(views, self.views, str(self.path)), self._rows[index].videos
+        timestamps = np.arange(start, stop) / self.fps
+        frames = [
+            self._decoder.read(videos[view][0], videos[view][1] + timestamps, self.fps, size) for view in view_names
+        ]
+        return Views(names=view_names, frames=np.stack(frames, axis=1))
+
+    def episode(
+        self,
+        index: int,
+        *,
+        views: Sequence[str] | None = None,
+        size: tuple[int, int] | None = None,
+        stride: int = 1,
+    ) -> Episode:
+        """Read one episode; see `EpisodeSource.episode`. Episodes read in order are decoded without seeking."""
+        row = self._rows[index]
+        frame_indices = stride_indices(row.meta.length, stride)
+        frames = {}
+        for view in select_views(views, self.views, str(self.path)):
+            path, start = row.videos[view]
+            frames[view] = self._decoder.read(path, start + frame_indices / self.fps, self.fps, size)
+        columns = self.columns(index).select(frame_indices)
+        return Episode(
+            name=row.meta.name,
+            views=frames,
+            instruction=row.meta.instruction,
+            fps=self.fps / stride,
+            subtasks=row.meta.steps if stride == 1 else resample_subtasks(row.meta.steps, frame_indices),
+            success=row.meta.success,
+            progress=columns.progress,
+            state=columns.state,
+            action=columns.action,
+            metadata=row.meta.text,
+        )
+
+    def columns(self, index: int) -> EpisodeColumns:
+        """The numbers of one episode; see `EpisodeSource.columns`. Progress is read where it is ours: with steps."""
+        row, has_progress = self._rows[index], {fmt.PROGRESS_KEY, fmt.SUBTASK_KEY} <= set(self._features)
+        return EpisodeColumns(
+            state=self._concat_columns(row, self._state_columns),
+            action=self._concat_columns(row, self._action_columns),
+            progress=self._read_column(row, fmt.PROGRESS_KEY)[:, 0] if has_progress else None,
+        )
+
+    def _concat_columns(self, row: EpisodeIndexRow, feature_keys: Sequence[str]) -> Array | None:
+        """Numeric columns of one episode side by side, float32 [T, D]; None of none."""
+        return np.concatenate([self._read_column(row, key) for key in feature_keys], axis=1) if feature_keys else None
+
+    def _read_column(self, row: EpisodeIndexRow, key: str) -> Array:
+        """A numeric column of one episode, float32 [T, D]."""
+        column = (
+            self._load_table(row.data_path)[key]
+            .slice(self._offsets[row.index].file_row, row.meta.length)
+            .combine_chunks()
+        )
+        if column.null_count:
+            raise DataError(f"{row.data_path}: {key} is missing in a row of episode {row.index}")
+        if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+            column = pc.list_flatten(column)
+        if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+            raise DataError(f"{row.data_path}: {key} holds {column.type}, numbers were expected")
+        values = column.to_numpy(zero_copy_only=False).astype(np.float32)
+        if len(values) % row.meta.length:
+            raise DataError(f"{row.data_path}: {key} has rows of different length in episode {row.index}")
+        values = values.reshape(row.meta.length, -1)
+        check_finite(values, f"{key} of episode {row.index}", row.data_path)
+        return values
+
+    def _load_table(self, path: Path) -> pa.Table:
+        """The numeric columns of a data file; the last one used is kept."""
+        if self._cached_table is None or self._cached_table[0] != path:
+            columns = dict.fromkeys((*self._state_columns, *self._action_columns, fmt.PROGRESS_KEY))
+            self._cached_table = path, read_parquet(path, [key for key in columns if key in self._features])
+        return self._cached_table[1]

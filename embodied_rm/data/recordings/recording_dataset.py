@@ -1,0 +1,169 @@
+"""Reads recordings given as plain mp4 files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
+from embodied_rm.data.issues import DataIssue, check_not_empty
+from embodied_rm.data.recordings.recording import Recording, load_subtasks
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, common_views, select_views
+from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
+from embodied_rm.errors import DataError
+from embodied_rm.types import Episode, Views
+
+
+class Mp4Dataset:
+    """Recordings given as plain mp4 files, an `EpisodeSource`.
+
+    Opening probes every video. Recordings with a fault are left out, and `faults` says which and why: a file that
+    cannot be read, two views whose lengths differ, steps that do not fit. Views that not all the others have are left
+    out too. Raises `DataError` when no recording is left.
+    """
+
+    def __init__(
+        self,
+        recordings: Sequence[Recording],
+        feature_map: FeatureMap = DEFAULT_FEATURE_MAP,
+        known_issues: Sequence[DataIssue] = (),
+        path: Path = Path(),
+    ) -> None:
+        """`faults`: of recordings that are not among these; `where` they come from, for messages."""
+        self._decoder = VideoDecoder()
+        self._recordings: list[Recording] = []
+        self._video_infos: list[dict[str, VideoInfo]] = []
+        meta: list[EpisodeMeta] = []
+        all_issues = [*known_issues, *_duplicate_name_issues(recordings, path)]
+        duplicates = {name for issue in all_issues for name in issue.episodes}
+        for recording in recordings:
+            if recording.name in duplicates:
+                continue
+            try:
+                renamed = _rename_views(recording, feature_map)
+                video_infos = _probe_views(renamed, self._decoder)
+                meta.append(_build_meta(renamed, video_infos))
+            except DataError as error:
+                all_issues.append(DataIssue.from_error(error, (recording.name,)))
+                continue
+            self._recordings.append(renamed)
+            self._video_infos.append(video_infos)
+        self.issues = tuple(all_issues)
+        check_not_empty(path, self._recordings, self.issues)
+        self.views = common_views(self._recordings[0].name, [recording.videos for recording in self._recordings])
+        self.fps = self._video_infos[0][self.views[0]].fps
+        self.meta = tuple(meta)
+
+    def __len__(self) -> int:
+        return len(self._recordings)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def files(self, index: int) -> tuple[Path, ...]:
+        """The videos of a recording."""
+        return tuple(self._recordings[index].videos[view] for view in self.views)
+
+    def image_size(self, index: int) -> tuple[int, int]:
+        """(height, width) at which an episode's first view is stored."""
+        info = self._video_infos[index][self.views[0]]
+        return info.height, info.width
+
+    def frame_rate(self, index: int) -> float:
+        """Frames a second of a recording."""
+        return self._video_infos[index][self.views[0]].fps
+
+    def columns(self, index: int) -> EpisodeColumns:
+        """Of a video nothing else is known."""
+        return EpisodeColumns()
+
+    def read_frames(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
+        """Read some frames of one recording; see `EpisodeSource.moments`."""
+        view_names = select_views(views, self.views, self.meta[index].name)
+        paths, video_infos = self._recordings[index].videos, self._video_infos[index]
+        frames = [
+            self._decoder.read(paths[v], video_infos[v].timestamps[start:stop], video_infos[v].fps, size)
+            for v in view_names
+        ]
+        return Views(names=view_names, frames=np.stack(frames, axis=1))
+
+    def episode(
+        self,
+        index: int,
+        *,
+        views: Sequence[str] | None = None,
+        size: tuple[int, int] | None = None,
+        stride: int = 1,
+    ) -> Episode:
+        """Read one recording; see `EpisodeSource.episode`."""
+        recording, video_infos, meta = self._recordings[index], self._video_infos[index], self.meta[index]
+        frame_indices = stride_indices(meta.length, stride)
+        frames = {}
+        for view in select_views(views, self.views, meta.name):
+            video_info = video_infos[view]
+            frames[view] = self._decoder.read(
+                recording.videos[view], video_info.timestamps[frame_indices], video_info.fps, size
+            )
+        return Episode(
+            name=meta.name,
+            views=frames,
+            instruction=meta.instruction,
+            fps=self.frame_rate(index) / stride,
+            subtasks=resample_subtasks(meta.subtasks, frame_indices),
+            success=meta.success,
+            metadata=meta.metadata,
+        )
+
+
+def _duplicate_name_issues(recordings: Sequence[Recording], path: Path) -> list[DataIssue]:
+    counts = Counter(recording.name for recording in recordings)
+    return [
+        DataIssue(file=path, message=f"{count} recordings have the name {name}", episodes=(name,))
+        for name, count in counts.items()
+        if count > 1
+    ]
+
+
+def _rename_views(recording: Recording, feature_map: FeatureMap) -> Recording:
+    """The recording with the views that were asked for, under their names here."""
+    videos = {
+        name: recording.videos[view]
+        for name, view in feature_map.resolve_views(recording.videos, recording.name).items()
+    }
+    return Recording(**{**vars(recording), "videos": videos})
+
+
+def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, VideoInfo]:
+    """What each view's file holds; all must be of one length and rate."""
+    infos = {view: decoder.probe(path) for view, path in recording.videos.items()}
+    first, *others = recording.videos
+    for other in others:
+        for quantity, expected, actual in (
+            ("frames", len(infos[first]), len(infos[other])),
+            ("frames a second", infos[first].fps, infos[other].fps),
+        ):
+            if expected != actual:
+                first_path, other_path = recording.videos[first], recording.videos[other]
+                raise DataError(
+                    f"{other_path}: has {actual:g} {quantity}, but its sibling view {first_path} has {expected:g}"
+                )
+    return infos
+
+
+def _build_meta(recording: Recording, infos: Mapping[str, VideoInfo]) -> EpisodeMeta:
+    length = len(next(iter(infos.values())))
+    return EpisodeMeta(
+        name=recording.name,
+        length=length,
+        instruction=recording.instruction,
+        success=recording.success,
+        subtasks=load_subtasks(recording, length),
+        episode_index=recording.episode_index,
+        metadata=recording.metadata or {},
+    )

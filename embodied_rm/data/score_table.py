@@ -1,0 +1,84 @@
+"""What a judge said of a dataset, as `embodied-rm score` leaves it, beside the episodes that it said it of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from embodied_rm.data.stride import stride_indices
+from embodied_rm.errors import DataError
+from embodied_rm.types import BoolArray, Episode, RewardOutput
+
+SCORES_FILE, CONFIG_FILE = "progress.parquet", "config.json"
+SCORE_COLUMNS = {"value": "progress_dense", "success": "success", "valid": "valid"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreTable:
+    """The table of one run of scoring."""
+
+    path: Path
+    tables: Mapping[int, pa.Table]
+    """Number of an episode in its dataset -> its rows."""
+    frame_stride: int
+    """Every how many frames were scored, and the last."""
+
+    @classmethod
+    def read(cls, run_folder: Path) -> ScoreTable:
+        """Those in a run folder. Raises `DataError` naming the file and its fault."""
+        path = run_folder / SCORES_FILE
+        try:
+            table = pq.read_table(path, columns=["episode_index", "frame_index", *SCORE_COLUMNS.values()])
+            frame_stride = int(json.loads((run_folder / CONFIG_FILE).read_text())["config"]["frame_stride"])
+        except (OSError, pa.ArrowInvalid, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: not the scores that embodied-rm score leaves ({error})") from None
+        episode_indices = pc.unique(table["episode_index"]).to_pylist()
+        tables = {
+            episode_index: table.filter(pc.equal(table["episode_index"], episode_index))
+            for episode_index in episode_indices
+        }
+        return cls(path=path, tables=tables, frame_stride=frame_stride)
+
+    def attach_predictions(self, episode: Episode, episode_index: int, length: int, stride: int) -> Episode:
+        """The episode, every `stride`-th of whose `length` frames was read, with what was said of it.
+
+        Raises `DataError` when it was not scored, or a video of another length was.
+        """
+        table = self.tables.get(episode_index)
+        if table is None or len(table) != length:
+            num_scored = "none" if table is None else str(len(table))
+            raise DataError(
+                f"{self.path}: {episode.name} has {length} frames, {num_scored} of them scored: score this very data"
+            )
+        frame_indices = stride_indices(length, stride)
+        value, success, valid = (
+            table[column].to_numpy(zero_copy_only=False)[frame_indices] for column in SCORE_COLUMNS.values()
+        )
+        return replace(
+            episode, predictions=to_reward_output(value, success, valid & self._scored_mask(length)[frame_indices])
+        )
+
+    def _scored_mask(self, length: int) -> BoolArray:
+        """The frames that were scored, bool [length]: between two of them the former one's score is carried."""
+        mask = np.zeros(length, bool)
+        mask[stride_indices(length, self.frame_stride)] = True
+        return mask
+
+
+def to_reward_output(value: np.ndarray, success: np.ndarray, valid: np.ndarray) -> RewardOutput:
+    """What is known of a judge's opinion from a table."""
+    zeros = np.zeros(len(value), np.float32)
+    return RewardOutput(
+        progress=np.asarray(value, np.float32),
+        valid=np.asarray(valid, bool),
+        subtask=np.full(len(value), -1, np.int64),
+        success=np.asarray(success, np.float32),
+        uncertainty=zeros,
+    )

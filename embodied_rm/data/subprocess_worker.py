@@ -1,0 +1,194 @@
+"""The handle on a child process that reads files: no byte of a user's video is demuxed or decoded in this process.
+
+A damaged file can kill the process that reads it (PyAV issue 2344); here that costs one child and becomes a `DataError`
+that names the file. One child serves a whole dataset; it starts with the first request (about 0.2 s).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.errors import DataError
+
+REPLY_TIMEOUT_S = 120.0
+"""How long a child may be silent before it counts as hung."""
+PIPE_BYTES = 1 << 20
+"""Room between the processes (where the system allows to set it): with 64 KB they wait for each other."""
+CHUNK_HEADER = struct.Struct(">cQ")
+MAX_TEXT_BYTES = 1 << 28
+"""Longest JSON reply that is believed, bytes."""
+ALLOWED_DTYPES = ("uint8", "float32")
+
+WorkerReply = tuple[npt.NDArray[Any] | None, Any]
+"""Numbers, where they were asked for, and what is told of them."""
+C = TypeVar("C", bound="SubprocessWorker")
+
+
+class SubprocessWorker:
+    """Answers requests in a child process. Usable from several threads; starts anew after a fork.
+
+    `worker`: the script of the child, in `workers/`; `what`: what it reads, for messages.
+    """
+
+    script: Path
+    description: str
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner_pid = 0
+        self._lock = threading.Lock()
+        self._finalizer: weakref.finalize[..., Any] | None = None
+
+    def __reduce__(self: C) -> tuple[type[C], tuple[()]]:
+        return type(self), ()
+
+    def __enter__(self: C) -> C:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child. The next request would start another."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._process = self._finalizer = None
+
+    def request(self, path: Path, op: str, *, expect_array: bool = False, **fields: Any) -> WorkerReply:
+        """Send one request about a file and take in the answer: an array if `numbers` are due, and the closing JSON.
+
+        A child that dies is replaced and asked once more: it may have been killed for another reason than this file.
+        Raises `DataError` with what it says of the file, or how it ended.
+        """
+        message = {"op": op, "path": str(path.absolute()), **fields}
+        with self._lock:
+            try:
+                for last_attempt in (False, True):
+                    process = self._ensure_process()
+                    try:
+                        return _send_request(process, message, expect_array)
+                    except (EOFError, BrokenPipeError, TimeoutError) as failure:
+                        reason = _describe_exit(process, failure)
+                        self.close()
+                        if last_attempt or isinstance(failure, TimeoutError):
+                            raise DataError(
+                                f"{path}: the {self.description} {reason} on this file; it is damaged"
+                            ) from None
+                raise AssertionError
+            except _RejectedFileError as rejection:
+                raise DataError(f"{path}: {rejection}") from None
+            except _ReplyTooLargeError as too_large:
+                self.close()  # what it would send is still in the pipe
+                raise DataError(f"{path}: {too_large}") from None
+            except BaseException:
+                self.close()  # interrupted in the middle of an answer: what is left in the pipe is nobody's
+                raise
+
+    def _ensure_process(self) -> subprocess.Popen[bytes]:
+        """This process's child, started if there is none."""
+        if self._process is not None and self._owner_pid == os.getpid():
+            return self._process
+        if self._finalizer is not None:
+            self._finalizer.detach()  # after a fork the child belongs to the other process
+        command = [sys.executable, str(self.script)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE_BYTES)
+        self._process, self._owner_pid = process, os.getpid()
+        self._finalizer = weakref.finalize(self, _kill_process, process)
+        return process
+
+
+class _RejectedFileError(Exception):
+    """The child's verdict on a file."""
+
+
+class _ReplyTooLargeError(Exception):
+    """An answer that no memory holds."""
+
+
+def _describe_exit(process: subprocess.Popen[bytes], failure: Exception) -> str:
+    """How a child went that did not finish its answer, as a predicate."""
+    if isinstance(failure, TimeoutError):
+        return f"gave no answer for {REPLY_TIMEOUT_S:.0f} s"
+    exit_code = process.wait(REPLY_TIMEOUT_S)
+    return f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with code {exit_code}"
+
+
+def _kill_process(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def _send_request(process: subprocess.Popen[bytes], request: dict[str, Any], expect_array: bool) -> WorkerReply:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    process.stdin.flush()
+    return _read_reply(process.stdout.fileno(), expect_array)
+
+
+def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
+    """Read the chunks of one answer from a file descriptor."""
+    array: npt.NDArray[Any] | None = None
+    buffer: memoryview | None = None
+    filled = 0
+    while True:
+        chunk_type, length = CHUNK_HEADER.unpack(_read_bytes(fd, CHUNK_HEADER.size))
+        if chunk_type == b"E":
+            raise _RejectedFileError(_read_bytes(fd, length).decode())
+        if chunk_type == b"H" and expect_array and array is None:
+            header = json.loads(_read_bytes(fd, length))
+            assert header["dtype"] in ALLOWED_DTYPES
+            try:
+                array = np.empty(header["shape"], header["dtype"])
+            except MemoryError:
+                raise _ReplyTooLargeError(f"it claims {header['shape']} numbers") from None
+            buffer = array.reshape(-1).view(np.uint8).data
+        elif chunk_type == b"F" and buffer is not None and filled + length <= len(buffer):
+            _read_into(fd, buffer[filled : filled + length])
+            filled += length
+        elif (
+            chunk_type == b"D" and (array is None) != expect_array and filled == (0 if buffer is None else len(buffer))
+        ):
+            return array, json.loads(_read_bytes(fd, length))
+        else:
+            raise EOFError("not an answer")
+
+
+def _read_bytes(fd: int, length: int) -> bytes:
+    if length > MAX_TEXT_BYTES:
+        raise EOFError("not an answer")
+    content = bytearray(length)
+    _read_into(fd, memoryview(content))
+    return bytes(content)
+
+
+def _read_into(fd: int, buffer: memoryview) -> None:
+    """Fill the whole buffer; `EOFError` when the child is gone and `TimeoutError` when it is silent."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    while len(buffer):
+        if not poller.poll(REPLY_TIMEOUT_S * 1000):
+            raise TimeoutError
+        num_read = os.readv(fd, [buffer])
+        if num_read == 0:
+            raise EOFError
+        buffer = buffer[num_read:]

@@ -1,0 +1,143 @@
+"""Reads HDF5 files. Run by path (`python workers/read_hdf5.py`); imports h5py, PyAV and numpy and nothing else.
+
+  {"op": "tree", "path"}                                -> D {"attributes": {group: {...}}, "datasets": {name: {...}}}
+  {"op": "numbers", "path", "dataset"}                  -> float32 [T, D]
+  {"op": "images", "path", "dataset", "rows", "size"} -> uint8 [T, H, W, 3]
+  {"op": "text", "path", "dataset"}                     -> D the first string
+
+Nothing but the file itself is read: what it refers to in other files is refused, and filters are not loaded for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, BinaryIO
+
+os.environ["HDF5_PLUGIN_PRELOAD"] = "::"  # before the library starts: no filter is loaded from any folder
+
+import h5py
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import VideoReformatter
+from framing import CHUNK_BYTES, MAX_PIXELS, InvalidFileError, resize_rgb, send_chunk, send_header, send_result, serve
+
+MAX_ATTRIBUTE_CHARS = 1 << 16
+"""Characters up to which an attribute is told: whole scenes are stored beside what matters."""
+MAX_GROUP_DEPTH = 8
+"""Groups within groups: more is a trap."""
+
+
+class Hdf5FileCache:
+    """The file most recently asked for, kept open."""
+
+    def __init__(self) -> None:
+        self._state: tuple[Any, ...] = ()
+        self._file: Any = None
+
+    def get(self, path: str) -> Any:
+        """The open file, opened anew if it has been written since."""
+        status = os.stat(path)  # noqa: PTH116 (no pathlib needed for one call)
+        version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if version != self._state:
+            if self._file is not None:
+                self._file.close()
+            self._state, self._file = (), h5py.File(path, "r", locking=False)
+            self._state = version
+        return self._file
+
+
+FILE_CACHE, REFORMATTER = Hdf5FileCache(), VideoReformatter()
+
+
+def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
+    """One request."""
+    file = FILE_CACHE.get(request["path"])
+    if request["op"] == "tree":
+        tree: dict[str, Any] = {"attributes": {}, "datasets": {}}
+        walk_group(file, "", tree)
+        send_result(out, tree)
+    elif request["op"] == "numbers":
+        send_array(find_dataset(file, request["dataset"]), out)
+    elif request["op"] == "images":
+        send_images(find_dataset(file, request["dataset"]), request["rows"], request["size"], out)
+    else:
+        value = find_dataset(file, request["dataset"]).asstr()[:1]
+        send_result(out, str(value[0]) if len(value) else "")
+
+
+def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
+    """Note what lies in a group: attributes that are short, datasets by their full names."""
+    if name.count("/") >= MAX_GROUP_DEPTH:
+        raise InvalidFileError(f"its groups are nested deeper than {MAX_GROUP_DEPTH}")
+    tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_short(value)}
+    for key in group:
+        if isinstance(group.get(key, getlink=True), h5py.ExternalLink):
+            raise InvalidFileError(f"{name}/{key} is a link to another file")
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            continue
+        item, full_name = group[key], f"{name}/{key}".lstrip("/")
+        if isinstance(item, h5py.Group):
+            walk_group(item, full_name, tree)
+        elif isinstance(item, h5py.Dataset):
+            dtype = "text" if h5py.check_string_dtype(item.dtype) else str(item.dtype)
+            tree["datasets"][full_name] = {"shape": list(item.shape or ()), "dtype": dtype}
+
+
+def is_short(value: Any) -> bool:
+    """Whether an attribute is one number or a text that is not too long."""
+    return (isinstance(value, str | bytes) and len(value) <= MAX_ATTRIBUTE_CHARS) or isinstance(
+        value, np.bool_ | np.number
+    )
+
+
+def to_json_value(value: Any) -> Any:
+    """An attribute as JSON knows it."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str) else value.item()
+
+
+def find_dataset(file: Any, name: str) -> Any:
+    """A dataset of the file. Raises `Fault` for one whose numbers lie elsewhere."""
+    item = file[name]
+    if not isinstance(item, h5py.Dataset):
+        raise InvalidFileError(f"{name} is no dataset")
+    if item.external or item.is_virtual:
+        raise InvalidFileError(f"{name} lies in another file")
+    return item
+
+
+def send_array(item: Any, out: BinaryIO) -> None:
+    """A dataset [T, ...] as float32 [T, D]."""
+    if item.dtype.kind not in "fiub" or item.ndim < 1 or item.size > MAX_PIXELS:
+        raise InvalidFileError(f"{item.name} holds {item.dtype} {list(item.shape)}, rows of numbers were expected")
+    values = np.ascontiguousarray(item[()], dtype=np.float32).reshape(len(item), -1)
+    send_header(out, values.shape, "float32")
+    send_chunk(out, b"F", values.reshape(-1).view(np.uint8).data)
+    send_result(out, {})
+
+
+def send_images(item: Any, frame_indices: list[int], size: list[int] | None, out: BinaryIO) -> None:
+    """Some images of a dataset uint8 [T, H, W, 3], shrunk by averaging."""
+    if item.dtype != np.uint8 or item.ndim != 4 or item.shape[3] != 3 or not size_fits(item.shape):
+        raise InvalidFileError(
+            f"{item.name} holds {item.dtype} {list(item.shape)}, uint8 images [T, H, W, 3] were expected"
+        )
+    height, width = size or item.shape[1:3]
+    send_header(out, (len(frame_indices), height, width, 3), "uint8")
+    for frame_index in frame_indices:
+        pixels = np.ascontiguousarray(item[frame_index])
+        if size is not None and tuple(size) != pixels.shape[:2]:
+            pixels = resize_rgb(REFORMATTER, VideoFrame.from_ndarray(pixels, format="rgb24"), (height, width))
+        for start in range(0, pixels.size, CHUNK_BYTES):
+            send_chunk(out, b"F", pixels.reshape(-1)[start : start + CHUNK_BYTES].data)
+    send_result(out, {})
+
+
+def size_fits(shape: tuple[int, ...]) -> bool:
+    """Whether its images have any pixels and not too many."""
+    return 0 < shape[1] * shape[2] <= MAX_PIXELS
+
+
+if __name__ == "__main__":
+    serve(handle_request, (OSError, KeyError, RuntimeError, TypeError, IndexError))

@@ -1,0 +1,112 @@
+"""The verb: a reward model beside annotation and beside baselines, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from embodied_rm.evaluate.blind_baselines import predict_baseline
+from embodied_rm.evaluate.predictions import PredictionSet, predict_episodes
+from embodied_rm.evaluate.progress_metrics import Metrics, actor_tau, frames_until_success, nanmean, progress_table
+from embodied_rm.evaluate.success_metrics import prediction_table
+from embodied_rm.labels.labeled_episode import LabeledEpisode, label
+from embodied_rm.metrics import voc, voc_f1
+from embodied_rm.models.baselines import BASELINES
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.run_folder import Reporter
+from embodied_rm.types import Array, Episode
+
+
+def evaluate(
+    model: RewardModel,
+    episodes: Iterable[Episode],
+    reporter: Reporter,
+    predictions: PredictionSet | None = None,
+    other_predictions: Mapping[str, PredictionSet] | None = None,
+    rows: Sequence[int] | None = None,
+) -> dict[str, object]:
+    """`{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`.
+
+    `docs/metrics.md` has every metric's definition, range and source. What cannot be computed (no failures, no steps)
+    is left out.
+
+    `judged`: what the model said, where that is known already. `others`: what further models said, for a row each among
+    the baselines. `rows`: which of the episodes are meant by all that, default all; the others only help to find the
+    order of a task's steps. Raises `DataError` naming an episode whose true progress is unknown.
+    """
+    all_episodes = list(episodes)
+    selected_rows, all_truths = range(len(all_episodes)) if rows is None else rows, ground_truths(all_episodes)
+    selected_truths = [all_truths[row] for row in selected_rows]
+    num_successes = sum(bool(truth.label.success[-1]) for truth in selected_truths)
+    reporter.log(f"scoring {len(selected_truths)} episodes")
+    predictions = (
+        predict_episodes(model, [all_episodes[row] for row in selected_rows]) if predictions is None else predictions
+    )
+    other_tables = {name: model_table(other, selected_truths) for name, other in (other_predictions or {}).items()}
+    return {
+        "reward_model": model_table(predictions, selected_truths),
+        "baselines": {**baseline_tables(selected_truths), **other_tables},
+        "episodes": {"successes": num_successes, "failures": len(selected_truths) - num_successes},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroundTruth:
+    """What is known of an episode."""
+
+    label: LabeledEpisode
+    outcome: str | None
+    """Who acted: the recorded outcome, None where there is none."""
+
+
+def ground_truths(episodes: Sequence[Episode]) -> list[GroundTruth]:
+    """What is known of each. Raises `DataError` naming an episode whose true progress is unknown."""
+    labels = label(episodes)
+    return [
+        GroundTruth(label=labeled, outcome=episode.metadata.get("outcome"))
+        for labeled, episode in zip(labels, episodes, strict=True)
+    ]
+
+
+def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth]) -> Metrics:
+    """Every metric of a model's prediction of these episodes that exists."""
+    labels = [truth.label for truth in episode_truths]
+    table = curve_metrics([prediction.progress for prediction in predictions.predictions], episode_truths)
+    num_undefined = sum(
+        np.isnan(voc(output.progress[: frames_until_success(labeled)]))
+        for output, labeled in zip(predictions.predictions, labels, strict=True)
+        if labeled.success[-1]
+    )
+    table["voc_undefined"] = float(num_undefined or "nan")
+    table["voc_reversed"] = nanmean(
+        voc(prediction.progress[1:]) for prediction in predictions.reversed_predictions if prediction is not None
+    )
+    table["voc_f1"] = voc_f1(table["voc"], -table["voc_reversed"])
+    return _drop_nan(
+        {
+            **table,
+            **prediction_table(predictions.predictions, labels, predictions.interval_scale),
+            "seconds_per_frame": predictions.seconds_per_frame,
+        }
+    )
+
+
+def baseline_tables(episode_truths: Sequence[GroundTruth]) -> dict[str, Metrics]:
+    """The same of the curves that see no image, by name."""
+    labels = [truth.label for truth in episode_truths]
+    return {
+        name: model_table(predict_baseline(baseline, labels), episode_truths) for name, baseline in BASELINES.items()
+    }
+
+
+def curve_metrics(curves: Sequence[Array], episode_truths: Sequence[GroundTruth]) -> Metrics:
+    """Every metric of progress curves; nan where there is none."""
+    labels = [truth.label for truth in episode_truths]
+    tau = actor_tau(curves, labels, [truth.outcome for truth in episode_truths])
+    return {**progress_table(curves, labels), "actor_tau": tau}
+
+
+def _drop_nan(table: Metrics) -> Metrics:
+    return {name: value for name, value in table.items() if not np.isnan(value)}

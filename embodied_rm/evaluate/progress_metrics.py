@@ -1,0 +1,113 @@
+"""What a progress curve alone is judged by, whoever drew it: a model, a clock, the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from embodied_rm.labels.labeled_episode import LabeledEpisode
+from embodied_rm.metrics import (
+    effective_resolution,
+    epic_of_state_rewards,
+    kendall_tau_a,
+    mae,
+    preference_credit,
+    preferred_pairs,
+    starc_of_transitions,
+    terciles,
+    voc,
+)
+from embodied_rm.types import Array
+
+Metrics = dict[str, float]
+NUM_PROGRESS_BINS = 20
+"""Equal cells of true progress that stand for the states of a task in its STARC distance; 1 is one more."""
+STARC_DISCOUNT = 0.99
+"""Discount of a frame in the STARC distance. EPIC's does not depend on it."""
+
+
+def progress_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
+    """The metrics of the progress curves alone, each float32 [T] in [0, 1]; `docs/metrics.md` says what they are."""
+    pairs = list(zip(curves, labels, strict=True))
+    successes = [(curve, episode) for curve, episode in pairs if episode.success[-1]]
+    failures = [(curve, episode) for curve, episode in pairs if not episode.success[-1]]
+    return {
+        "voc": nanmean(voc(curve[: frames_until_success(episode)]) for curve, episode in successes),
+        "mae": nanmean(mae(curve, episode.progress) for curve, episode in pairs),
+        "mae_successes": nanmean(mae(curve, episode.progress) for curve, episode in successes),
+        "mae_failures": nanmean(mae(curve, episode.progress) for curve, episode in failures),
+        "resolution": nanmean(
+            effective_resolution(curve[: frames_until_success(episode)]) for curve, episode in successes
+        ),
+        **preference_table(curves, labels),
+        **reward_distance_table(curves, labels),
+    }
+
+
+def preference_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
+    """Which of two episodes of a task came further, told by the progress at their ends: of all pairs, and of the
+    shortest, middle and longest third of them.
+
+    The last progress is what an episode earned: all gains together.
+    """
+    pairs = preferred_pairs([episode.progress[-1] for episode in labels], [episode.task for episode in labels])
+    credit = preference_credit([curve[-1] for curve in curves], pairs)
+    length_tercile = (
+        terciles(np.array([len(episode) for episode in labels])[pairs].sum(axis=1)) if len(pairs) else np.zeros(0)
+    )
+    accuracy_by_length = {
+        name: nanmean(credit[length_tercile == tercile_index])
+        for tercile_index, name in enumerate(("short", "middle", "long"))
+    }
+    return {
+        "preference_accuracy": nanmean(credit),
+        **{f"preference_accuracy_{name}": value for name, value in accuracy_by_length.items()},
+    }
+
+
+def reward_distance_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
+    """EPIC and STARC distance to the true progress, over all frames reached in a task, mean over tasks."""
+    epic_distances, starc_distances = [], []
+    for task in dict.fromkeys(episode.task for episode in labels):
+        curve_pairs = [(c, e.progress) for c, e in zip(curves, labels, strict=True) if e.task == task]
+        predicted, true_progress = (np.concatenate([pair[column][1:] for pair in curve_pairs]) for column in (0, 1))
+        start_bins = np.concatenate([progress_bin(truth[:-1]) for _, truth in curve_pairs])
+        epic_distances.append(epic_of_state_rewards(predicted, true_progress))
+        starc_distances.append(
+            starc_of_transitions(predicted, true_progress, start_bins, progress_bin(true_progress), STARC_DISCOUNT)
+        )
+    return {"epic": nanmean(epic_distances), "starc": nanmean(starc_distances)}
+
+
+def actor_tau(curves: Sequence[Array], labels: Sequence[LabeledEpisode], outcomes: Sequence[str | None]) -> float:
+    """Kendall's tau_a of the actors of a task (episodes that share the recorded outcome: the expert, each way to
+    fail), ranked by mean progress at the end, with their true ranking; mean over tasks.
+
+    `nan` without a task of two actors.
+    """
+    taus = []
+    for task in dict.fromkeys(episode.task for episode in labels):
+        final_progress: dict[str, list[tuple[float, float]]] = {}
+        for curve, episode, outcome in zip(curves, labels, outcomes, strict=True):
+            if episode.task == task and outcome is not None:
+                final_progress.setdefault(outcome, []).append((curve[-1], episode.progress[-1]))
+        mean_progress = np.array([np.mean(pairs, axis=0) for pairs in final_progress.values()]).reshape(-1, 2)
+        taus.append(kendall_tau_a(mean_progress[:, 0], mean_progress[:, 1]))
+    return nanmean(taus)
+
+
+def progress_bin(progress: Array) -> np.ndarray:
+    """Which cell of true progress each frame is in, int64 [T]."""
+    return np.floor(np.clip(progress, 0, 1) * NUM_PROGRESS_BINS).astype(np.int64)
+
+
+def frames_until_success(episode: LabeledEpisode) -> int:
+    """Number of frames up to the first at which the task is done, that one included."""
+    return int(episode.success.argmax()) + 1 if episode.success.any() else len(episode)
+
+
+def nanmean(values: Iterable[float]) -> float:
+    """The mean of what is defined; nan of nothing."""
+    defined = [float(value) for value in values if not np.isnan(value)]
+    return float(np.mean(defined)) if defined else float("nan")

@@ -1,0 +1,196 @@
+"""What is told of reward rules side by side: as numbers, as a report, and as a section of a Markdown page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isnan
+from typing import Any
+
+from embodied_rm.experiments.comparison import (
+    CellResult,
+    filter_by_rule,
+    group_by_task,
+    group_by_task_with_total,
+    phase_time_shares,
+    ranking_agreement,
+    rollout_ratio,
+    success_band,
+    success_difference,
+    success_gain,
+    summarize_cells,
+)
+from embodied_rm.report import LineChart, Report, ReportTable
+
+SuccessBand = tuple[list[float], list[float], list[float]]
+"""Mean, lower and upper bound of success from iteration to iteration."""
+SUMMARY_DIGITS = {
+    "cloned": 2, "refined": 3, "worst": 3, "reached": 0, "rollouts": 0, "after_150": 2, "hovers": 2, "alarms": 0,
+    "agreement": 2, "seconds": 0,
+}  # fmt: skip
+"""Keys of `summary`, a column each -> digits behind the point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The cells of some rules on some tasks; the first rule is compared with each of the others."""
+
+    rules: tuple[str, ...]
+    target_success: float
+    num_seeds: int
+    cells: Sequence[CellResult]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For metrics.json."""
+        return {
+            "tasks": {task: self._summaries(cells) for task, cells in group_by_task_with_total(self.cells).items()},
+            "gains": [{"tasks": task, "rule": rule, **_without_nan(stats)} for task, rule, stats in self._gains()],
+            "agreement": {task: ranking_agreement(cells) for task, cells in group_by_task(self.cells).items()},
+            "pairs": [
+                {"tasks": task, "rule": self.rules[0], "other": rule, **_without_nan(stats)}
+                for task, rule, stats in self._pairs()
+            ],
+            "stages": {rule: phase_time_shares(filter_by_rule(self.cells, rule)) for rule in self.rules},
+            "curves": {
+                task: {rule: dict(zip(("mean", "low", "high"), band, strict=True)) for rule, band in rules.items()}
+                for task, rules in self.success_bands().items()
+            },
+            "cells": [asdict(cell) for cell in self.cells],
+        }
+
+    def success_bands(self) -> dict[str, dict[str, SuccessBand]]:
+        """Task -> rule -> mean and bounds of success, from what was cloned on."""
+        return {
+            task: {rule: success_band(filter_by_rule(cells, rule)) for rule in self.rules}
+            for task, cells in group_by_task(self.cells).items()
+        }
+
+    def build_report(self) -> Report:
+        """The page of the run folder."""
+        return Report(
+            title="Reward rules side by side",
+            subtitle=f"{self.num_seeds} seeds each, from the same cloned policies; success is the simulator's.",
+            charts=tuple(
+                LineChart(
+                    title=f"{task}: success",
+                    x_label="iteration",
+                    series={rule: list(mean) for rule, (mean, _, _) in rules.items()},
+                    y_max=1.0,
+                    bands={rule: (low, high) for rule, (_, low, high) in rules.items()},
+                )
+                for task, rules in self.success_bands().items()
+            ),
+            tables=self.tables(),
+        )
+
+    def tables(self) -> tuple[ReportTable, ...]:
+        """The results side by side."""
+        return (
+            self._success_table(),
+            self._gains_table(),
+            *([self._pairs_table()] if len(self.rules) > 1 else []),
+            self._time_table(),
+        )
+
+    def _success_table(self) -> ReportTable:
+        success_columns = (
+            "cloned",
+            "refined",
+            "worst seed",
+            f"reached {self.target_success:g}",
+            "rollouts",
+            "after 150 episodes",
+        )
+        other_columns = ("hovers", "seeds with an alarm", "agreement", "seconds a seed")
+        rows = [
+            (
+                task,
+                f"`{rule}`",
+                filter_by_rule(cells, rule)[0].success_source,
+                *(_format_value(name, row[name]) for name in SUMMARY_DIGITS),
+            )
+            for task, cells in group_by_task_with_total(self.cells).items()
+            for rule, row in self._summaries(cells).items()
+        ]
+        return ReportTable(
+            title="Success", header=("task", "rule", "success by", *success_columns, *other_columns), rows=tuple(rows)
+        )
+
+    def _gains_table(self) -> ReportTable:
+        rows = [
+            (task, f"`{rule}`", f"{stats['success']:+.3f}", _format_interval(stats))
+            for task, rule, stats in self._gains()
+        ]
+        return ReportTable(title="Gains", header=("task", "rule", "refined more than cloned", "95 %"), rows=tuple(rows))
+
+    def _pairs_table(self) -> ReportTable:
+        rollouts_column = f"rollouts to {self.target_success:g}, times those of the other"
+        rows = [
+            (
+                task,
+                f"`{self.rules[0]}` / `{rule}`",
+                f"{stats['rollouts']:.2f}",
+                _format_known(stats["p"], ".4f"),
+                f"{stats['success']:+.3f}",
+                _format_interval(stats),
+            )
+            for task, rule, stats in self._pairs()
+        ]
+        head = ("task", "rule / other", rollouts_column, "p", "success more than the other's", "95 %")
+        return ReportTable(title="Pairs", header=head, rows=tuple(rows))
+
+    def _time_table(self) -> ReportTable:
+        shares = {rule: phase_time_shares(filter_by_rule(self.cells, rule)) for rule in self.rules}
+        rows = [
+            (f"`{rule}`", *(f"{share:.0%}" for share in phase_shares.values())) for rule, phase_shares in shares.items()
+        ]
+        return ReportTable(title="Time", header=("time", *shares[self.rules[0]]), rows=tuple(rows))
+
+    def _summaries(self, cells: Sequence[CellResult]) -> dict[str, dict[str, float | int | None]]:
+        return {rule: summarize_cells(filter_by_rule(cells, rule), self.target_success) for rule in self.rules}
+
+    def _gains(self) -> Iterator[tuple[str, str, dict[str, float]]]:
+        """(task, or all of them; a rule; by how much it raised success)."""
+        for task, cells in group_by_task_with_total(self.cells).items():
+            for rule in self.rules:
+                success, low, high = success_gain(filter_by_rule(cells, rule))
+                yield task, rule, {"success": success, "low": low, "high": high}
+
+    def _pairs(self) -> Iterator[tuple[str, str, dict[str, float]]]:
+        """(task, or all of them; a rule; how the first one does beside it)."""
+        for task, cells in group_by_task_with_total(self.cells).items():
+            for rule in self.rules[1:]:
+                own_cells, other_cells = filter_by_rule(cells, self.rules[0]), filter_by_rule(cells, rule)
+                rollouts, p = rollout_ratio(own_cells, other_cells, self.target_success)
+                success, low, high = success_difference(own_cells, other_cells)
+                yield task, rule, {"rollouts": rollouts, "p": p, "success": success, "low": low, "high": high}
+
+
+def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if isnan(number) else number for name, number in numbers.items()}
+
+
+def _format_value(name: str, value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.{SUMMARY_DIGITS[name]}f}"
+
+
+def _format_known(value: float, digits: str) -> str:
+    """A dash for what one seed cannot tell."""
+    return "-" if isnan(value) else f"{value:{digits}}"
+
+
+def _format_interval(stats: Mapping[str, float]) -> str:
+    return "-" if isnan(stats["low"]) else f"{stats['low']:+.3f} to {stats['high']:+.3f}"
+
+
+def markdown_tables(tables: Sequence[ReportTable]) -> list[str]:
+    """Tables as lines of Markdown, an empty one between two."""
+    blocks = [
+        [
+            f"| {' | '.join(table.header)} |",
+            "|---" * len(table.header) + "|",
+            *(f"| {' | '.join(row)} |" for row in table.rows),
+        ]
+        for table in tables
+    ]
+    return [line for block in blocks for line in ("", *block)][1:]

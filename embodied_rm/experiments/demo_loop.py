@@ -1,0 +1,197 @@
+"""`embodied-rm demo`: the whole loop, by running the other commands one after the other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.cli import PROCESS_START_S
+from embodied_rm.cli.commands import train
+from embodied_rm.cli.console import format_duration
+from embodied_rm.command import Command
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.experiments import evaluate_model
+from embodied_rm.experiments.pipeline import Pipeline, peak_memory_gib
+from embodied_rm.experiments.report_parts import episode_panels, headline_figures, learning_curves, success_row
+from embodied_rm.experiments.task_presets import TaskPreset, preset_clone_config, preset_refine_config
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.paths import DATASET_DIR, POLICY_DIR, model_label, resolve_reward_model
+from embodied_rm.report import Report, write_report
+from embodied_rm.rl.learner.policy import load_policy
+from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
+from embodied_rm.rl.throughput import measure_rollout
+from embodied_rm.rl.watch.log_rows import read_rows
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
+from embodied_rm.tabletop.envs import learner_device, make_envs
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalDataConfig:
+    """Episodes of each task that only the evaluation sees."""
+
+    num_successes: int
+    num_failures: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemonstrationDataConfig:
+    """Episodes of each task that the policies imitate: few, at full pace, with little noise."""
+
+    num_successes: int
+    action_noise: float
+    speed_range: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """The commands of the loop; paths are inside the run folder."""
+
+    tasks: tuple[str, ...]
+    checkpoint: Path | None = None
+    train_reward_model: bool = False
+    benchmark_steps: int
+    eval_data: EvalDataConfig
+    demonstration_data: DemonstrationDataConfig
+    task_presets: dict[str, TaskPreset]
+    collect: collect_episodes.CollectConfig
+    train: train.TrainCommand
+    evaluate: evaluate_model.EvaluateConfig
+    clone: clone_policy.CloneCommand
+    refine: refine_policy.RefineCommand
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            lookup(self.task_presets, task, "task of the demo")
+            if task not in self.collect.tasks:
+                raise UserError(f"collect.tasks must have every one of tasks: nothing would be known of {task}")
+        if self.evaluate.data is None:
+            raise UserError("evaluate.data must be a folder inside the run folder: the demo judges by what it recorded")
+        if self.train_reward_model and self.checkpoint is not None:
+            raise UserError("own_model=true and checkpoint=... both say which reward model: say one of them")
+        for command in ("evaluate", "refine"):
+            if getattr(self, command).checkpoint is not None:
+                raise UserError(f"{command}.checkpoint is decided by checkpoint=... or own_model=true: leave it out")
+
+    def eval_folder(self, root: Path) -> Path:
+        """The folder of the episodes that the reward model is judged by."""
+        assert self.evaluate.data is not None
+        return root / self.evaluate.data
+
+    def model_folder(self, root: Path) -> Path | None:
+        """The folder of the reward model, None for the one in the box."""
+        return root / "reward_model" if self.train_reward_model else self.checkpoint
+
+
+def main(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Run the loop; leave the numbers of all stages in metrics.json and the story in report.html."""
+    pipeline, startup_s = Pipeline(run, reporter), time.monotonic() - PROCESS_START_S
+    if not config.train_reward_model:
+        resolve_reward_model(config.checkpoint)  # a missing one is told before anything is recorded
+    metrics = prepare_reward_model(config, pipeline)
+    metrics["tasks"] = {task: clone_and_refine(task, config, pipeline) for task in config.tasks}
+    if config.benchmark_steps:
+        with pipeline.time_stage("benchmark"):
+            metrics["benchmark"] = measure_speed(config, run)
+        reporter.table("benchmark", metrics["benchmark"])
+    with pipeline.time_stage("report"):
+        write_report(
+            run.file_path("report.html"), build_report(config, metrics, run, startup_s + pipeline.total_seconds)
+        )
+    metrics["seconds"] = {**pipeline.seconds_by_stage, "total": startup_s + pipeline.total_seconds}
+    metrics["memory"] = {"peak_gib": peak_memory_gib()}
+    reporter.table("seconds", metrics["seconds"])
+    run.write_json("metrics.json", metrics)
+
+
+def prepare_reward_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
+    """Record, train if the model is to be one's own, and evaluate on unseen episodes; the numbers of all that."""
+    root = pipeline.run.path
+    record_data(config, pipeline)
+    train_metrics = train_model(config, pipeline) if config.train_reward_model else {}
+    evaluate_config = replace(config.evaluate, data=config.eval_folder(root), checkpoint=config.model_folder(root))
+    return {**train_metrics, **pipeline.run_command("evaluate", "evaluation", evaluate_model.COMMAND, evaluate_config)}
+
+
+def record_data(config: DemoConfig, pipeline: Pipeline) -> None:
+    """The episodes that judge the reward model, and those that the policies imitate.
+
+    Their seeds are not those of the episodes to learn from: the very same would otherwise be recorded twice.
+    """
+    eval_config = replace(config.collect, **vars(config.eval_data), seed=config.collect.seed + 1)
+    pipeline.run_command("collect", "eval_data", collect_episodes.COMMAND, eval_config)
+    # At every control step, whatever the reward model is trained on: a policy acts at every step.
+    demo_config = replace(
+        config.collect,
+        **vars(config.demonstration_data),
+        num_failures=0,
+        frame_stride=1,
+        tasks=config.tasks,
+        seed=config.collect.seed + 2,
+    )
+    pipeline.run_command("collect", "demonstration_data", collect_episodes.COMMAND, demo_config)
+
+
+def train_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
+    """Record episodes to learn from and train; the numbers of both."""
+    root = pipeline.run.path
+    collect_metrics = pipeline.run_command("collect", "data", collect_episodes.COMMAND, config.collect)
+    held_out = None if config.train.held_out is None else root / config.train.held_out
+    train_config = replace(config.train, data=root / config.train.data, held_out=held_out)
+    return {**collect_metrics, **pipeline.run_command("train", "reward_model", train.COMMAND, train_config)}
+
+
+def clone_and_refine(task: str, config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
+    """Clone and refine the policy of one task; the numbers of its refinement."""
+    root, preset = pipeline.run.path, config.task_presets[task]
+    clone_config = preset_clone_config(config.clone, task, root / config.clone.data, preset, config.model_folder(root))
+    pipeline.run_command("clone", f"{task}/clone", clone_policy.COMMAND, clone_config)
+    refine_config = preset_refine_config(
+        config.refine, task, root / task / config.refine.policy, config.model_folder(root), preset
+    )
+    return pipeline.run_command("refine", f"{task}/refine", refine_policy.COMMAND, refine_config)["tasks"][task]
+
+
+def measure_speed(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
+    """What the learned reward costs on every step of the first task's environments."""
+    task = config.tasks[0]
+    net = load_progress_net(resolve_reward_model(config.model_folder(run.path)))
+    policy = load_policy(run.path / task / "clone" / POLICY_DIR)
+    envs = make_envs(task, config.refine.env, ends_on_success=False)
+    try:
+        device = learner_device(config.refine.env)
+        return measure_rollout(envs, net.to(device), policy.to(device), config.benchmark_steps)
+    finally:
+        envs.close()
+
+
+def build_report(config: DemoConfig, metrics: dict[str, Any], run: RunFolder, seconds: float) -> Report:
+    """The page: what the reward model knows, what it made of the policies, and episodes to look at; `seconds`: spent
+    on all that."""
+    net = load_progress_net(resolve_reward_model(config.model_folder(run.path)))
+    eval_data = open_dataset(config.eval_folder(run.path) / DATASET_DIR)
+    curves = [learning_curves(task, read_rows(run.path / task / "refine" / PROGRESS_FILE)) for task in config.tasks]
+    return Report(
+        title="From video and a sentence to a better policy",
+        subtitle=f"Reward model: {model_origin(config, metrics)}; cloned policies refined on its reward alone, never on "
+        "the simulator's. "
+        f"{format_duration(seconds)} in all.",
+        key_metrics=headline_figures(metrics[config.evaluate.model_name], metrics["baselines"]),
+        success_rates=tuple(success_row(task, numbers) for task, numbers in metrics["tasks"].items()),
+        charts=tuple(curve for task_curves in curves for curve in task_curves),
+        episodes=episode_panels(net, eval_data, config.evaluate.report_episodes),
+        details={**metrics.get("train", {}), **metrics.get("benchmark", {})},
+    )
+
+
+def model_origin(config: DemoConfig, metrics: dict[str, Any]) -> str:
+    """Where the reward model is from, in words."""
+    if config.train_reward_model:
+        return f"learned from {metrics['train']['episodes']} recorded episodes and their instructions"
+    return f"{model_label(config.checkpoint)}, nothing trained"
+
+
+COMMAND = Command(schema=DemoConfig, main=main)

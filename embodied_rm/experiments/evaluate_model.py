@@ -1,0 +1,275 @@
+"""`embodied-rm evaluate`: a reward model against annotation it has not seen, of given data or of the unseen splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.command import Command
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes
+from embodied_rm.evaluate.goal_images import find_goal_rows, read_common_goal
+from embodied_rm.experiments.load import ModelAndData, load_model_and_data, load_model_or_judge, require_progress_net
+from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.experiments.report_parts import FIGURE_LABELS, episode_panel, headline_figures, select_diverse_rows
+from embodied_rm.labels.subtasks import task_of
+from embodied_rm.models.clip_similarity import ClipSimilarity
+from embodied_rm.models.judges.judge_config import JudgeConfig
+from embodied_rm.models.potential_fusion import FUSION_KINDS, FusionKind
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.paths import DATASET_DIR, model_label
+from embodied_rm.report import Report, write_report
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score import read_episodes_for
+from embodied_rm.tabletop import collect_episodes
+from embodied_rm.tabletop.envs import EnvConfig
+from embodied_rm.tabletop.one_shot import OneShotConfig, OneShotEvaluator
+from embodied_rm.tabletop.splits import (
+    ALL_UNSEEN,
+    NO_SPLIT,
+    Split,
+    check_not_trained_on,
+    check_split,
+    check_split_unseen,
+    load_split,
+    unseen_splits,
+)
+from embodied_rm.types import Episode
+
+FUSION_CHOICES: Mapping[str, FusionKind] = {name: name for name in FUSION_KINDS if name != "reference"}
+"""Those that need no demonstration; with one_shot.by=reference the fusion is that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordConfig:
+    """How the episodes of a split are recorded, see `CollectConfig`."""
+
+    num_successes: int = 10
+    num_failures: int = 10
+    frame_stride: int = 2
+    action_noise: float = 0.3
+    speed_range: tuple[float, ...] = (0.6, 1.0)
+    seed: int = 1000
+    env: EnvConfig = field(default_factory=EnvConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """What to compare with what: `data`, or what is recorded of `split`."""
+
+    data: Path | None = None
+    checkpoint: Path | None = None
+    split: Split = field(default_factory=Split)
+    record: RecordConfig = field(default_factory=RecordConfig)
+    one_shot: OneShotConfig = field(default_factory=OneShotConfig)
+    instruction: str | None = None
+    fusion: str | None = None
+    use_goal_images: bool = False
+    goal_images: tuple[Path, ...] = ()
+    clip_baseline: str | None = None
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    features: FeatureMap = field(default_factory=FeatureMap)
+    model_name: str = "reward_model"
+    report_episodes: int = 12
+
+    def __post_init__(self) -> None:
+        if self.model_name in ("baselines", "episodes", "tasks", "one_shot", "by", ""):
+            raise UserError(f"name must differ from the other keys of metrics.json, got {self.model_name!r}")
+        if self.fusion is not None:
+            lookup(FUSION_CHOICES, self.fusion, "fusion")
+        if self.use_goal_images and self.goal_images:
+            raise UserError("goals=true and goal=[...] both say where goal images come from: say one of them")
+        if self.one_shot.method is not None and self.data is not None:
+            raise UserError("one_shot records a demonstration of each task, which needs split=..., not data=...")
+        if self.one_shot.method is not None and self.one_shot.seed == self.record.seed:
+            raise UserError(f"one_shot.seed must differ from record.seed, both are {self.record.seed}")
+
+
+def main(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Evaluate, and leave metrics and report in the run folder. Raises `UserError` unless one of data and split says
+    on what."""
+    if (config.data is None) == (config.split.name == NO_SPLIT):
+        raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
+    if config.data is not None:
+        loaded = load_model_and_data(
+            config.checkpoint, config.data, reporter, config.instruction, config.features, config.judge
+        )
+        loaded = loaded._replace(model=with_fusion(loaded.model, config))
+        run.write_json("metrics.json", evaluate_model(loaded, config, f"{config.data}", run, reporter))
+        return
+    base_model, facts = load_model_or_judge(config.checkpoint, config.judge)
+    model = with_fusion(base_model, config)
+    splits = [load_split(name) for name in unseen_splits()] if config.split.name == ALL_UNSEEN else [config.split]
+    for split in splits:
+        check_split(split)
+        check_split_unseen(facts, split, config.record.seed)
+    split_metrics = {split.name: evaluate_split(model, facts, split, config, run, reporter) for split in splits}
+    reporter.table(
+        "splits", metric_table({name: numbers[config.model_name] for name, numbers in split_metrics.items()})
+    )
+    run.write_json("metrics.json", {"splits": split_metrics})
+
+
+def with_fusion(model: DescribedRewardModel, config: EvaluateConfig) -> DescribedRewardModel:
+    """The model as it is, or with the fusion that is asked for. Raises `UserError` for one that fuses nothing."""
+    return (
+        model
+        if config.fusion is None
+        else require_progress_net(model, "fusion").with_fusion(FUSION_CHOICES[config.fusion])
+    )
+
+
+def evaluate_split(
+    model: DescribedRewardModel,
+    facts: Mapping[str, Any],
+    split: Split,
+    config: EvaluateConfig,
+    run: RunFolder,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """The numbers of one split, over all its episodes and of each task; its episodes are recorded only once."""
+    collect_config = collect_episodes.CollectConfig(split=split, **vars(config.record))
+    Pipeline(run, reporter).run_command(f"record {split.name}", split.name, collect_episodes.COMMAND, collect_config)
+    folder = RunFolder(run.path / split.name)
+    source = open_dataset(folder.path / DATASET_DIR)
+    check_not_trained_on(facts, source.meta)
+    loaded = ModelAndData(model, facts, source)
+    metrics = evaluate_model(loaded, config, f"the split {split.name}", folder, reporter, by_task=True)
+    if config.one_shot.method is not None:
+        net = require_progress_net(model, "one_shot.by")
+        one_shot = OneShotEvaluator(
+            net=net, facts=facts, config=config.one_shot, collect_config=collect_config, run=folder, reporter=reporter
+        )
+        metrics["one_shot"] = evaluate_one_shot(one_shot, source, config)
+    return metrics
+
+
+def evaluate_one_shot(one_shot: OneShotEvaluator, source: EpisodeSource, config: EvaluateConfig) -> dict[str, Any]:
+    """The model's numbers once it has a demonstration of each task, over all the episodes and of each task."""
+    reporter, split = one_shot.reporter, one_shot.collect_config.split.name
+    demonstrations, episodes = (
+        one_shot.record_demonstrations(),
+        list(read_episodes_for(one_shot.net.input_spec, source)),
+    )
+    rows, goals = select_goals(config, one_shot.net, episodes, f"the split {split}")
+    positions_by_task = {
+        task: [i for i, row in enumerate(rows) if task_of(episodes[row]) == task] for task in demonstrations
+    }
+    predictions_by_task = {
+        task: one_shot.predict(
+            demonstrations[task],
+            [episodes[rows[i]] for i in positions],
+            None if goals is None else [goals[i] for i in positions],
+        )
+        for task, positions in reporter.track(positions_by_task.items(), "one shot", total=len(positions_by_task))
+    }
+    task_metrics: dict[str, Any] = {
+        task: evaluate(one_shot.net, episodes, reporter, predictions, rows=[rows[i] for i in positions_by_task[task]])[
+            "reward_model"
+        ]
+        for task, predictions in predictions_by_task.items()
+    }
+    row_order = [rows[i] for positions in positions_by_task.values() for i in positions]
+    overall: Any = evaluate(
+        one_shot.net, episodes, reporter, concat_predictions(predictions_by_task.values()), rows=row_order
+    )["reward_model"]
+    reporter.table(f"one shot, by {config.one_shot.method}", metric_table({split: overall, **task_metrics}))
+    return {"by": config.one_shot.method, config.model_name: overall, "tasks": task_metrics}
+
+
+def evaluate_model(
+    loaded: ModelAndData,
+    config: EvaluateConfig,
+    data_label: str,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    by_task: bool = False,
+) -> dict[str, Any]:
+    """What `evaluate` says of the model on these episodes; leaves the report in the folder."""
+    source = loaded.source
+    # Before the videos are read: whoever misspelt the folder is told at once.
+    similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
+    model = model_label(config.checkpoint, config.judge)
+    reporter.table("evaluate", {"on": data_label, "episodes": len(source), "views": source.views, "model": model})
+    episodes = loaded.read_episodes(reporter)
+    rows, goals = select_goals(config, loaded.model, episodes, data_label)
+    predictions = predict_episodes(loaded.model, [episodes[row] for row in rows], goals)
+    other_predictions = (
+        {} if similarity is None else {"clip_baseline": similarity_predictions(similarity, source, rows, reporter)}
+    )
+    metrics: dict[str, Any] = evaluate(loaded.model, episodes, reporter, predictions, other_predictions, rows)
+    if len(rows) < len(episodes):
+        metrics["episodes"]["left_out_without_goal"] = len(episodes) - len(rows)
+    reporter.table(config.model_name, metrics["reward_model"])
+    for name, numbers in metrics["baselines"].items():
+        reporter.table(f"baseline: {name}", numbers)
+    predictions_by_row = dict(zip(rows, predictions.predictions, strict=True))
+    report = Report(
+        title="Reward model against annotation",
+        subtitle=f"{model} on {data_label}, which it must not have seen.",
+        key_metrics=headline_figures(metrics["reward_model"], metrics["baselines"]),
+        episodes=tuple(
+            episode_panel(source, row, predictions_by_row[row])
+            for row in select_diverse_rows(source, config.report_episodes)
+            if row in predictions_by_row
+        ),
+    )
+    write_report(folder.file_path("report.html"), report)
+    if by_task:
+        metrics["tasks"] = {}
+        for task in dict.fromkeys(task_of(episodes[row]) for row in rows):
+            positions = [i for i, row in enumerate(rows) if task_of(episodes[row]) == task]
+            task_metrics = evaluate(
+                loaded.model, episodes, reporter, predictions.take(positions), rows=[rows[i] for i in positions]
+            )
+            metrics["tasks"][task] = task_metrics["reward_model"]
+        reporter.table("tasks", metric_table(metrics["tasks"]))
+    return rename_model(metrics, config.model_name)
+
+
+def select_goals(
+    config: EvaluateConfig, model: DescribedRewardModel, episodes: Sequence[Episode], data_label: str
+) -> tuple[list[int], list[Episode] | None]:
+    """Which episodes are judged, and towards which goal images: those of others, those given, or none."""
+    if config.use_goal_images:
+        goal_by_row = find_goal_rows(episodes, data_label)
+        return list(goal_by_row), [episodes[goal] for goal in goal_by_row.values()]
+    all_rows = list(range(len(episodes)))
+    if not config.goal_images:
+        return all_rows, None
+    return all_rows, [
+        read_common_goal(config.goal_images, model.input_spec.views or tuple(episodes[0].views), episodes, data_label)
+    ] * len(episodes)
+
+
+def similarity_predictions(
+    model: ClipSimilarity, source: EpisodeSource, rows: Sequence[int], reporter: Reporter, frame_stride: int = 1
+) -> PredictionSet:
+    """What frame-text similarity says of every `stride`-th frame of the episodes, read one by one at its own image
+    size."""
+    tracked_rows = reporter.track(rows, "clip_baseline", total=len(rows))
+    size = model.config.image_size
+    return concat_predictions(
+        predict_episodes(model, [source.episode(row, size=size, stride=frame_stride)]) for row in tracked_rows
+    )
+
+
+def metric_table(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Rows of a table with a column for each headline metric that any of them has, "-" where one lacks it."""
+    columns = [metric for metric in FIGURE_LABELS if any(metric in metrics for metrics in rows.values())]
+    cells = {name: [f"{n[c]:.3f}" if c in n else "-" for c in columns] for name, n in rows.items()}
+    return {name: "  ".join(map(str.rjust, row, map(len, columns))) for name, row in {"": columns, **cells}.items()}
+
+
+def rename_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The metrics with the model's numbers under another name."""
+    return {name if key == "reward_model" else key: value for key, value in metrics.items()}
+
+
+COMMAND = Command(schema=EvaluateConfig, main=main)

@@ -1,0 +1,80 @@
+"""`embodied-rm bench experts`: every task's expert, on both arms and both physics engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.command import Command
+from embodied_rm.errors import UserError
+from embodied_rm.experiments.results_page import describe_machine, write_section
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_sim.bench.expert_success import expert_success_rate
+from embodied_sim.bench.task_robot_grid import task_robot_pairs
+
+BACKENDS = ("batch", "warp")
+ExpertRates = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchExpertsConfig:
+    """Who plays how often."""
+
+    tasks: tuple[str, ...] = ()
+    num_episodes: int = 100
+    num_warp_episodes: int = 32
+    results_page: Path | None = None
+
+    def __post_init__(self) -> None:
+        task_robot_pairs(self.tasks)
+        for name in ("num_episodes", "num_warp_episodes"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+
+
+def main(config: BenchExpertsConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Play; leave the rates and perhaps a section of a page."""
+    cells = task_robot_pairs(config.tasks)
+    rates = dict(reporter.track(measure_rates(config, cells), "experts", total=len(cells)))
+    for (task, robot), robot_rates in rates.items():
+        reporter.table(f"{task}, {robot}", dict(robot_rates))
+    records = [{"task": task, "robot": robot, **robot_rates} for (task, robot), robot_rates in rates.items()]
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "experts": records}})
+    if config.results_page is not None:
+        write_section(config.results_page, "bench experts", markdown_section(config, rates))
+
+
+def measure_rates(
+    config: BenchExpertsConfig, cells: list[tuple[str, str]]
+) -> Iterator[tuple[tuple[str, str], ExpertRates]]:
+    """Cell by cell, the success rate on each engine; the same first episodes on both."""
+    episodes = {"batch": config.num_episodes, "warp": config.num_warp_episodes}
+    for task, robot in cells:
+        rates = {backend: expert_success_rate(task, robot, backend, episodes[backend]) for backend in BACKENDS}
+        yield (
+            (task, robot),
+            {**rates, "batch_same_episodes": expert_success_rate(task, robot, "batch", episodes["warp"])},
+        )
+
+
+def markdown_section(config: BenchExpertsConfig, rates: Mapping[tuple[str, str], ExpertRates]) -> str:
+    """The results as Markdown."""
+    lines = [
+        "## Experts",
+        "",
+        "`embodied-rm bench experts`: success rate of the scripted expert, without noise, at full pace. On the "
+        f"batch backend {config.num_episodes} seeded episodes; on Warp's (device cpu) the first "
+        f"{config.num_warp_episodes} of them, beside the batch backend's rate in those.",
+        "",
+        "| task | arm | batch | batch, the same episodes | warp |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {task} | {robot} | {row['batch']:.2f} | {row['batch_same_episodes']:.2f} | {row['warp']:.2f} |"
+        for (task, robot), row in rates.items()
+    ]
+    return "\n".join(lines)
+
+
+COMMAND = Command(schema=BenchExpertsConfig, main=main)

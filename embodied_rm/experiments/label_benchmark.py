@@ -1,0 +1,289 @@
+"""`embodied-rm bench labels`: the default model trained by every labeling scheme, side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.command import Command
+from embodied_rm.data.fingerprint import fingerprint
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import UserError
+from embodied_rm.evaluate import evaluate, ground_truths, model_table
+from embodied_rm.experiments.evaluate_model import similarity_predictions
+from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.experiments.results_cache import ResultsCache, open_results_cache
+from embodied_rm.experiments.results_page import companion_path, describe_machine, write_section
+from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.schemes import LABEL_SCHEMES, select_schemes
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.clip_similarity import ClipSimilarity
+from embodied_rm.open_run import open_run
+from embodied_rm.paths import resolve_dataset
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop import collect_episodes
+from embodied_rm.train import CHECKPOINT_DIR, TrainConfig, train
+from embodied_rm.types import Episode
+
+COLUMN_TITLES = {
+    "voc": "VOC+",
+    "voc_reversed": "VOC-",
+    "voc_f1": "VOC-F1",
+    "mae_successes": "MAE, successes",
+    "mae_failures": "MAE, failures",
+    "success_auc": "AUC",
+    "step_accuracy": "step accuracy",
+    "epic": "EPIC",
+    "starc": "STARC",
+}
+"""Metric of `evaluate` -> its column; one that it does not give is shown as "-"."""
+MetricTable = Mapping[str, float]
+RECORDED_TASKS = ("lift_cube", "open_drawer")
+RECORDING_CONFIGS = {
+    "data": collect_episodes.CollectConfig(
+        tasks=RECORDED_TASKS,
+        num_successes=100,
+        num_failures=200,
+        frame_stride=2,
+        action_noise=0.25,
+        speed_range=(0.5, 1.0),
+    ),
+    "eval_data": collect_episodes.CollectConfig(
+        tasks=RECORDED_TASKS,
+        num_successes=20,
+        num_failures=30,
+        frame_stride=2,
+        action_noise=0.25,
+        speed_range=(0.5, 1.0),
+        seed=1,
+    ),
+}
+"""What is recorded where no data are named: as `embodied-rm demo train_reward_model=true` records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchLabelsConfig:
+    """Which schemes are compared, on what, and for how long each is trained."""
+
+    data: Path | None = None
+    eval_data: Path | None = None
+    label_schemes: tuple[str, ...] = tuple(
+        name for name, scheme in LABEL_SCHEMES.items() if scheme.supervision != "prediction"
+    )
+    num_seeds: int = 3
+    steps: int = 600
+    image_size: tuple[int, int] = (64, 64)
+    frame_stride: int = 1
+    clip_baseline: str | None = None
+    results_page: Path | None = None
+
+    def __post_init__(self) -> None:
+        select_schemes(self.label_schemes)
+        for name in ("num_seeds", "steps"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if (self.data is None) != (self.eval_data is None):
+            raise UserError("data and unseen belong together: name both, or neither and they are recorded")
+
+
+def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Train and evaluate every cell that is not finished; leave the numbers and perhaps a section of a page."""
+    similarity = (
+        None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
+    )  # a misspelt one is told at once
+    cells, bench_data = (
+        list(product(config.label_schemes, range(config.num_seeds))),
+        LabelBenchData(config, run, reporter),
+    )
+    cell_results = measure_cells(cells, bench_data, open_results_cache(config.results_page))
+    results = list(reporter.track(cell_results, "cells", total=len(cells)))
+    rows = {
+        name: [trained_metrics(name, cell) for (scheme_name, _), cell in results if scheme_name == name]
+        for name in config.label_schemes
+    }
+    for name, seeds in rows.items():
+        reporter.table(name, {COLUMN_TITLES[metric]: text for metric, text in format_seeds(seeds).items()})
+    scheme_results = {
+        name: {"fusion": cell_train_config(name, 0, config).fusion, "num_seeds": seeds} for name, seeds in rows.items()
+    }
+    first_cell = results[0][1]
+    baselines = first_cell["baselines"] | (
+        {} if similarity is None else {"clip_baseline": bench_data.similarity_metrics(similarity)}
+    )
+    run.write_json(
+        "metrics.json",
+        {"bench": {"machine": describe_machine(), "label_schemes": scheme_results, "baselines": baselines}},
+    )
+    if config.results_page is not None:
+        text = markdown_section(
+            config, config.results_page, rows, baselines, first_cell["trained_on"], first_cell["judged_on"]
+        )
+        write_section(config.results_page, "bench labels", text, "Labeling schemes")
+
+
+@dataclass(frozen=True)
+class LabelBenchData:
+    """What all cells share: the episodes, recorded or read when the first one needs them."""
+
+    config: BenchLabelsConfig
+    run: RunFolder
+    reporter: Reporter
+
+    @cached_property
+    def episodes(self) -> tuple[list[Episode], list[Episode]]:
+        """Those to train on and those to judge on. What they lack for a scheme is said here, before hours are spent
+        on the others."""
+        train_episodes, eval_episodes = (
+            read_episodes(folder, self.config, self.reporter) for folder in data_folders(self)
+        )
+        label(train_episodes, self.config.label_schemes)
+        return train_episodes, eval_episodes
+
+    def similarity_metrics(self, similarity: ClipSimilarity) -> MetricTable:
+        """The metrics of frame-text similarity on those to judge on."""
+        source = open_dataset(resolve_dataset(data_folders(self)[1]))
+        predictions = similarity_predictions(
+            similarity, source, range(len(source)), self.reporter, self.config.frame_stride
+        )
+        return model_table(predictions, ground_truths(self.episodes[1]))
+
+    @cached_property
+    def cache_settings(self) -> dict[str, Any]:
+        """All that decides them: how they are recorded, or what they show and say."""
+        if self.config.data is None:
+            return {name: asdict(recording) for name, recording in RECORDING_CONFIGS.items()}
+        return dict(
+            zip(RECORDING_CONFIGS, (sorted(map(episode_digest, episodes)) for episodes in self.episodes), strict=True)
+        )
+
+
+def episode_digest(episode: Episode) -> str:
+    """SHA-256 of everything that labels are made of."""
+    fields = {key: value for key, value in vars(episode).items() if key not in ("name", "views", "state")}
+    arrays = {key: np.asarray(value).tolist() for key, value in fields.items() if key in ("progress", "action")}
+    text = json.dumps({**fields, **arrays}, sort_keys=True, default=str)
+    return hashlib.sha256(f"{fingerprint(episode)} {text}".encode()).hexdigest()
+
+
+def data_folders(bench_data: LabelBenchData) -> tuple[Path, Path]:
+    """What to train on and what to judge on: what is named, or else is recorded into the run folder."""
+    config, run = bench_data.config, bench_data.run
+    if config.data is not None and config.eval_data is not None:
+        return config.data, config.eval_data
+    pipeline = Pipeline(run, bench_data.reporter)
+    for name, recording in RECORDING_CONFIGS.items():
+        pipeline.run_command(f"collect {name}", name, collect_episodes.COMMAND, recording)
+    return run.path / "data", run.path / "eval_data"
+
+
+def read_episodes(folder: Path, config: BenchLabelsConfig, reporter: Reporter) -> list[Episode]:
+    """The episodes of a folder at the size that the model sees."""
+    source = open_dataset(resolve_dataset(folder))
+    rows = reporter.track(range(len(source)), f"read {folder}")
+    return [source.episode(row, size=config.image_size, stride=config.frame_stride) for row in rows]
+
+
+def cell_train_config(scheme: str, seed: int, config: BenchLabelsConfig) -> TrainConfig:
+    """How a cell is trained: as `embodied-rm train` does it, with the perspectives that the scheme teaches."""
+    return TrainConfig(
+        label_schemes=(scheme,),
+        fusion="mean" if LABEL_SCHEMES[scheme].incremental else "forward",
+        image_size=config.image_size,
+        steps=config.steps,
+        seed=seed,
+    )
+
+
+def measure_cells(
+    cells: Sequence[tuple[str, int]], bench_data: LabelBenchData, results_cache: ResultsCache
+) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+    """Cell by cell what `evaluate` says of it; one that is finished, here or in the ledger, is only read."""
+    for name, seed in cells:
+        train_config, cell = cell_train_config(name, seed, bench_data.config), f"{name}/{seed}"
+        cell_settings = {
+            "training": asdict(train_config),
+            "frame_stride": bench_data.config.frame_stride,
+            **bench_data.cache_settings,
+        }
+        measure = partial(measure_cell, train_config, cell, bench_data)
+        yield (name, seed), dict(results_cache.get_or_measure(cell, cell_settings, bench_data.run.path / cell, measure))
+
+
+def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchData) -> dict[str, Any]:
+    """What `evaluate` says of a cell, trained in its own folder."""
+    train_episodes, eval_episodes = bench_data.episodes
+    run = open_run("bench labels", train_config, bench_data.run.path / cell, resume=True)
+    if not run.finished:
+        checkpoint = run.path / CHECKPOINT_DIR
+        net = (
+            load_progress_net(checkpoint)
+            if checkpoint.exists()
+            else train(train_episodes, train_config, run, bench_data.reporter, eval_episodes)
+        )
+        metrics = evaluate(net, eval_episodes, bench_data.reporter)
+        run.write_json("metrics.json", {**metrics, "trained_on": len(train_episodes), "judged_on": len(eval_episodes)})
+    return run.read_json("metrics.json")
+
+
+def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
+    """A cell's metrics, without those of a head that the scheme does not train, and of time, which is no label's."""
+    excluded = (
+        ("seconds_per_frame",) if "step" in LABEL_SCHEMES[name].loss_terms else ("seconds_per_frame", "step_accuracy")
+    )
+    return {metric: value for metric, value in cell["reward_model"].items() if metric not in excluded}
+
+
+def format_seeds(seeds: Sequence[MetricTable]) -> dict[str, str]:
+    """Metric -> mean and standard deviation over the seeds; "-" where `evaluate` did not give it."""
+    return {metric: _format_mean_std([seed[metric] for seed in seeds if metric in seed]) for metric in COLUMN_TITLES}
+
+
+def _format_mean_std(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
+
+
+def markdown_section(
+    config: BenchLabelsConfig,
+    page: Path,
+    rows: Mapping[str, Sequence[MetricTable]],
+    baselines: Mapping[str, MetricTable],
+    *episodes: int,
+) -> str:
+    """The results as Markdown."""
+    lines = [
+        "## One model, trained by every labeling scheme",
+        "",
+        f"`embodied-rm bench labels`: the default model, {config.steps} updates on {episodes[0]} episodes, judged on "
+        f"{episodes[1]} that it has not seen; mean ± standard deviation over {config.num_seeds} seeds. Schemes marked * "
+        "teach no hops from the previous frame and are judged from the first frame alone. Told: the most that a scheme "
+        "learns of an episode; who is told the true progress learns the very curve that all are measured by, the "
+        "others make up one of their own. The last rows are curves "
+        "that look at no image, and `similarity`, where it was measured, frame-text similarity. "
+        f"Every cell as data: `{companion_path(page, '', '.jsonl').name}`.",
+        "",
+        f"| labels | told | {' | '.join(COLUMN_TITLES.values())} |",
+        "|---" * (len(COLUMN_TITLES) + 2) + "|",
+    ]
+    lines += [
+        _row(f"`{name}`" + "*" * (not LABEL_SCHEMES[name].incremental), LABEL_SCHEMES[name].supervision, seeds)
+        for name, seeds in rows.items()
+    ]
+    lines += [_row(f"_{name}_", "", [table]) for name, table in baselines.items()]
+    return "\n".join(lines)
+
+
+def _row(name: str, supervision: str, seeds: Sequence[MetricTable]) -> str:
+    return f"| {name} | {supervision} | {' | '.join(format_seeds(seeds).values())} |"
+
+
+COMMAND = Command(schema=BenchLabelsConfig, main=main)

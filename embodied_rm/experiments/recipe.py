@@ -1,0 +1,81 @@
+"""How one refinement of a comparison comes about: recorded, cloned, refined."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rewards.rules import find_rule
+from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
+from embodied_sim.registry import make_task
+
+HEURISTIC_KEYS = ("guidance", "guided_until")
+"""Settings of refinement that mean nothing to rules that do not shape."""
+RESULT_NEUTRAL_KEYS = ("wandb", "labeler", "labeling")
+"""Those of whoever looks on and changes nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefinementRecipe:
+    """All that decides a cell but for the model. Its paths are inside the folders of its task and of its seed."""
+
+    collect: collect_episodes.CollectConfig
+    clone: clone_policy.CloneCommand
+    refine: refine_policy.RefineCommand
+
+    @property
+    def task(self) -> str:
+        """The name of the task, wherever its file lies."""
+        return make_task(self.refine.task).name
+
+    @property
+    def seed_folder(self) -> str:
+        """Where its demonstrations are recorded and its policy is cloned."""
+        return f"{self.task}/{self.refine.seed}"
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls the cell, and its folder."""
+        return f"{self.seed_folder}/{self.refine.reward.rule}"
+
+    def cache_settings(self, model_digest: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All that decides the cloned policy, and all that decides the cell; `model`: digest of the reward model, which
+        counts where one is asked."""
+        source = Path(self.refine.task)
+        task_settings = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
+        ignored_paths = {"task": None, "checkpoint": None}  # wherever they lie
+        cloning_uses_model = self.clone.reward_weighted or self.clone.obs_mode != "state"
+        collect_settings = {**asdict(self.collect), "tasks": None}
+        policy_settings = {
+            **task_settings,
+            "collect": collect_settings,
+            "clone": {**asdict(self.clone), **ignored_paths},
+            "model": model_digest if cloning_uses_model else None,
+        }
+        cell_uses_model = cloning_uses_model or not self.refine.reward.uses_simulator_only
+        heuristic_settings = (
+            {} if find_rule(self.refine.reward.rule).is_potential_based else dict.fromkeys(HEURISTIC_KEYS)
+        )
+        refine_settings = {
+            **asdict(self.refine),
+            **heuristic_settings,
+            **ignored_paths,
+            **dict.fromkeys(RESULT_NEUTRAL_KEYS),
+        }
+        if self.refine.judge.type is None:
+            refine_settings["judge"] = None
+        return policy_settings, {
+            **policy_settings,
+            "refine": refine_settings,
+            "model": model_digest if cell_uses_model else None,
+        }
+
+
+def with_rule(rule: str, reward: RewardConfig) -> RewardConfig:
+    """The reward by a rule; what is paid from the simulator's state is also told its success, and the state of every
+    step."""
+    if find_rule(rule).progress_source != "simulator":
+        return replace(reward, rule=rule)
+    return replace(reward, rule=rule, success_source="simulator", score_every=1)

@@ -1,0 +1,166 @@
+"""What commands found, as parts of a report and of metrics.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+
+from embodied_rm.audit import AuditResult
+from embodied_rm.audit.test_set import select_frames
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.stride import stride_indices
+from embodied_rm.labels.hops import true_progress
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.report import EpisodePanel, KeyMetric, LineChart, ReportCase, SuccessRate, TaskSuccess
+from embodied_rm.report.episode_video import CLIP_HEIGHT_PX
+from embodied_rm.rl.refine import RefineResult
+from embodied_rm.rl.watch.log_rows import ratio
+from embodied_rm.score import read_episodes_for
+from embodied_rm.types import RewardOutput
+
+MAX_PANEL_FRAMES = 600
+"""About the most frames of an episode in a report; of a longer one every n-th is shown."""
+FIGURE_LABELS = {
+    "voc": "order correlation with time, successes",
+    "voc_reversed": "the same, played backwards",
+    "success_auc": "success or not at the last frame, AUC",
+    "mae_successes": "mean error of progress, successes",
+    "mae_failures": "mean error of progress, failures",
+    "step_accuracy": "frames whose step is named",
+}
+"""Metric of `evaluate` -> what it is called on the page."""
+
+
+def episode_panel(source: EpisodeSource, row: int, curve: RewardOutput | None = None) -> EpisodePanel:
+    """An episode of a source, beside a model's prediction of its frames if there is one, thinned to about `FRAMES`
+    frames."""
+    steps, length = source.meta[row].subtasks, source.meta[row].length
+    # Thinning keeps every step: no stride is longer than the shortest of them.
+    stride = min([-(-length // MAX_PANEL_FRAMES), *(step.end - step.start for step in steps)])
+    frame_indices = stride_indices(length, stride)
+    height, width = source.image_size(row)
+    size = None if height <= CLIP_HEIGHT_PX else (CLIP_HEIGHT_PX, 2 * round(width * CLIP_HEIGHT_PX / height / 2))
+    episode = source.episode(row, stride=stride, size=size)
+    if episode.progress is None and episode.subtasks:
+        episode = replace(episode, progress=true_progress(episode))
+    if curve is None:
+        return EpisodePanel(episode=episode)
+    return EpisodePanel(
+        episode=episode, progress=curve.progress[frame_indices], success_prob=curve.success[frame_indices]
+    )
+
+
+def audit_panel(outcome: AuditResult) -> EpisodePanel:
+    """The worst video of a case that failed, thinned to about `FRAMES` frames."""
+    assert outcome.worst_clip is not None and outcome.worst_curve is not None
+    frame_indices = stride_indices(len(outcome.worst_curve), -(-len(outcome.worst_curve) // MAX_PANEL_FRAMES))
+    episode = select_frames(outcome.worst_clip.episode, frame_indices)
+    # Above its chart stands which case it is of.
+    titled_episode = replace(episode, metadata={"outcome": outcome.case.name})
+    return EpisodePanel(
+        episode=titled_episode,
+        progress=outcome.worst_curve.progress[frame_indices],
+        success_prob=outcome.worst_curve.success[frame_indices],
+    )
+
+
+def audit_check(outcome: AuditResult) -> ReportCase:
+    """A case of an audit as a row of the report."""
+    case = outcome.case
+    return ReportCase(
+        name=case.name,
+        procedure=case.perturbation,
+        metric=case.metric_description,
+        expected=case.expected,
+        value=outcome.value,
+        num_trials=outcome.n,
+        passed=outcome.passed,
+        note=f"needs {case.required_data}" if outcome.value is None else case.rationale,
+    )
+
+
+def episode_panels(model: DescribedRewardModel, source: EpisodeSource, count: int) -> tuple[EpisodePanel, ...]:
+    """Up to `count` episodes of all tasks and outcomes, each judged by the model."""
+    rows = select_diverse_rows(source, count)
+    predictions = score_episodes(model, list(read_episodes_for(model.input_spec, source, rows)))
+    return tuple(episode_panel(source, row, curve) for row, curve in zip(rows, predictions, strict=True))
+
+
+def select_diverse_rows(source: EpisodeSource, count: int) -> list[int]:
+    """Up to `count` episodes in turn from every task and outcome, in the order of the source."""
+    rows_by_kind: dict[tuple[str, str], list[int]] = {}
+    for row, meta in enumerate(source.meta):
+        rows_by_kind.setdefault((meta.metadata.get("task", ""), meta.metadata.get("outcome", "")), []).append(row)
+    interleaved = [row for round_rows in zip_longest(*rows_by_kind.values()) for row in round_rows if row is not None]
+    return sorted(interleaved[:count])
+
+
+def headline_figures(model: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> tuple[KeyMetric, ...]:
+    """Headline numbers of an evaluation, each with what a plain clock gets."""
+    time_baseline = baselines.get("clock", {})
+
+    def format_target(metric: str) -> str:
+        return f"a clock: {time_baseline[metric]:.3f}" if metric in time_baseline else ""
+
+    return tuple(
+        KeyMetric(label=label, value=model[metric], target=format_target(metric))
+        for metric, label in FIGURE_LABELS.items()
+        if metric in model
+    )
+
+
+def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
+    """What metrics.json says of one refined policy; success is the simulator's verdict over `episodes` episodes."""
+    rows = refined.log_rows
+    return {
+        "cloned_success": refined.cloned_eval.rate,
+        "cloned_interval": list(refined.cloned_eval.interval),
+        "refined_success": refined.refined_eval.rate,
+        "refined_interval": list(refined.refined_eval.interval),
+        "iterations": len(rows),
+        "episodes": refined.refined_eval.episodes,
+        "training_episodes": sum(row["episodes"] for row in rows),
+        "env_steps": sum(row["env_steps"] for row in rows),
+        "faults": sum(row["faults"] for row in rows),
+        "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
+        "seconds": {phase: sum(row["seconds"][phase] for row in rows) for phase in rows[0]["seconds"]},
+    }
+
+
+def success_row(task: str, metrics: Mapping[str, Any]) -> TaskSuccess:
+    """Success before and after refinement, from `task_metrics`."""
+
+    def rate(name: str) -> SuccessRate:
+        low, high = metrics[f"{name}_interval"]
+        return SuccessRate(value=metrics[f"{name}_success"], low=low, high=high, episodes=metrics["episodes"])
+
+    return TaskSuccess(task=task, rates={"cloned": rate("cloned"), "refined": rate("refined")})
+
+
+def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[LineChart, ...]:
+    """Success, return and doubt over the iterations of a refinement, from the rows of its `progress.jsonl`."""
+
+    def column(name: str) -> list[float | None]:
+        return [row[name] for row in rows]
+
+    success = {
+        "training episodes, as they were paid": column("success"),
+        "training episodes, by the model's verdict": column("learned_success"),
+        "watched episodes, by the simulator": column("watched_success"),
+        "episodes beside the training, by the model alone": [ratio(row["unfounded"], row["checked"]) for row in rows],
+    }
+    if any(row["alarm"] for row in rows):
+        success["alarm"] = [float(row["alarm"] is not None) for row in rows]
+    return (
+        LineChart(title=f"{task}: success", x_label="iteration", series=success, y_max=1.0),
+        LineChart(title=f"{task}: shaped return", x_label="iteration", series={"mean": column("shaped_return")}),
+        LineChart(
+            title=f"{task}: frames that the model scored",
+            x_label="iteration",
+            series={"mean spread": column("spread"), "out of distribution": column("ood_rate")},
+            y_max=0.2,
+        ),
+    )

@@ -1,0 +1,163 @@
+"""`embodied-rm bench score`: how fast long videos are scored from disk, against only decoding them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from embodied_rm.command import Command
+from embodied_rm.data.block_reader import iter_blocks
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.data.video.files import VideoWriter
+from embodied_rm.errors import UserError
+from embodied_rm.experiments.results_page import describe_machine, write_section
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.paths import CHECKPOINT_DIR, resolve_checkpoint, resolve_dataset
+from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
+from embodied_rm.score import ScoreConfig, score, select_views
+from embodied_rm.types import Frames
+from embodied_sim.vec_env import VIEW_NAMES
+
+VIDEO_FPS = 20.0
+NUM_SHAPES = 6
+"""Rectangles that move in a video."""
+INSTRUCTION = "lift the red cube"
+DECODED, SCORED = "decoded", "scored"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchScoreConfig:
+    """What is scored and how often."""
+
+    data: Path | None = None
+    checkpoint: Path | None = None
+    instruction: str | None = None
+    num_frames: int = 2400
+    image_size: tuple[int, int] = (480, 640)
+    repeats: int = 5
+    results_page: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("num_frames", 2), ("repeats", 1)):
+            if getattr(self, name) < minimum:
+                raise UserError(f"{name} must be >= {minimum}, got {getattr(self, name)}")
+        if min(self.image_size) < 2 or any(pixels % 2 for pixels in self.image_size):
+            raise UserError(f"size must be an even height and width, got {list(self.image_size)}")
+
+
+def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Measure; leave numbers and perhaps a section of a page."""
+    source = open_or_make_data(config, run, reporter)
+    net = load_or_make_net(config, source)
+    views, stored_size = select_views(net.input_spec, source), source.image_size(0)
+    frames = sum(meta.length for meta in source.meta)
+    settings = {"views": len(views), "num_frames": frames, "images": f"{stored_size[1]}x{stored_size[0]}"}
+    reporter.table("bench score", {"machine": describe_machine(), **settings})
+    calls = make_contenders(net, source, run)
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for name, elapsed_s in reporter.track(
+        time_in_turn(calls, config.repeats), "videos", total=len(calls) * config.repeats
+    ):
+        seconds[name].append(elapsed_s)
+    metrics = throughput_metrics(seconds, frames * len(views))
+    reporter.table("view-frames a second", metrics)
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **settings, **metrics}})
+    if config.results_page is not None:
+        write_section(config.results_page, "bench score", markdown_section(config, settings, metrics))
+
+
+def open_or_make_data(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> EpisodeSource:
+    """The recordings of `data`, or videos of moving shapes made in the run folder."""
+    if config.data is not None:
+        return open_dataset(resolve_dataset(config.data), config.instruction)
+    for number, view in enumerate(reporter.track(VIEW_NAMES, "make videos")):
+        frames = render_moving_shapes(np.random.default_rng(number), config.num_frames, config.image_size)
+        with VideoWriter(run.file_path(f"videos/{view}.mp4"), VIDEO_FPS, config.image_size) as writer:
+            for frame in frames:
+                writer.add(frame[None])
+    return open_dataset(run.path / "videos", config.instruction or INSTRUCTION)
+
+
+def render_moving_shapes(rng: np.random.Generator, frames: int, size: tuple[int, int]) -> Iterator[Frames]:
+    """Images uint8 [H, W, 3]: colored rectangles on their ways over a background that stands still."""
+    tiles = rng.integers(60, 200, (-(-size[0] // 8), -(-size[1] // 8), 3), np.uint8)
+    background = tiles.repeat(8, axis=0).repeat(8, axis=1)[: size[0], : size[1]]
+    colors = rng.integers(0, 256, (NUM_SHAPES, 3), np.uint8)
+    speeds, starts = rng.uniform(0.01, 0.05, (NUM_SHAPES, 2)), rng.uniform(0, 6, (NUM_SHAPES, 2))
+    rectangle_size = np.array(size) // 6
+    for t in range(frames):
+        frame = background.copy()
+        corners = (np.array(size) - rectangle_size) * (0.5 + 0.5 * np.sin(t * speeds + starts))
+        for color, (y, x) in zip(colors, corners.astype(int), strict=True):
+            frame[y : y + rectangle_size[0], x : x + rectangle_size[1]] = color
+        yield frame
+
+
+def load_or_make_net(config: BenchScoreConfig, source: EpisodeSource) -> ProgressNet:
+    """The model of the checkpoint, or one of the usual kind with random weights that knows these views."""
+    if config.checkpoint is not None:
+        return load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
+    torch.manual_seed(0)
+    return ProgressNet(NetConfig(views=source.views)).eval()
+
+
+def make_contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> dict[str, Callable[[], object]]:
+    """Decoding alone, and all that scoring does but plots and videos, anew each time."""
+    rows, views, size = range(len(source)), select_views(net.input_spec, source), net.config.encoder.image_size
+    score_config, run_numbers = ScoreConfig(plots=False, videos=False), count()
+
+    def score_all() -> object:
+        return score(
+            net, source, score_config, RunFolder.open(run.path / f"scored_{next(run_numbers)}"), NullReporter()
+        )
+
+    return {DECODED: lambda: deque(iter_blocks(source, rows, views, size), maxlen=0), SCORED: score_all}
+
+
+def time_in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> Iterator[tuple[str, float]]:
+    """(name, seconds of one call), in turn, so that a busy machine is busy for all."""
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start_s = time.perf_counter()
+            call()
+            yield name, time.perf_counter() - start_s
+
+
+def throughput_metrics(seconds: Mapping[str, list[float]], frames: int) -> dict[str, float]:
+    """View-frames a second by the median, and the median of the ratios within a round."""
+    metrics = {f"{name}_per_s": frames / median(elapsed_s) for name, elapsed_s in seconds.items()}
+    ratios = [decode_s / score_s for decode_s, score_s in zip(seconds[DECODED], seconds[SCORED], strict=True)]
+    return {**metrics, "scored_to_decoded": median(ratios)}
+
+
+def markdown_section(config: BenchScoreConfig, settings: Mapping[str, object], metrics: Mapping[str, float]) -> str:
+    """The results as Markdown."""
+    data_label = "videos of moving shapes" if config.data is None else "recordings"
+    return "\n".join([
+        "## Scoring videos from disk",
+        "",
+        f"`embodied-rm bench score`: {settings['frames']} frames of {settings['views']} views, {data_label}, {settings['images']}. "
+        "Decoded: the same videos by the same decoder, shrunk to what the model sees, judging nothing. Scored: "
+        f"`embodied-rm score` without plots and videos. Medians of {config.repeats}, in turn; the share is that of "
+        "each round.",
+        "",
+        "| view-frames a second | | share |",
+        "|---|---|---|",
+        f"| decoded | {metrics['decoded_per_s']:,.0f} | |",
+        f"| scored | {metrics['scored_per_s']:,.0f} | {metrics['scored_to_decoded']:.2f} |",
+    ])  # fmt: skip
+
+
+COMMAND = Command(schema=BenchScoreConfig, main=main)

@@ -1,0 +1,91 @@
+"""What a `ProgressNet` says of the next frames of an episode, all of which it looks at before it judges the first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.models import potential_fusion
+from embodied_rm.models.demo_alignment import Alignment
+from embodied_rm.models.heads import HeadOutputs
+from embodied_rm.models.ood import inflate_uncertainty
+from embodied_rm.models.progress_net import ProgressNet, inference_context
+from embodied_rm.models.progress_net_state import ProgressNetState
+from embodied_rm.models.view_consistency import visible_views
+from embodied_rm.types import RewardOutput, Views
+
+
+def can_batch(state: ProgressNetState, views: Views) -> bool:
+    """Whether `foreseen` is for these: one row that has seen a frame, and something to see in every frame to come."""
+    return len(state) == 1 and bool(state.has_observation.all()) and bool(visible_views(views).any(axis=1).all())
+
+
+def step_in_batch(net: ProgressNet, state: ProgressNetState, views: Views) -> tuple[RewardOutput, ProgressNetState]:
+    """`advance` of one environment for the T frames given, in their order and up to rounding; both `foreseeable`.
+
+    States and heads do not depend on what is judged: of all T frames they are computed at once. What is carried from
+    frame to frame are two numbers and, on a reference's way, a belief. Raises `UserError` when a view is unknown.
+    """
+    with inference_context(net):
+        embeddings, leave_one_out, visible = net._embed_views(views, state.instruction.expand(len(views), -1))
+        anchors = [torch.cat([state.previous_embedding, embeddings[:-1]]), state.first_embedding.expand_as(embeddings)]
+        if state.goal_embedding is not None:
+            anchors.append(state.goal_embedding.expand_as(embeddings))
+        outputs = net.heads(torch.stack(anchors), embeddings)
+        alignment = align_timesteps(net, state, embeddings)
+        first_leave_one_out = None if leave_one_out is None else state.first_leave_one_out.expand_as(leave_one_out)
+        success = (
+            net._success_prob(outputs, first_leave_one_out, leave_one_out)
+            if alignment is None
+            else alignment.success_score
+        )
+        fused = fuse_sequentially(net, state, outputs, alignment)
+        next_state = state.update_rows(
+            visible[-1:], **net._next_fields(fused, embeddings, outputs, success, alignment, slice(-1, None))
+        )
+    ood = outputs.ood.cpu().numpy()
+    return RewardOutput(
+        progress=fused.potential,
+        valid=np.ones(len(embeddings), bool),
+        subtask=outputs.step.argmax(dim=-1).cpu().numpy(),
+        success=success.cpu().numpy(),
+        uncertainty=inflate_uncertainty(fused.uncertainty, ood, net.config.median_ood),
+        ood=ood,
+    ), next_state
+
+
+def align_timesteps(net: ProgressNet, state: ProgressNetState, embeddings: Tensor) -> Alignment | None:
+    """Where on its reference's way the row is at each of the T moments; None without a reference."""
+    alignments: list[Alignment] = []
+    for t in range(len(embeddings)):
+        alignment = net._align(state, embeddings[t : t + 1])
+        if alignment is None:
+            return None
+        state = replace(state, belief=alignment.belief, max_belief=alignment.max_belief)
+        alignments.append(alignment)
+    return Alignment(
+        **{name: torch.cat([getattr(alignment, name) for alignment in alignments]) for name in vars(alignments[0])}
+    )
+
+
+def fuse_sequentially(
+    net: ProgressNet, state: ProgressNetState, outputs: HeadOutputs, alignment: Alignment | None
+) -> potential_fusion.FusedPotential:
+    """The T potentials, one after the other: each is the next one's anchor."""
+    hops, errors = outputs.hop.cpu().numpy(), outputs.expected_error.cpu().numpy()
+    aligned_potentials = None if alignment is None else alignment.potential.cpu().numpy()
+    potential, expected_error = state.potential(), state.expected_error.cpu().numpy()
+    fused_steps: list[potential_fusion.FusedPotential] = []
+    for t in range(len(errors)):
+        index = slice(t, t + 1)
+        reference_potential = None if aligned_potentials is None else aligned_potentials[index]
+        fused_steps.append(
+            potential_fusion.fuse_perspectives(
+                net.config.fusion, potential, expected_error, hops[:, index], errors[index], reference_potential
+            )
+        )
+        potential, expected_error = fused_steps[-1].potential, fused_steps[-1].expected_error
+    return potential_fusion.FusedPotential(*(np.concatenate(column) for column in zip(*fused_steps, strict=True)))

@@ -1,0 +1,145 @@
+"""Frame-text similarity of a pretrained model as a reward: the baseline that needs no training and sees no progress.
+
+Rocamonde et al., ICLR 2024 (arXiv 2310.12921), with goal-baseline regularisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import resize
+from embodied_rm.models.pretrained import load_open_clip
+from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState, RowIndices
+from embodied_rm.models.tokens import tokenize
+from embodied_rm.types import Array, Frames, RewardOutput, Views
+
+BASELINE_TEXT = "a robot arm at a table"
+"""What every image shows, whatever is to be done."""
+DEFAULT_ALPHA = 0.5
+"""How much of what does not lie between baseline and goal is left out, in [0, 1]."""
+IMAGES_PER_CHUNK = 64
+"""Images that are embedded at once: pretrained towers are large."""
+UNKNOWN_SUBTASK = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityState:
+    """The past counts for nothing but what is held where nothing can be seen."""
+
+    goal_embedding: Tensor
+    """Embedding of the instruction, of length 1; float [N, D]."""
+    last_value: Array
+    """The last value, float32 [N]; 0 before the first."""
+
+    def __len__(self) -> int:
+        return len(self.last_value)
+
+    def take(self, rows: RowIndices) -> SimilarityState:
+        """A copy of the given rows, in that order."""
+        return SimilarityState(
+            goal_embedding=self.goal_embedding[torch.from_numpy(np.asarray(rows))], last_value=self.last_value[rows]
+        )
+
+    def put(self, rows: RowIndices, other: RewardState) -> SimilarityState:
+        """This memory with `rows` replaced by the rows of `other`."""
+        assert isinstance(other, SimilarityState)
+        goal_embedding, last_value = self.goal_embedding.clone(), self.last_value.copy()
+        goal_embedding[torch.from_numpy(np.asarray(rows))], last_value[rows] = other.goal_embedding, other.last_value
+        return SimilarityState(goal_embedding=goal_embedding, last_value=last_value)
+
+    def potential(self) -> Array:
+        """float32 [N]: the last value."""
+        return self.last_value.copy()
+
+
+class ClipSimilarity:
+    """A `RewardModel` of any open_clip model. It knows any view and no steps; its progress is its verdict too.
+
+    Progress is (1 + y) / 2 of the regularised similarity y, mean over the views that are there. y is in [-1, 1], the
+    cosine for alpha = 0; these bounds are fixed, never an episode's own, which would need its end.
+    """
+
+    def __init__(self, source: str, *, baseline: str = BASELINE_TEXT, alpha: float = DEFAULT_ALPHA) -> None:
+        """`source`: as in `load_clip`, which says what it raises."""
+        assert 0 <= alpha <= 1
+        config, clip = load_open_clip(source)
+        self.config, self.alpha, self._clip = config, alpha, clip.eval()
+        self._baseline = self.encode_text([baseline])
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """Any views, at the image size of its tower."""
+        return InputSpec(image_size=self.config.image_size)
+
+    def encode_text(self, sentences: Sequence[str]) -> Tensor:
+        """Embeddings of length 1, float [N, D]."""
+        text = self.config.open_clip["text_cfg"]
+        ids = tokenize(sentences, text.get("context_length", 77), text.get("vocab_size", 49408))
+        with torch.inference_mode():
+            return self._clip.encode_text(ids, normalize=True)
+
+    def encode_image(self, frames: Frames) -> Tensor:
+        """Embeddings of length 1, float [P, D], of images uint8 [P, H, W, 3]."""
+        mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.config.mean, self.config.std))
+        with torch.inference_mode():
+            chunks = (chunk.permute(0, 3, 1, 2).float() for chunk in torch.from_numpy(frames).split(IMAGES_PER_CHUNK))
+            images = ((resize(chunk, self.config.image_size) / 255 - mean) / std for chunk in chunks)
+            return torch.cat([self._clip.encode_image(chunk, normalize=True) for chunk in images])
+
+    def similarity(self, image_embedding: Tensor, goal_embedding: Tensor) -> Tensor:
+        """y = 1 - |alpha P(x - g) + (1 - alpha)(x - g)|^2 / 2 in [-1, 1] of embeddings [P, D] of length 1; [P].
+
+        P projects on the direction from the baseline to the goal.
+        """
+        residual, direction = image_embedding - goal_embedding, goal_embedding - self._baseline
+        # A goal that reads like the baseline has no direction: nothing is projected.
+        squared_length = direction.square().sum(dim=1, keepdim=True).clamp_min(1e-12)
+        projected = (residual * direction).sum(dim=1, keepdim=True) / squared_length * direction
+        return 1 - (self.alpha * projected + (1 - self.alpha) * residual).square().sum(dim=1) / 2
+
+    def reset(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Demonstration | None = None,
+    ) -> SimilarityState:
+        """Open N episodes. What is wanted is read: neither first frames, goal images nor references are looked at.
+
+        Raises `UserError` when lengths differ.
+        """
+        if len(instructions) != len(views):
+            raise UserError(f"begin got views of {len(views)} environments, {len(instructions)} instructions")
+        return SimilarityState(
+            goal_embedding=self.encode_text(instructions), last_value=np.zeros(len(views), np.float32)
+        )
+
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SimilarityState]:
+        """Judge one new frame set a row; a row without any present view is invalid and carries its last prediction.
+
+        Raises `UserError` when lengths differ.
+        """
+        assert isinstance(state, SimilarityState) and isinstance(views.frames, np.ndarray)
+        if len(views) != len(state):
+            raise UserError(f"advance needs views of {len(state)} environments, got {len(views)}")
+        shape = views.frames.shape[:2]
+        present = np.ones(shape, bool) if views.present is None else views.present
+        value, valid = state.last_value.copy(), np.logical_or.reduce(present, axis=1)
+        if valid.any():
+            batch_index = np.nonzero(present)[0]
+            similarities = self.similarity(
+                self.encode_image(views.frames[present]), state.goal_embedding[torch.from_numpy(batch_index)]
+            ).numpy()
+            total = np.bincount(batch_index, weights=(1 + similarities) / 2, minlength=len(views))
+            value[valid] = np.clip(total[valid] / present.sum(axis=1)[valid], 0, 1)
+        unknown = np.full(len(views), UNKNOWN_SUBTASK, np.int64)
+        output = RewardOutput(
+            progress=value, valid=valid, subtask=unknown, success=value, uncertainty=np.zeros_like(value)
+        )
+        return output, replace(state, last_value=value)

@@ -1,0 +1,206 @@
+"""A reward model that a service elsewhere runs, behind the contract of those that run here."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState, RowIndices
+from embodied_rm.serve.client import episode_handles
+from embodied_rm.serve.client.client_errors import OutOfOrderError
+from embodied_rm.serve.client.episode_handles import EpisodeHandle, SavedEpisodeState
+from embodied_rm.serve.client.prediction import RewardPrediction
+from embodied_rm.types import Array, RewardOutput, Views
+
+if TYPE_CHECKING:
+    from embodied_rm.serve.client.reward_client import RewardClient  # by httpx, which is optional
+
+
+class EpisodeLease:
+    """An episode at the service, which ends it there when nobody remembers it here."""
+
+    __slots__ = ("__weakref__", "env")
+
+    def __init__(self, env: int, ended_envs: SimpleQueue[int]) -> None:
+        self.env = env
+        weakref.finalize(self, ended_envs.put, env).atexit = False
+
+
+class RemoteEpisode(NamedTuple):
+    """Where an episode is at the service."""
+
+    handle: EpisodeHandle
+    lease: EpisodeLease
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteState:
+    """The `Memory` of `ServedModel`: where the service keeps the episodes, and what it remembers, if it tells."""
+
+    model: RemoteRewardModel
+    episodes: npt.NDArray[np.object_]
+    """[N]: a `Place` each."""
+    phi: Array
+    """The carried potential, float32 [N]."""
+
+    def __len__(self) -> int:
+        return len(self.phi)
+
+    def take(self, rows: RowIndices) -> RemoteState:
+        """A copy of the given rows, in that order."""
+        return type(self)(model=self.model, episodes=self.episodes[rows], phi=self.phi[rows])
+
+    def put(self, rows: RowIndices, other: RewardState) -> RemoteState:
+        """This memory with `rows` replaced by the rows of `other`."""
+        assert isinstance(other, RemoteState)
+        episodes, phi = self.episodes.copy(), self.phi.copy()
+        episodes[rows], phi[rows] = other.episodes, other.phi
+        return type(self)(model=self.model, episodes=episodes, phi=phi)
+
+    def potential(self) -> Array:
+        """float32 [N]: the carried potential."""
+        return self.phi.copy()
+
+
+class StorableRemoteState(RemoteState):
+    """One that a file can hold, because the service tells what it remembers."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the service remembered, and which of that is each episode's."""
+        handles = [episode.handle for episode in self.episodes]
+        snapshots = list({id(handle.kept): handle.kept for handle in handles if handle.kept is not None}.values())
+        snapshot_index = {id(snapshot): i for i, snapshot in enumerate(snapshots)}
+        handle_rows = [(handle.step, snapshot_index[id(handle.kept)], handle.row) for handle in handles]
+        return {
+            "columns": torch.tensor(handle_rows, dtype=torch.int64),
+            "rows": torch.tensor([snapshot.rows for snapshot in snapshots], dtype=torch.int64),
+            "phi": torch.from_numpy(self.phi.copy()),
+            **{
+                f"kept{i}": torch.frombuffer(bytearray(snapshot.state), dtype=torch.uint8)
+                for i, snapshot in enumerate(snapshots)
+            },
+        }
+
+    def from_state_dict(self, tensors: dict[str, Tensor]) -> StorableRemoteState:
+        """The memory whose `state` that is: the service is told when it is next asked."""
+        snapshots = [
+            SavedEpisodeState(tensors[f"kept{i}"].numpy().tobytes(), rows)
+            for i, rows in enumerate(tensors["rows"].tolist())
+        ]
+        episodes = [
+            self.model.make_episode(SavedEpisodeState(*snapshots[snapshot]), row, step)
+            for step, snapshot, row in tensors["columns"].tolist()
+        ]
+        return StorableRemoteState(model=self.model, episodes=object_array(episodes), phi=tensors["phi"].numpy().copy())
+
+
+class RemoteRewardModel:
+    """A `RewardModel` whose predictions are those of a service.
+
+    Where the service tells what it remembers, that is kept here as well: a service that was restarted goes on, and
+    memories stay what they were, whatever was judged from them since. Raises `ServiceError`, and its kinds.
+    """
+
+    def __init__(self, client: RewardClient) -> None:
+        self._client = client
+        metadata = client.get_metadata()["parameters"]
+        views, image_size = metadata["views"], metadata["image_size"]
+        self.input_spec = InputSpec(
+            views=None if views is None else tuple(views),
+            image_size=None if image_size is None else (image_size[0], image_size[1]),
+        )
+        self.predicts_success: bool = metadata["tells_success"]
+        self._stores_state: bool = metadata["storable"]
+        self._next_env = count()
+        self._ended_envs: SimpleQueue[int] = SimpleQueue()
+
+    def reset(
+        self,
+        views: Views,
+        instructions: Sequence[str],
+        goal: Views | None = None,
+        reference: Demonstration | None = None,
+    ) -> RemoteState:
+        """Open N episodes at their first frames. Raises `UserError` for goals and references, which a service has no
+        place for."""
+        if goal is not None or reference is not None:
+            raise UserError("a served reward model is shown neither goal images nor demonstrations")
+        if len(instructions) != len(views):
+            raise UserError(f"begin needs an instruction an environment, got {len(views)} and {len(instructions)}")
+        self._end_released()
+        leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in instructions]
+        env_ids = [lease.env for lease in leases]
+        prediction, handles = episode_handles.reset_episodes(
+            self._client,
+            env_ids,
+            [0] * len(env_ids),
+            instructions,
+            frames_by_view(views),
+            keep_state=self._stores_state,
+        )
+        return self._make_state(handles, leases, prediction)
+
+    def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RemoteState]:
+        """Judge one new frame set a row."""
+        assert isinstance(state, RemoteState)
+        handles, leases = ([getattr(episode, name) for episode in state.episodes] for name in ("handle", "lease"))
+        try:
+            prediction, new_handles = episode_handles.step_episodes(self._client, handles, frames_by_view(views))
+        except OutOfOrderError:
+            if not self._stores_state:
+                raise
+            # From some of these memories the service has gone on before: they are taken up as other episodes.
+            leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in handles]
+            handles = [handle._replace(env=lease.env) for handle, lease in zip(handles, leases, strict=True)]
+            prediction, new_handles = episode_handles.step_episodes(self._client, handles, frames_by_view(views))
+        return to_reward_output(prediction), self._make_state(new_handles, leases, prediction)
+
+    def make_episode(self, snapshot: SavedEpisodeState, row: int, step: int) -> RemoteEpisode:
+        """An episode that the service was at, once."""
+        lease = EpisodeLease(next(self._next_env), self._ended_envs)
+        return RemoteEpisode(EpisodeHandle(lease.env, 0, step, snapshot, row), lease)
+
+    def _make_state(
+        self, handles: Sequence[EpisodeHandle], leases: Sequence[EpisodeLease], prediction: RewardPrediction
+    ) -> RemoteState:
+        state_class = StorableRemoteState if self._stores_state else RemoteState
+        episodes = [RemoteEpisode(handle, lease) for handle, lease in zip(handles, leases, strict=True)]
+        return state_class(model=self, episodes=object_array(episodes), phi=np.array(prediction.progress, np.float32))
+
+    def _end_released(self) -> None:
+        """Have those episodes forgotten that nobody remembers here."""
+        ended_envs = [self._ended_envs.get() for _ in range(self._ended_envs.qsize())]
+        if ended_envs:
+            self._client.end(ended_envs, [0] * len(ended_envs))
+
+
+def object_array(episodes: Sequence[RemoteEpisode]) -> npt.NDArray[np.object_]:
+    """The places as an array [N], each as it is."""
+    array = np.empty(len(episodes), object)
+    for row, episode in enumerate(episodes):
+        array[row] = episode
+    return array
+
+
+def frames_by_view(views: Views) -> dict[str, npt.NDArray[np.uint8]]:
+    """View -> uint8 [N, H, W, 3]. Raises `UserError` where one is missing in some rows: a request has all of each."""
+    if views.present is not None and not views.present.all():
+        raise UserError("a served reward model is shown the same views of every environment, and one is missing")
+    return {name: np.asarray(views.frames[:, i]) for i, name in enumerate(views.names)}
+
+
+def to_reward_output(prediction: RewardPrediction) -> RewardOutput:
+    """A prediction as models here give it."""
+    columns = prediction._asdict()
+    del columns["state"]
+    return RewardOutput(**{name: np.array(column) for name, column in columns.items()})

@@ -1,0 +1,227 @@
+"""The parts of a `ProgressNet` as ONNX graphs: the same numbers from fewer operations and passes over memory.
+
+What differs from the modules that learn: the first convolution, where it pads nothing, takes the bytes of an image as
+they lie and has the normalisation in its weights, the last transformer layer works only for the query that is read, and
+the pair heads multiply the two moments apart from each other.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import Encoder
+from embodied_rm.models.heads import HeadOutputs, Heads, PairHead, error_from_logit
+from embodied_rm.models.ood import ood_score
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.towers import Tower
+from embodied_rm.models.view_fusion import ViewFusion
+
+GRAPH_OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "read": ("vector",),
+    "state": ("state",),
+    "heads": HeadOutputs._fields,
+    "completion": ("logit",),
+}
+"""What `onnx_graphs` gives, by name -> what each tells."""
+
+
+class TextGraph(nn.Module):
+    """Token ids int64 [U, L] -> instruction vectors [U, width]."""
+
+    def __init__(self, net: ProgressNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """As `ProgressNet.read`."""
+        return self.net.instruction(self.net.encoder.encode_tokens(ids))
+
+
+class EmbeddingGraph(nn.Module):
+    """Images uint8 [P, H, W, 3], their views and owners int64 [P], instructions [N, width], views that are hidden
+    bool [L, V] -> states [L, N, width]."""
+
+    def __init__(self, net: ProgressNet) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(net)
+        self.net.fusion = ExportableViewFusion(net.fusion)  # type: ignore[assignment]
+        self.takes_raw_pixels = fold_normalization(self.net.encoder)
+
+    def forward(
+        self, images: Tensor, view_index: Tensor, batch_index: Tensor, instruction: Tensor, masked_views: Tensor
+    ) -> Tensor:
+        """As `ProgressNet.states`, from pixels."""
+        encoder = self.net.encoder
+        pixels = images.flatten(2)[:, None].float() if self.takes_raw_pixels else encoder.preprocess(images)
+        return self.net.embed(encoder.encode_image(pixels), view_index, batch_index, instruction, masked_views)
+
+
+def fold_normalization(encoder: Encoder) -> bool:
+    """Let the first convolution take pixels in [0, 255] as they lie in memory, rows of colors [P, 1, H, 3 W]; False,
+    nothing changed, where it pads (0 is no color)."""
+    trunk = getattr(encoder.clip.visual, "trunk", None)
+    first_stage: Any = trunk.stages[0] if isinstance(trunk, Tower) else [None]
+    stem = first_stage[0]
+    if not isinstance(stem, nn.Conv2d) or stem.bias is None or stem.padding != (0, 0):
+        return False
+    (height, width), (stride_y, stride_x) = stem.kernel_size, stem.stride
+    conv = nn.Conv2d(1, stem.out_channels, (height, 3 * width), (stride_y, 3 * stride_x))
+    with torch.no_grad():
+        conv.weight.copy_((stem.weight * encoder.gain).permute(0, 2, 3, 1).flatten(2)[:, None])
+        assert conv.bias is not None
+        conv.bias.copy_(stem.bias + (stem.weight * encoder.offset).sum(dim=(1, 2, 3)))
+    first_stage[0] = conv
+    return True
+
+
+class ExportableViewFusion(nn.Module):
+    """`StateFusion` written out; the fused kernel of torch has no ONNX operator."""
+
+    def __init__(self, fusion: ViewFusion) -> None:
+        super().__init__()
+        self.fusion = fusion
+
+    def forward(self, tokens: Tensor, present: Tensor, instruction: Tensor) -> Tensor:
+        """As `StateFusion.forward`."""
+        query = self.fusion.query.expand(tokens.shape[0], 1, -1)
+        x = torch.cat([query, instruction[:, None], tokens], dim=1)
+        padding = nn.functional.pad(~present, (2, 0), value=False)
+        mask = torch.zeros_like(padding, dtype=x.dtype).masked_fill(padding, -torch.inf)[:, None, None]
+        layers: list[Any] = list(self.fusion.encoder.layers)
+        for layer in layers:
+            num_queries = 1 if layer is layers[-1] else x.shape[1]
+            attended = attention(layer, x, mask, num_queries)
+            # Rows of one matrix: a product and its bias are then one operation.
+            y = (x[:, :num_queries] + attended).flatten(0, 1)
+            y = y + layer.linear2(torch.relu(layer.linear1(layer.norm2(y))))
+            x = y.unflatten(0, (-1, num_queries))
+        return self.fusion.norm(x[:, 0])
+
+
+def attention(layer: Any, x: Tensor, mask: Tensor, num_queries: int) -> Tensor:
+    """What the first `read` tokens of `x` [N, T, width] take from all of them; `mask` is added to the scores."""
+    self_attn, (_, tokens, width) = layer.self_attn, x.shape
+    qkv = nn.functional.linear(layer.norm1(x.flatten(0, 1)), self_attn.in_proj_weight, self_attn.in_proj_bias)
+    per_head = qkv.view(-1, tokens, 3, self_attn.num_heads, width // self_attn.num_heads).permute(2, 0, 3, 1, 4)
+    query, key, value = per_head[0][:, :, :num_queries], per_head[1], per_head[2]
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1]) + mask
+    attended = (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(0, 1).flatten(1)
+    return self_attn.out_proj(attended).unflatten(0, (-1, num_queries))
+
+
+class FactoredPairHead(nn.Module):
+    """`PairHead` whose first layer multiplies each moment once: W [p, q, q - p] = (Wp - Wd) p + (Wq + Wd) q."""
+
+    def __init__(self, head: PairHead) -> None:
+        super().__init__()
+        first = head.mlp[0]
+        assert isinstance(first, nn.Linear)
+        weight_p, weight_q, weight_difference = first.weight.detach().chunk(3, dim=1)
+        self.weight_p, self.weight_q = (
+            nn.Parameter(weight_p - weight_difference),
+            nn.Parameter(weight_q + weight_difference),
+        )
+        self.bias, self.tail = first.bias, head.mlp[1:]
+
+    def forward(self, p: Tensor, q: Tensor) -> Tensor:
+        """As `PairHead.forward`."""
+        return self.tail(nn.functional.linear(q, self.weight_q, self.bias) + nn.functional.linear(p, self.weight_p))
+
+
+class HeadsGraph(nn.Module):
+    """Anchors [A, N, width] and states [N, width] -> what `Heads` say of them."""
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.hop, self.error = FactoredPairHead(heads._hop), FactoredPairHead(heads._error)
+        self.completion, self.step = FactoredPairHead(heads._completion), FactoredPairHead(heads._step)
+        self.distribution = heads.distribution
+
+    def forward(self, anchors: Tensor, embedding: Tensor) -> tuple[Tensor, ...]:
+        """As `Heads.forward`."""
+        first = anchors[1]
+        return (
+            torch.tanh(self.hop(anchors, embedding)[..., 0]),
+            error_from_logit(self.error(first, embedding)),
+            self.completion(first, embedding)[..., 0],
+            self.step(first, embedding),
+            ood_score(self.distribution, embedding),
+        )
+
+
+class SuccessGraph(nn.Module):
+    """States of the first moment and of this one, [M, width] each -> logits [M] of "done"."""
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.completion = FactoredPairHead(heads._completion)
+
+    def forward(self, first: Tensor, current: Tensor) -> Tensor:
+        """As `Heads.completion`."""
+        return self.completion(first, current)[..., 0]
+
+
+def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
+    """The graphs of `GRAPHS`, serialized, for any number of images, moments and anchors.
+
+    Raises `UserError` without the packages that write ONNX, for a net that is exported already, and for a tower that
+    has no form in ONNX.
+    """
+    if not list(net.parameters()):
+        raise UserError("this model is exported already: export the checkpoint that it was made from")
+    if net.config.encoder.transformers is not None:
+        raise UserError("a model on towers of `transformers` has no form in ONNX here: judge by the checkpoint itself")
+    size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
+    images = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
+    view_index, batch_index = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
+    embedding, anchors = torch.zeros(2, width), torch.zeros(2, 2, width)
+    masked_views = torch.eye(views + 1, dtype=torch.bool)[:, 1:]
+    embedding_inputs = {
+        "images": images,
+        "view": view_index,
+        "owner": batch_index,
+        "instruction": embedding,
+        "hidden": masked_views,
+    }
+    modules: dict[str, tuple[nn.Module, dict[str, Tensor]]] = {
+        "read": (TextGraph(net), {"ids": net.encoder.tokenize(["one", "two"])}),
+        "state": (EmbeddingGraph(net), embedding_inputs),
+        "heads": (HeadsGraph(net.heads), {"anchors": anchors, "state": embedding}),
+        "completion": (SuccessGraph(net.heads), {"first": embedding, "now": embedding + 1}),
+    }
+    return {name: export_module(*modules[name], outputs) for name, outputs in GRAPH_OUTPUTS.items()}
+
+
+def export_module(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:
+    """One module as a serialized graph whose leading dimensions are free."""
+    try:
+        import onnxscript  # noqa: F401  torch's exporter needs it
+    except ModuleNotFoundError as error:
+        raise UserError("writing ONNX needs onnx and onnxscript: pip install 'embodied-rm[onnx]'") from error
+    dynamic = torch.export.Dim.DYNAMIC
+    dynamic_shapes = {name: {0: dynamic, 1: dynamic} if name == "anchors" else {0: dynamic} for name in inputs}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's exporter, about itself
+        try:
+            program = torch.onnx.export(
+                module.eval(),
+                tuple(inputs.values()),
+                dynamo=True,
+                dynamic_shapes=tuple(dynamic_shapes.values()),
+                input_names=list(inputs),
+                output_names=list(outputs),
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"the part {type(module).__name__.lower()} cannot be written as ONNX: {reason}") from error
+    assert program is not None
+    return program.model_proto.SerializeToString()

@@ -1,0 +1,169 @@
+"""InternVL 2 as it was released (`InternVLChatModel` over InternLM2) as the InternVL of `transformers` over a Llama.
+
+The two are the same function under other names: InternLM2 keeps queries, keys and values of a group in one matrix,
+and its eye all three in another. Nothing here runs the code that such folders bring along.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from embodied_rm.errors import CheckpointError
+from embodied_rm.models.transformers_towers import LOAD_ERRORS
+
+VISION_PREFIX, LANGUAGE_PREFIX = "model.vision_tower.encoder.layer", "model.language_model.layers"
+VISION_LAYER_PATTERN, LANGUAGE_LAYER_PATTERN = r"vision_model\.encoder\.layers\.", r"language_model\.model\.layers\."
+WEIGHT_RENAMES = (
+    (r"vision_model\.embeddings\.class_embedding", "model.vision_tower.embeddings.cls_token"),
+    (r"vision_model\.embeddings\.position_embedding", "model.vision_tower.embeddings.position_embeddings"),
+    (r"vision_model\.embeddings\.patch_embedding\.", "model.vision_tower.embeddings.patch_embeddings.projection."),
+    (VISION_LAYER_PATTERN + r"(\d+)\.ls([12])", rf"{VISION_PREFIX}.\1.lambda_\2"),
+    (VISION_LAYER_PATTERN + r"(\d+)\.attn\.proj\.", rf"{VISION_PREFIX}.\1.attention.projection_layer."),
+    (VISION_LAYER_PATTERN + r"(\d+)\.norm1\.", rf"{VISION_PREFIX}.\1.layernorm_before."),
+    (VISION_LAYER_PATTERN + r"(\d+)\.norm2\.", rf"{VISION_PREFIX}.\1.layernorm_after."),
+    (VISION_LAYER_PATTERN + r"(\d+)\.mlp\.", rf"{VISION_PREFIX}.\1.mlp."),
+    (r"mlp1\.0\.", "model.multi_modal_projector.layer_norm."),
+    (r"mlp1\.1\.", "model.multi_modal_projector.linear_1."),
+    (r"mlp1\.3\.", "model.multi_modal_projector.linear_2."),
+    (r"language_model\.model\.tok_embeddings\.", "model.language_model.embed_tokens."),
+    (LANGUAGE_LAYER_PATTERN + r"(\d+)\.attention\.wo\.", rf"{LANGUAGE_PREFIX}.\1.self_attn.o_proj."),
+    (LANGUAGE_LAYER_PATTERN + r"(\d+)\.feed_forward\.w1\.", rf"{LANGUAGE_PREFIX}.\1.mlp.gate_proj."),
+    (LANGUAGE_LAYER_PATTERN + r"(\d+)\.feed_forward\.w3\.", rf"{LANGUAGE_PREFIX}.\1.mlp.up_proj."),
+    (LANGUAGE_LAYER_PATTERN + r"(\d+)\.feed_forward\.w2\.", rf"{LANGUAGE_PREFIX}.\1.mlp.down_proj."),
+    (LANGUAGE_LAYER_PATTERN + r"(\d+)\.attention_norm\.", rf"{LANGUAGE_PREFIX}.\1.input_layernorm."),
+    (LANGUAGE_LAYER_PATTERN + r"(\d+)\.ffn_norm\.", rf"{LANGUAGE_PREFIX}.\1.post_attention_layernorm."),
+    (r"language_model\.model\.norm\.", "model.language_model.norm."),
+    (r"language_model\.output\.", "lm_head."),
+)  # fmt: skip
+"""Released name -> the library's."""
+VISION_QKV_PATTERN = re.compile(VISION_LAYER_PATTERN + r"(\d+)\.attn\.qkv\.(weight|bias)")
+LANGUAGE_QKV_PATTERN = re.compile(LANGUAGE_LAYER_PATTERN + r"(\d+)\.attention\.wqkv\.weight")
+
+
+def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
+    """Released weights under the library's names; `heads` of the language model, and its `groups` of keys.
+
+    Raises `CheckpointError` for a name that is none of the layout.
+    """
+    converted: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if (vision_match := VISION_QKV_PATTERN.fullmatch(name)) is not None:
+            base = f"{VISION_PREFIX}.{vision_match[1]}.attention"
+            parts = dict(zip(("q", "k", "v"), tensor.chunk(3), strict=True))
+            converted |= {f"{base}.{part}_proj.{vision_match[2]}": rows for part, rows in parts.items()}
+        elif (language_match := LANGUAGE_QKV_PATTERN.fullmatch(name)) is not None:
+            base = f"{LANGUAGE_PREFIX}.{language_match[1]}.self_attn"
+            converted |= {
+                f"{base}.{part}_proj.weight": rows for part, rows in split_qkv(tensor, num_heads, num_kv_heads).items()
+            }
+        else:
+            converted[_rename_weight(name)] = tensor
+    return {name: tensor.contiguous() for name, tensor in converted.items()}
+
+
+def split_qkv(qkv: Tensor, num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
+    """Queries, keys and values [heads or groups * size, width] of a matrix that has them group by group: the queries of
+    a group, its key, its value."""
+    group_size = num_heads // num_kv_heads + 2
+    by_group = qkv.unflatten(0, (num_kv_heads, group_size, -1))
+    parts = {"q": by_group[:, :-2], "k": by_group[:, -2], "v": by_group[:, -1]}
+    return {part: rows.reshape(-1, qkv.shape[1]) for part, rows in parts.items()}
+
+
+def _rename_weight(name: str) -> str:
+    for pattern, replacement in WEIGHT_RENAMES:
+        new_name, count = re.subn(rf"\A{pattern}", replacement, name)
+        if count:
+            return new_name
+    raise CheckpointError(f"{name} is no weight of an InternVL 2 over InternLM2")
+
+
+def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_implementation: str) -> nn.Module:
+    """The model of a folder in the released layout. Raises `CheckpointError` naming the file and its fault."""
+    path = folder / "config.json"
+    try:
+        released_config = json.loads(path.read_text())
+        config = convert_config(released_config, image_token_id)
+        config._attn_implementation = attn_implementation
+        llm_config = released_config["llm_config"]
+        tensors = convert_weights(
+            _load_tensors(folder), llm_config["num_attention_heads"], llm_config["num_key_value_heads"]
+        )
+        model: nn.Module = transformers.InternVLForConditionalGeneration(config)
+        model.to(dtype=dtype).load_state_dict(tensors)
+    except (*LOAD_ERRORS, ImportError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{folder}: not an InternVL 2 as released ({error!r})") from None
+    return model
+
+
+def _load_tensors(folder: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            tensors |= load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path}: not readable weights ({error})") from None
+    return tensors
+
+
+def convert_config(released_config: Mapping[str, Any], image_token_id: int) -> transformers.InternVLConfig:
+    """What the library calls the parts of a released description."""
+    vision_config, llm_config = released_config["vision_config"], released_config["llm_config"]
+    if (architecture := llm_config.get("architectures", ["?"])[0]) != "InternLM2ForCausalLM":
+        raise CheckpointError(f"its language model is {architecture}; only InternLM2ForCausalLM is read")
+    if (
+        released_config.get("ps_version", "v2") != "v2"
+        or released_config.get("select_layer", -1) != -1
+        or vision_config["qk_normalization"]
+    ):
+        raise CheckpointError(
+            "it is put together in a way (ps_version, select_layer, qk_normalization) that is not read"
+        )
+    image_size = released_config.get("force_image_size") or vision_config["image_size"]
+    return transformers.InternVLConfig(
+        vision_config={
+            "hidden_size": vision_config["hidden_size"],
+            "intermediate_size": vision_config["intermediate_size"],
+            "num_hidden_layers": vision_config["num_hidden_layers"],
+            "num_attention_heads": vision_config["num_attention_heads"],
+            "attention_bias": vision_config["qkv_bias"],
+            "hidden_act": vision_config["hidden_act"],
+            "norm_type": vision_config["norm_type"],
+            "layer_norm_eps": vision_config["layer_norm_eps"],
+            "image_size": [image_size, image_size],
+            "patch_size": [vision_config["patch_size"], vision_config["patch_size"]],
+        },
+        text_config={
+            "model_type": "llama",
+            "hidden_size": llm_config["hidden_size"],
+            "intermediate_size": llm_config["intermediate_size"],
+            "num_hidden_layers": llm_config["num_hidden_layers"],
+            "num_attention_heads": llm_config["num_attention_heads"],
+            "num_key_value_heads": llm_config["num_key_value_heads"],
+            "vocab_size": llm_config["vocab_size"],
+            "hidden_act": llm_config["hidden_act"],
+            "rms_norm_eps": llm_config["rms_norm_eps"],
+            "max_position_embeddings": llm_config["max_position_embeddings"],
+            # Its stretching of positions begins behind max_position_embeddings, where nothing here comes.
+            "rope_parameters": {"rope_type": "default", "rope_theta": float(llm_config["rope_theta"])},
+        },
+        image_token_id=image_token_id,
+        image_seq_length=int(
+            (image_size // vision_config["patch_size"]) ** 2 * released_config["downsample_ratio"] ** 2
+        ),
+        downsample_ratio=released_config["downsample_ratio"],
+        tie_word_embeddings=False,
+    )

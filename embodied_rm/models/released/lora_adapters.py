@@ -1,0 +1,146 @@
+"""Low-rank adapters as the PEFT library saves them, several for one model, of which one is in force at a time.
+
+PEFT itself is not used: what an adapter's description may name there goes beyond weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from embodied_rm.errors import CheckpointError
+
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+WEIGHT_PREFIX = "base_model.model."
+LORA_WEIGHT_PATTERN = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.\w+)?\.weight")
+PLAIN_LORA_CONFIG = {
+    "use_dora": False,
+    "bias": "none",
+    "fan_in_fan_out": False,
+    "rank_pattern": {},
+    "alpha_pattern": {},
+    "lora_bias": False,
+}
+"""What an adapter's description must say, or not say, to be nothing but two matrices a layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraAdapter:
+    """What one adapter changes."""
+
+    low_rank: Mapping[str, tuple[Tensor, Tensor]]
+    """Linear layer -> A [rank, in] and B [out, rank], the latter scaled: W + B A is meant."""
+    full_weights: Mapping[str, Tensor]
+    """Parameters that were trained as they are."""
+
+
+def read_adapter(folder: Path) -> LoraAdapter:
+    """The adapter in a folder. Raises `CheckpointError` naming the file and its fault."""
+    config, tensors = _read_config(folder / CONFIG_FILE), _read_tensors(folder / WEIGHTS_FILE)
+    pairs: dict[str, dict[str, Tensor]] = {}
+    full_weights = {}
+    for name, tensor in tensors.items():
+        if (match := LORA_WEIGHT_PATTERN.fullmatch(name)) is not None:
+            pairs.setdefault(match["module"], {})[match["side"]] = tensor
+        else:
+            full_weights[re.sub(r"\.modules_to_save(\.default)?\.", ".", name)] = tensor
+    incomplete = [module for module, pair in pairs.items() if len(pair) != 2]
+    if incomplete:
+        raise CheckpointError(f"{folder / WEIGHTS_FILE}: {incomplete[0]} has one of two matrices")
+    if pairs and not any(pair["B"].any() for pair in pairs.values()):
+        raise CheckpointError(f"{folder / WEIGHTS_FILE}: changes nothing, every lora_B is zero: it was never trained")
+    rank, alpha = config["r"], config["lora_alpha"]
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return LoraAdapter(
+        low_rank={module: (pair["A"], pair["B"] * scale) for module, pair in pairs.items()}, full_weights=full_weights
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+        rank, alpha = config["r"], config["lora_alpha"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: not the description of an adapter ({error!r})") from None
+    if not (isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
+        raise CheckpointError(f"{path}: r and lora_alpha must be numbers, r > 0, got {rank!r} and {alpha!r}")
+    unsupported = {
+        key: config[key] for key, expected in PLAIN_LORA_CONFIG.items() if config.get(key) not in (expected, None)
+    }
+    if config.get("peft_type") != "LORA" or unsupported:
+        raise CheckpointError(f"{path}: only plain LoRA is read, this is {config.get('peft_type')} with {unsupported}")
+    return config
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path}: not readable weights ({error})") from None
+    unexpected = [name for name in tensors if not name.startswith(WEIGHT_PREFIX)]
+    if unexpected:
+        raise CheckpointError(f"{path}: {unexpected[0]} is no adapted weight, whose name begins with {WEIGHT_PREFIX}")
+    return {name.removeprefix(WEIGHT_PREFIX): tensor for name, tensor in tensors.items()}
+
+
+class AdapterSwitcher:
+    """A model with adapters by name. Outside `using`, it is the model as it was."""
+
+    def __init__(self, model: nn.Module, adapters: Mapping[str, LoraAdapter]) -> None:
+        """Raises `CheckpointError` for an adapter of another model."""
+        self._active = ""
+        self._low_rank = {name: self._match_modules(model, name, adapter) for name, adapter in adapters.items()}
+        self._full_weights = {name: _match_parameters(model, name, adapter) for name, adapter in adapters.items()}
+        for module in {module for layers in self._low_rank.values() for module in layers}:
+            module.register_forward_hook(self._add_low_rank)
+
+    @contextmanager
+    def use_adapter(self, name: str) -> Iterator[None]:
+        """One adapter in force; an empty name: none."""
+        original_data = {parameter: parameter.data for parameter in self._full_weights.get(name, {})}
+        self._active = name
+        for parameter, new_data in self._full_weights.get(name, {}).items():
+            parameter.data = new_data
+        try:
+            yield
+        finally:
+            self._active = ""
+            for parameter, data in original_data.items():
+                parameter.data = data
+
+    def _add_low_rank(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        pair = self._low_rank[self._active].get(module) if self._active else None
+        if pair is None:
+            return output
+        return output + nn.functional.linear(nn.functional.linear(inputs[0], pair[0]), pair[1])
+
+    @staticmethod
+    def _match_modules(model: nn.Module, name: str, adapter: LoraAdapter) -> dict[nn.Module, tuple[Tensor, Tensor]]:
+        modules = dict(model.named_modules())
+        matched: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        for path, (a, b) in adapter.low_rank.items():
+            module = modules.get(path)
+            if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != (b.shape[0], a.shape[1]):
+                raise CheckpointError(f"the adapter {name} is not for this model: it changes {path}")
+            matched[module] = (a.to(module.weight), b.to(module.weight))
+        return matched
+
+
+def _match_parameters(model: nn.Module, name: str, adapter: LoraAdapter) -> dict[nn.Parameter, Tensor]:
+    parameters, matched = dict(model.named_parameters()), {}
+    for path, tensor in adapter.full_weights.items():
+        parameter = parameters.get(path)
+        if parameter is None or parameter.shape != tensor.shape:
+            raise CheckpointError(f"the adapter {name} is not for this model: it changes {path}")
+        matched[parameter] = tensor.to(parameter)
+    return matched

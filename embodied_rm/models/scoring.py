@@ -1,0 +1,149 @@
+"""Offline scoring is online scoring: whole episodes through `begin` and `advance`, many side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from embodied_rm.models.batched_scoring import can_batch, step_in_batch
+from embodied_rm.models.demo_alignment import stack_demonstrations
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.progress_net_state import ProgressNetState
+from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState, StepsMany, VideoRewardModel
+from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
+from embodied_rm.types import Episode, RewardOutput, Views
+
+MAX_BATCH_EPISODES = 64
+"""Episodes that are scored side by side."""
+
+
+def score_episodes(
+    model: RewardModel,
+    episodes: Sequence[Episode],
+    goals: Sequence[Episode] | None = None,
+    references: Sequence[Episode] | None = None,
+) -> list[RewardOutput]:
+    """The prediction of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
+
+    Exactly what the model says online, of several wishes one after the other (`Plans`, with its defaults unless the
+    model is one). The last frame of `goals[i]` is the goal image of `episodes[i]`, `references[i]` its reference;
+    they have the same views where the episodes do.
+    """
+    if isinstance(model, VideoRewardModel):
+        return [model.score_video(episode.instruction, [episode_views(episode)]) for episode in episodes]
+    group_keys = {i: (tuple(e.views), next(iter(e.views.values())).shape[1:]) for i, e in enumerate(episodes)}
+    order = sorted(group_keys, key=lambda i: (str(group_keys[i]), -len(episodes[i])))
+    curves: dict[int, RewardOutput] = {}
+    subgoal_model = model if isinstance(model, SubgoalRewardModel) else SubgoalRewardModel(model)
+    for _, group in groupby(order, key=lambda i: group_keys[i]):
+        members = list(group)
+        for start in range(0, len(members), MAX_BATCH_EPISODES):
+            batch = members[start : start + MAX_BATCH_EPISODES]
+            goal_views = None if goals is None else views_at([goals[i] for i in batch], -1)
+            reference = None if references is None else stack_demonstrations([references[i] for i in batch])
+            curves.update(
+                zip(
+                    batch, _score_batch(subgoal_model, [episodes[i] for i in batch], goal_views, reference), strict=True
+                )
+            )
+    return [curves[i] for i in range(len(episodes))]
+
+
+def _score_batch(
+    model: RewardModel, episodes: Sequence[Episode], goal: Views | None, reference: Demonstration | None
+) -> list[RewardOutput]:
+    """`fold` of episodes with the same views, the longest first."""
+    lengths = np.array([len(episode) for episode in episodes])
+    assert (np.diff(lengths) <= 0).all()
+    state = reset_model(model, views_at(episodes, 0), [episode.instruction for episode in episodes], goal, reference)
+    curves = [_initial_outputs(len(episode)) for episode in episodes]
+    for t in range(1, int(lengths[0])):
+        active = np.flatnonzero(lengths > t)
+        if len(active) < len(state):
+            state = state.take(active)
+        output, state = model.step(state, views_at([episodes[int(i)] for i in active], t))
+        for name in vars(output):
+            for i, value in zip(active, getattr(output, name), strict=True):
+                getattr(curves[i], name)[t] = value
+    return curves
+
+
+def score_video(
+    model: RewardModel,
+    instruction: str,
+    blocks: Iterable[Views],
+    goal: Episode | None = None,
+    reference: Episode | None = None,
+) -> RewardOutput:
+    """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
+    if isinstance(model, VideoRewardModel):
+        return model.score_video(instruction, blocks)
+    model = SubgoalRewardModel(model) if SUBGOAL_SEPARATOR in instruction else model
+    goal_views = None if goal is None else views_at([goal], -1)
+    demonstration = None if reference is None else stack_demonstrations([reference])
+    outputs: list[RewardOutput] = []
+    state: RewardState | None = None
+    for views in blocks:
+        rows = np.arange(len(views))
+        if state is None:
+            state = reset_model(model, views.select(rows[:1]), [instruction], goal_views, demonstration)
+            outputs.append(_initial_outputs(1))
+            rows = rows[1:]
+        if len(rows):
+            output, state = step_many(model, state, views.select(rows))
+            outputs.append(output)
+    return concat_outputs(outputs)
+
+
+def reset_model(
+    model: RewardModel, views: Views, instructions: Sequence[str], goal: Views | None, reference: Demonstration | None
+) -> RewardState:
+    """`begin`; models that know of no references are still models where there are none."""
+    if reference is None:
+        return model.reset(views, instructions, goal)
+    return model.reset(views, instructions, goal, reference=reference)
+
+
+def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
+    """What `advance` says of the frames of one episode, one after the other."""
+    if isinstance(model, StepsMany):
+        return model.step_many(state, views)
+    if isinstance(model, ProgressNet) and isinstance(state, ProgressNetState) and can_batch(state, views):
+        return step_in_batch(model, state, views)
+    outputs = []
+    for t in range(len(views)):
+        output, state = model.step(state, views.select(np.array([t])))
+        outputs.append(output)
+    return concat_outputs(outputs), state
+
+
+def concat_outputs(outputs: Sequence[RewardOutput]) -> RewardOutput:
+    """The predictions one after the other."""
+    return RewardOutput(
+        **{name: np.concatenate([getattr(output, name) for output in outputs]) for name in vars(outputs[0])}
+    )
+
+
+def _initial_outputs(length: int) -> RewardOutput:
+    """The predictions of an episode before any frame but the first was seen: no progress, nothing done."""
+    return RewardOutput(
+        progress=np.zeros(length, np.float32),
+        valid=np.ones(length, bool),
+        subtask=np.zeros(length, np.int64),
+        success=np.zeros(length, np.float32),
+        uncertainty=np.zeros(length, np.float32),
+    )
+
+
+def episode_views(episode: Episode) -> Views:
+    """All frames of an episode, one a row."""
+    return Views(names=tuple(episode.views), frames=np.stack(list(episode.views.values()), axis=1))
+
+
+def views_at(episodes: Sequence[Episode], t: int) -> Views:
+    """What the cameras of N episodes with the same views show at frame t."""
+    names = tuple(episodes[0].views)
+    frames = np.stack([np.stack([episode.views[name][t] for name in names]) for episode in episodes])
+    return Views(names=names, frames=frames)

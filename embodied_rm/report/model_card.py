@@ -1,0 +1,108 @@
+"""A model card: what a reward model was made from, what it reaches and where it fails, from the numbers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+METRIC_COLUMNS = {
+    "voc": "VOC",
+    "voc_reversed": "reversed",
+    "success_auc": "AUC",
+    "mae": "MAE",
+    "mae_failures": "MAE, failures",
+    "step_accuracy": "step accuracy",
+    "spread_correlation": "spread and error",
+    "interval_coverage": "coverage",
+    "ood_rate": "out of distribution",
+}
+"""Metric of `evaluate` -> column of the card; docs/metrics.md says what each is."""
+
+
+def model_card(metrics: Mapping[str, Any]) -> str:
+    """Markdown from the metrics of `embodied-rm build-checkpoint`."""
+    data_stats, train_stats, durations_s = metrics["collect"], metrics["train"], metrics["seconds"]
+    return "\n".join([
+        "# Reward model of the tabletop tasks",
+        "",
+        "Made from nothing by `make checkpoint`, which wrote this card too: nothing in it is typed by hand.",
+        "",
+        "## Data and training",
+        "",
+        f"{data_stats['episodes']} simulated episodes ({data_stats['successes']} successes; {data_stats['frames']} frames)",
+        "of the split `seen` (docs/zero_shot.md): scripted experts, and actors who fail on purpose; no real robot.",
+        "Videos are also shown backwards, under opposite instructions that their tasks name: nobody closes a drawer in",
+        "these data, but the words for it are heard (docs/reward_model.md, \"Played backwards\").",
+        f"{train_stats['parameters']:,} parameters. {durations_s['total'] / 60:.0f} minutes in all, "
+        f"{train_stats['seconds'] / 60:.0f} of them training, on {metrics['machine']}.",
+        "",
+        "## What it reaches, by split",
+        "",
+        *_split_table(metrics["splits"]),
+        "",
+        "Spread and error: Spearman's correlation; coverage: of the interval",
+        f"value +- {metrics['calibrate']['interval_scale']:.2f} (spread + 0.01), fitted to cover 90 % of the frames",
+        f"of {metrics['calibrate']['episodes']} other episodes of `seen`; out of distribution: share of the frames",
+        "that are less usual than 99 % of theirs. All columns: docs/metrics.md.",
+        "Curves that look at no image, on the same episodes:",
+        "",
+        *_baseline_table(metrics["splits"]),
+        "",
+        "## Task by task",
+        "",
+        *_task_table(metrics["splits"]),
+        "",
+        "## Audit",
+        "",
+        "{passed} cases passed, {failed} failed, {left_out} left out (docs/audit.md).".format(**metrics["audit"]),
+        "",
+        *_case_table(metrics["cases"]),
+        "",
+        "## Limits",
+        "",
+        "Simulated primitives on one table, one lamp, cameras near their places. A row above that falls short is where "
+        "it must not be trusted; on anything else audit it first: `embodied-rm audit`.",
+        "",
+    ])  # fmt: skip
+
+
+def _split_table(splits: Mapping[str, Any]) -> list[str]:
+    return _markdown_table("split", {name: numbers["reward_model"] for name, numbers in splits.items()})
+
+
+def _baseline_table(splits: Mapping[str, Any]) -> list[str]:
+    rows = {
+        f"_{name}_ ({split})": numbers
+        for split, split_metrics in splits.items()
+        for name, numbers in split_metrics["baselines"].items()
+    }
+    return _markdown_table("baseline", rows)
+
+
+def _task_table(splits: Mapping[str, Any]) -> list[str]:
+    rows = {
+        f"{task} ({name})": numbers
+        for name, split_metrics in splits.items()
+        for task, numbers in split_metrics["tasks"].items()
+        if name in ("seen", "unseen_task")
+    }
+    return _markdown_table("task", rows)
+
+
+def _markdown_table(row_header: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
+    lines = [f"| {row_header} | {' | '.join(METRIC_COLUMNS.values())} |", "|---" * (len(METRIC_COLUMNS) + 1) + "|"]
+    for name, metrics in rows.items():
+        cells = [f"{metrics[key]:.3f}" if key in metrics else "-" for key in METRIC_COLUMNS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _case_table(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = ["| case | expected | measured | |", "|---|---|---|---|"]
+    for name, case in cases.items():
+        if "left_out" in case:
+            lines.append(f"| {name} | {case['left_out']} | - | left out |")
+            continue
+        result = {True: "passed", False: "**failed**", None: ""}[case["passed"]]
+        lines.append(f"| {name} | {case['expected']} | {case['measured']:.3g} | {result} |")
+    return lines

@@ -1,0 +1,94 @@
+"""A `Report` as one HTML file: the template with its style, script and data put in."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import html
+import json
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.report.contents import EpisodePanel, Report
+from embodied_rm.report.episode_video import encode_episode
+
+CURVE_DECIMALS = 4
+"""Decimals of a curve in the page: finer than a pixel."""
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Write the page. It loads nothing from anywhere: video, script and style are inside."""
+    write_atomic(path, render_html(report))
+
+
+def render_html(report: Report) -> str:
+    """The page's HTML."""
+    fragments = {
+        "title": html.escape(report.title),
+        "style": _read_asset("look.css") + _read_asset("report.css"),
+        "script": _read_asset("report.js"),
+        "data": embed_json(to_json_dict(report)),
+    }
+    document = _read_asset("report.html")
+    for name, text in fragments.items():
+        document = document.replace(f"<!--{name}-->", text)
+    return document
+
+
+def to_json_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON-ready data; what is not finite becomes null."""
+    return {
+        "title": report.title,
+        "subtitle": report.subtitle,
+        "figures": [dataclasses.asdict(metric) for metric in report.key_metrics],
+        "checks": [dataclasses.asdict(case) for case in report.cases],
+        "success": [dataclasses.asdict(row) for row in report.success_rates],
+        "curves": [dataclasses.asdict(chart) for chart in report.charts],
+        "tables": [dataclasses.asdict(table) for table in report.tables],
+        "panels": [_episode_dict(panel) for panel in report.episodes],
+        "details": {key: str(value) for key, value in report.details.items()},
+    }
+
+
+def embed_json(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(_replace_non_finite(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _episode_dict(panel: EpisodePanel) -> dict[str, Any]:
+    episode = panel.episode
+    return {
+        "name": episode.name,
+        "instruction": episode.instruction,
+        "fps": episode.fps,
+        "length": len(episode),
+        "views": list(episode.views),
+        "steps": [dataclasses.asdict(subtask) for subtask in episode.subtasks],
+        "outcome": episode.metadata.get("outcome", ""),
+        "done": episode.success,
+        "progress": _round_values(panel.progress),
+        "success": _round_values(panel.success_prob),
+        "truth": _round_values(episode.progress),
+        "video": base64.b64encode(encode_episode(episode)).decode("ascii"),
+    }
+
+
+def _round_values(values: Any) -> list[float] | None:
+    return None if values is None else [round(float(value), CURVE_DECIMALS) for value in values]
+
+
+def _replace_non_finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_non_finite(item) for item in value]
+    return value
+
+
+def _read_asset(name: str) -> str:
+    return files("embodied_rm.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,147 @@
+"""Judged recordings for the viewer of Rerun: videos above, curves below, on one clock. Imports its SDK, the extra
+`rerun`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+import rerun as rr
+import rerun.blueprint as rrb
+from PIL import Image
+
+from embodied_rm.atomic_file import atomic_file
+from embodied_rm.data.block_reader import count_blocks, iter_blocks
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.errors import DataError
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.types import Array, Frames, IntArray, Views
+
+APPLICATION_ID = "embodied_rm"
+MAX_HEIGHT_PX = 360
+"""Most rows of pixels of an image; taller ones are made smaller."""
+JPEG_QUALITY = 85
+"""Of the JPEGs."""
+PREDICTION_COLORS = {
+    "progress": (60, 170, 90),
+    "low": (60, 170, 90, 110),
+    "high": (60, 170, 90, 110),
+    "success": (70, 120, 230),
+}
+UNCERTAINTY_COLORS = {"spread": (220, 150, 30), "ood": (220, 60, 60)}
+"""The curves of the two plots, and their colors."""
+
+
+def write_rerun(
+    run: RunFolder, source: EpisodeSource, curves: Mapping[int, Mapping[str, Array]], reporter: Reporter
+) -> None:
+    """Write `<episode>.rrd` into the run folder for every row of a source that has `curves`: name -> float32 [T], nan
+    where there is nothing to draw.
+
+    Read, encoded and written block by block: of a video only some frames lie in memory. Raises `DataError` naming a file
+    and its fault.
+    """
+    block_stream = chain.from_iterable(
+        iter_blocks(source, [row], source.views, display_size(source, row)) for row in curves
+    )
+    tracked_blocks = reporter.track(block_stream, "write for Rerun", count_blocks(source, list(curves)))
+    for row, blocks in groupby(tracked_blocks, key=itemgetter(0)):
+        meta, fps, first_frame = source.meta[row], source.frame_rate(row), 0
+        finite_curves = {name: values for name, values in curves[row].items() if np.isfinite(values).any()}
+        path = run.file_path(f"{meta.name}.rrd")
+        with atomic_file(path) as partial:
+            with rr.RecordingStream(APPLICATION_ID) as stream:
+                stream.save(partial, default_blueprint=make_blueprint(source.views, finite_curves))
+                stream.send_recording_name(meta.name)
+                log_instruction(stream, meta, fps)
+                log_curves(stream, finite_curves, fps)
+                for _, views in blocks:
+                    if isinstance(views, DataError):
+                        raise views
+                    log_views(stream, views, first_frame, fps)
+                    first_frame += len(views)
+            stream.disconnect()
+
+
+def display_size(source: EpisodeSource, row: int) -> tuple[int, int]:
+    """Height and width of an episode's images as they are shown: as stored, but no taller than `HEIGHT`."""
+    height, width = source.image_size(row)
+    return (height, width) if height <= MAX_HEIGHT_PX else (MAX_HEIGHT_PX, round(width * MAX_HEIGHT_PX / height))
+
+
+def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -> None:
+    """The instruction, and the annotated step under way; none between two steps that leave frames out."""
+    stream.log("instruction", rr.TextDocument(meta.instruction), static=True, strict=True)
+    if meta.subtasks:
+        subtask_ends: dict[int, str | None] = {
+            subtask.end: None for subtask in meta.subtasks if subtask.end < meta.length
+        }
+        subtask_changes = sorted({**subtask_ends, **{subtask.start: subtask.name for subtask in meta.subtasks}}.items())
+        times = time_columns(np.array([frame for frame, _ in subtask_changes]), fps)
+        names = rr.StateChange.columns(state=pa.array([name for _, name in subtask_changes]))
+        stream.send_columns("step", times, names, strict=True)
+
+
+def log_curves(stream: rr.RecordingStream, curves: Mapping[str, Array], fps: float) -> None:
+    """Every curve, where there is something to draw, which is somewhere: columns of no rows have no time."""
+    for name, values in curves.items():
+        frame_indices = np.flatnonzero(np.isfinite(values))
+        color = {**PREDICTION_COLORS, **UNCERTAINTY_COLORS}[name]
+        stream.log(f"prediction/{name}", rr.SeriesLines(names=name, colors=color), static=True, strict=True)
+        points = rr.Scalars.columns(scalars=values[frame_indices])
+        stream.send_columns(f"prediction/{name}", time_columns(frame_indices, fps), points, strict=True)
+
+
+def log_views(stream: rr.RecordingStream, views: Views, first_frame: int, fps: float) -> None:
+    """The frames of a block, which begins with the frame `first`. Returns when they are on the disk."""
+    times = time_columns(np.arange(first_frame, first_frame + len(views)), fps)
+    for v, name in enumerate(views.names):
+        # Arrays: of bytes the SDK makes lists of numbers first, which takes as long as to compress them.
+        blobs = [np.frombuffer(encode_jpeg(frame), np.uint8) for frame in views.frames[:, v]]
+        images = rr.EncodedImage.columns(blob=blobs, media_type=["image/jpeg"] * len(blobs))
+        stream.send_columns(view_entity_path(name), times, images, strict=True)
+    stream.flush()
+
+
+def time_columns(frames: IntArray, fps: float) -> list[rr.TimeColumn]:
+    """When frames are shown: by their numbers and by the time since the first one."""
+    return [rr.TimeColumn("frame", sequence=frames), rr.TimeColumn("time", duration=frames / fps)]
+
+
+def view_entity_path(view: str) -> str:
+    """Where the images of a view are."""
+    return rr.new_entity_path(["views", view])
+
+
+def encode_jpeg(frame: Frames) -> bytes:
+    """An image uint8 [H, W, 3], compressed."""
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, "JPEG", quality=JPEG_QUALITY)
+    return buffer.getvalue()
+
+
+def make_blueprint(views: Sequence[str], curves: Mapping[str, Array]) -> rrb.Blueprint:
+    """How the viewer shows it unless it is told otherwise: the views above, the curves and the steps below."""
+
+    def plot(
+        name: str, color_by_curve: Mapping[str, object], y_axis: rrb.ScalarAxis | None = None
+    ) -> rrb.TimeSeriesView:
+        entity_paths = [f"prediction/{curve}" for curve in color_by_curve if curve in curves]
+        return rrb.TimeSeriesView(name=name, contents=entity_paths, axis_y=y_axis, plot_legend=rrb.Corner2D.LeftTop)
+
+    return rrb.Blueprint(
+        rrb.Vertical(
+            rrb.TextDocumentView(name="instruction", origin="instruction"),
+            rrb.Horizontal(*(rrb.Spatial2DView(name=view, origin=view_entity_path(view)) for view in views)),
+            plot("progress and success", PREDICTION_COLORS, rrb.ScalarAxis(range=(-0.02, 1.02))),
+            plot("doubt", UNCERTAINTY_COLORS),
+            rrb.StateTimelineView(name="annotated steps", origin="step"),
+            row_shares=[1, 5, 4, 2.5, 1.5],
+        ),
+        rrb.TimePanel(timeline="time", state="collapsed"),
+        collapse_panels=True,
+    )

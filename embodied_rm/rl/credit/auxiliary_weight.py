@@ -1,0 +1,59 @@
+"""How much an auxiliary reward should count: as much as following it also helps the task.
+
+Source: BARFI (behaviour alignment via reward function optimisation). Its outer loop moves the blend along the gradient
+of the task's own return after the inner loop; here the inner loop is cut to one policy gradient step, so that this
+gradient is the product of two policy gradients, that of the task's return and that of the auxiliary one. Their cosine
+is taken instead: it does not depend on what either is worth.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.rewards.transitions import FloatArray
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.gae import gae
+from embodied_rm.rl.learner.policy import GaussianPolicy, log_prob
+from embodied_rm.rl.learner.threads import single_thread
+
+WEIGHT_STEP_SIZE, MAX_AUXILIARY_WEIGHT = 0.2, 2.0
+"""Step of the blend for a cosine of 1, and the largest blend."""
+
+
+def update_auxiliary_weight(
+    weight: float,
+    buffer: RolloutBuffer,
+    task_reward: FloatArray,
+    auxiliary_reward: FloatArray,
+    policy: GaussianPolicy,
+    gamma: float,
+) -> float:
+    """The blend after one step of the outer loop, in [0, `MOST`]; rewards [T, N]."""
+    task_gradient, auxiliary_gradient = (
+        policy_gradient(buffer, reward, policy, gamma) for reward in (task_reward, auxiliary_reward)
+    )
+    return float(
+        np.clip(
+            weight + WEIGHT_STEP_SIZE * cosine_similarity(task_gradient, auxiliary_gradient), 0.0, MAX_AUXILIARY_WEIGHT
+        )
+    )
+
+
+@single_thread()
+def policy_gradient(buffer: RolloutBuffer, reward: FloatArray, policy: GaussianPolicy, gamma: float) -> Tensor:
+    """The gradient [P] of the return: discounted rewards to go, less their mean over the valid steps of the rollout."""
+    zeros = np.zeros_like(buffer.reward)
+    rewards_to_go = gae(reward, zeros, zeros, buffer.terminated, buffer.done, buffer.valid, gamma, 1.0)
+    valid = torch.from_numpy(buffer.valid)
+    advantage = torch.from_numpy(rewards_to_go.astype(np.float32))[valid].to(policy.device)
+    mean, log_std = policy(torch.from_numpy(buffer.observation)[valid].to(policy.device))
+    log_probs = log_prob(torch.from_numpy(buffer.action)[valid].to(policy.device), mean, log_std)
+    objective = (log_probs * (advantage - advantage.mean())).mean()
+    return torch.cat([grad.flatten() for grad in torch.autograd.grad(objective, list(policy.mlp.parameters()))])
+
+
+def cosine_similarity(a: Tensor, b: Tensor) -> float:
+    """Of two vectors; 0 where one of them is 0."""
+    return float(torch.nn.functional.cosine_similarity(a, b, dim=0, eps=1e-12))

@@ -1,0 +1,100 @@
+"""Rewards that are paid for a whole rollout, before advantages are estimated, and what that takes remembering."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_rm.checkpoint_io import add_prefix, strip_prefix
+from embodied_rm.distributed import SINGLE_PROCESS, DistContext
+from embodied_rm.errors import UserError
+from embodied_rm.rewards import blended
+from embodied_rm.rewards.rules import RewardRule
+from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
+from embodied_rm.rl.credit.attribution import ContributionEstimator
+from embodied_rm.rl.credit.auxiliary_weight import update_auxiliary_weight
+from embodied_rm.rl.learner.buffer import RolloutBuffer
+from embodied_rm.rl.learner.policy import GaussianPolicy
+
+
+class RolloutRewards:
+    """Pays rollouts by a rule that cannot be paid at once."""
+
+    def __init__(self, rule: RewardRule, params: RewardParams, critic_obs_dim: int, seed: int) -> None:
+        self.rule, self.params = rule, params
+        self._contribution_estimator = (
+            ContributionEstimator(critic_obs_dim, seed) if rule.required_input == "contribution" else None
+        )
+
+    def compute_rewards(
+        self, buffer: RolloutBuffer, policy: GaussianPolicy, dist: DistContext = SINGLE_PROCESS
+    ) -> FloatArray:
+        """The rewards [T, N] of a rollout that `policy` acted in, everybody's. The first one is of the imitated policy.
+
+        Raises `UserError` if references are needed and no episode of the imitated policy ended in it.
+        """
+        transitions = Transitions(**dist.concat_env_axis(Transitions.stack(buffer.transitions).columns()))
+        if self.rule.required_input == "references" and not self.params.reference_rewards:
+            self.params = replace(self.params, reference_rewards=final_potentials(transitions, buffer))
+        if self._contribution_estimator is not None:
+            transitions = replace(
+                transitions, contribution=self._contribution_estimator.estimate_contributions(buffer, transitions)
+            )
+        rewards = self.rule.compute(transitions, self.params)
+        if self.rule.required_input == "blend":
+            auxiliary_reward = blended.auxiliary_reward(transitions, self.params)
+            weight = update_auxiliary_weight(
+                self.params.auxiliary_weight,
+                buffer,
+                transitions.task_reward,
+                auxiliary_reward,
+                policy,
+                self.params.gamma,
+            )
+            self.params = replace(self.params, auxiliary_weight=weight)
+        return rewards
+
+    def end_episodes(self) -> None:
+        """The episodes under way end here without anybody seeing how."""
+        if self._contribution_estimator is not None:
+            self._contribution_estimator.end_episodes()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that later rewards depend on."""
+        tensors = {
+            "references": to_float64(self.params.reference_rewards),
+            "blend": to_float64(self.params.auxiliary_weight),
+        }
+        return (
+            tensors
+            if self._contribution_estimator is None
+            else {**tensors, **add_prefix("attribution", self._contribution_estimator.state_dict())}
+        )
+
+    def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
+        """Take over what `state` returned."""
+        reference_rewards = tuple(tensors["references"].tolist())
+        self.params = replace(
+            self.params, reference_rewards=reference_rewards, auxiliary_weight=float(tensors["blend"])
+        )
+        if self._contribution_estimator is not None:
+            self._contribution_estimator.load_state_dict(strip_prefix("attribution", tensors), source)
+
+
+def to_float64(value: float | tuple[float, ...]) -> Tensor:
+    """As a tensor that keeps every digit."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def final_potentials(transitions: Transitions, buffer: RolloutBuffer) -> tuple[float, ...]:
+    """Progress at the ends of the episodes of a rollout. Raises `UserError` if none ended."""
+    valid_done = transitions.done & buffer.valid
+    if not valid_done.any():
+        raise UserError(
+            f"rollout_steps={buffer.num_steps}: no episode of the imitated policy ended in the first rollout, whose ends "
+            "this reward rule compares with; give it at least as many steps as an episode may take"
+        )
+    return tuple(np.where(transitions.is_success, 1.0, transitions.next_potential)[valid_done].astype(float).tolist())

@@ -1,0 +1,134 @@
+"""What a robot sees: its own body, and what a frozen reward model makes of its cameras' images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector.utils import batch_space
+
+from embodied_rm.checkpoint_io import add_prefix, strip_prefix
+from embodied_rm.models.reward_model import RewardModel
+from embodied_rm.models.subgoal_state import SubgoalState
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.rl.envs.env_checks import check_env
+from embodied_rm.types import Array, Episode, IntArray, Views
+
+ObsMode = Literal["state", "proprio+views"]
+"""What a policy acts on: the simulator's state, or what a robot has of it."""
+REQUIRED_ATTRS = ("view_names", "render_views", "instructions", "proprio_size")
+
+
+class EmbeddingObservation(gym.vector.VectorWrapper):
+    """A vector environment with disabled autoreset whose observations [N, P + D] are the first `proprio_size` columns
+    of its own and the model's embeddings of what the cameras show; `infos["state"]` [N, S] is the whole state, for a
+    critic.
+
+    Raises `UserError` for an environment that cannot show itself, and at the first reset for a model that does not tell
+    its embeddings.
+    """
+
+    def __init__(self, env: gym.vector.VectorEnv, model: RewardModel) -> None:
+        check_env(env, REQUIRED_ATTRS)
+        super().__init__(env)
+        self.model = SubgoalRewardModel(model)
+        self._proprio_size: int = env.proprio_size  # type: ignore[attr-defined]
+        self._reward_state: SubgoalState
+        self._frames: npt.NDArray[np.uint8]
+        observation, _ = self.reset(seed=0)
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, observation.shape[1:], np.float32)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        state, infos = self.env.reset(seed=seed, options=options)
+        reset_mask = np.ones(self.num_envs, bool) if not options else np.asarray(options["reset_mask"])
+        self._render_frames()
+        rows, instructions = np.flatnonzero(reset_mask), self.instructions
+        new_state = self.model.reset(self._views(rows), [instructions[row] for row in rows])
+        self._reward_state = new_state if reset_mask.all() else self._reward_state.put(rows, new_state)
+        return self._make_observation(state), {**infos, "state": np.array(state, np.float32)}
+
+    def step(self, actions: npt.NDArray[Any]) -> Any:
+        state, reward, terminated, truncated, infos = self.env.step(actions)
+        self._render_frames()
+        _, self._reward_state = self.model.step(self._reward_state, self._views(np.arange(self.num_envs)))
+        return (
+            self._make_observation(state),
+            reward,
+            terminated,
+            truncated,
+            {**infos, "state": np.array(state, np.float32)},
+        )
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """Of the cameras."""
+        return tuple(self.env.view_names)  # type: ignore[attr-defined]
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """Of the present episodes."""
+        return tuple(self.env.instructions)  # type: ignore[attr-defined]
+
+    @property
+    def max_episode_steps(self) -> int:
+        """Time limit of an episode."""
+        return self.env.max_episode_steps  # type: ignore[attr-defined]
+
+    def render_views(self, rows: IntArray) -> npt.NDArray[np.uint8]:
+        """What the cameras of `rows` show now, drawn once a step."""
+        return self._frames[rows]
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """That of the environment, and what is remembered of its images."""
+        reward_state = {
+            name: tensor.numpy() for name, tensor in add_prefix("memory", self._reward_state.state_dict()).items()
+        }
+        return {**add_prefix("envs", self.env.snapshot()), **reward_state}  # type: ignore[attr-defined, dict-item]
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Array:
+        """Go on from what `snapshot` of such an environment gave; the observation then."""
+        env_state: Any = strip_prefix("envs", snapshot)  # type: ignore[arg-type]
+        state = self.env.restore(env_state)  # type: ignore[attr-defined]
+        reward_state: Any = strip_prefix("memory", snapshot)  # type: ignore[arg-type]
+        self._reward_state = self._reward_state.from_state_dict(
+            {name: torch.from_numpy(a.copy()) for name, a in reward_state.items()}
+        )
+        self._render_frames()
+        return self._make_observation(state)
+
+    def _render_frames(self) -> None:
+        self._frames = self.env.render_views(np.arange(self.num_envs))  # type: ignore[attr-defined]
+
+    def _views(self, rows: IntArray) -> Views:
+        return Views(names=self.view_names, frames=self._frames[rows])
+
+    def _make_observation(self, state: npt.NDArray[Any]) -> Array:
+        return concat_observation(np.asarray(state, np.float32), self._proprio_size, self._reward_state.embedding())
+
+
+def concat_observation(state: Array, proprio_size: int, embedding: Array) -> Array:
+    """float32 [N, proprio + D]: the first columns of states [N, S], and embeddings [N, D]."""
+    return np.concatenate([state[:, :proprio_size], embedding], axis=1)
+
+
+def embed_observations(model: RewardModel, episode: Episode, proprio_size: int) -> Episode:
+    """A demonstration whose state [T, proprio + D] is what a robot has of it. It must have a state, and the views that
+    the model needs."""
+    assert episode.state is not None
+    subgoal_model, names = SubgoalRewardModel(model), tuple(episode.views)
+    frames = np.stack([episode.views[name] for name in names], axis=1)
+    reward_state = subgoal_model.reset(Views(names=names, frames=frames[:1]), [episode.instruction])
+    embeddings = [reward_state.embedding()]
+    for t in range(1, len(frames)):
+        _, reward_state = subgoal_model.step(reward_state, Views(names=names, frames=frames[t : t + 1]))
+        embeddings.append(reward_state.embedding())
+    return replace(
+        episode,
+        state=concat_observation(np.asarray(episode.state, np.float32), proprio_size, np.concatenate(embeddings)),
+    )

@@ -1,0 +1,48 @@
+"""What an environment must be like to be given another reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from embodied_rm.errors import UserError
+from embodied_rm.types import BoolArray
+
+
+def unwrap_layers(env: gym.vector.VectorEnv) -> list[gym.vector.VectorEnv]:
+    """The environment and all that it is wrapped around, the outermost first."""
+    layers = [env]
+    while isinstance(layers[-1], gym.vector.VectorWrapper):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def supports_snapshots(env: gym.vector.VectorEnv) -> bool:
+    """Whether the environment, and all that it is wrapped around, can put its episodes away and take them up again."""
+    return all(hasattr(layer, name) for layer in unwrap_layers(env) for name in ("snapshot", "restore"))
+
+
+def check_env(env: gym.vector.VectorEnv, required: Sequence[str]) -> None:
+    """Raise `UserError` unless scores can be put on this environment, which must have the attributes `needed`."""
+    mode = env.metadata.get("autoreset_mode")
+    if mode != AutoresetMode.DISABLED:
+        raise UserError(
+            f"the learned reward scores the last frame of an episode before it resets the row itself: it needs an "
+            f"environment with autoreset_mode={AutoresetMode.DISABLED}, got {mode}"
+        )
+    missing = [name for name in required if not hasattr(env, name)]
+    if missing:
+        env_name = type(unwrap_layers(env)[-1]).__name__
+        raise UserError(f"{env_name} lacks {', '.join(missing)}; a learned reward needs {', '.join(required)}")
+
+
+def check_no_leaked_success(ended_by_success: BoolArray) -> None:
+    """Raise `UserError` when an environment ends episodes at its own success."""
+    if ended_by_success.any():
+        raise UserError(
+            f"row {int(np.flatnonzero(ended_by_success)[0])} ended at the simulator's own success, which would tell "
+            "the learner what only the judge may know; build the training environment with ends_on_success=False"
+        )

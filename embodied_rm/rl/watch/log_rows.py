@@ -1,0 +1,82 @@
+"""What an iteration of refinement leaves in `progress.jsonl`: a row each, as data and as one line of text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.rl.envs.rollout_stats import RolloutStats
+from embodied_rm.rl.learner.ppo import UpdateStats
+from embodied_rm.rl.watch.crosscheck import CrosscheckResult
+from embodied_rm.rl.watch.evaluate_policy import EvalResult
+
+LogRow = dict[str, Any]
+
+
+def read_rows(path: Path) -> list[LogRow]:
+    """The rows of a `progress.jsonl`, one an iteration."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def eval_columns(result: EvalResult | None) -> LogRow:
+    """What the simulator says of the policy now, for a row of `progress.jsonl`."""
+    if result is None:
+        return {"watched": 0, "watched_successes": 0, "watched_success": None}
+    return {"watched": result.episodes, "watched_successes": result.successes, "watched_success": result.rate}
+
+
+def crosscheck_columns(result: CrosscheckResult | None) -> LogRow:
+    """In how many of the episodes beside the training the model saw a success, and in how many it alone."""
+    result = result or CrosscheckResult(episodes=0, claimed_successes=0, false_claims=0)
+    return {"checked": result.episodes, "claims": result.claimed_successes, "unfounded": result.false_claims}
+
+
+def ratio(numerator: float, denominator: int) -> float | None:
+    """A rate, or a mean; of nothing, none."""
+    return numerator / denominator if denominator else None
+
+
+def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats) -> LogRow:
+    """One row of `progress.jsonl`."""
+    return {
+        "iteration": iteration,
+        "env_steps": stats.env_steps,
+        "episodes": stats.episodes,
+        "faults": stats.diverged_episodes,
+        "success": ratio(stats.successes, stats.episodes),
+        "learned_successes": stats.learned_successes,
+        "learned_success": ratio(stats.learned_successes, stats.episodes),
+        "simulator_success": ratio(stats.simulator_successes, stats.episodes),
+        "hover_rate": ratio(stats.hover_episodes, stats.episodes),
+        "height": ratio(stats.final_potential, stats.episodes),
+        "shaped_return": ratio(stats.shaped_return, stats.episodes),
+        "scored": stats.num_scores,
+        "invalid_rate": ratio(stats.invalid_scores, stats.num_scores),
+        "verdict_rate": ratio(stats.predicted_successes, stats.num_scores - stats.invalid_scores),
+        "spread": ratio(stats.uncertainty, stats.num_scores - stats.invalid_scores),
+        "ood_rate": ratio(stats.ood_frames, stats.ood_scored),
+        **asdict(update),
+        "dead_views": stats.dead_views,
+        "seconds": stats.seconds,
+    }
+
+
+def to_scalars(row: LogRow) -> LogRow:
+    """A row as curves draw it, which know no words: whether there was an alarm, not which."""
+    return {**row, "alarm": row["alarm"] is not None}
+
+
+def format_row(row: LogRow) -> str:
+    """One line about one iteration."""
+
+    def fmt(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    return (
+        f"iteration {row['iteration']:3d}: success {fmt(row['success'])} of {row['episodes']} training episodes, "
+        f"{fmt(row['watched_success'])} of {row['watched']} watched by the simulator; "
+        f"return {fmt(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
+        + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
+    )

@@ -1,0 +1,149 @@
+"""Episodes are judged in a thread while whoever makes them goes on: videos and labels that a model can learn from.
+
+Source: ONI (arXiv 2410.23022): a large model labels what a learner meets, while it learns.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.source import EpisodeMeta
+from embodied_rm.errors import UserError
+from embodied_rm.models.scoring import episode_views, score_video
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score.scorer import Scorer
+from embodied_rm.score.write_scores import TABLE_FILE, episode_table, write_table
+from embodied_rm.types import Episode, RewardOutput
+
+VIDEOS_DIR, CONFIG_FILE = "videos", "config.json"
+"""In the folder: the datasets, and who said what is in the table beside them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelingConfig:
+    """What of a learner's episodes is labeled."""
+
+    num_envs: int = 4
+    """Whose episodes are recorded, the first ones of all."""
+    frame_stride: int = 5
+    """Control steps between two frames of a video; all of them are judged."""
+    max_queue: int = 16
+    """Videos that may wait for the judge: another one is dropped, and counted."""
+    episodes_per_dataset: int = 16
+    """Videos that are stored together, in a dataset of their own."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise UserError(f"labeling.{name} must be >= 1, got {value}")
+
+
+class AsyncLabeler:
+    """`with BackgroundScorer(...) as labels: labels.offer(episode)`, and `labels.finish(reporter)` at the end.
+
+    Leaves in its folder a dataset for every `part` episodes, all of which can be opened as one, and their scores as
+    `embodied-rm score` leaves them, so that both can be learned from at any time. A folder that has some already gets
+    more; of a run that was killed less than a part is lost. Raises `UserError` where another judge began it.
+    """
+
+    def __init__(self, scorer: Scorer, folder: Path, config: LabelingConfig, judge_digest: str) -> None:
+        """`judge`: the identity of who judges."""
+        self.num_dropped = 0
+        """Episodes that came while too many were waiting."""
+        self._scorer, self._config, self._run = scorer, config, RunFolder(folder)
+        self._videos_dir = folder / VIDEOS_DIR
+        self._buffer: list[tuple[Episode, RewardOutput]] = []
+        self._futures: deque[Future[None]] = deque()
+        self._record_judge(judge_digest)
+        self._num_datasets, self._num_episodes, self._num_frames, self._tables = self._load_existing()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="labels")
+
+    def __len__(self) -> int:
+        """Episodes that were labeled, and are stored or about to be."""
+        return self._num_episodes + len(self._buffer)
+
+    def __enter__(self) -> AsyncLabeler:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def submit(self, episode: Episode) -> None:
+        """Have it judged, unless too many are waiting. Raises what went wrong with an earlier one."""
+        while self._futures and self._futures[0].done():
+            self._futures.popleft().result()
+        if len(self._futures) < self._config.max_queue:
+            self._futures.append(self._executor.submit(self._label, episode))
+        else:
+            self.num_dropped += 1
+
+    def finish(self, reporter: Reporter) -> None:
+        """Wait for those that are waiting, and store what is left. Raises what went wrong with any."""
+        for future in reporter.track(self._futures, "label", total=len(self._futures)):
+            future.result()
+        self._futures.clear()
+        if self._buffer:
+            self._flush()
+
+    def _label(self, episode: Episode) -> None:
+        self._buffer.append((episode, score_video(self._scorer.model, episode.instruction, [episode_views(episode)])))
+        if len(self._buffer) == self._config.episodes_per_dataset:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Labels first: those without videos are of no consequence, videos without labels would be missed."""
+        tables, num_frames = [], self._num_frames
+        for number, (episode, prediction) in enumerate(self._buffer, self._num_episodes):
+            meta = EpisodeMeta(name=episode.name, length=len(episode), instruction=episode.instruction)
+            tables.append(episode_table(number, prediction, meta, num_frames, self._scorer.interval_scale))
+            num_frames += len(episode)
+        write_table(self._run.file_path(TABLE_FILE), [*self._tables, *tables])
+        with DatasetWriter(self._videos_dir / f"{self._num_datasets:05d}") as writer:
+            for number, (episode, _) in enumerate(self._buffer, self._num_episodes):
+                writer.add(replace(episode, name=f"episode_{number:06d}"))
+        self._num_datasets, self._num_episodes, self._num_frames = (
+            self._num_datasets + 1,
+            self._num_episodes + len(self._buffer),
+            num_frames,
+        )
+        self._tables, self._buffer = [*self._tables, *tables], []
+
+    def _record_judge(self, judge_digest: str) -> None:
+        """Write down who labels. Raises `UserError` where somebody else did."""
+        if (self._run.path / CONFIG_FILE).exists():
+            previous_digest = self._run.read_json(CONFIG_FILE)["config"]["judge"]
+            if previous_digest != judge_digest:
+                raise UserError(
+                    f"{self._run.path}: another judge labeled this ({previous_digest[:12]}, now {judge_digest[:12]})"
+                )
+        self._run.write_json(CONFIG_FILE, {"config": {"judge": judge_digest, "frame_stride": 1}})
+
+    def _load_existing(self) -> tuple[int, int, int, Sequence[pa.Table]]:
+        """Datasets, episodes, frames and scores that are stored already; half a dataset is removed."""
+        for partial_dir in self._videos_dir.glob(".*.partial-*"):
+            shutil.rmtree(partial_dir)
+        datasets = [LeRobotDataset(path) for path in sorted(self._videos_dir.glob("*"))]
+        if not datasets:
+            return 0, 0, 0, []
+        num_episodes = sum(map(len, datasets))
+        table = pq.read_table(self._run.path / TABLE_FILE)
+        return (
+            len(datasets),
+            num_episodes,
+            sum(meta.length for dataset in datasets for meta in dataset.meta),
+            [table.filter(pc.less(table["episode_index"], num_episodes))],
+        )

@@ -1,0 +1,94 @@
+"""Scoring by actors of Ray: `ray.data` hands shards to a pool of them, and each writes what it scored itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.errors import UserError
+from embodied_rm.ray_cluster import connect_ray
+from embodied_rm.run_folder import NullReporter
+from embodied_rm.score.engines.in_process import num_available_cpus, score_in_process
+from embodied_rm.score.job import ScoreJob
+from embodied_rm.score.shards import Shard
+
+
+def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
+    """The shards as they are stored, in any order. Run folder and data are at the same place on every machine.
+
+    Raises what an actor raises, and `UserError` without Ray, without a cluster at the address, or without room there.
+    """
+    shard_by_number = {shard.number: shard for shard in shards}
+    rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
+    with connect_ray("engine=ray", job.config.ray_address, max(num_available_cpus(), job.config.num_workers)) as ray:
+        import ray.data
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        resources = actor_resources(job, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+        results = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+            ScoringActor,
+            fn_constructor_args=(job, Path.cwd(), int(resources["num_cpus"])),
+            compute=ray.data.ActorPoolStrategy(size=min(job.config.num_workers, len(rows))),
+            **resources,
+        )
+        for result in results.iter_rows():
+            if result["mistake"]:
+                raise UserError(result["mistake"])
+            yield shard_by_number[result["number"]]
+
+
+class ScoringActor:
+    """A worker: it opens the model with its first shard and scores one a call."""
+
+    def __init__(self, job: ScoreJob, working_dir: Path, num_cpus: int) -> None:
+        """`folder`: where the driver works, since paths may be relative to it; `share`: its processors."""
+        self._job, self._working_dir, self._num_cpus = job, working_dir, num_cpus
+        self._model_loaded = False
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The number of a shard that is stored; or the user's mistake, as one sentence."""
+        shard = Shard(number=int(row["number"]), rows=tuple(map(int, row["rows"])))
+        try:
+            self._load_model()
+            list(score_in_process(self._job, [shard], NullReporter(), self._num_cpus))
+        except UserError as error:
+            return {"number": shard.number, "mistake": str(error)}
+        return {"number": shard.number, "mistake": ""}
+
+    def _load_model(self) -> None:
+        if self._model_loaded:
+            return
+        if not self._working_dir.is_dir():
+            raise UserError(
+                f"{self._working_dir} is not there on {os.uname().nodename}: all machines need the same folders"
+            )
+        os.chdir(self._working_dir)
+        scorer = self._job.scorer_factory()
+        self._job, self._model_loaded = replace(self._job, scorer_factory=lambda: scorer), True
+
+
+def actor_resources(job: ScoreJob, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What each actor is given of the machines' resources. Raises `UserError` when they have too few for one."""
+    node_cpus = [int(node.get("CPU", 0)) for node in nodes]
+    if sum(node_cpus) < 1:
+        raise UserError("the Ray cluster has no processor to give: its machines have CPU = 0")
+    if job.num_gpus and max(node.get("GPU", 0) for node in nodes) < job.num_gpus:
+        raise UserError("the judge is to run on a GPU (judge.device), and no machine of the Ray cluster has one")
+    return {"num_cpus": cpus_per_worker(node_cpus, job.config.num_workers), "num_gpus": job.num_gpus}
+
+
+def cpus_per_worker(node_cpus: Sequence[int], num_workers: int) -> int:
+    """The most processors that each of so many workers can have, none of them on two machines; at least 1."""
+    return max(
+        (
+            cpus_per_actor
+            for cpus_per_actor in range(1, max(node_cpus) + 1)
+            if sum(available // cpus_per_actor for available in node_cpus) >= num_workers
+        ),
+        default=1,
+    )

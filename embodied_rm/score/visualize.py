@@ -1,0 +1,149 @@
+"""What is looked at beside the table: a plot of an episode, and its video with the curve drawn in."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image, ImageDraw
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.source import EpisodeMeta, EpisodeSource
+from embodied_rm.data.stride import stride_indices
+from embodied_rm.data.video.files import VideoWriter
+from embodied_rm.errors import DataError
+from embodied_rm.metrics import prediction_interval
+from embodied_rm.run_folder import RunFolder
+from embodied_rm.score.score_config import ScoreConfig
+from embodied_rm.types import Array, Episode, Frames, RewardOutput
+
+CURVE_SIZE_PX = (480, 160)
+"""Width and height of the curve in a video, pixels; the views above it are as wide together."""
+MARGIN_PX = 8
+"""Pixels around the curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeVisualizer:
+    """Writes what a user looks at of an episode, named after it: a plot, a video."""
+
+    config: ScoreConfig
+    run: RunFolder
+    image_size: tuple[int, int] | None
+    """Height and width at which the model sees; None: as it was recorded."""
+    interval_scale: float | None
+    """That of a calibrated model."""
+
+    def write(self, source: EpisodeSource, row: int, prediction: RewardOutput) -> list[DataIssue]:
+        """What is asked for; why the video of an episode that could be scored is not there: its other views."""
+        meta = source.meta[row]
+        if self.config.plots:
+            write_atomic(
+                self.run.file_path(f"{meta.name}.png"),
+                plot_episode(meta, source.frame_rate(row), prediction, self.interval_scale),
+            )
+        if self.config.videos:
+            try:
+                self._write_video(source, row, prediction)
+            except DataError as error:
+                return [DataIssue.from_error(error, ())]
+        return []
+
+    def _write_video(self, source: EpisodeSource, row: int, prediction: RewardOutput) -> None:
+        meta, size = source.meta[row], self.image_size or source.image_size(row)
+        frame_stride = -(-meta.length // self.config.max_video_frames)
+        video_episode = source.episode(row, stride=frame_stride, size=display_size(size, len(source.views)))
+        write_video(
+            self.run.file_path(f"{meta.name}.mp4"),
+            video_episode,
+            prediction.progress[stride_indices(meta.length, frame_stride)],
+        )
+
+
+def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale: float | None = None) -> bytes:
+    """A png: progress with its spread, of a calibrated model its interval and where its states are out of distribution,
+    probability of success, and the annotated steps if there are any."""
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    seconds = np.arange(len(prediction)) / fps
+    low, high = uncertainty_bounds(prediction, scale)
+    axes.fill_between(seconds, low, high, alpha=0.25, linewidth=0)
+    axes.plot(seconds, prediction.progress, label="progress")
+    axes.plot(seconds, prediction.success, label="probability of success", linewidth=1)
+    is_ood = prediction.ood > 1
+    if is_ood.any():
+        axes.plot(seconds[is_ood], np.zeros(is_ood.sum()), "|", color="tab:red", label="out of distribution")
+    for subtask in meta.subtasks:
+        axes.axvline(subtask.start / fps, color="0.8", linewidth=0.8, zorder=0)
+    axes.set(xlabel="seconds", ylim=(-0.02, 1.02), title=f"{meta.name}: {meta.instruction}")
+    axes.legend(loc="upper left", frameon=False)
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    return buffer.getvalue()
+
+
+def uncertainty_bounds(prediction: RewardOutput, scale: float | None = None) -> tuple[Array, Array]:
+    """What is drawn around the progress, float32 [T] in [0, 1]: of a calibrated model its interval, else a spread."""
+    if scale is not None:
+        return prediction_interval(prediction.progress, prediction.uncertainty, scale)
+    return np.clip(prediction.progress - prediction.uncertainty, 0, 1), np.clip(
+        prediction.progress + prediction.uncertainty, 0, 1
+    )
+
+
+def plot_series(prediction: RewardOutput, scale: float | None = None) -> dict[str, Array]:
+    """All that is drawn of a prediction, name -> float32 [T]; nan where the model did not or could not say it."""
+    low, high = uncertainty_bounds(prediction, scale)
+    columns = {
+        "progress": prediction.progress,
+        "low": low,
+        "high": high,
+        "success": prediction.success,
+        "spread": prediction.uncertainty,
+    }
+    return {
+        name: np.where(prediction.valid, values, np.nan) for name, values in {**columns, "ood": prediction.ood}.items()
+    }
+
+
+def display_size(size: tuple[int, int], num_views: int) -> tuple[int, int]:
+    """Height and width, both even, at which images of that shape stand side by side as wide as the curve."""
+    height, width = size
+    view_width = CURVE_SIZE_PX[0] // num_views // 2 * 2
+    return round(view_width * height / width / 2) * 2, view_width
+
+
+def write_video(path: Path, episode: Episode, progress: Array) -> None:
+    """An mp4: all views side by side, below them the curve [T], drawn up to the frame that is shown."""
+    assert len(progress) == len(episode)
+    xs_px = np.linspace(MARGIN_PX, CURVE_SIZE_PX[0] - MARGIN_PX, len(progress))
+    ys_px = CURVE_SIZE_PX[1] - MARGIN_PX - progress * (CURVE_SIZE_PX[1] - 2 * MARGIN_PX)
+    points = list(zip(xs_px.tolist(), ys_px.tolist(), strict=True))
+    empty_curve, full_curve = draw_curve([]), draw_curve(points)
+    height, width = next(iter(episode.views.values())).shape[1:3]
+    with VideoWriter(path, episode.fps, (height + CURVE_SIZE_PX[1], CURVE_SIZE_PX[0])) as writer:
+        for t, (x, y) in enumerate(points):
+            canvas = np.zeros((height + CURVE_SIZE_PX[1], CURVE_SIZE_PX[0], 3), np.uint8)
+            for view_index, frames in enumerate(episode.views.values()):
+                canvas[:height, view_index * width : (view_index + 1) * width] = frames[t]
+            drawn_px = round(x)
+            canvas[height:, :drawn_px], canvas[height:, drawn_px:] = full_curve[:, :drawn_px], empty_curve[:, drawn_px:]
+            marker_top = height + round(y)
+            canvas[marker_top - 2 : marker_top + 3, drawn_px - 2 : drawn_px + 3] = 255
+            writer.add(canvas[None])
+
+
+def draw_curve(points: list[tuple[float, float]]) -> Frames:
+    """uint8 [CURVE_SIZE[1], CURVE_SIZE[0], 3]: lines at progress 0, 1/2 and 1, and the curve through the points."""
+    image = Image.new("RGB", CURVE_SIZE_PX, (17, 17, 17))
+    draw = ImageDraw.Draw(image)
+    for y in np.linspace(MARGIN_PX, CURVE_SIZE_PX[1] - MARGIN_PX, 3):
+        draw.line([(MARGIN_PX, y), (CURVE_SIZE_PX[0] - MARGIN_PX, y)], fill=(60, 60, 60))
+    if points:
+        draw.line(points, fill=(90, 200, 120), width=2)
+    return np.asarray(image)

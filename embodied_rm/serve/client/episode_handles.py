@@ -1,0 +1,99 @@
+"""Episodes of a client: where each is, and what the service remembered then, so that it can be told if it forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from embodied_rm.serve.client.client_errors import EpisodeLostError, OutOfOrderError
+from embodied_rm.serve.client.prediction import Frames, RewardPrediction
+
+if TYPE_CHECKING:
+    from embodied_rm.serve.client.reward_client import RewardClient
+
+
+class SavedEpisodeState(NamedTuple):
+    """What the service remembered of some episodes."""
+
+    state: bytes
+    num_rows: int
+
+
+class EpisodeHandle(NamedTuple):
+    """An episode, after the last frame that was judged of it."""
+
+    env_id: int
+    episode_id: int
+    step: int
+    saved_state: Optional[SavedEpisodeState] = None
+    state_row: int = 0
+    """Which of the episodes in `kept` it is."""
+
+
+def reset_episodes(
+    client: RewardClient,
+    env_ids: Sequence[int],
+    episode_ids: Sequence[int],
+    instructions: Sequence[str],
+    frames: Frames,
+    *,
+    keep_state: bool,
+) -> tuple[RewardPrediction, list[EpisodeHandle]]:
+    """Open an episode in each environment; `keep`: whether what is remembered is kept here too."""
+    prediction = client.reset(env_ids, episode_ids, instructions, frames, return_state=keep_state)
+    return prediction, make_handles(env_ids, episode_ids, [0] * len(env_ids), prediction)
+
+
+def step_episodes(
+    client: RewardClient, handles: Sequence[EpisodeHandle], frames: Frames
+) -> tuple[RewardPrediction, list[EpisodeHandle]]:
+    """Judge one more frame of each; a service that has forgotten them is told what it remembered, and so is one of
+    several that stayed behind while others answered.
+
+    Raises `LostError` or `OutOfStepError` where that was not kept.
+    """
+    env_ids, episode_ids = [handle.env_id for handle in handles], [handle.episode_id for handle in handles]
+    steps = [handle.step + 1 for handle in handles]
+    keep_state = all(handle.saved_state is not None for handle in handles)
+    try:
+        prediction = client.step(env_ids, episode_ids, steps, frames, return_state=keep_state)
+    except (EpisodeLostError, OutOfOrderError) as error:
+        if not keep_state:
+            raise
+        lost_handles = (
+            [handle for handle in handles if handle.env_id in error.env_ids]
+            if isinstance(error, EpisodeLostError)
+            else handles
+        )
+        restore_episodes(client, lost_handles)
+        prediction = client.step(env_ids, episode_ids, steps, frames, return_state=keep_state)
+    return prediction, make_handles(env_ids, episode_ids, steps, prediction)
+
+
+def restore_episodes(client: RewardClient, handles: Sequence[EpisodeHandle]) -> None:
+    """Send back what the service remembered of these episodes."""
+    handles_by_state: dict[int, list[EpisodeHandle]] = {}
+    for handle in handles:
+        handles_by_state.setdefault(id(handle.saved_state), []).append(handle)
+    for group in handles_by_state.values():
+        saved_state = group[0].saved_state
+        assert saved_state is not None
+        env_ids, episode_ids, steps, state_rows = zip(
+            *((handle.env_id, handle.episode_id, handle.step, handle.state_row) for handle in group)
+        )
+        client.restore(
+            env_ids,
+            episode_ids,
+            steps,
+            state=saved_state.state,
+            num_state_rows=saved_state.num_rows,
+            state_rows=state_rows,
+        )
+
+
+def make_handles(
+    env_ids: Sequence[int], episode_ids: Sequence[int], steps: Sequence[int], prediction: RewardPrediction
+) -> list[EpisodeHandle]:
+    """Where these episodes are now."""
+    saved_state = None if prediction.state is None else SavedEpisodeState(prediction.state, len(env_ids))
+    return [EpisodeHandle(*ids, saved_state, row) for row, ids in enumerate(zip(env_ids, episode_ids, steps))]

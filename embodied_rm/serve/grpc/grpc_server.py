@@ -1,0 +1,163 @@
+"""gRPC's server: the same requests and answers, in its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from embodied_rm.serve.grpc.inference import infer
+from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_PACKAGE, REWARD_PACKAGE, SESSION_CLASSES
+from embodied_rm.serve.http.auth import check_api_key, extract_api_key
+from embodied_rm.serve.http.info_routes import EXTENSIONS, describe_model
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.service_config import ServeConfig
+from embodied_rm.serve.sessions import SessionNotFoundError
+
+RpcHandler = Callable[[Any, float], Awaitable[Any]]
+"""(request, when an answer is of no use any more) -> answer."""
+MAX_METADATA_BYTES = 16 << 10
+"""Bytes of the headers of a call."""
+
+
+class GrpcServer:
+    """A service, spoken to by gRPC. `async with` runs it."""
+
+    def __init__(self, service: RewardService, config: ServeConfig, api_key: str | None) -> None:
+        self._service, self._config, self._api_key = service, config, api_key
+        self._health = health.aio.HealthServicer()
+        self._server = aio.server(
+            options=[
+                ("grpc.max_receive_message_length", service.limits.max_body_bytes),
+                ("grpc.max_send_message_length", service.limits.max_body_bytes),
+                ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+                ("grpc.max_concurrent_streams", service.limits.max_queue),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                ("grpc.so_reuseport", 0),
+            ],
+            maximum_concurrent_rpcs=service.limits.max_connections,
+        )
+        session_methods = {endpoint.capitalize(): self._session_method(endpoint) for endpoint in service.handlers}
+        handlers = [
+            grpc.method_handlers_generic_handler(f"{REWARD_PACKAGE}.Rewards", session_methods),
+            grpc.method_handlers_generic_handler(
+                f"{INFERENCE_PACKAGE}.GRPCInferenceService", self._inference_methods()
+            ),
+        ]
+        self._server.add_generic_rpc_handlers(tuple(handlers))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.port = 0
+
+    async def __aenter__(self) -> GrpcServer:
+        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
+        self.port = self._server.add_insecure_port(f"{host}:{self._config.grpc_port}")
+        await self._server.start()
+        serving = health_pb2.HealthCheckResponse.SERVING
+        await self._health.set("", serving if self._service.ready else health_pb2.HealthCheckResponse.NOT_SERVING)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._config.drain_timeout_s)
+
+    def _session_method(self, endpoint: str) -> grpc.RpcMethodHandler:
+        async def answer(request: Any, deadline: float) -> Any:
+            header_json, blobs = await self._service.handlers[endpoint](
+                request.header, memoryview(request.body), deadline
+            )
+            return SESSION_CLASSES["Answer"](header=header_json, body=b"".join(blobs))
+
+        return self._rpc_method(SESSION_CLASSES["Request"], endpoint, answer)
+
+    def _inference_methods(self) -> dict[str, grpc.RpcMethodHandler]:
+        service = self._service
+
+        async def live(request: Any, deadline: float) -> Any:
+            return INFERENCE_CLASSES["ServerLiveResponse"](live=True)
+
+        async def ready(request: Any, deadline: float) -> Any:
+            return INFERENCE_CLASSES["ServerReadyResponse"](ready=service.ready)
+
+        async def model_ready(request: Any, deadline: float) -> Any:
+            service.check_model_name(request.name)
+            return INFERENCE_CLASSES["ModelReadyResponse"](ready=service.ready)
+
+        async def server(request: Any, deadline: float) -> Any:
+            return INFERENCE_CLASSES["ServerMetadataResponse"](name="embodied-rm", version="2", extensions=EXTENSIONS)
+
+        async def model(request: Any, deadline: float) -> Any:
+            service.check_model_name(request.name)
+            metadata = describe_model(service)
+            del metadata["parameters"]
+            return INFERENCE_CLASSES["ModelMetadataResponse"](**metadata)
+
+        async def infer_model(request: Any, deadline: float) -> Any:
+            service.check_model_name(request.model_name)
+            return await infer(service, request, deadline)
+
+        return {
+            "ServerLive": self._rpc_method(INFERENCE_CLASSES["ServerLiveRequest"], None, live),
+            "ServerReady": self._rpc_method(INFERENCE_CLASSES["ServerReadyRequest"], None, ready),
+            "ModelReady": self._rpc_method(INFERENCE_CLASSES["ModelReadyRequest"], None, model_ready),
+            "ServerMetadata": self._rpc_method(INFERENCE_CLASSES["ServerMetadataRequest"], None, server),
+            "ModelMetadata": self._rpc_method(INFERENCE_CLASSES["ModelMetadataRequest"], None, model),
+            "ModelInfer": self._rpc_method(INFERENCE_CLASSES["ModelInferRequest"], "infer", infer_model),
+        }
+
+    def _rpc_method(self, request_type: Any, endpoint: str | None, handler: RpcHandler) -> grpc.RpcMethodHandler:
+        """A method: its request is read here, so that what cannot be read is told as all other mistakes are. `asked`:
+        what is counted; None: nothing is judged."""
+
+        async def handle(content: bytes, context: aio.ServicerContext) -> bytes:
+            timeout_s, remaining_s = self._service.limits.response_timeout_s, context.time_remaining()
+            deadline = asyncio.get_running_loop().time() + (
+                timeout_s if remaining_s is None else min(remaining_s, timeout_s)
+            )
+            try:
+                self._check_api_key(context)
+                with self._service.track_request(endpoint) if endpoint is not None else contextlib.nullcontext():
+                    response: bytes = (
+                        await handler(parse_message(request_type, content), deadline)
+                    ).SerializeToString()
+                    return response
+            except RequestError as raised:
+                error = raised.without_traceback()
+            await abort_call(context, error)
+            raise AssertionError("a refused call does not go on")
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _check_api_key(self, context: aio.ServicerContext) -> None:
+        """Raises `RefusalError` for a call that does not show the key."""
+        if self._api_key is None:
+            return
+        metadata = {key.lower(): str(value) for key, value in context.invocation_metadata() or ()}
+        check_api_key(extract_api_key(metadata), self._api_key)
+
+
+def parse_message(message_type: Any, content: bytes) -> Any:
+    """A request. Raises `RefusalError` for what is none."""
+    try:
+        return message_type.FromString(content)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(ErrorCode.BAD_REQUEST, f"not a {message_type.DESCRIPTOR.name}: {error}") from None
+
+
+async def abort_call(context: aio.ServicerContext, error: RequestError) -> None:
+    """End a call with the status of a refusal; what else there is to say is in its trailing metadata."""
+    trailing_metadata = [("code", error.code.name.lower())]
+    if error.retry_after_s is not None:
+        trailing_metadata.append(("retry-after-ms", str(round(1000 * error.retry_after_s))))
+    if isinstance(error, SessionNotFoundError):
+        trailing_metadata.append(("env", json.dumps(error.env_ids)))
+    message = error.message.encode("ascii", "replace").decode()
+    await context.abort(getattr(grpc.StatusCode, error.code.grpc_status), message, tuple(trailing_metadata))

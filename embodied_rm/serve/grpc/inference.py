@@ -1,0 +1,72 @@
+"""Videos in gRPC's messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embodied_rm.serve.client.wire import DATATYPE_NAMES
+from embodied_rm.serve.clip_scoring import score_clips
+from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES
+from embodied_rm.serve.open_inference import (
+    BYTES_DATATYPE,
+    UINT8_DATATYPE,
+    InferInputTensor,
+    InferRequestedOutput,
+    Inputs,
+    parse_clips,
+    parse_outputs,
+)
+from embodied_rm.serve.protocol import validation_error
+from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.sessions import OUTPUT_DTYPES
+
+CONTENT_FIELDS = {UINT8_DATATYPE: "uint_contents", BYTES_DATATYPE: "bytes_contents"}
+"""Where a tensor's numbers are, if they are not raw."""
+
+
+async def infer(service: RewardService, request: Any, deadline: float) -> Any:
+    """Judge the videos of a request. Raises `RefusalError`."""
+    clips = parse_clips(parse_inputs(request), service.limits)
+    output_names = parse_outputs([InferRequestedOutput(name=output.name) for output in request.outputs])
+    columns = await score_clips(service, clips, deadline)
+    tensor = INFERENCE_CLASSES["ModelInferResponse.InferOutputTensor"]
+    return INFERENCE_CLASSES["ModelInferResponse"](
+        model_name=service.metadata.name,
+        model_version=service.metadata.version,
+        id=request.id,
+        outputs=[
+            tensor(name=name, datatype=DATATYPE_NAMES[OUTPUT_DTYPES[name]], shape=columns[name].shape)
+            for name in output_names
+        ],
+        raw_output_contents=[columns[name].tobytes() for name in output_names],
+    )
+
+
+def parse_inputs(request: Any) -> Inputs:
+    """Each input, and its bytes where they are raw."""
+    raw_contents = [memoryview(content) for content in request.raw_input_contents]
+    if raw_contents and len(raw_contents) != len(request.inputs):
+        raise validation_error(
+            "raw_input_contents", f"{len(raw_contents)} of them", f"{len(request.inputs)}, one for each input"
+        )
+    inputs: Inputs = {}
+    for index, tensor in enumerate(request.inputs):
+        if tensor.name in inputs:
+            raise validation_error("inputs", f"{tensor.name[:40]!r} twice", "each once")
+        data = None if raw_contents else parse_contents(tensor)
+        parsed = InferInputTensor(name=tensor.name, shape=list(tensor.shape), datatype=tensor.datatype, data=data)
+        inputs[tensor.name] = parsed, raw_contents[index] if raw_contents else memoryview(b"")
+    return inputs
+
+
+def parse_contents(tensor: Any) -> list[Any]:
+    """The numbers or texts that are not raw."""
+    if tensor.datatype not in CONTENT_FIELDS:
+        raise validation_error(f"{tensor.name[:40]}.datatype", repr(tensor.datatype[:20]), " or ".join(CONTENT_FIELDS))
+    values = list(getattr(tensor.contents, CONTENT_FIELDS[tensor.datatype]))
+    if tensor.datatype == UINT8_DATATYPE:
+        return values
+    try:
+        return [value.decode() for value in values]
+    except UnicodeDecodeError:
+        raise validation_error(tensor.name[:40], "bytes", "text in UTF-8") from None

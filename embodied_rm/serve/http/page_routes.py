@@ -1,0 +1,54 @@
+"""The pages for a browser, which load and reach nothing but this service."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from embodied_rm import report
+from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, security_headers
+from embodied_rm.serve import page
+from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.session_overview import encode_overview
+
+SECURITY_HEADERS = {"Cache-Control": "no-store", **security_headers("media-src blob:")}
+"""A video is shown from the browser's own memory (`blob:`): it never leaves it as a video."""
+PAGE_ASSETS = ("page.css", "page.js", "video.js", "session.js", "curve.js", "chart.js", "live.js")
+ASSET_PACKAGES = {**dict.fromkeys(PAGE_ASSETS, page.__name__), **dict.fromkeys(SHARED_ASSETS, report.__name__)}
+"""What the pages are made of -> the package that it lies in."""
+
+
+def page_routes(service: RewardService) -> list[Route]:
+    """The paths that are for people."""
+
+    async def judge(request: Request) -> Response:
+        return asset_response("page.html", page.__name__)
+
+    async def live(request: Request) -> Response:
+        return asset_response("live.html", page.__name__)
+
+    async def part_of_page(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in ASSET_PACKAGES:
+            raise HTTPException(404)
+        return asset_response(name, ASSET_PACKAGES[name])
+
+    async def sessions(request: Request) -> Response:
+        return Response(encode_overview(service.sessions), media_type="application/json", headers=SECURITY_HEADERS)
+
+    return [
+        Route("/", judge),
+        Route("/live", live),
+        Route("/page/{name}", part_of_page),
+        Route("/v1/sessions", sessions),
+    ]
+
+
+def asset_response(name: str, package: str) -> Response:
+    """A file of a page."""
+    content = files(package).joinpath(name).read_bytes()
+    return Response(content, media_type=CONTENT_TYPES[name.rpartition(".")[2]], headers=SECURITY_HEADERS)

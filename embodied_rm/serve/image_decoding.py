@@ -1,0 +1,81 @@
+"""JPEG and PNG images of a request, decoded: their headers are believed last, and looked at first."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from embodied_rm.serve.protocol import FramePayload, validation_error
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.service_config import ServeLimits
+from embodied_rm.types import Frames, Views
+
+IMAGE_FORMATS = ("JPEG", "PNG")
+MAGIC_BYTES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+"""How files of these formats begin: nothing else is shown to a decoder."""
+DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, OverflowError, MemoryError)
+"""What a decoder raises for a damaged file."""
+
+# Images over our own limit, far below the one that this is about, are refused before they are decoded.
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+
+
+def decode_views(payload: FramePayload, limits: ServeLimits) -> Views:
+    """The frames of a request as views; raw ones are not copied.
+
+    Raises `RefusalError` for a file that is no such image, is too large, or of another size than the others.
+    """
+    if payload.images is None:
+        num_rows, num_views, *size = payload.shape
+        if payload.view_major:
+            frames = np.frombuffer(payload.raw, np.uint8).reshape(num_views, num_rows, *size).swapaxes(0, 1)
+        else:
+            frames = np.frombuffer(payload.raw, np.uint8).reshape(payload.shape)
+        return Views(names=payload.view_names, frames=frames)
+    num_rows, num_views = payload.shape
+    images = decode_images(payload.images, limits)
+    return Views(names=payload.view_names, frames=images.reshape(num_rows, num_views, *images.shape[1:]))
+
+
+def decode_images(contents: Sequence[memoryview], limits: ServeLimits) -> Frames:
+    """uint8 [P, H, W, 3] of P images of one size."""
+    images = [open_image(content, index, limits) for index, content in enumerate(contents)]
+    sizes = {image.size for image in images}
+    if len(sizes) > 1:
+        (width_a, height_a), (width_b, height_b), *_ = sorted(sizes)
+        raise validation_error(
+            "frames", f"images of {height_a} x {width_a} and of {height_b} x {width_b}", "one size for all of a request"
+        )
+    ((width, height),) = sizes
+    frames = np.empty((len(images), height, width, 3), np.uint8)
+    for index, image in enumerate(images):
+        try:
+            frames[index] = np.asarray(image.convert("RGB"))
+        except DECODE_ERRORS as error:
+            raise decode_error(index, error) from None
+    return frames
+
+
+def open_image(content: memoryview, index: int, limits: ServeLimits) -> Image.Image:
+    """An image whose header has been read, and is within limits."""
+    if not bytes(content[:8]).startswith(MAGIC_BYTES):
+        raise RequestError(ErrorCode.VALIDATION_ERROR, f"frames: image {index} is neither a JPEG nor a PNG file")
+    try:
+        image = Image.open(io.BytesIO(content), formats=IMAGE_FORMATS)
+    except DECODE_ERRORS as error:
+        raise decode_error(index, error) from None
+    if max(image.size) > limits.max_image_side:
+        raise RequestError(
+            ErrorCode.PAYLOAD_TOO_LARGE,
+            f"frames: image {index} is {image.size[1]} x {image.size[0]}, at most {limits.max_image_side} a side",
+        )
+    return image
+
+
+def decode_error(index: int, error: BaseException) -> RequestError:
+    """For a damaged file."""
+    return RequestError(ErrorCode.VALIDATION_ERROR, f"frames: image {index} cannot be decoded: {error}")

@@ -1,0 +1,119 @@
+"""The service as replicas that Ray Serve looks after: it starts more when they are asked for much, replaces what dies,
+and rolls from one model to the next.
+
+Every episode lives in the memory of one replica. A run says who it is (`X-Session-Id`), and all that it asks goes to
+one replica while there is one; where that dies, or another number of them shares the runs anew, the next one that is
+asked does not know the episode, and the client sends back what it was told to remember.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.subgoal_state import SubgoalState
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.ray_cluster import connect_ray, import_ray_module
+from embodied_rm.serve.http.app import make_app
+from embodied_rm.serve.model_handle import SELF_TEST_FAILED_MESSAGE, ModelMetadata, load_in_thread
+from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.service_config import ServeConfig
+
+REQUIRED_BY = "ray.replicas"
+APP_NAME = "embodied_rm"
+"""Of the application and of its one deployment."""
+REQUEST_ROUTER_CLASS = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
+HEALTH_CHECK_PERIOD_S = 2.0
+"""Seconds between two looks whether a replica is well."""
+ModelLoader = Callable[[], tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]]
+
+
+class RewardReplica:
+    """A service of its own in a process of Ray's."""
+
+    def __init__(self, load_model: ModelLoader, config: ServeConfig, api_key: str | None, working_dir: Path) -> None:
+        """`folder`: where the command was given, since paths may be relative to it."""
+        if not working_dir.is_dir():
+            raise UserError(f"{working_dir} is not there on {os.uname().nodename}: all machines need the same folders")
+        os.chdir(working_dir)
+        torch.set_num_threads(max(1, int(config.ray.num_cpus)))
+        self._service, self._api_key = RewardService(load_in_thread(load_model), config), api_key
+        if not self._service.metadata.passed_self_test:
+            raise UserError(SELF_TEST_FAILED_MESSAGE)
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Asked by Ray Serve, once."""
+        return LifespanMiddleware(make_app(self._service, self._api_key), self._service)
+
+    def check_health(self) -> None:
+        """Asked by Ray Serve now and then: whoever raises is replaced."""
+        if not self._service.ready:
+            raise RuntimeError("the service takes no requests")
+
+
+class LifespanMiddleware:
+    """An application whose service runs from the start of its server to its end, in the server's loop."""
+
+    def __init__(self, app: ASGIApp, service: RewardService) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+        assert (await receive())["type"] == "lifespan.startup"
+        async with self._service:
+            await send({"type": "lifespan.startup.complete"})
+            assert (await receive())["type"] == "lifespan.shutdown"
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+@contextmanager
+def deploy(load_model: ModelLoader, config: ServeConfig, api_key: str | None) -> Iterator[str]:
+    """The service on Ray, until the block ends, or for good on a cluster at an address; where it is.
+
+    One that is there already rolls over to this model, replica after replica. Raises `UserError` without Ray Serve.
+    """
+    ray_config = config.ray
+    with connect_ray(REQUIRED_BY, ray_config.address, int(ray_config.num_cpus * ray_config.resolved_max_replicas) + 1):
+        serve = import_ray_module(REQUIRED_BY, "ray.serve")
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        serve.start(proxy_location="HeadOnly", http_options={"host": config.host, "port": config.port})
+        serve.run(build_application(serve, load_model, config, api_key), name=APP_NAME, route_prefix="/")
+        yield f"http://{config.host}:{config.port}"
+        if ray_config.address is None:
+            serve.shutdown()
+
+
+def build_application(serve: Any, load_model: ModelLoader, config: ServeConfig, api_key: str | None) -> Any:
+    """What Ray Serve is to run. More requests are let in than may wait: it is the replica that refuses, and says when
+    to come again."""
+    ray_config = config.ray
+    router = import_ray_module(REQUIRED_BY, "ray.serve.config").RequestRouterConfig(
+        request_router_class=REQUEST_ROUTER_CLASS, request_router_kwargs={"num_fallback_replicas": 0}
+    )
+    autoscaling_config = {
+        "min_replicas": ray_config.min_replicas,
+        "max_replicas": ray_config.resolved_max_replicas,
+        "target_ongoing_requests": ray_config.target_ongoing_requests,
+    }
+    deployment = serve.deployment(
+        serve.ingress()(RewardReplica),
+        name=APP_NAME,
+        autoscaling_config=autoscaling_config,
+        max_ongoing_requests=2 * config.limits.max_queue,
+        request_router_config=router,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        graceful_shutdown_timeout_s=config.drain_timeout_s,
+        logging_config={"log_level": "ERROR"},
+        ray_actor_options={"num_cpus": ray_config.num_cpus, "num_gpus": ray_config.num_gpus},
+    )
+    return deployment.bind(load_model, config, api_key, Path.cwd())

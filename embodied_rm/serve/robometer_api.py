@@ -1,0 +1,154 @@
+"""The wire format of Robometer's and RynnValue's clients: a form of .npy files, and JSON that names them.
+
+Their server hands what arrives to NumPy's loader. Here the header of a file is compared with the one form that it may
+have, and its bytes are pixels or refused. Source: robometer/evals/eval_server.py, what it takes and what it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
+from embodied_rm.serve.protocol import parse_header, validate_instructions, validation_error
+from embodied_rm.serve.request_errors import ErrorCode, RequestError
+from embodied_rm.serve.service import RewardService
+from embodied_rm.serve.service_config import ServeLimits
+from embodied_rm.serve.sessions import OutputColumns
+
+MAX_FORM_PARTS = 512
+"""Of a form."""
+BOUNDARY_PATTERN = re.compile(r"""boundary=("?)([\w'()+,./:=? -]{1,70})\1(;|$)""")
+PART_NAME_PATTERN = re.compile(
+    rb'^content-disposition: *form-data;.*?\bname="([^"\r\n]{1,200})"', re.IGNORECASE | re.MULTILINE
+)
+NPY_MAGIC = b"\x93NUMPY"
+NPY_HEADER_PATTERN = re.compile(
+    rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d{1,9}), (\d{1,9}), (\d{1,9}), 3\), \} *\n"
+)
+"""Of videos of bytes [T, H, W, 3], as NumPy writes it."""
+SAMPLE_NAME_PATTERN = re.compile(r"sample_(\d{1,4})")
+
+
+class NpyFileRef(msgspec.Struct, rename={"key": "__numpy_file__"}):
+    """Where the frames are."""
+
+    key: str
+
+
+class TrajectoryPayload(msgspec.Struct):
+    """A video; what else their clients say of it is not needed."""
+
+    frames: NpyFileRef
+    task: str
+
+
+class SamplePayload(msgspec.Struct):
+    """One of a form."""
+
+    sample_type: str
+    trajectory: TrajectoryPayload
+
+
+async def evaluate_form(
+    service: RewardService, content_type: str, body: bytes, view: str, deadline: float
+) -> dict[str, Any]:
+    """Judge the videos of a form, each as a whole video of the camera `view`. Raises `RefusalError`."""
+    parts = parse_form(content_type, body)
+    clips = [parse_clip(sample, parts, view, service.limits) for sample in parse_samples(parts)]
+    outputs = await asyncio.gather(*(score_clips(service, clip, deadline) for clip in clips))
+    return build_response(outputs, service.metadata.predicts_success)
+
+
+def parse_form(content_type: str, body: bytes) -> dict[str, memoryview]:
+    """Name -> content of each part of a form."""
+    match = BOUNDARY_PATTERN.search(content_type)
+    if match is None:
+        raise RequestError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "content-type must be multipart/form-data with a boundary")
+    delimiter, view = b"\r\n--" + match[2].encode(), memoryview(body)
+    parts: dict[str, memoryview] = {}
+    offset = 0 if body.startswith(delimiter[2:]) else -1
+    if offset < 0:
+        raise RequestError(ErrorCode.BAD_REQUEST, "the body is no form: it does not begin with its boundary")
+    offset += len(delimiter) - 2
+    while body[offset : offset + 2] == b"\r\n":
+        head_end = body.find(b"\r\n\r\n", offset, offset + 4096)
+        part_end = body.find(delimiter, head_end + 2)
+        name_match = PART_NAME_PATTERN.search(body[offset + 2 : head_end])
+        if head_end < 0 or part_end < 0 or name_match is None or len(parts) == MAX_FORM_PARTS:
+            raise RequestError(ErrorCode.BAD_REQUEST, f"part {len(parts)} of the form cannot be read")
+        parts[name_match[1].decode("utf-8", "replace")] = view[head_end + 4 : part_end]
+        offset = part_end + len(delimiter)
+    if body[offset : offset + 2] != b"--":
+        raise RequestError(ErrorCode.BAD_REQUEST, "the form does not end")
+    return parts
+
+
+def parse_samples(parts: Mapping[str, memoryview]) -> list[SamplePayload]:
+    """The samples, in their order."""
+    indices = sorted(int(match[1]) for name in parts if (match := SAMPLE_NAME_PATTERN.fullmatch(name)))
+    if not indices:
+        raise RequestError(ErrorCode.VALIDATION_ERROR, "the form has no sample_0")
+    samples = [parse_header(SamplePayload, parts[f"sample_{index}"]) for index in indices]
+    for sample in samples:
+        if sample.sample_type != "progress":
+            raise validation_error(
+                "sample_type", repr(sample.sample_type[:40]), "progress: this service compares no videos"
+            )
+    return samples
+
+
+def parse_clip(sample: SamplePayload, parts: Mapping[str, memoryview], view: str, limits: ServeLimits) -> ClipBatch:
+    """The video of a sample."""
+    key = sample.trajectory.frames.key
+    if key not in parts:
+        raise validation_error("frames", repr(key[:60]), "the name of a file in the form")
+    frames = parse_npy_frames(parts[key], key, limits)
+    instructions = validate_instructions([sample.trajectory.task], 1, limits)
+    return ClipBatch(
+        client_id="evaluate_batch_npy", instructions=instructions, view_names=(view,), frames=frames[None, :, None]
+    )
+
+
+def parse_npy_frames(content: memoryview, name: str, limits: ServeLimits) -> np.ndarray:
+    """uint8 [T, H, W, 3] of a .npy file."""
+    if bytes(content[:6]) != NPY_MAGIC or bytes(content[6:7]) not in (b"\x01", b"\x02", b"\x03"):
+        raise validation_error(name[:60], "no .npy file", "one that NumPy wrote")
+    length_field_bytes = 2 if content[6] == 1 else 4
+    header_start = 8 + length_field_bytes
+    header_end = header_start + int.from_bytes(content[8:header_start], "little")
+    match = NPY_HEADER_PATTERN.fullmatch(bytes(content[header_start : min(header_end, header_start + 4096)]))
+    if match is None:
+        raise validation_error(
+            name[:60], bytes(content[header_start : header_start + 80]), "frames as uint8 [T, H, W, 3], in C order"
+        )
+    num_frames, height, width = (int(size) for size in match.groups())
+    if not (
+        0 < num_frames <= limits.max_frames
+        and 0 < height <= limits.max_image_side
+        and 0 < width <= limits.max_image_side
+    ):
+        raise validation_error(
+            name[:60],
+            [num_frames, height, width, 3],
+            f"at most [{limits.max_frames}, {limits.max_image_side}, {limits.max_image_side}, 3]",
+        )
+    if len(content) - header_end != num_frames * height * width * 3:
+        raise validation_error(name[:60], f"{len(content) - header_end} bytes", f"{num_frames * height * width * 3}")
+    return np.frombuffer(content[header_end:], np.uint8).reshape(num_frames, height, width, 3)
+
+
+def build_response(outputs: list[OutputColumns], predicts_success: bool) -> dict[str, Any]:
+    """What their server answers: a list of numbers for each video."""
+    progress = [columns["value"][0].tolist() for columns in outputs]
+    success = [columns["success"][0].clip(0, 1).tolist() for columns in outputs]
+    return {
+        "outputs_preference": None,
+        "outputs_progress": {"progress_pred": progress},
+        "outputs_success": {"success_probs": success} if predicts_success else None,
+    }

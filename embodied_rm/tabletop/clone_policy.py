@@ -1,0 +1,138 @@
+"""`embodied-rm clone`: behaviour cloning of one task's demonstrations, judged by the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import UserError, lookup, unknown_name_message
+from embodied_rm.models.checkpoint import load_progress_net, weights_digest
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.paths import IMITATION_DIR, POLICY_DIR, resolve_dataset, resolve_reward_model
+from embodied_rm.rl.cloning.bc import CloneConfig, clone, select_demonstrations
+from embodied_rm.rl.cloning.ra_bc import progress_weights
+from embodied_rm.rl.envs.embedding_obs import embed_observations
+from embodied_rm.rl.learner.demo_pairs import DemoPairs, make_demo_pairs, save_demo_pairs
+from embodied_rm.rl.learner.policy import save_policy
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score import read_episodes_for
+from embodied_rm.tabletop.envs import EnvConfig, make_evaluator
+from embodied_rm.types import Episode
+from embodied_sim.observation import PROPRIO_DIM
+from embodied_sim.registry import make_task
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneCommand(CloneConfig):
+    """Behaviour cloning of one task of a dataset."""
+
+    task: str
+    data: Path
+    include_failures: bool = False
+    reward_weighted: bool = False
+    checkpoint: Path | None = None
+    progress_horizon: int = 10
+    eval_episodes: int = 200
+    env: EnvConfig = field(default_factory=EnvConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.progress_horizon < 1:
+            raise UserError(f"horizon must be >= 1, got {self.progress_horizon}")
+
+
+def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Imitate, judge, and leave policy and metrics in the run folder."""
+    task = make_task(config.task).name
+    source = LeRobotDataset(resolve_dataset(config.data))
+    rows = demonstration_rows(source, task, failures=config.include_failures)
+    uses_images = config.obs_mode != "state"
+    model_folder = resolve_reward_model(config.checkpoint) if config.reward_weighted or uses_images else None
+    net = None if model_folder is None else load_progress_net(model_folder)
+    evaluate = make_evaluator(
+        config.task,
+        config.env,
+        episodes=config.eval_episodes,
+        seed=config.seed,
+        obs_mode=config.obs_mode,
+        encoder_model=net,
+    )
+    demo_rows = [rows[i] for i in select_demonstrations(len(rows), config)]
+    reporter.table(
+        "clone",
+        {
+            "task": task,
+            "demonstrations": f"{len(demo_rows)} of {len(rows)}",
+            "weights": f"by progress within {config.progress_horizon} frames"
+            if config.reward_weighted
+            else "all moments alike",
+            "sees": config.obs_mode,
+            "policy": f"{config.hidden_sizes} hidden units, {config.steps} steps of {config.batch_size} transitions",
+            "judged over": f"{config.eval_episodes} episodes",
+        },
+    )
+    pairs = make_pairs(read_episodes(source, demo_rows, net, reporter), net, config, reporter)
+    save_demo_pairs(run.path / IMITATION_DIR, pairs)
+    digest = weights_digest(model_folder) if model_folder is not None and uses_images else ""
+    proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]  # all that the simulator tells is in m
+    views = config.env.views if uses_images else ()
+    policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views)
+    save_policy(run.path / POLICY_DIR, policy, task=task)
+    eval_result = evaluate(policy)
+    reporter.table("cloned", {**asdict(fit), **eval_result.as_dict()})
+    run.write_json("metrics.json", {"clone": asdict(fit), "cloned_success": eval_result.as_dict()})
+
+
+def make_pairs(
+    episodes: Sequence[Episode], net: ProgressNet | None, config: CloneCommand, reporter: Reporter
+) -> DemoPairs:
+    """What of the demonstrations is imitated, as the policy will see it."""
+    weights = None
+    if net is not None and config.reward_weighted:
+        weights = progress_weights(
+            [prediction.progress for prediction in score_episodes(net, episodes)], config.progress_horizon
+        )
+    if net is not None and config.obs_mode != "state":
+        policy_views = [select_views(episode, config.env.views) for episode in episodes]
+        episodes = [
+            embed_observations(net, episode, PROPRIO_DIM)
+            for episode in reporter.track(policy_views, "look at demonstrations")
+        ]
+    return make_demo_pairs(episodes, weights)
+
+
+def select_views(episode: Episode, names: Sequence[str]) -> Episode:
+    """The episode with these views alone: what the policy will have. Raises `UserError` for one that was not
+    recorded."""
+    kind = "recorded view (env.views are what the policy sees)"
+    return replace(episode, views={name: lookup(episode.views, name, kind) for name in names})
+
+
+def demonstration_rows(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:
+    """The episodes of one task that succeeded, or with `failures` all. Raises `UserError` when the dataset has none."""
+    tasks = {meta.metadata.get("task", "") for meta in data.meta} - {""}
+    rows = [i for i, m in enumerate(data.meta) if m.metadata.get("task") == task and (failures or m.success)]
+    if not rows:
+        message = unknown_name_message(task, tasks, "recorded task")
+        raise UserError(f"the dataset has no successful episode of {task}" if task in tasks else message)
+    return rows
+
+
+def read_episodes(
+    data: EpisodeSource, rows: Sequence[int], net: ProgressNet | None, reporter: Reporter
+) -> list[Episode]:
+    """These episodes, with the views that the reward model sees; without one, states and actions are enough."""
+    if net is not None:
+        return list(
+            reporter.track(read_episodes_for(net.input_spec, data, rows), "read demonstrations", total=len(rows))
+        )
+    # An episode cannot do without a view.
+    return [data.episode(i, views=data.views[:1]) for i in reporter.track(rows, "read demonstrations")]
+
+
+COMMAND = Command(schema=CloneCommand, main=main)

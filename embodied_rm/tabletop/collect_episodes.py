@@ -1,0 +1,230 @@
+"""`embodied-rm collect`: scripted experts, and actors who fail on purpose, become a dataset."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces.utils import flatdim
+
+from embodied_rm.command import Command
+from embodied_rm.data.lerobot.write import DatasetWriter
+from embodied_rm.data.record import EpisodeRecorder, PolicyFn
+from embodied_rm.errors import UserError
+from embodied_rm.paths import DATASET_DIR
+from embodied_rm.rl.seeds import stream_seed
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop.envs import EnvConfig, make_envs
+from embodied_rm.tabletop.policies import policy_task, stochastic_policy
+from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split
+from embodied_rm.types import Episode
+from embodied_sim.scripted_policy import (
+    POST_SUCCESS_OUTCOME,
+    SUCCESS_OUTCOME,
+    WRONG_OBJECT_OUTCOME,
+    ScriptedPolicy,
+    available_outcomes,
+)
+from embodied_sim.vec_env import TabletopVecEnv
+
+TARGET_OUTCOMES: tuple[tuple[str, ...], ...] = ((SUCCESS_OUTCOME,), (), (POST_SUCCESS_OUTCOME,))
+"""What actors are after in each part of a task's recording; (): to fail."""
+ROLLOUT_OUTCOME = "rollout"
+"""What an episode of a policy is called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectConfig:
+    """What to record."""
+
+    split: Split = field(default_factory=Split)
+    tasks: tuple[str, ...] = ()
+    """Of the split's tasks; none: all of them."""
+    num_successes: int = 40
+    num_failures: int = 20
+    num_post_success: int = 0
+    policies: tuple[str, ...] | None = None
+    """Run folders of clone or refine: who plays its task too."""
+    rollouts_per_policy: int | None = None
+    """Episodes of each of them."""
+    frame_stride: int = 1
+    action_noise: float = 0.3
+    speed_range: tuple[float, ...] = (0.6, 1.0)
+    seed: int = 0
+    env: EnvConfig = field(default_factory=EnvConfig)
+
+    def __post_init__(self) -> None:
+        counts = self.num_successes, self.num_failures, self.num_post_success
+        if min(counts) < 0 or not (any(counts) or self.rollouts_per_policy):
+            raise UserError("nothing to record: successes={}, failures={}, afterwards={}".format(*counts))
+        if len(self.speed_range) != 2 or not 0 < self.speed_range[0] <= self.speed_range[1] <= 1:
+            raise UserError(f"pace must be two shares [slowest,fastest] in (0, 1], got {list(self.speed_range)}")
+        if self.action_noise < 0:
+            raise UserError(f"noise must be >= 0, got {self.action_noise}")
+        if (self.policies is None) != (self.rollouts_per_policy is None):
+            raise UserError("policies=[...], who plays, and rollouts=..., episodes of each, need each other")
+        if self.rollouts_per_policy is not None and self.rollouts_per_policy < 1:
+            raise UserError(f"rollouts must be >= 1, got {self.rollouts_per_policy}")
+
+
+def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Record every task into one dataset. Raises `UserError` where the split has other tasks or environments."""
+    check_split(config.split)
+    tasks = config.split.select_tasks(config.tasks)
+    if not tasks:
+        raise UserError(f"split={config.split.name} has no tasks to record; embodied-rm tasks lists those there are")
+    for folder in config.policies or ():
+        if policy_task(folder) not in tasks:
+            raise UserError(f"the policy in {folder} plays {policy_task(folder)}, which is none of {', '.join(tasks)}")
+    config = replace(config, tasks=tasks, env=config.split.make_env_config(config.env))
+    reporter.table(
+        "collect",
+        {
+            **({} if config.split.name == NO_SPLIT else {"split": config.split.name}),
+            "tasks": config.tasks,
+            "episodes of each": f"{config.num_successes} successes, {config.num_failures} failures"
+            + (f", {config.num_post_success} afterwards" if config.num_post_success else "")
+            + (f", {config.rollouts_per_policy} of each policy" if config.rollouts_per_policy else ""),
+            "views": f"{', '.join(config.env.views)} at {config.env.image_size} pixels",
+            "envs": config.env.num_envs,
+        },
+    )
+    run.write_json("metrics.json", {"collect": collect(config, run, reporter)})
+
+
+def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
+    """Write `<run>/dataset`; the counts of what is in it. `config` names tasks and environments as they are recorded."""
+    remove_partial_dataset(run.path)
+    outcome_counts, num_successes, frames = Counter[str](), 0, 0
+    writes_state = len(set(map(observation_size, config.tasks))) == 1
+    if not writes_state:
+        reporter.log(
+            "the tasks' observations differ in size, so the dataset has no state: no policy can be cloned from it"
+        )
+    with DatasetWriter(run.path / DATASET_DIR, robot_type=Path(config.env.robot).stem) as writer:
+        for task_index, task in enumerate(config.tasks):
+            total = config.num_successes + config.num_failures + config.num_post_success
+            total += (config.rollouts_per_policy or 0) * len(policies_for_task(config, task))
+            for episode in reporter.track(record_task(task, config, task_index), f"record {task}", total=total):
+                state = episode.state if writes_state else None
+                writer.add(replace(episode, name=f"episode_{outcome_counts.total():06d}", state=state))
+                frames += len(episode)
+                outcome_counts[f"{episode.metadata['task']}: {episode.metadata['outcome']}"] += 1
+                num_successes += episode.success is True
+    reporter.table(
+        "recorded", {**dict(sorted(outcome_counts.items())), "of those, successful": num_successes, "frames": frames}
+    )
+    return {"episodes": outcome_counts.total(), "num_successes": num_successes, "frames": frames}
+
+
+def remove_partial_dataset(folder: Path) -> None:
+    """Remove what a recording of this very run left that was killed: half a dataset, or one that nobody counted."""
+    for leftover in (folder / DATASET_DIR, *folder.glob(f".{DATASET_DIR}.partial-*")):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+
+
+def observation_size(task: str) -> int:
+    """How many numbers a policy for that task observes."""
+    env = TabletopVecEnv(task, 1, views=())
+    try:
+        return flatdim(env.single_observation_space)
+    finally:
+        env.close()
+
+
+def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterator[Episode]:
+    """Episodes of one task: first the expert's, then the failures, then successes with what comes after them, then
+    those of policies. `number` sets its seeds apart from other tasks'.
+
+    Episodes of the expert and of policies end at success, the others at the time limit: some undo what they had
+    achieved. There are no episodes with an afterwards of a task that says of none.
+    """
+    for part, count in enumerate((config.num_successes, config.num_failures, config.num_post_success)):
+        if not count:
+            continue
+        env = make_envs(task, config.env, ends_on_success=part == 0, holdout=config.split.holdout)
+        target_outcomes = part_outcomes(part, env)
+        seed = stream_seed(config.seed, task_index, part)
+        try:
+            yield from record_actors(env, target_outcomes, count, config, seed) if target_outcomes else ()
+        finally:
+            env.close()
+    for part, folder in enumerate(policies_for_task(config, task), start=len(TARGET_OUTCOMES)):
+        env = make_envs(task, config.env, ends_on_success=True, holdout=config.split.holdout)
+        seed = stream_seed(config.seed, task_index, part)
+        try:
+            act = stochastic_policy(Path(folder), env, seed)
+            yield from record_episodes(
+                env, act, config.rollouts_per_policy or 0, config, seed, lambda row: ROLLOUT_OUTCOME
+            )
+        finally:
+            env.close()
+
+
+def policies_for_task(config: CollectConfig, task: str) -> tuple[str, ...]:
+    """The folders of the policies that play a task."""
+    return tuple(folder for folder in config.policies or () if policy_task(folder) == task)
+
+
+def part_outcomes(part: int, env: TabletopVecEnv) -> tuple[str, ...]:
+    """What actors are after in the first, second and third part of a task's recording."""
+    available = available_outcomes(env)
+    if part == 1:
+        return failure_order(
+            [outcome for outcome in available if outcome != POST_SUCCESS_OUTCOME], env.task.distinguishes_objects
+        )
+    return tuple(outcome for outcome in TARGET_OUTCOMES[part] if outcome in available)
+
+
+def failure_order(outcome_kinds: Sequence[str], names_object: bool) -> tuple[str, ...]:
+    """The failures in the order in which actors take them; where the instruction names one of several objects, every
+    other one mistakes it.
+
+    A mistaken object then looks like a success in all but the words, so it takes as many of them to learn to read.
+    """
+    others = [outcome for outcome in outcome_kinds if outcome not in (SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME)]
+    if not names_object:
+        return (*others, WRONG_OBJECT_OUTCOME)
+    return tuple(outcome for other in others for outcome in (WRONG_OBJECT_OUTCOME, other))
+
+
+def record_actors(
+    env: TabletopVecEnv, outcome_kinds: Sequence[str], count: int, config: CollectConfig, seed: int
+) -> Iterator[Episode]:
+    """`count` episodes of actors who are after the given outcomes, in turn."""
+    actor = ScriptedPolicy(
+        env,
+        outcome_kinds,
+        seed=seed,
+        noise=config.action_noise,
+        speed_range=(config.speed_range[0], config.speed_range[1]),
+    )
+
+    def act(_: npt.NDArray[np.float32], new_episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        actor.reset(new_episodes)
+        return actor.act()
+
+    return record_episodes(env, act, count, config, seed, lambda row: str(actor.outcomes[row]))
+
+
+def record_episodes(
+    env: TabletopVecEnv, act: PolicyFn, count: int, config: CollectConfig, seed: int, outcome: Callable[[int], str]
+) -> Iterator[Episode]:
+    """`count` episodes of whoever acts; `outcome`: what became of a row's, in a word."""
+
+    def describe(row: int) -> dict[str, str]:
+        labels = {"task": env.task.name, "goal": env.goals[row], "outcome": outcome(row)}
+        return {**labels, "split": config.split.name, "seed": str(config.seed), **env.episode_metadata(row)}
+
+    return iter(
+        EpisodeRecorder(env, act, num_episodes=count, frame_stride=config.frame_stride, seed=seed, metadata_fn=describe)
+    )
+
+
+COMMAND = Command(schema=CollectConfig, main=main)

@@ -1,0 +1,166 @@
+"""One-shot learning in an evaluation: a demonstration of each task of a split, in context or by adaptation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.data.open_dataset import open_dataset
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.evaluate import PredictionSet, predict_episodes
+from embodied_rm.experiments.pipeline import Pipeline
+from embodied_rm.experiments.report_parts import select_diverse_rows
+from embodied_rm.labels.subtasks import goal_of, task_of
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR
+from embodied_rm.paths import DATASET_DIR, resolve_dataset
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score import read_episodes_for
+from embodied_rm.tabletop import collect_episodes
+from embodied_rm.train import CHECKPOINT_DIR
+from embodied_rm.train.adaptation import AdaptConfig, adapt
+from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.types import Episode
+from embodied_sim.holdout import Holdout
+from embodied_sim.registry import find_task
+
+IN_CONTEXT, ADAPT = "reference", "adapt"
+NUM_DEMO_EPISODES = 8
+"""Successes of a task among which its goals are met."""
+NUM_START_DRAWS = 100
+"""Starts of a task that are drawn to find the sentences for each of its goals."""
+MILD_AUGMENT = AugmentConfig(
+    shift=0.06, zoom=0.06, rotation=0.04, color_jitter=0.3, brightness_jitter=0.1, view_dropout_prob=0.3
+)
+"""Less than `adapt` varies a real recording: the cameras of a split hardly move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneShotConfig:
+    """How one demonstration of each task is used."""
+
+    method: str | None = None
+    """"reference": shown to the model, whose weights stay; "adapt": learned; None: there is none."""
+    seed: int = 2000
+    """Of the demonstrations."""
+    per_goal: bool = False
+    """Whether there is one of each goal of a task that was met, not one of the task."""
+    steps: int = 500
+    replay_data: Path | None = None
+    replay_episodes: int = 72
+
+    def __post_init__(self) -> None:
+        if self.method is not None:
+            lookup({IN_CONTEXT: None, ADAPT: None}, self.method, "value of one_shot.by")
+        for name in ("steps", "replay_episodes"):
+            if getattr(self, name) < 1:
+                raise UserError(f"one_shot.{name} must be >= 1, got {getattr(self, name)}")
+        if self.replay_data is not None and self.method != ADAPT:
+            raise UserError(f"one_shot.rehearse is for one_shot.by=adapt, got one_shot.by={self.method}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneShotEvaluator:
+    """A model that is shown demonstrations of the tasks of a recorded split. Writes into the run folder `run`."""
+
+    net: ProgressNet
+    facts: Mapping[str, Any]
+    """What its checkpoint says of it."""
+    config: OneShotConfig
+    collect_config: collect_episodes.CollectConfig
+    """How the episodes that judge the model are recorded."""
+    run: RunFolder
+    reporter: Reporter
+
+    def record_demonstrations(self) -> dict[str, list[Episode]]:
+        """Task -> successes of it, as the model sees them: the first, or the first of each goal that was met."""
+        count = NUM_DEMO_EPISODES if self.config.per_goal else 1
+        env_config = replace(self.collect_config.env, num_envs=count)
+        demo_config = replace(
+            self.collect_config, num_successes=count, num_failures=0, seed=self.config.seed, env=env_config
+        )
+        Pipeline(self.run, self.reporter).run_command(
+            "record demonstrations", "demonstrations", collect_episodes.COMMAND, demo_config
+        )
+        source = open_dataset(self.run.path / "demonstrations" / DATASET_DIR)
+        episodes_by_task: dict[str, dict[str, Episode]] = {}
+        for episode in read_episodes_for(self.net.input_spec, source):
+            episodes_by_task.setdefault(task_of(episode), {}).setdefault(goal_of(episode), episode)
+        return {task: list(episodes_by_goal.values()) for task, episodes_by_goal in episodes_by_task.items()}
+
+    def predict(
+        self, demonstrations: Sequence[Episode], episodes: Sequence[Episode], goals: Sequence[Episode] | None
+    ) -> PredictionSet:
+        """What the model says of episodes of a task of which it has been `shown` these demonstrations.
+
+        The reference of an episode is that of its goal, else the first. To a task of several wishes nothing is adapted,
+        for the whole sentence would be learned and never be read: it is followed in context whatever `by` says.
+        """
+        in_context = self.config.method == IN_CONTEXT or SUBGOAL_SEPARATOR in demonstrations[0].instruction
+        net = self.net.with_fusion("reference") if in_context else self.adapt_model(demonstrations)
+        demonstration_by_goal = {goal_of(demonstration): demonstration for demonstration in demonstrations}
+        return predict_episodes(
+            net,
+            episodes,
+            goals,
+            [demonstration_by_goal.get(goal_of(episode), demonstrations[0]) for episode in episodes],
+        )
+
+    def adapt_model(self, demonstrations: Sequence[Episode]) -> ProgressNet:
+        """The model adapted to the demonstrations; what an interrupted run has adapted is read."""
+        run = RunFolder.open(self.run.path / "adapted" / task_of(demonstrations[0]), resume=True)
+        if (run.path / CHECKPOINT_DIR).exists():
+            return load_progress_net(run.path / CHECKPOINT_DIR)
+        instructions = {
+            goal_of(episode): goal_instructions(episode, self.collect_config.split.holdout)
+            for episode in demonstrations
+        }
+        paraphrased = [
+            replace(episode, instruction=sentence)
+            for episode in demonstrations
+            for sentence in instructions[goal_of(episode)][0]
+            if sentence != episode.instruction
+        ]
+        config = AdaptConfig(
+            max_seconds=None,
+            steps=self.config.steps,
+            learning_rate=7e-4,
+            train_image_encoder=False,
+            augment=MILD_AUGMENT,
+        )
+        return adapt(
+            demonstrations[0],
+            config,
+            run,
+            self.reporter,
+            self.net,
+            replay_episodes=self._read_replay_episodes(),
+            other_demonstrations=[*demonstrations[1:], *paraphrased],
+            negative_instructions=[] if len(demonstrations) > 1 else instructions[goal_of(demonstrations[0])][1],
+            init_metadata=self.facts,
+        )
+
+    def _read_replay_episodes(self) -> list[Episode]:
+        """Some episodes of every task and outcome that the model was trained on."""
+        if self.config.replay_data is None:
+            return []
+        source = open_dataset(resolve_dataset(self.config.replay_data))
+        return list(
+            read_episodes_for(self.net.input_spec, source, select_diverse_rows(source, self.config.replay_episodes))
+        )
+
+
+def goal_instructions(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[str]]:
+    """In which sentences such environments ask for what was demonstrated, and for the other goals of its task."""
+    task, rng = find_task(demonstration.metadata["task"]), np.random.default_rng(0)
+    starts = [holdout.sample_layout(task, rng) for _ in range(NUM_START_DRAWS)]
+    instructions: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for start in starts:
+        sentences = instructions[task.goal(start) == goal_of(demonstration)]
+        sentences.update(dict.fromkeys(task.instruction(start, index) for index in holdout.phrasing_indices(task)))
+    return list(instructions[True]), list(instructions[False])

@@ -1,0 +1,193 @@
+"""`embodied-rm play`: watch the expert, a random policy or a stored one at a task, or an environment break down again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.atomic_file import write_atomic
+from embodied_rm.command import Command
+from embodied_rm.data.record import EpisodeRecorder, PolicyFn
+from embodied_rm.data.video.files import write_video
+from embodied_rm.errors import UserError, unknown_name_message
+from embodied_rm.report.contact_sheet import ContactSheetRow, draw_contact_sheet
+from embodied_rm.report.episode_video import make_grid
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.tabletop.envs import EnvConfig, make_envs
+from embodied_rm.tabletop.policies import deterministic_policy
+from embodied_rm.types import Episode
+from embodied_sim.divergence import Divergence, read_divergence
+from embodied_sim.divergence_replay import replay_divergence
+from embodied_sim.registry import find_task, make_task, task_names
+from embodied_sim.robots import Robot, find_robot
+from embodied_sim.scripted_policy import ScriptedPolicy
+from embodied_sim.task import Task
+from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
+
+VIDEO_FILE = "play.mp4"
+IMAGE_FILE = "before.png"
+"""Names inside the run folder."""
+REPLAY_FPS = 4
+"""Time steps (5 ms) of a fault that are shown a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayConfig:
+    """Who plays what, or which fault is played again."""
+
+    task: str | None = None
+    replay: Path | None = None
+    policy: str = "expert"
+    seed: int = 0
+    env: EnvConfig = field(default_factory=lambda: EnvConfig(num_envs=4, views=VIEW_NAMES, image_size=192))
+
+    def __post_init__(self) -> None:
+        if self.env.image_size % 2:
+            raise UserError(f"env.image_size must be even, for the video, got {self.env.image_size}")
+
+
+def main(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Play a task or a fault. Raises `UserError` unless the config says which."""
+    if config.replay is not None:
+        play_divergence(config.replay, config, run, reporter)
+    elif config.task is not None:
+        play_task(config.task, config, run, reporter)
+    else:
+        raise UserError(
+            "play needs task=..., a task, or replay=..., a file in env.divergence_dump_dir; --help says more"
+        )
+
+
+def play_divergence(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Let the environment break down again; leave the images up to then and what the simulator said."""
+    divergence, env_config = read_divergence(path), config.env
+    replayed = replay_divergence(
+        divergence,
+        divergence_task(path, divergence, config.task),
+        divergence_robot(path, divergence, env_config),
+        views=env_config.views,
+        image_size=env_config.image_size,
+        backend=env_config.backend,
+        device=env_config.device,
+        renderer=env_config.renderer,
+    )
+    first_views = dict(zip(env_config.views, replayed.images[0], strict=True))
+    write_atomic(
+        run.file_path(IMAGE_FILE),
+        draw_contact_sheet([ContactSheetRow(caption=f"{divergence.task}: {divergence.reason}", views=first_views)]),
+    )
+    # The first image stays for a second: where an environment breaks at once it is the only one.
+    clip = np.concatenate([replayed.images[:1].repeat(REPLAY_FPS, axis=0), replayed.images[1:]])
+    write_video(run.file_path(VIDEO_FILE), make_grid([list(clip.swapaxes(0, 1))]), REPLAY_FPS)
+    summary = {"task": divergence.task, "robot": divergence.robot, "then": divergence.reason}
+    length = {"time_steps": len(replayed.images) - 1}
+    reporter.table(f"fault {path}", {**summary, "now": replayed.reason or "it did not diverge again", **length})
+    run.write_json("metrics.json", {"play": {"replay": str(path), **summary, "now": replayed.reason, **length}})
+
+
+def divergence_task(path: Path, divergence: Divergence, task_name: str | None) -> Task:
+    """The task of a fault. A fault is data: a task file is run only where `named`, on the command line, says so.
+
+    Raises `UserError` for a task of one's own that is not named, and where another task is.
+    """
+    if task_name is None:
+        if divergence.task not in task_names():
+            raise UserError(
+                f"{path} is a fault of {divergence.task!r}, which is no task of this package; "
+                "where it is your own, name its file again: task=my_task.py"
+            )
+        return find_task(divergence.task)
+    task = make_task(task_name)
+    if task.name != divergence.task:
+        raise UserError(f"{path} is a fault of the task {divergence.task}, got task={task_name}: leave task out")
+    return task
+
+
+def divergence_robot(path: Path, divergence: Divergence, env_config: EnvConfig) -> Robot:
+    """The robot of a fault; an arm of one's own is read only from the file that `env.robot` names.
+
+    Raises `UserError` where that names none.
+    """
+    if not divergence.robot.endswith(".xml"):
+        return find_robot(divergence.robot, env_config.tool_site, env_config.gripper_actuator)
+    if not env_config.robot.endswith(".xml"):
+        raise UserError(
+            f"{path} is a fault of an arm of your own, {divergence.robot}: name its file again, env.robot=my_arm.xml"
+        )
+    return find_robot(env_config.robot, env_config.tool_site, env_config.gripper_actuator)
+
+
+def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
+    """Play one episode in every environment; leave the video and the simulator's verdict."""
+    envs = make_envs(task, config.env, ends_on_success=True)
+    try:
+        act = POLICIES.get(config.policy, stored_policy)(config, envs)
+        episodes = record_episodes(envs, act, config, reporter)
+    finally:
+        envs.close()
+    write_video(
+        run.file_path(VIDEO_FILE), make_grid([list(episode.views.values()) for episode in episodes]), episodes[0].fps
+    )
+    reporter.table(f"played {task}", {"policy": config.policy, **episode_outcomes(episodes)})
+    counts = {"episodes": config.env.num_envs, "successes": sum(episode.success is True for episode in episodes)}
+    run.write_json("metrics.json", {"play": {**counts, "diverged": config.env.num_envs - len(episodes)}})
+
+
+def record_episodes(envs: TabletopVecEnv, act: PolicyFn, config: PlayConfig, reporter: Reporter) -> list[Episode]:
+    """One episode of every environment, in the order of the environments. Raises `UserError` when none came to its end."""
+    count = envs.num_envs
+    recorder = EpisodeRecorder(
+        envs, act, num_episodes=count, seed=config.seed, metadata_fn=lambda row: {"env": str(row)}
+    )
+    episodes = list(reporter.track(recorder, f"play {envs.task.name}", total=count))
+    if not episodes:
+        raise UserError(
+            f"the simulation diverged in all of the {count} environments; seed={config.seed + 1} may do better"
+        )
+    return sorted(episodes, key=lambda episode: int(episode.metadata["env"]))
+
+
+def episode_outcomes(episodes: Sequence[Episode]) -> dict[str, str]:
+    """What became of each episode, and how many succeeded; for the table."""
+    outcomes = {
+        f"environment {episode.metadata['env']}": f"{episode.instruction}: {'success' if episode.success else 'no success'}"
+        f" after {(len(episode) - 1) / episode.fps:.1f} s"
+        for episode in episodes
+    }
+    return {**outcomes, "success": f"{sum(episode.success is True for episode in episodes)} of {len(episodes)}"}
+
+
+def expert_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
+    """The task's scripted expert, at full pace."""
+    actor = ScriptedPolicy(envs, seed=config.seed)
+
+    def act(_: npt.NDArray[np.float32], new_episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        actor.reset(new_episodes)
+        return actor.act()
+
+    return act
+
+
+def random_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
+    """Actions drawn evenly from the whole action space."""
+    rng = np.random.default_rng(config.seed)
+    return lambda observation, _: rng.uniform(-1, 1, envs.action_space.shape).astype(np.float32)
+
+
+def stored_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
+    """The mean action of the policy in a folder. Raises `UserError` where there is none, or one of another task."""
+    folder = Path(config.policy)
+    if not folder.is_dir():
+        raise UserError(
+            f"{unknown_name_message(config.policy, POLICIES, 'policy')}, or a run folder of embodied-rm clone or refine"
+        )
+    return deterministic_policy(folder, envs)
+
+
+POLICIES = {"expert": expert_policy, "random": random_policy}
+
+COMMAND = Command(schema=PlayConfig, main=main)

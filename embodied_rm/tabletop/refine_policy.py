@@ -1,0 +1,238 @@
+"""`embodied-rm refine`: PPO from an imitated policy on a learned reward, judged by the simulator."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from embodied_rm.command import Command, to_base_config
+from embodied_rm.data.record_wrapper import RecordEpisodes
+from embodied_rm.distributed import DistContext, init_distributed
+from embodied_rm.errors import UserError, lookup
+from embodied_rm.experiments.report_parts import learning_curves, refinement_metrics, success_row
+from embodied_rm.models.checkpoint import load_progress_net, weights_digest
+from embodied_rm.models.judges.factory import open_judge
+from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
+from embodied_rm.models.judges.remote import RemoteRewardModel
+from embodied_rm.models.judges.shuffled import OFFLINE_ONLY_MESSAGE
+from embodied_rm.models.potential_fusion import FusionKind
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.reward_model import DescribedRewardModel, VideoRewardModel
+from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_data, resolve_reward_model
+from embodied_rm.report import Report, write_report
+from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
+from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
+from embodied_rm.rl.refine import EvaluateFn, RefineResult, refine
+from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.run_folder import Reporter, RunFolder
+from embodied_rm.score import Scorer
+from embodied_rm.score.async_labeling import AsyncLabeler, LabelingConfig
+from embodied_rm.tabletop.envs import (
+    EnvConfig,
+    learner_device,
+    make_envs,
+    make_evaluator,
+    make_verifier,
+    wrap_observations,
+)
+from embodied_sim.registry import make_task
+
+GOAL_FREE_FUSIONS: dict[str, FusionKind] = {
+    "incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean", "precise": "precise"
+}  # fmt: skip
+"""Fusions that need neither a goal image nor a reference: there is none in refinement."""
+LABELS_DIR = "labeled"
+"""In the run folder: videos and what the labeler said of them."""
+GOAL_FUSIONS = ("backward", "reference")
+"""Those that cannot do without."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefineCommand(RefineConfig):
+    """Refinement of a stored policy on a stored reward model."""
+
+    task: str
+    policy: Path
+    checkpoint: Path | None = None
+    fusion: str | None = None
+    final_eval_episodes: int = 200
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    labeler: JudgeConfig = field(default_factory=JudgeConfig)
+    """Who labels videos of the training, for another model to learn from; nobody is paid by it."""
+    labeling: LabelingConfig = field(default_factory=LabelingConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fusion is not None:
+            lookup(GOAL_FREE_FUSIONS, self.fusion, "fusion")
+
+
+def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
+    """Refine, judge, and leave policy, metrics and report in the run folder."""
+    task = make_task(config.task).name
+    policy = load_policy(resolve_checkpoint(config.policy, POLICY_DIR))
+    check_policy_encoder(policy.spec, resolve_reward_model(config.checkpoint), config)
+    demonstrations = load_demo_pairs(resolve_imitation_data(config.policy)) if config.imitation_coef else None
+    device = learner_device(config.env)
+    policy, model = policy.to(device), move_to_device(load_reward_model(config), device)
+    encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
+    with init_distributed(config.env.device) as dist, open_labeler(config, run, dist) as labeler:
+        refined = refine_task(config, policy, model, encoder_model, demonstrations, run, reporter, dist, labeler)
+        if labeler is not None:
+            labeler.finish(reporter)
+    if dist.rank:
+        return
+    metrics = refinement_metrics(refined)
+    if labeler is not None:
+        metrics |= {"videos_labeled": len(labeler), "videos_dropped": labeler.num_dropped}
+    reporter.table(f"refined {task}", metrics)
+    report = Report(
+        title=f"Refinement of {task}",
+        subtitle=f"PPO by reward.rule={config.reward.rule}; success in training is said by the "
+        f"{config.reward.success_source}, before, after and of the watched episodes by the simulator.",
+        success_rates=(success_row(task, metrics),),
+        charts=learning_curves(task, refined.log_rows),
+    )
+    write_report(run.file_path("report.html"), report)
+    run.write_json("metrics.json", {"tasks": {task: metrics}})
+
+
+def open_labeler(
+    config: RefineCommand, run: RunFolder, dist: DistContext
+) -> AbstractContextManager[AsyncLabeler | None]:
+    """Who labels videos of the first process's environments beside the training, if anybody does."""
+    if config.labeler.type is None or dist.rank:
+        return nullcontext()
+    scorer = Scorer(model=open_judge(config.labeler))
+    return AsyncLabeler(scorer, run.path / LABELS_DIR, config.labeling, judge_digest(config.labeler))
+
+
+def move_to_device(model: DescribedRewardModel, device: torch.device) -> DescribedRewardModel:
+    """The model there; a judge of other people's is where `judge.device` put it."""
+    return model.to(device) if isinstance(model, ProgressNet) else model
+
+
+def load_policy_encoder(config: RefineCommand, model: DescribedRewardModel) -> ProgressNet:
+    """Through whose eyes a policy sees: the model that pays, or where a judge does, the checkpoint."""
+    return model if isinstance(model, ProgressNet) else load_progress_net(resolve_reward_model(config.checkpoint))
+
+
+def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
+    """The reward model, fused as it is asked to be, or the judge in its place. Raises `UserError` where it is to judge
+    and does not know a camera, or needs what no refinement has."""
+    if config.judge.type is not None:
+        if config.fusion is not None:
+            raise UserError(f"fusion is for a checkpoint of this package, not for judge={config.judge.type}")
+        judge = open_judge(config.judge)
+        if isinstance(judge, VideoRewardModel):
+            raise UserError(OFFLINE_ONLY_MESSAGE)
+        config.reward.check_success_prediction(judge.predicts_success)
+        required_views, available_views = judge.input_spec.views or (), config.env.views
+        if isinstance(judge, RemoteRewardModel):
+            required_views, available_views = (
+                available_views if judge.input_spec.views else (),
+                required_views,
+            )  # it is content with some of those that it knows
+        for view in required_views:
+            lookup(dict.fromkeys(available_views), view, "view, of the environments and the judge")
+        return judge
+    folder = resolve_reward_model(config.checkpoint)
+    model = load_progress_net(folder)
+    if config.fusion is not None:
+        model = model.with_fusion(GOAL_FREE_FUSIONS[config.fusion])
+    if config.reward.uses_simulator_only:
+        return model
+    if model.config.fusion in GOAL_FUSIONS:
+        raise UserError(
+            f"{folder} has fusion={model.config.fusion}, which needs a goal image or a demonstration, and there is "
+            f"none in refinement: set fusion to one of {', '.join(GOAL_FREE_FUSIONS)}"
+        )
+    for view in config.env.views:
+        lookup(dict.fromkeys(model.config.views), view, f"view of the reward model {folder}")
+    return model
+
+
+def check_policy_encoder(spec: PolicySpec, model: Path, config: RefineCommand) -> None:
+    """Raises `UserError` unless a policy that sees images gets those, and of them what, it was cloned from."""
+    if spec.obs_mode == "state":
+        return
+    if spec.encoder_sha256 != weights_digest(model):
+        raise UserError(
+            f"the policy in {config.policy} sees by another reward model than {model}: name the one that it was "
+            "cloned with, checkpoint=..."
+        )
+    if spec.views != config.env.views:
+        raise UserError(
+            f"the policy in {config.policy} was cloned from the views {', '.join(spec.views)}, not "
+            f"{', '.join(config.env.views)}: set env.views=[{','.join(spec.views)}]"
+        )
+
+
+def refine_task(
+    config: RefineCommand,
+    policy: GaussianPolicy,
+    model: DescribedRewardModel,
+    encoder_model: ProgressNet | None,
+    demonstrations: DemoPairs | None,
+    run: RunFolder,
+    reporter: Reporter,
+    dist: DistContext,
+    labeler: AsyncLabeler | None = None,
+) -> RefineResult:
+    """Refine `policy` in place in this process's share of the environments of the task; the first process judges. `labels`
+    gets videos of some of them.
+
+    Judging episodes are the same before and after.
+    """
+    task, env_config, obs_mode = config.task, config.env, policy.spec.obs_mode
+    refine_config = to_base_config(config, RefineConfig)
+    local_env_config = replace(env_config, num_envs=dist.local_count(env_config.num_envs))
+    if env_config.divergence_dump_dir is not None and dist.rank:
+        local_env_config = replace(
+            local_env_config, divergence_dump_dir=env_config.divergence_dump_dir / f"process_{dist.rank}"
+        )
+
+    def make_episode_evaluator(count: int) -> EvaluateFn:
+        return make_evaluator(
+            task, env_config, episodes=count, seed=config.seed, obs_mode=obs_mode, encoder_model=encoder_model
+        )
+
+    final_evaluate = make_episode_evaluator(config.final_eval_episodes) if dist.rank == 0 else None
+    evaluate_iteration = (
+        make_episode_evaluator(config.eval_episodes) if dist.rank == 0 and config.eval_episodes else None
+    )
+    verifies = evaluate_iteration is not None and config.reward.success_source == "model"
+    verify = (
+        make_verifier(task, env_config, refine_config, obs_mode=obs_mode, model=model, encoder_model=encoder_model)
+        if verifies
+        else None
+    )
+    envs: VectorEnv = make_envs(task, local_env_config, ends_on_success=False)
+    if labeler is not None:
+        labeling = config.labeling
+        envs = RecordEpisodes(envs, labeler.submit, num_recorded=labeling.num_envs, frame_stride=labeling.frame_stride)
+    observed_envs = wrap_observations(envs, obs_mode, encoder_model)
+    try:
+        return refine(
+            observed_envs,
+            policy,
+            model,
+            refine_config,
+            run,
+            reporter,
+            final_evaluate,
+            evaluate_iteration,
+            verify,
+            demonstrations,
+            dist,
+        )
+    finally:
+        observed_envs.close()
+
+
+COMMAND = Command(schema=RefineCommand, main=main, distributed=True)

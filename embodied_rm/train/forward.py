@@ -1,0 +1,171 @@
+"""What the heads say of a whole training batch: every image encoded once, every ordered pair of moments judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from embodied_rm.distributed import DistContext
+from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import Encoder
+from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.train.augment import AugmentConfig, drop_views, sample_color_jitter, spoof_goal_images, warp
+from embodied_rm.train.batches import LabeledBatch
+
+Precision = Literal["float32", "bfloat16"]
+"""In which a net judges while it learns. Weights, losses and optimizer are float32 in any case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOutputs:
+    """Predictions for B episodes at M moments (the goal not counted)."""
+
+    hops: Tensor
+    """Hop from moment p to moment q, [B, p, q]; row 0 is anchored at the first frame."""
+    goal_hops: Tensor
+    """Hop from the goal to each moment, [B, M]."""
+    expected_error: Tensor
+    """Absolute error to expect of the potential as seen from the first frame, [B, M]."""
+    success_logit: Tensor
+    """Logits of "done", [B, M]."""
+    subtask_logits: Tensor
+    """Logits of the step under way, [B, M, S]."""
+    negative_hop: Tensor
+    """Hop from the first to the last frame under instructions that want something else, [K, B]."""
+    negative_success_logit: Tensor
+    """Logits of "done" at the last frame under these instructions, [K, B]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingImages:
+    """Those of a batch, as a net is shown them: normalized and augmented, or what a frozen tower once saw of them."""
+
+    inputs: Tensor
+    """float32 [B, M + 1, V, H, W, 3], the last moment the goal; or maps float16 [B, M + 1, V, C, h, w]."""
+    visible: Tensor
+    """bool [B, M + 1, V]."""
+
+
+@torch.no_grad()
+def augment_batch(
+    encoder: Encoder, batch: LabeledBatch, config: AugmentConfig, generator: torch.Generator
+) -> TrainingImages:
+    """The goal is augmented on its own: it comes from another recording."""
+    images = torch.from_numpy(batch.frames)
+    if images.dtype == torch.float16:
+        return TrainingImages(inputs=images, visible=drop_views(torch.from_numpy(batch.present), config, generator))
+    present = torch.from_numpy(batch.present)
+    inputs, visible = torch.empty(images.shape), torch.empty_like(present)
+    for timesteps in (slice(-1), slice(-1, None)):
+        inputs[:, timesteps] = _augment_images(encoder, images[:, timesteps], config, generator).movedim(3, -1)
+        visible[:, timesteps] = drop_views(present[:, timesteps], config, generator)
+    inputs = spoof_goal_images(inputs, visible, torch.from_numpy(batch.frame_indices), config, generator)
+    return TrainingImages(inputs=inputs, visible=visible)
+
+
+def training_forward(
+    net: ProgressNet, batch: LabeledBatch, images: TrainingImages, precision: Precision = "float32"
+) -> TrainingOutputs:
+    """Judge a batch by its images. The outputs are float32 whatever the precision."""
+    with torch.autocast(net.view_embedding.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        outputs = _forward(net, batch, images)
+    return TrainingOutputs(**{field.name: getattr(outputs, field.name).float() for field in fields(TrainingOutputs)})
+
+
+def _forward(net: ProgressNet, batch: LabeledBatch, images: TrainingImages) -> TrainingOutputs:
+    visible = images.visible
+    selected = images.inputs[visible]
+    # Pixels lie channels last, as the tower wants them.
+    features = (
+        selected.float() if selected.dtype == torch.float16 else net.encoder.encode_image(selected.movedim(-1, 1))
+    )
+    embeddings = _embed(net, features, visible, batch.instructions)
+    timesteps, goal_embeddings = embeddings[:, :-1], embeddings[:, -1:]
+    first = timesteps[:, :1]
+    # Moments 0 and 1 are the first and the last frame; only what reads their maps runs again.
+    end_mask = visible.clone()
+    end_mask[:, 2:] = False
+    end_features, end_visible, num_negatives = features[end_mask[visible]], end_mask[:, :2], len(batch.negatives)
+    negative_texts = tuple(chain(*batch.negatives))
+    negatives = _embed(
+        net, end_features.repeat(num_negatives, 1, 1, 1), end_visible.repeat(num_negatives, 1, 1), negative_texts
+    )
+    negatives = negatives.unflatten(0, (num_negatives, -1))
+    return TrainingOutputs(
+        hops=net.heads.hop(timesteps[:, :, None], timesteps[:, None]),
+        goal_hops=net.heads.hop(goal_embeddings, timesteps),
+        expected_error=net.heads.expected_error(first, timesteps),
+        success_logit=net.heads.success_logit(first, timesteps),
+        subtask_logits=net.heads.subtask_logits(first, timesteps),
+        negative_hop=net.heads.hop(negatives[:, :, 0], negatives[:, :, 1]),
+        negative_success_logit=net.heads.success_logit(negatives[:, :, 0], negatives[:, :, 1]),
+    )
+
+
+ForwardFn = Callable[[LabeledBatch, TrainingImages], TrainingOutputs]
+"""What says of a batch what `training_pass` does."""
+
+
+def microbatch_forwards(
+    forward_fn: ForwardFn, batch: LabeledBatch, images: TrainingImages, group: DistContext, accumulation_steps: int
+) -> Iterator[TrainingOutputs]:
+    """What `judge` says of the whole batch, once for each part that this process judges: gradients go through that part
+    alone.
+
+    Each of a group has a share of the episodes, in `accumulate` parts. The gradients of all parts of everybody add up
+    to that of the whole batch, by the same sums however the parts are dealt out: two parts of one process learn to the
+    bit what one part of each of two does.
+    """
+    local_size = group.local_count(len(batch.instructions), "batch")
+    if local_size % accumulation_steps:
+        raise UserError(f"accumulate={accumulation_steps} parts cannot be made of {local_size} episodes")
+    start, micro_size = group.local_rows(local_size).start, local_size // accumulation_steps
+    microbatches = [
+        _slice_batch(batch, images, slice(offset, offset + micro_size))
+        for offset in range(start, start + local_size, micro_size)
+    ]
+    detached: list[TrainingOutputs | None] = [None]
+    if accumulation_steps > 1:
+        with torch.no_grad():
+            detached = [forward_fn(*microbatch) for microbatch in microbatches]
+    for i, microbatch in enumerate(microbatches):
+        yield _gather_outputs([*detached[:i], forward_fn(*microbatch), *detached[i + 1 :]], group)
+
+
+def _slice_batch(batch: LabeledBatch, images: TrainingImages, rows: slice) -> tuple[LabeledBatch, TrainingImages]:
+    """Some of the episodes, as far as a pass looks at them."""
+    negatives = tuple(texts[rows] for texts in batch.negatives)
+    subset = replace(batch, instructions=batch.instructions[rows], negatives=negatives)
+    return subset, TrainingImages(inputs=images.inputs[rows], visible=images.visible[rows])
+
+
+def _gather_outputs(outputs: Sequence[TrainingOutputs | None], group: DistContext) -> TrainingOutputs:
+    """The outputs of this process's parts and everybody's, in the order of the episodes."""
+    gathered = {}
+    for field in fields(TrainingOutputs):
+        # Foreign wishes come first, then the episodes; of all else the episodes come first.
+        dim = int(field.name.startswith("foreign"))
+        local = torch.cat([getattr(output, field.name) for output in outputs], dim=dim)
+        gathered[field.name] = group.all_gather_tensor(local, dim)
+    return TrainingOutputs(**gathered)
+
+
+def _augment_images(encoder: Encoder, images: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
+    """Normalized and augmented images float [B, M, V, 3, H, W]; one pass over the pixels does both."""
+    warped = warp(images, config, generator)
+    gain, offset = sample_color_jitter(warped.shape, config, generator)
+    return torch.addcmul(gain * encoder.offset + offset, warped, gain * encoder.gain)
+
+
+def _embed(net: ProgressNet, features: Tensor, visible: Tensor, instructions: tuple[str, ...]) -> Tensor:
+    """States [B, M, width] from the maps of the images that are `shown` (bool [B, M, V]), in that order."""
+    B, M, V = visible.shape
+    batch_index, view_index = visible.reshape(B * M, V).nonzero(as_tuple=True)
+    instruction_embeddings = net.embed_instructions(instructions).repeat_interleave(M, dim=0)
+    masked_views = torch.zeros(1, V, dtype=torch.bool)
+    return net.embed(features, view_index, batch_index, instruction_embeddings, masked_views).view(B, M, -1)

@@ -1,0 +1,62 @@
+"""Instructions that want something else than an episode does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from embodied_rm.labels.labeled_episode import LabeledEpisode
+from embodied_rm.train.instruction_augment import InstructionAugmenter
+
+NO_GOAL_FRACTION = 0.2
+"""Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
+NEGATION_PREFIXES = ("do not ", "don't ", "never ")
+
+
+class NegativeInstructions:
+    """Instructions that want something else than an episode does, of its own task as often as of any.
+
+    In words varied like those of what it does: else an odd word would tell that the wish is its own.
+    """
+
+    def __init__(
+        self,
+        episodes: Sequence[LabeledEpisode],
+        augmenter: InstructionAugmenter,
+        extra_instructions: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """`further`: tasks and instructions of goals that no episode has."""
+        self._augmenter = augmenter
+        episodes_with_goal = [episode for episode in episodes if episode.recorded_goal is not None]
+        examples = {(str(e.recorded_goal), e.task, text) for e in episodes_with_goal for text in e.instructions}
+        known = sorted(examples | {(text, task, text) for task, text in extra_instructions})
+        goals = {(goal, task) for goal, task, _ in known}
+        implied_goals = {goal: {goal} for goal, _ in goals}
+        for episode in episodes_with_goal:
+            implied_goals[str(episode.recorded_goal)].update(episode.implied_goals)
+        self._by_goal = {
+            goal: [(text, other_task) for other_goal, other_task, text in known if other_goal not in excluded]
+            for goal, excluded in implied_goals.items()
+        }
+        self._by_goal_and_task = {
+            (goal, task): [(text, other_task) for text, other_task in self._by_goal[goal] if other_task == task]
+            for goal, task in goals
+        }
+
+    def sample(self, episode: LabeledEpisode, rng: np.random.Generator) -> str | None:
+        """One of them; None where no other goal is known. Now and then the episode's own, negated, or no words at all.
+
+        Another object of the same task differs in one word: drawn as rarely as it comes among all tasks, that word is
+        not learned.
+        """
+        if episode.recorded_goal is None or not self._by_goal[episode.recorded_goal]:
+            return None
+        if rng.random() < NO_GOAL_FRACTION:
+            if rng.random() >= 0.5:
+                return ""
+            negation = NEGATION_PREFIXES[rng.integers(len(NEGATION_PREFIXES))]
+            return negation + self._augmenter.augment(episode.sample_instruction(rng), episode.task, rng)
+        same_task = self._by_goal_and_task[episode.recorded_goal, episode.task]
+        candidates = same_task if same_task and rng.random() < 0.5 else self._by_goal[episode.recorded_goal]
+        return self._augmenter.augment(*candidates[rng.integers(len(candidates))], rng)

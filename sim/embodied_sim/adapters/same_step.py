@@ -1,0 +1,80 @@
+"""What all adapters share: a step with the truth about the rows that ended and were reset within it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from embodied_sim.sim_errors import SimError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvTransition:
+    """One step of N rows; every array owns its memory."""
+
+    observation: npt.NDArray[np.float32]
+    """[N, D]: what to act on next; where an episode ended, the first of the new one."""
+    final_observation: npt.NDArray[np.float32]
+    """[N, D]: the true next observation, before any reset."""
+    reward: npt.NDArray[np.float32]
+    """[N]; 0 where the environment says that the transition is not `valid`, for these libraries can leave none out."""
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    """[N]: ended, but not `terminated`."""
+    infos: Mapping[str, Array]
+    """Name -> [N], as they were before any reset."""
+
+    @property
+    def done(self) -> npt.NDArray[np.bool_]:
+        """[N]: the episode ended, either way."""
+        return self.terminated | self.truncated
+
+
+def check_autoreset_mode(env: VectorEnv[Any, Any, Any]) -> None:
+    """Raise `SimError` unless the environment resets the rows that end within the step."""
+    mode = env.metadata.get("autoreset_mode")
+    if mode is not AutoresetMode.SAME_STEP:
+        raise SimError(f"the adapter needs an environment with autoreset_mode={AutoresetMode.SAME_STEP}, got {mode}")
+
+
+def reset_env(env: VectorEnv[Any, Any, Any], seed: int | None) -> npt.NDArray[np.float32]:
+    """Begin an episode in every row: observations [N, D]."""
+    observation, _ = env.reset(seed=seed)
+    return np.array(observation, np.float32)
+
+
+def step_env(env: VectorEnv[Any, Any, Any], actions: Array) -> EnvTransition:
+    """Step every row. Raises `SimError` where the infos lack a dense `final_obs`."""
+    raw_observation, reward, terminated, truncated, infos = env.step(actions)
+    observation, final_observation = np.array(raw_observation, np.float32), infos.get("final_obs")
+    if not isinstance(final_observation, np.ndarray) or final_observation.shape != observation.shape:
+        shape = getattr(final_observation, "shape", None)
+        raise SimError(
+            f"infos['final_obs'] must hold every row, {list(observation.shape)}, got {shape and list(shape)}"
+        )
+    valid = infos.get("valid", np.ones(len(observation), np.bool_))
+    return EnvTransition(
+        observation=observation,
+        final_observation=np.array(final_observation, np.float32),
+        reward=np.where(valid, reward, 0.0).astype(np.float32),
+        terminated=np.array(terminated, np.bool_),
+        truncated=np.array(truncated & ~terminated, np.bool_),
+        infos=_infos_before_reset(infos, len(observation)),
+    )
+
+
+def _infos_before_reset(infos: Mapping[str, Any], num_envs: int) -> dict[str, Array]:
+    """The infos with one value a row, those of `final_info` in the place of those after the reset."""
+    merged = {**infos, **infos.get("final_info", {})}
+    return {
+        name: values.copy()
+        for name, values in merged.items()
+        if isinstance(values, np.ndarray) and values.shape == (num_envs,) and not name.startswith("_")
+    }

@@ -1,0 +1,118 @@
+"""The arm as its controller sees it: which columns are its joints, where its tool is, how it follows an action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import mujoco
+import numpy as np
+
+from embodied_sim.backends.backend import PhysicsBackend
+from embodied_sim.control import (
+    DOWN_ORIENTATION,
+    FloatArray,
+    damped_least_squares,
+    geometric_jacobian,
+    orientation_error,
+)
+from embodied_sim.robots import Robot
+from embodied_sim.sim_errors import SimError
+
+ACTION_DIM = 4
+"""Displacement of the tool in x, y, z, and the grip (-1 opens, +1 closes), each in [-1, 1]."""
+MAX_TOOL_STEP_M = 0.04
+"""Tool displacement of a full action, m per control step."""
+MAX_TOOL_LEAD_M = 0.06
+"""How far the commanded tool position may run ahead of the real one, m."""
+WORKSPACE_BOUNDS_M = np.array([[0.28, -0.36, 0.012], [0.72, 0.36, 0.36]])
+"""Lowest and highest tool position that can be commanded, m."""
+POSTURE_GAIN = 0.2
+
+
+@dataclass
+class ArmController:
+    """Cartesian control of one arm in every world of a backend."""
+
+    backend: PhysicsBackend
+    robot: Robot
+    target_pos: FloatArray = field(init=False)
+    """[N, 3]: where the tool was told to be, m."""
+
+    def __post_init__(self) -> None:
+        model = self.backend.model
+        self.joint_ids = self.robot.joint_ids(model)
+        self.qpos_ids = model.jnt_qposadr[self.joint_ids]
+        self.home_qpos = self.robot.home_qpos(model)
+        self.tool_site_id = model.site(self.robot.tool_site).id
+        finger_ids = self.robot.finger_joint_ids(model)
+        self.finger_qpos_ids, self.finger_open_qpos = model.jnt_qposadr[finger_ids], model.jnt_range[finger_ids, 1]
+        self.joint_limits = model.jnt_range[self.joint_ids]
+        self.actuator_ids = self.robot.actuator_ids(model)
+        self.gripper_actuator_id = model.actuator(self.robot.gripper_actuator).id
+        self.closed_ctrl, self.open_ctrl = model.actuator_ctrlrange[self.gripper_actuator_id]
+        self.target_pos = self.tool_pos().copy()
+
+    def tool_pos(self) -> FloatArray:
+        """Tool position [N, 3], m."""
+        return self.backend.site_xpos[:, self.tool_site_id]
+
+    def gripper_opening(self) -> FloatArray:
+        """Distance between the finger pads [N], m: 0 closed."""
+        return self.backend.qpos[:, self.finger_qpos_ids].sum(axis=1)
+
+    def hold_position(self, rows: np.ndarray) -> None:
+        """Command the current pose in `rows` (after a reset), grip open."""
+        self.target_pos[rows] = self.tool_pos()[rows]
+        self.backend.ctrl[rows[:, None], self.actuator_ids] = self.backend.qpos[rows[:, None], self.qpos_ids]
+        self.backend.ctrl[rows, self.gripper_actuator_id] = self.open_ctrl
+
+    def apply_action(self, action: FloatArray) -> None:
+        """Turn actions [N, 4] in [-1, 1] into actuator targets."""
+        tool_pos = self.tool_pos()
+        goal = self.target_pos + MAX_TOOL_STEP_M * action[:, :3]
+        goal = np.clip(goal, tool_pos - MAX_TOOL_LEAD_M, tool_pos + MAX_TOOL_LEAD_M)
+        self.target_pos[:] = np.clip(goal, *WORKSPACE_BOUNDS_M)
+        rotation = self.backend.site_xmat[:, self.tool_site_id].reshape(-1, 3, 3)
+        error = np.concatenate([self.target_pos - tool_pos, orientation_error(rotation, DOWN_ORIENTATION)], axis=1)
+        jacobian = geometric_jacobian(
+            self.backend.xanchor[:, self.joint_ids], self.backend.xaxis[:, self.joint_ids], tool_pos
+        )
+        angles = self.backend.qpos[:, self.qpos_ids]
+        target = angles + damped_least_squares(jacobian, error, POSTURE_GAIN * (self.home_qpos - angles))
+        self.backend.ctrl[:, self.actuator_ids] = np.clip(target, self.joint_limits[:, 0], self.joint_limits[:, 1])
+        self.backend.ctrl[:, self.gripper_actuator_id] = self.closed_ctrl + (
+            self.open_ctrl - self.closed_ctrl
+        ) * 0.5 * (1 - action[:, 3])
+
+
+def inverse_kinematics(
+    model: mujoco.MjModel, robot: Robot, position: FloatArray, max_iterations: int = 60
+) -> FloatArray:
+    """Joint angles [N, J] that put the tool at `position` [N, 3], fingers down; for start poses.
+
+    Raises `SimError` when a position is not reached within 1 mm.
+    """
+    data = mujoco.MjData(model)
+    joint_ids = robot.joint_ids(model)
+    qpos_ids, tool_site = model.jnt_qposadr[joint_ids], data.site(robot.tool_site)
+    angles = np.tile(robot.home_qpos(model), (len(position), 1))
+    for row, goal in enumerate(position):
+        residual = np.inf
+        for _ in range(max_iterations):
+            data.qpos[qpos_ids] = angles[row]
+            mujoco.mj_kinematics(model, data)
+            tool_pos, rotation = tool_site.xpos[None], tool_site.xmat.reshape(1, 3, 3)
+            error = np.concatenate([goal - tool_pos, orientation_error(rotation, DOWN_ORIENTATION)], axis=1)
+            residual = float(np.abs(error).max())
+            if residual < 1e-4:
+                break
+            delta = damped_least_squares(
+                geometric_jacobian(data.xanchor[None, joint_ids], data.xaxis[None, joint_ids], tool_pos), error
+            )
+            angles[row] += delta[0]
+        if residual > 1e-3:
+            raise SimError(
+                f"no joint angles put the tool at {goal.round(3).tolist()} m, fingers down (error {residual:.4f}); "
+                f"{robot.mjcf_path.name} must reach there, and z of its site {robot.tool_site!r} point out of the hand"
+            )
+    return angles

@@ -1,0 +1,171 @@
+"""The CPU engine: `mujoco.batch` with divergence seen in the step in which it happens (reliability of the loop).
+
+MuJoCo resets a diverged world silently and its counters with it. Here automatic reset is disabled, the counters are
+zeroed before and read after every control step, and the state is checked besides.
+
+Measured on two cores, 64 seven-joint arms with four cubes, 10 substeps a call: persistent data with the velocity
+stage costs nothing over no stage at all (the next step continues from it), without persistence it costs 10 %.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from mujoco.batch import Batch, SimulationError
+
+from embodied_sim.backends.backend import MAX_SPEED, VARIABLE_FIELDS, Array, BoolArray, Rows
+
+REFRESH_STAGE = int(mujoco.mjtStage.mjSTAGE_VEL)
+WARNING_NAMES = {
+    int(mujoco.mjtWarning.mjWARN_BADQPOS): "QPOS",
+    int(mujoco.mjtWarning.mjWARN_BADQVEL): "QVEL",
+    int(mujoco.mjtWarning.mjWARN_BADQACC): "QACC",
+    int(mujoco.mjtWarning.mjWARN_BADCTRL): "CTRL",
+}
+
+
+class BatchBackend:
+    """`Backend` on the native thread pool of `mujoco.batch`; bit-identical to a loop of `mj_step`."""
+
+    device = "cpu"
+
+    def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
+        self.model = copy.copy(model)
+        self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        self.num_worlds = num_worlds
+        self._batch = batch = Batch(self.model, num_worlds, threads, persistent=True)
+        self.qpos: Array = batch.bind("qpos")
+        self.qvel: Array = batch.bind("qvel")
+        self.ctrl: Array = batch.bind("ctrl")
+        self.mocap_pos: Array = batch.bind("mocap_pos")
+        self.mocap_quat: Array = batch.bind("mocap_quat")
+        self.time: Array = batch.bind("time")
+        self.site_xpos: Array = batch.bind("site_xpos")
+        self.site_xmat: Array = batch.bind("site_xmat")
+        self.xpos: Array = batch.bind("xpos")
+        self.xquat: Array = batch.bind("xquat")
+        self.xanchor: Array = batch.bind("xanchor")
+        self.xaxis: Array = batch.bind("xaxis")
+        batch.forward(stage=REFRESH_STAGE)
+        self._expanded_fields: dict[str, Array] = {}
+        self._divergence_reasons: dict[int, str] = {}
+        self._last_good_state = batch.state.copy()
+
+    def read_field(self, name: str) -> npt.NDArray[np.generic]:
+        field = self._batch.bind(name)
+        self._batch.forward(stage=REFRESH_STAGE)
+        return field
+
+    def expand_field(self, name: str) -> Array:
+        assert name in VARIABLE_FIELDS, name
+        if name not in self._expanded_fields:
+            self._expanded_fields[name] = self._batch.expand(name)
+        return self._expanded_fields[name]
+
+    @property
+    def expanded_fields(self) -> Mapping[str, Array]:
+        return self._expanded_fields
+
+    def step(self, substeps: int) -> BoolArray:
+        active_rows = np.setdiff1d(np.arange(self.num_worlds), list(self._divergence_reasons))
+        self._batch.warning[...] = 0
+        # Looked at before as well: damping may slow down, within the step, what the host has made too fast.
+        valid = self._valid_states()
+        with mute_mujoco_log():
+            errors = self._step_rows(active_rows, substeps)
+        new_divergences = errors | self._find_divergences(active_rows, valid & self._valid_states())
+        self._divergence_reasons |= new_divergences
+        # Rows that were already standing still are put back too: a write to their state must not revive them.
+        self._restore_last_good(np.array(sorted(self._divergence_reasons), np.int64))
+        self._last_good_state[...] = self._batch.state
+        return self._diverged_mask()
+
+    def set_state(self, rows: Rows, qpos: Array, qvel: Array) -> None:
+        order = np.argsort(rows)
+        ids = rows[order]
+        assert np.isfinite(qpos).all() and np.isfinite(qvel).all(), "a state to start from must be finite"
+        mocap_poses = self.mocap_pos[ids], self.mocap_quat[ids]
+        self._batch.reset(ids, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
+        self.mocap_pos[ids], self.mocap_quat[ids] = mocap_poses
+        self.qpos[ids] = qpos[order]
+        self.qvel[ids] = qvel[order]
+        if {"body_mass", "body_inertia"} & self._expanded_fields.keys():
+            self._batch.set_const()
+        self._batch.forward(ids, stage=REFRESH_STAGE)
+        self._last_good_state[ids] = self._batch.state[ids]
+        for row in ids:
+            self._divergence_reasons.pop(int(row), None)
+
+    def divergence_reasons(self) -> dict[int, str]:
+        return dict(self._divergence_reasons)
+
+    def snapshot(self) -> dict[str, Array]:
+        return {
+            "state": self._batch.state.copy(),
+            **{name: field.copy() for name, field in self._expanded_fields.items()},
+        }
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        for name, values in snapshot.items():
+            if name != "state":
+                self.expand_field(name)[...] = values
+        if {"body_mass", "body_inertia"} & snapshot.keys():
+            self._batch.set_const()
+        self._divergence_reasons.clear()
+        self._last_good_state[...] = snapshot["state"]
+        self._restore_last_good(np.arange(self.num_worlds))
+
+    def close(self) -> None:
+        self.__dict__.pop("_batch", None)
+
+    def _step_rows(self, active_rows: Rows, substeps: int) -> dict[int, str]:
+        """Step the live worlds; MuJoCo's own errors (which left their worlds where they were) by world."""
+        try:
+            self._batch.step(active_rows, nstep=substeps, stage=REFRESH_STAGE)
+        except SimulationError as error:
+            return {int(row): self._batch.error(int(row)) for row in error.ids}
+        return {}
+
+    def _valid_states(self) -> BoolArray:
+        """[N]: positions are finite and speeds within the limit."""
+        return np.asarray(np.isfinite(self.qpos).all(axis=1) & (np.abs(self.qvel) <= MAX_SPEED).all(axis=1))
+
+    def _find_divergences(self, active_rows: Rows, valid: BoolArray) -> dict[int, str]:
+        """What is wrong with which of the live worlds, given those that are `fit`."""
+        counts = self._batch.warning[:, list(WARNING_NAMES), 1]
+        diverged_rows = active_rows[(counts.any(axis=1) | ~valid)[active_rows]]
+        return {int(row): self._describe_divergence(int(row)) for row in diverged_rows}
+
+    def _describe_divergence(self, row: int) -> str:
+        warning_names = [name for warning, name in WARNING_NAMES.items() if self._batch.warning[row, warning, 1]]
+        if warning_names:
+            return f"{', '.join(warning_names)} not finite, or huge"
+        return f"a speed went beyond {MAX_SPEED:g}"
+
+    def _restore_last_good(self, rows: Rows) -> None:
+        if len(rows):
+            self._batch.state[rows] = self._last_good_state[rows]
+            self._batch.forward(rows, stage=REFRESH_STAGE)
+
+    def _diverged_mask(self) -> BoolArray:
+        mask = np.zeros(self.num_worlds, np.bool_)
+        mask[list(self._divergence_reasons)] = True
+        return mask
+
+
+@contextmanager
+def mute_mujoco_log() -> Iterator[None]:
+    """Keep MuJoCo from writing a warning per fault to the terminal and to MUJOCO_LOG.TXT: faults are reported."""
+    saved_config = mujoco.MjLogConfig.get()
+    quiet_config = mujoco.MjLogConfig.get()
+    quiet_config.logto_console = quiet_config.logto_file = False
+    quiet_config.set()
+    try:
+        yield
+    finally:
+        saved_config.set()

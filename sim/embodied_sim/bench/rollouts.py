@@ -1,0 +1,136 @@
+"""The rollouts that are timed: every step of every environment with an image of every view."""
+
+from __future__ import annotations
+
+import copy
+import resource
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+from embodied_sim.vec_env import TabletopVecEnv
+
+WARM_UP_STEPS = 2
+"""Steps that are not timed: first images are slower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    """What is played."""
+
+    task: str = "lift_cube"
+    num_envs: int = 64
+    views: tuple[str, ...] = ("front", "wrist")
+    image_size: int = 64
+    backend: str = "batch"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutSpeed:
+    """What came of it."""
+
+    env_steps_per_s: float
+    memory_mib: float
+    """Largest resident memory of this process and, of those that it waited for, the largest."""
+
+
+def time_tabletop_env(rollout: RolloutConfig, steps: int, *, render_images: bool = True) -> RolloutSpeed:
+    """`TabletopVecEnv`, with images after every step, left where they are drawn, unless none are wanted."""
+    env = TabletopVecEnv(
+        rollout.task,
+        rollout.num_envs,
+        views=rollout.views,
+        image_size=rollout.image_size,
+        backend=rollout.backend,
+        device=rollout.device,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        env.step(rng.uniform(-1, 1, (rollout.num_envs, 4)).astype(np.float32))
+        if render_images:
+            env.render_tensor()
+
+    speed = _time_steps(step, steps, rollout.num_envs)
+    env.close()
+    return speed
+
+
+def time_gymnasium_async(rollout: RolloutConfig, steps: int, *, fast_render: bool) -> RolloutSpeed:
+    """Gymnasium's `AsyncVectorEnv`, a process an environment, each with a `mujoco.Renderer`: as it comes, with a
+    lamp as it comes, or `lean`: with shadows and antialiasing off."""
+    # Not forked: the environment that it makes to learn the spaces leaves OpenGL behind.
+    env = AsyncVectorEnv([lambda: ImageEnv(rollout, fast_render)] * rollout.num_envs, context="spawn")
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    speed = _time_steps(
+        lambda: env.step(rng.uniform(-1, 1, (rollout.num_envs, 4)).astype(np.float32)), steps, rollout.num_envs
+    )
+    env.close()
+    return speed
+
+
+class ImageEnv(gym.Env[dict[str, Any], np.ndarray]):
+    """One world of the task as a plain environment whose observation holds the images."""
+
+    def __init__(self, rollout: RolloutConfig, fast_render: bool) -> None:
+        self._vec_env = TabletopVecEnv(
+            rollout.task, 1, views=rollout.views, threads=1, autoreset_mode=AutoresetMode.DISABLED
+        )
+        self._views, size = rollout.views, rollout.image_size
+        model = copy.copy(self._vec_env.model)
+        # Lamps cast shadows unless told otherwise; ours is told, which is part of what is compared.
+        model.light_castshadow[:] = not fast_render
+        if fast_render:
+            model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
+        self._renderer = mujoco.Renderer(model, size, size)
+        if fast_render:
+            for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+                self._renderer.scene.flags[flag] = 0
+        self._data = mujoco.MjData(model)
+        images = gym.spaces.Box(0, 255, (len(rollout.views), size, size, 3), np.uint8)
+        state = self._vec_env.single_observation_space
+        self.observation_space = gym.spaces.Dict({"state": state, "images": images})
+        self.action_space = self._vec_env.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, _ = self._vec_env.reset(seed=seed)
+        return self._observe(obs), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, terminated, truncated, _ = self._vec_env.step(action[None])
+        return self._observe(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def close(self) -> None:
+        self._renderer.close()
+        self._vec_env.close()
+
+    def _observe(self, obs: np.ndarray) -> dict[str, Any]:
+        return {"state": obs[0], "images": np.stack([self._render_view(view) for view in self._views])}
+
+    def _render_view(self, view: str) -> np.ndarray:
+        qpos, mocap_pos, mocap_quat = self._vec_env.physics_state()
+        self._data.qpos[:], self._data.mocap_pos[:], self._data.mocap_quat[:] = qpos[0], mocap_pos[0], mocap_quat[0]
+        mujoco.mj_kinematics(self._vec_env.model, self._data)
+        mujoco.mj_camlight(self._vec_env.model, self._data)
+        self._renderer.update_scene(self._data, view)
+        return self._renderer.render()
+
+
+def _time_steps(step: Any, steps: int, num_envs: int) -> RolloutSpeed:
+    for _ in range(WARM_UP_STEPS):
+        step()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    seconds = time.perf_counter() - start
+    kib = sum(resource.getrusage(scope).ru_maxrss for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return RolloutSpeed(env_steps_per_s=steps * num_envs / seconds, memory_mib=kib / 1024)

@@ -1,0 +1,65 @@
+"""Measurements side by side, each in a process of its own: no OpenGL context, no memory of one reaches another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from statistics import median
+from typing import Any, TypeVar
+
+from embodied_sim.bench.rollouts import RolloutConfig, RolloutSpeed, time_gymnasium_async, time_tabletop_env
+from embodied_sim.render.gl_context import GL_PACKAGES, describe_missing_gl, find_gl_platform
+from embodied_sim.sim_errors import SimError
+
+T = TypeVar("T")
+NUM_ROUNDS = 3
+"""Each measurement is made so often, in turn; the median counts."""
+
+
+def measure_speeds(rollout: RolloutConfig, steps: int) -> Iterator[tuple[str, RolloutSpeed]]:
+    """The speeds of this package and of Gymnasium's processes, one after the other, `ROUNDS` times over.
+
+    `steps` are ours; the others take fewer, in proportion to how slow they are known to be.
+    """
+    for _ in range(NUM_ROUNDS):
+        yield "ours", run_in_subprocess(time_tabletop_env, rollout, steps)
+        yield "async_lean", run_in_subprocess(time_gymnasium_async, rollout, max(steps // 3, 4), lean=True)
+        yield "async_as_it_comes", run_in_subprocess(time_gymnasium_async, rollout, max(steps // 20, 3), lean=False)
+
+
+def measure_scaling(
+    rollout: RolloutConfig, counts: Sequence[int], env_steps: int
+) -> Iterator[tuple[int, RolloutSpeed, RolloutSpeed]]:
+    """Number of environments, its speed with images, and without; about `env_steps` environment steps each."""
+    for count in counts:
+        scaled, steps = replace(rollout, num_envs=count), max(env_steps // count, 5)
+        yield (
+            count,
+            run_in_subprocess(time_tabletop_env, scaled, steps),
+            run_in_subprocess(time_tabletop_env, scaled, steps, images=False),
+        )
+
+
+def speed_ratios(speeds: Sequence[tuple[str, RolloutSpeed]]) -> dict[str, float]:
+    """Median environment steps per second of each contender, and how many times faster ours is."""
+    rates = {name: median(speed.env_steps_per_s for label, speed in speeds if label == name) for name, _ in speeds}
+    speedups = {f"ours_to_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}
+    return {**{f"{name}_env_steps_per_s": rate for name, rate in rates.items()}, **speedups}
+
+
+def run_in_subprocess(measure: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """The result of `measure(*args, **kwargs)` in a fresh process, where `mujoco.Renderer` finds its OpenGL.
+
+    Raises `SimError` where there is none.
+    """
+    platform = find_gl_platform()
+    if platform is None:
+        raise SimError(
+            f"the comparison needs OpenGL, {describe_missing_gl()}: install the Debian packages {GL_PACKAGES}"
+        )
+    os.environ["MUJOCO_GL"] = platform
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, *args, **kwargs).result()

@@ -1,0 +1,16 @@
+"""What a benchmark of tasks goes through: every task with every arm of the box."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from embodied_sim.registry import task_names
+from embodied_sim.robots import ROBOTS
+from embodied_sim.sim_errors import lookup
+
+
+def task_robot_pairs(tasks: Sequence[str]) -> list[tuple[str, str]]:
+    """(task, robot) for those tasks, or for all where none is named. Raises `SimError` for an unknown task."""
+    task_by_name = {name: name for name in task_names()}
+    return list(product([lookup(task_by_name, task, "task") for task in tasks] or task_by_name, ROBOTS))

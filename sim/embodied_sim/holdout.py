@@ -1,0 +1,112 @@
+"""What worlds are not shown: colors of things, sides of tasks, phrasings; and the worlds that show nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from embodied_sim.episode_init import NUM_START_POSES
+from embodied_sim.layout import Layout
+from embodied_sim.props.prop import PALETTE
+from embodied_sim.sim_errors import SimError, lookup
+from embodied_sim.task import Task
+
+HoldoutSplit = Literal["any", "seen", "unseen"]
+"""Of an attribute: everything, all but what is held out, or only what is held out."""
+MAX_DRAWS = 2000
+"""Starts that are drawn before it is said that none is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdout:
+    """What is held out, and on which side of that line worlds are: "seen" and "unseen" share nothing."""
+
+    color_object_pairs: tuple[str, ...] = ()
+    """Colors that are held out of things, e.g. ("green cube",)."""
+    sides: tuple[str, ...] = ()
+    """Sides that are held out of tasks, e.g. ("push_to_zone left",)."""
+    num_templates: int = 0
+    """How many of every task's templates are held out, the last ones."""
+    color: HoldoutSplit = "any"
+    """Colors of the task's objects, of all of them: with "unseen" no object looks as in a "seen" world."""
+    side: HoldoutSplit = "any"
+    phrasing: HoldoutSplit = "any"
+
+    def __post_init__(self) -> None:
+        for pair in self.color_object_pairs:
+            color, _, noun = pair.partition(" ")
+            lookup(PALETTE, color, f"color of the held-out pair {pair!r}:")
+            if not noun:
+                raise SimError(f"a held-out pair is a color and a thing such as 'green cube', got {pair!r}")
+        for name in ("color", "side", "phrasing"):
+            lookup({part: part for part in ("any", "seen", "unseen")}, getattr(self, name), f"value of {name}")
+        if self.num_templates < 0:
+            raise SimError(f"templates must be >= 0, got {self.num_templates}")
+
+    def allows(self, task: Task, layout: Layout) -> bool:
+        """Whether an episode of these worlds may start like that; with "unseen" there must be something unseen."""
+        pairs, sides = color_object_pairs_of(task, layout), task_sides_of(task, layout)
+        nothing_unseen = (self.color == "unseen" and not pairs) or (self.side == "unseen" and not sides)
+        return not nothing_unseen and not self.violations(pairs, sides)
+
+    def violations(
+        self, pairs: tuple[str, ...], sides: tuple[str, ...], phrasing: int | None = None
+    ) -> tuple[str, ...]:
+        """What of these is on the wrong side of the line. `phrasing`: counted from the end, -1 is the last template."""
+        violations = (
+            *_violations(self.color, self.color_object_pairs, pairs),
+            *_violations(self.side, self.sides, sides),
+        )
+        if (
+            phrasing is None
+            or self.phrasing == "any"
+            or (self.phrasing == "unseen") == (-phrasing <= self.num_templates)
+        ):
+            return violations
+        return (*violations, f"phrasing {phrasing}")
+
+    def sample_layout(self, task: Task, rng: np.random.Generator) -> Layout:
+        """A random start among those that are allowed; where all are, the one that the task itself would draw.
+
+        Raises `SimError` when none is.
+        """
+        for _ in range(MAX_DRAWS):
+            layout = task.draw_layout(rng, NUM_START_POSES)
+            if self.allows(task, layout):
+                return layout
+        examples = ", ".join((*color_object_pairs_of(task, layout), *task_sides_of(task, layout)))
+        raise SimError(
+            f"task {task.name!r} has no start with color={self.color} and side={self.side}, for pairs "
+            f"({', '.join(self.color_object_pairs) or 'none'}) and sides ({', '.join(self.sides) or 'none'}); "
+            f"it has such as these: {examples or 'neither colors nor sides'}"
+        )
+
+    def phrasing_indices(self, task: Task) -> range:
+        """Indices of the templates that may be drawn. Raises `SimError` when there are none."""
+        num_templates = len(task.templates)
+        num_seen = max(num_templates - self.num_templates, 0)
+        indices = {"any": range(num_templates), "seen": range(num_seen), "unseen": range(num_seen, num_templates)}[
+            self.phrasing
+        ]
+        if not indices:
+            raise SimError(
+                f"task {task.name!r} has no {self.phrasing} phrasing: "
+                f"of its {num_templates} the last {self.num_templates} are held out"
+            )
+        return indices
+
+
+def _violations(split: HoldoutSplit, held_out: tuple[str, ...], present: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(entry for entry in present if split != "any" and (entry in held_out) != (split == "unseen"))
+
+
+def color_object_pairs_of(task: Task, layout: Layout) -> tuple[str, ...]:
+    """Color and name of every object of the task, e.g. ("green cube", "red cube")."""
+    return tuple(f"{color} {prop.noun}" for color, prop in zip(layout.colors, task.object_props, strict=True))
+
+
+def task_sides_of(task: Task, layout: Layout) -> tuple[str, ...]:
+    """The task and the side that is meant, e.g. ("push_to_zone left",); nothing where it has none."""
+    return (f"{task.name} {task.sides[layout.side_index]}",) if task.sides else ()

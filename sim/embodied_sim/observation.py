@@ -1,0 +1,34 @@
+"""The state observation a policy gets: where things are, absolutely and as seen from the tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_sim.control import FloatArray
+from embodied_sim.state import SceneState
+
+PROPRIO_DIM = 7
+"""The first columns, which a robot knows of itself: tool, commanded - tool, opening."""
+
+
+def build_observation(
+    state: SceneState, point_names: Sequence[str], extra_columns: Sequence[FloatArray]
+) -> npt.NDArray[np.float32]:
+    """float32 [N, D], metres: tool 3, commanded - tool 3, opening 1, objects by role 3 each, joints 1 each, watched
+    points 3 each; objects and watched points from the tool, 3 each; and what the task adds."""
+    objects = [state.object_position(role) for role in range(state.object_positions.shape[1])]
+    points = [state.points[name] for name in point_names]
+    columns = (
+        state.tool_pos,
+        state.target_pos - state.tool_pos,
+        state.gripper_opening[:, None],
+        *objects,
+        *(joint[:, None] for joint in state.joints.values()),
+        *points,
+        *(position - state.tool_pos for position in (*objects, *points)),
+        *extra_columns,
+    )
+    return np.concatenate(columns, axis=1).astype(np.float32)

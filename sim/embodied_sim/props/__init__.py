@@ -1,0 +1,28 @@
+"""Things that stand on the table: items that move freely and fixtures that keep their place. One file a kind."""
+
+from embodied_sim.props.bowl import Bowl
+from embodied_sim.props.button import Button
+from embodied_sim.props.cabinet import Cabinet
+from embodied_sim.props.lever import Lever
+from embodied_sim.props.peg import Peg
+from embodied_sim.props.pegboard import Pegboard
+from embodied_sim.props.prop import Fixture, Item, Prop, Shape
+from embodied_sim.props.slider import Slider
+from embodied_sim.props.trays import Trays
+from embodied_sim.props.zones import Zones
+
+__all__ = [
+    "Bowl",
+    "Button",
+    "Cabinet",
+    "Fixture",
+    "Item",
+    "Lever",
+    "Peg",
+    "Pegboard",
+    "Prop",
+    "Shape",
+    "Slider",
+    "Trays",
+    "Zones",
+]

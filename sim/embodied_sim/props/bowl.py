@@ -1,0 +1,55 @@
+"""A low bowl: a floor and an octagonal rim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from embodied_sim.props.prop import Fixture
+
+BOWL_RADIUS_M = 0.08
+"""From the middle of the bowl to the middle of a side of its rim, m: an open hand fits between."""
+BOWL_FLOOR_Z_M = 0.006
+"""Height of the floor of the bowl, m."""
+
+_RIM_HALF_HEIGHT_M = 0.017
+_WALL_HALF_THICKNESS_M = 0.004
+
+_BOWL_RGBA = (0.66, 0.76, 0.82, 1.0)
+
+
+@dataclass(frozen=True)
+class Bowl(Fixture):
+    """Point: `bowl`, the middle of its floor."""
+
+    name = "bowl"
+    nominal_xy = (0.56, 0.17)
+    point_names = ("bowl",)
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        body = self.add_body(spec)
+        half_side = BOWL_RADIUS_M * np.tan(np.pi / 8)
+        for angle in np.arange(8) * np.pi / 4:
+            _add_slab(
+                body,
+                angle,
+                (BOWL_RADIUS_M, _RIM_HALF_HEIGHT_M),
+                (_WALL_HALF_THICKNESS_M, half_side + _WALL_HALF_THICKNESS_M / 2, _RIM_HALF_HEIGHT_M),
+            )
+        # Four strips through the middle, each as wide as a side, cover the octagon.
+        for angle in np.arange(4) * np.pi / 4:
+            _add_slab(body, angle, (0.0, BOWL_FLOOR_Z_M / 2), (BOWL_RADIUS_M, half_side, BOWL_FLOOR_Z_M / 2))
+        body.add_site(name="bowl", pos=(0, 0, BOWL_FLOOR_Z_M), size=(0.004, 0, 0), group=5)
+
+
+def _add_slab(
+    body: mujoco.MjsBody, angle: float, offset: tuple[float, float], half_size: tuple[float, float, float]
+) -> None:
+    """A box `at` (distance from the middle, height), turned by `angle` (rad) about the bowl's axis."""
+    distance, height = offset
+    body.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_BOX, size=half_size, rgba=_BOWL_RGBA, quat=(np.cos(angle / 2), 0, 0, np.sin(angle / 2)),
+        pos=(distance * np.cos(angle), distance * np.sin(angle), height),
+    )  # fmt: skip

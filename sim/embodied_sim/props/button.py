@@ -1,0 +1,64 @@
+"""A push button on a box: its cap goes down under the hand and comes up again by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+
+from embodied_sim.props.prop import PALETTE, Fixture, add_box
+
+BUTTON_TRAVEL_M = 0.03
+"""How far the cap can be pressed, m."""
+BUTTON_REST_Z_M = 0.075
+"""Height of the top of the cap when nobody presses it, m."""
+
+_BASE_HALF_SIZE_M = (0.045, 0.045, 0.015)
+_CAP_HALF_WIDTH_M = 0.027
+_BASE_RGBA = (0.75, 0.75, 0.78, 1.0)
+
+
+@dataclass(frozen=True)
+class Button(Fixture):
+    """Point: the button's own name, the top of the cap. Joint: the same name, m pressed. Body of the cap: `cap`."""
+
+    name: str
+    nominal_xy: tuple[float, float]
+    color: str | None = None
+
+    @property
+    def noun(self) -> str:
+        return "button"
+
+    @property
+    def cap_name(self) -> str:
+        """Name of the body that moves."""
+        return f"{self.name}_cap"
+
+    @property
+    def point_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.name,)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.name,)
+
+    @property
+    def colored_geoms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.cap_name,)
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        base = self.add_body(spec)
+        add_box(base, (0, 0, _BASE_HALF_SIZE_M[2]), _BASE_HALF_SIZE_M, _BASE_RGBA)
+        # From the top of the base to the top of the cap, and as deep again as it can be pressed.
+        half_height = (BUTTON_REST_Z_M - 2 * _BASE_HALF_SIZE_M[2]) / 2
+        cap = base.add_body(name=self.cap_name, pos=(0, 0, BUTTON_REST_Z_M - half_height), gravcomp=1)
+        cap.add_joint(
+            name=self.name, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=(0, 0, -1), range=(0, BUTTON_TRAVEL_M),
+            stiffness=150.0, damping=3.0, armature=0.05,
+        )  # fmt: skip
+        cap.add_geom(
+            name=self.cap_name, type=mujoco.mjtGeom.mjGEOM_BOX, size=(_CAP_HALF_WIDTH_M, _CAP_HALF_WIDTH_M, half_height), mass=0.05,
+            rgba=PALETTE[self.color or "red"],
+        )  # fmt: skip
+        cap.add_site(name=self.name, pos=(0, 0, half_height), size=(0.004, 0, 0), group=5)

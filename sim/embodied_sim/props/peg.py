@@ -1,0 +1,61 @@
+"""A peg that stands on its shaft: a thick part for the fingers, a thinner one for a hole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+
+from embodied_sim.props.prop import PALETTE, Item
+
+PEG_GRIP_HALF_SIZE_M = 0.022
+"""Half the width and half the height of the part that the fingers take, m."""
+PEG_SHAFT_HALF_WIDTH_M = 0.015
+"""Half the width of the shaft, m."""
+PEG_SHAFT_LENGTH_M = 0.05
+"""m."""
+PEG_STANDING_Z_M = PEG_SHAFT_LENGTH_M + PEG_GRIP_HALF_SIZE_M
+"""Height of the middle of the grip when the peg stands on the table, m."""
+
+
+@dataclass(frozen=True)
+class Peg(Item):
+    """An item whose place is the middle of its grip. Point: `tip`, the middle of the foot of its shaft."""
+
+    @property
+    def noun(self) -> str:
+        return "peg"
+
+    @property
+    def tip_name(self) -> str:
+        """Name of the point at the foot of the shaft."""
+        return f"{self.name}_tip"
+
+    @property
+    def point_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.tip_name,)
+
+    @property
+    def colored_geoms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.name, f"{self.name}_shaft")
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        body = spec.worldbody.add_body(name=self.name, pos=(0.45, 0, PEG_STANDING_Z_M))
+        body.add_freejoint(name=self.name)
+        grip, shaft = self.colored_geoms
+        # Heavy below, so that it keeps standing when the fingers brush it.
+        parts = (
+            (grip, 0.0, (PEG_GRIP_HALF_SIZE_M, PEG_GRIP_HALF_SIZE_M, PEG_GRIP_HALF_SIZE_M), 0.03),
+            (
+                shaft,
+                PEG_SHAFT_LENGTH_M / 2 - PEG_STANDING_Z_M,
+                (PEG_SHAFT_HALF_WIDTH_M, PEG_SHAFT_HALF_WIDTH_M, PEG_SHAFT_LENGTH_M / 2),
+                0.07,
+            ),
+        )
+        for name, z, half_size, mass in parts:
+            body.add_geom(
+                name=name, type=mujoco.mjtGeom.mjGEOM_BOX, pos=(0, 0, z), size=half_size, mass=mass,
+                rgba=PALETTE[self.color or "red"], friction=(1, 0.005, 0.0001), condim=4, solref=(0.01, 1),
+            )  # fmt: skip
+        body.add_site(name=self.tip_name, pos=(0, 0, -PEG_STANDING_Z_M), size=(0.004, 0, 0), group=5)

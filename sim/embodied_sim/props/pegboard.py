@@ -1,0 +1,59 @@
+"""A board with a square hole for a peg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from embodied_sim.props.peg import PEG_SHAFT_HALF_WIDTH_M
+from embodied_sim.props.prop import Fixture, add_box
+
+HOLE_CLEARANCE_M = 0.002
+"""By how much the hole is wider than the shaft of a peg, m."""
+BOARD_THICKNESS_M = 0.036
+"""m; the hole goes through to the table."""
+
+_BOARD_HALF_WIDTH_M = 0.065
+_FUNNEL_SIZE_M = (0.0055, 0.003)
+"""Half the length down the funnel and half the thickness of its sides, m."""
+_LOW_FRICTION = (0.3, 0.005, 0.0001)
+_FUNNEL_RGBA = (0.75, 0.6, 0.4, 1.0)
+_WOOD_RGBA = (0.93, 0.84, 0.66, 1.0)
+
+
+@dataclass(frozen=True)
+class Pegboard(Fixture):
+    """Point: `hole`, the middle of its upper rim, at the foot of a funnel that leads a peg there."""
+
+    name = "pegboard"
+    nominal_xy = (0.58, 0.16)
+    point_names = ("hole",)
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        board = self.add_body(spec)
+        hole = PEG_SHAFT_HALF_WIDTH_M + HOLE_CLEARANCE_M / 2
+        rim, z = (_BOARD_HALF_WIDTH_M - hole) / 2, BOARD_THICKNESS_M / 2
+        for sign in (-1, 1):
+            center = sign * (hole + rim)
+            add_box(
+                board, (center, 0, z), (rim, _BOARD_HALF_WIDTH_M, z), _WOOD_RGBA, priority=1, friction=_LOW_FRICTION
+            )
+            add_box(board, (0, center, z), (hole, rim, z), _WOOD_RGBA, priority=1, friction=_LOW_FRICTION)
+            _add_slope(board, sign)
+        board.add_site(name="hole", pos=(0, 0, BOARD_THICKNESS_M), size=(0.004, 0, 0), group=5)
+
+
+def _add_slope(board: mujoco.MjsBody, sign: int) -> None:
+    """Two opposite sides of the funnel, at 45 degrees, their lower inner edges on the rim of the hole."""
+    length, thickness = _FUNNEL_SIZE_M
+    edge = PEG_SHAFT_HALF_WIDTH_M + HOLE_CLEARANCE_M / 2
+    # From the lower inner edge up the slope, then into the wood.
+    outward, upward = (length + thickness) / np.sqrt(2), (length - thickness) / np.sqrt(2)
+    half_width = edge + np.sqrt(2) * length
+    angle = sign * np.pi / 4
+    add_box(board, (sign * (edge + outward), 0, BOARD_THICKNESS_M + upward), (length, half_width, thickness), _FUNNEL_RGBA,
+        quat=(np.cos(angle / 2), 0, -np.sin(angle / 2), 0), priority=1, friction=_LOW_FRICTION)  # fmt: skip
+    add_box(board, (0, sign * (edge + outward), BOARD_THICKNESS_M + upward), (half_width, length, thickness), _FUNNEL_RGBA,
+        quat=(np.cos(angle / 2), np.sin(angle / 2), 0, 0), priority=1, friction=_LOW_FRICTION)  # fmt: skip

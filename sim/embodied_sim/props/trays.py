@@ -1,0 +1,48 @@
+"""Two trays with a low rim, left and right as the robot sees them (left is y > 0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+
+from embodied_sim.props.prop import Fixture, add_box
+
+TRAY_HALF_SIZE_M = (0.07, 0.085)
+"""Half the depth (x) and half the width (y) of a tray, m: an open hand fits between the rims."""
+TRAY_FLOOR_Z_M = 0.006
+"""Height of the floor of a tray, m."""
+
+_TRAY_OFFSET_Y_M = 0.14
+_RIM_HALF_HEIGHT_M = 0.012
+_WALL_HALF_THICKNESS_M = 0.004
+
+_TRAY_RGBA = (0.74, 0.62, 0.62, 1.0)
+
+
+@dataclass(frozen=True)
+class Trays(Fixture):
+    """Points: `left_tray` and `right_tray`, the middles of their floors."""
+
+    name = "trays"
+    nominal_xy = (0.67, 0.0)
+    point_names = ("left_tray", "right_tray")
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        body = self.add_body(spec)
+        for name, y in zip(self.point_names, (_TRAY_OFFSET_Y_M, -_TRAY_OFFSET_Y_M), strict=True):
+            _add_tray(body, y)
+            body.add_site(name=name, pos=(0, y, TRAY_FLOOR_Z_M), size=(0.004, 0, 0), group=5)
+
+
+def _add_tray(body: mujoco.MjsBody, y: float) -> None:
+    hx, hy = TRAY_HALF_SIZE_M
+    add_box(body, (0, y, TRAY_FLOOR_Z_M / 2), (hx, hy, TRAY_FLOOR_Z_M / 2), _TRAY_RGBA)
+    for side in (-1, 1):
+        add_box(
+            body,
+            (0, y + side * hy, _RIM_HALF_HEIGHT_M),
+            (hx + _WALL_HALF_THICKNESS_M, _WALL_HALF_THICKNESS_M, _RIM_HALF_HEIGHT_M),
+            _TRAY_RGBA,
+        )
+        add_box(body, (side * hx, y, _RIM_HALF_HEIGHT_M), (_WALL_HALF_THICKNESS_M, hy, _RIM_HALF_HEIGHT_M), _TRAY_RGBA)

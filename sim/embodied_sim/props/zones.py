@@ -1,0 +1,40 @@
+"""Two flat zones, left and right as the robot sees them (left is y > 0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+
+from embodied_sim.props.prop import Fixture, add_box
+
+ZONE_HALF_WIDTH_M = 0.06
+"""Half the width of a zone, m."""
+ZONE_OFFSET_Y_M = 0.12
+"""From the middle between the zones to the middle of each, along y, m."""
+
+_ZONE_HALF_THICKNESS_M = 0.001
+
+_ZONE_RGBA = (0.8, 0.78, 0.72, 1.0)
+
+
+@dataclass(frozen=True)
+class Zones(Fixture):
+    """Points: `left_zone` and `right_zone`, their middles on the table. They are paint: things slide over them."""
+
+    name = "zones"
+    nominal_xy = (0.66, -0.03)
+    point_names = ("left_zone", "right_zone")
+
+    def add(self, spec: mujoco.MjSpec) -> None:
+        body = self.add_body(spec)
+        for name, y in zip(self.point_names, (ZONE_OFFSET_Y_M, -ZONE_OFFSET_Y_M), strict=True):
+            add_box(
+                body,
+                (0, y, _ZONE_HALF_THICKNESS_M),
+                (ZONE_HALF_WIDTH_M, ZONE_HALF_WIDTH_M, _ZONE_HALF_THICKNESS_M),
+                _ZONE_RGBA,
+                contype=0,
+                conaffinity=0,
+            )
+            body.add_site(name=name, pos=(0, y, 0), size=(0.004, 0, 0), group=5)

@@ -1,0 +1,105 @@
+"""Name -> task. A task file registers its class; asking for an unknown name lists the known ones.
+
+A file of one's own is named by its path, `task=my_task.py`: it is run, like any Python file. Only people name such
+files, on the command line or in Python; a name that a file brings is looked up by `find_task`, which runs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from embodied_sim.sim_errors import SimError, describe_error, lookup
+from embodied_sim.task import Task
+from embodied_sim.task_check import check_task
+
+_TASKS: dict[str, type[Task]] = {}
+_TASKS_PACKAGE = "embodied_sim.tasks"
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Class decorator: make the task known by its name. Raises `SimError` for a name that another task has.
+
+    The same class defined anew, as in a notebook, takes the place of the old one.
+    """
+    name = getattr(task, "name", None)
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise SimError(f"{task.__qualname__}.name must be a text in small letters such as 'lift_cube', got {name!r}")
+    registered = _TASKS.setdefault(name, task)
+    if (registered.__module__, registered.__qualname__) != (task.__module__, task.__qualname__):
+        raise SimError(
+            f"two tasks are called {name!r}: {registered.__qualname__} of {registered.__module__} has that name already"
+        )
+    _TASKS[name] = task
+    return task
+
+
+def task_names() -> tuple[str, ...]:
+    """The names of all tasks, sorted."""
+    package = importlib.import_module(_TASKS_PACKAGE)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{_TASKS_PACKAGE}.{module.name}")
+    return tuple(sorted(_TASKS))
+
+
+def find_task(name: str) -> Task:
+    """Return the registered task of that name; run no file.
+
+    Names that data bring (a divergence dump, a dataset's metadata) go through here: data never name code.
+
+    Raises:
+        SimError: For an unknown name, with the nearest name and all choices.
+    """
+    task_names()
+    return _instantiate(lookup(_TASKS, name, "task"))
+
+
+def make_task(name: str) -> Task:
+    """The task of that name, or of the Python file at that path, which is run.
+
+    Raises `SimError` with the nearest name and all choices, and for what `check_task` finds in a task of one's own.
+    """
+    if not name.endswith(".py"):
+        return find_task(name)
+    task_names()
+    return _instantiate(_load_task_file(Path(name).resolve()))
+
+
+def _instantiate(task: type[Task]) -> Task:
+    if not task.__module__.startswith(f"{_TASKS_PACKAGE}."):
+        _check_once(task)
+    return task()
+
+
+_check_once = cache(check_task)
+
+
+@cache
+def _load_task_file(path: Path) -> type[Task]:
+    """The one task that the file registers."""
+    if not path.is_file():
+        raise SimError(f"{path}: there is no such file")
+    _import_file(path)
+    registered = [task for task in _TASKS.values() if task.__module__ == str(path)]
+    if len(registered) != 1:
+        names = ", ".join(task.name for task in registered) or "none"
+        raise SimError(f"{path}: it must register one task, write @register above its class; it registers {names}")
+    return registered[0]
+
+
+def _import_file(path: Path) -> None:
+    """Import the file as a module whose name is its path: two files may be called alike."""
+    spec = spec_from_file_location(str(path), path)
+    assert spec is not None and spec.loader is not None
+    sys.modules[spec.name] = module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SimError:
+        raise
+    except Exception as error:
+        raise SimError(f"{path}: running it ended in {describe_error(error, str(path))}") from error

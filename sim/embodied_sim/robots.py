@@ -1,0 +1,125 @@
+"""Arms: those in the box, and any position-actuated arm from a MuJoCo XML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from embodied_sim.asset_paths import ROBOTS_DIR
+from embodied_sim.control import FloatArray
+from embodied_sim.mjcf_check import check_mjcf
+from embodied_sim.sim_errors import SimError, lookup
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robot:
+    """An arm with a gripper, standing at the origin; x forwards, metres."""
+
+    mjcf_path: Path
+    """Its MuJoCo XML. Every hinge with a position actuator of its own is a joint of the arm."""
+    tool_site: str = "tool_site"
+    """Site between the finger tips: z out of the hand, the fingers open along y."""
+    gripper_actuator: str = "gripper_actuator"
+    """Actuator of the gripper: the upper end of its control range opens it, the lower end shuts it."""
+
+    def load_spec(self) -> mujoco.MjSpec:
+        """Its description, to which a scene is added. Raises `SimError` saying what is missing."""
+        spec = mujoco.MjSpec.from_file(str(self.mjcf_path))
+        self._validate(spec.copy().compile())
+        return spec
+
+    def joint_ids(self, model: mujoco.MjModel) -> IntArray:
+        """Ids of the arm's joints, in the order of their actuators, int [J]."""
+        return model.actuator_trnid[self.actuator_ids(model), 0]
+
+    def actuator_ids(self, model: mujoco.MjModel) -> IntArray:
+        """Ids of the arm's actuators, int [J]."""
+        drives_joint = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
+        is_hinge = model.jnt_type[model.actuator_trnid[:, 0]] == mujoco.mjtJoint.mjJNT_HINGE
+        return np.flatnonzero(
+            drives_joint & is_hinge & (np.arange(model.nu) != model.actuator(self.gripper_actuator).id)
+        )
+
+    def finger_joint_ids(self, model: mujoco.MjModel) -> IntArray:
+        """Ids of the joints that the gripper's actuator moves, int [F]."""
+        actuator = model.actuator(self.gripper_actuator)
+        driven_id = int(actuator.trnid[0])
+        if actuator.trntype[0] == mujoco.mjtTrn.mjTRN_TENDON:
+            wrap_range = slice(model.tendon_adr[driven_id], model.tendon_adr[driven_id] + model.tendon_num[driven_id])
+            return model.wrap_objid[wrap_range]
+        return np.array([driven_id])
+
+    def home_qpos(self, model: mujoco.MjModel) -> FloatArray:
+        """Joint angles that the arm prefers where the task leaves it freedom, [J], rad: those of the file's keyframe
+        "home", or without one the middle of each range."""
+        joints = self.joint_ids(model)
+        keyframe_id = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+        return (
+            model.jnt_range[joints].mean(axis=1)
+            if keyframe_id < 0
+            else model.key_qpos[keyframe_id, model.jnt_qposadr[joints]]
+        )
+
+    def _validate(self, model: mujoco.MjModel) -> None:
+        for kind, name, choices in (
+            ("tool site", self.tool_site, [model.site(i).name for i in range(model.nsite)]),
+            ("grip actuator", self.gripper_actuator, [model.actuator(i).name for i in range(model.nu)]),
+        ):
+            lookup({choice: choice for choice in choices}, name, f"{kind} of {self.mjcf_path.name}")
+        num_joints = len(self.joint_ids(model))
+        if num_joints < 6:
+            raise SimError(
+                f"{self.mjcf_path}: {num_joints} hinges have a position actuator of their own; reaching any pose takes at least 6"
+            )
+        self._validate_ranges(model)
+
+    def _validate_ranges(self, model: mujoco.MjModel) -> None:
+        gripper_id = model.actuator(self.gripper_actuator).id
+        for joint in self.joint_ids(model):
+            if not model.jnt_limited[joint]:
+                raise SimError(f"{self.mjcf_path}: its joint {model.joint(joint).name!r} needs a range")
+        for actuator in (*self.actuator_ids(model), gripper_id):
+            if model.actuator_biastype[actuator] != mujoco.mjtBias.mjBIAS_AFFINE:
+                raise SimError(f"{self.mjcf_path}: its actuator {model.actuator(actuator).name!r} must be a <position>")
+        if not model.actuator_ctrllimited[gripper_id]:
+            raise SimError(
+                f"{self.mjcf_path}: its actuator {self.gripper_actuator!r} needs a ctrlrange, from shut to open"
+            )
+
+
+def load_robot_file(
+    mjcf_path: Path | str, tool_site: str = "tool_site", gripper_actuator: str = "gripper_actuator"
+) -> Robot:
+    """The arm of a MuJoCo XML file of one's own. Raises `SimError` when its file cannot be used."""
+    check_mjcf(Path(mjcf_path))
+    robot = Robot(mjcf_path=Path(mjcf_path), tool_site=tool_site, gripper_actuator=gripper_actuator)
+    robot.load_spec()
+    return robot
+
+
+ROBOTS = {
+    name: Robot(mjcf_path=ROBOTS_DIR / file)
+    for name, file in (("panda", "panda_primitives.xml"), ("six_axis", "six_axis_primitives.xml"))
+}
+"""The arms in the box: seven joints, and six with another look."""
+
+
+def find_robot(name: str, tool_site: str = "tool_site", gripper_actuator: str = "gripper_actuator") -> Robot:
+    """The arm of that name, or of the XML file at that path, with its tool site and its gripper's actuator.
+
+    Raises `SimError` with the choices.
+    """
+    if name.endswith(".xml"):
+        return load_robot_file(name, tool_site, gripper_actuator)
+    return replace(lookup(ROBOTS, name, "robot"), tool_site=tool_site, gripper_actuator=gripper_actuator)
+
+
+def robot_name(robot: Robot) -> str:
+    """The arm's name in the box, or the path of its file."""
+    return next((name for name, known in ROBOTS.items() if known == robot), str(robot.mjcf_path))

@@ -1,0 +1,158 @@
+"""Put the named cube into the drawer and shut it: open, pick, place, close."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.layout import Layout
+from embodied_sim.props.prop import ITEM_HALF_SIZE_M
+from embodied_sim.registry import register
+from embodied_sim.state import SceneState
+from embodied_sim.task import ITEM_WIDTH_M, distance, is_grasped, proximity
+from embodied_sim.tasks.cabinet import CabinetTask
+from embodied_sim.tasks.lift_cube import LIFT_PLAN
+from embodied_sim.tasks.open_drawer import OPEN_DRAWER_M, PULL_PLAN, RELEASE_PLAN
+from embodied_sim.tasks.place_in_drawer import (
+    BESIDE_TRAY_WAYPOINTS,
+    CARRY_PLAN,
+    CUBE_MISS_OFFSETS_M,
+    DROP_PLAN,
+    is_in_tray,
+)
+from embodied_sim.waypoints import (
+    GRIP_CLOSED,
+    GRIP_OPEN,
+    Plan,
+    Waypoint,
+    hold_forever,
+    misperceive,
+    override_grip,
+    relative_to_point,
+    relative_to_start,
+    shift_targets,
+    stall_after,
+)
+
+CLOSED_DRAWER_M = 0.02
+"""How far out the drawer may be to count as shut, m."""
+MAX_TRAVEL_M = 0.45
+"""Length over which reaching and carrying are measured, m: from the drawer to the farthest cube."""
+
+
+before_knob_high = relative_to_point("knob", x=-0.08, z=0.1)
+"""In front of the knob, high."""
+before_knob = relative_to_point("knob", x=-0.075)
+"""In front of the knob, at its height."""
+
+
+def closing_progress(now: SceneState, closed_opening: float) -> FloatArray:
+    """How far the hand has come to the knob and the drawer to `shut_at` m, [N] in [0, 1]."""
+    reach_progress = 1.0 - distance(now.tool_pos, before_knob(now, now.tool_pos)) / MAX_TRAVEL_M
+    drawer_progress = 1.0 - (now.joints["drawer"] - closed_opening) / (OPEN_DRAWER_M - closed_opening)
+    return 0.4 * np.clip(reach_progress, 0.0, 1.0) + 0.6 * np.clip(drawer_progress, 0.0, 1.0)
+
+
+OPENING_PLAN: Plan = (*PULL_PLAN, *RELEASE_PLAN)
+CLOSING_PLAN: Plan = (
+    Waypoint(before_knob_high, GRIP_CLOSED, tolerance=0.03),
+    Waypoint(before_knob, GRIP_CLOSED, tolerance=0.015),
+    Waypoint(relative_to_start(x=0.25), GRIP_CLOSED, tolerance=0.01, timeout_steps=25),
+)
+FULL_PLAN: Plan = (*OPENING_PLAN, *CARRY_PLAN, *CLOSING_PLAN, hold_forever(GRIP_CLOSED))
+
+
+def leave_ajar(push_distance: float) -> Plan:
+    """The drawer pushed by `push` m from 7.5 cm before its knob, and left like that."""
+    return (
+        *CLOSING_PLAN[:-1],
+        Waypoint(relative_to_start(x=push_distance), GRIP_CLOSED, tolerance=0.01, timeout_steps=25),
+    )
+
+
+@register
+class CubeInDrawer(CabinetTask):
+    """Open the drawer, pick the named cube, place it inside, close the drawer."""
+
+    name = "cube_in_drawer"
+    subtasks: ClassVar[tuple[str, ...]] = ("open", "pick", "place", "close")
+    max_episode_steps = 180
+    templates: ClassVar[tuple[str, ...]] = (
+        "put the {color} cube into the drawer and close it",
+        "store the {color} cube in the drawer, then shut the drawer",
+        "open the drawer, place the {color} block inside and close the drawer",
+        "tidy the {color} cube away in the drawer",
+    )
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        cube, tool = now.object_position(), now.tool_pos
+        is_inside, is_open = is_in_tray(now), now.joints["drawer"] > 0.1
+        is_held = is_grasped(now, cube, ITEM_WIDTH_M) & (cube[:, 2] > ITEM_HALF_SIZE_M + 0.02)
+        reach_progress = proximity(distance(tool, now.points["knob"]), distance(start.tool_pos, start.points["knob"]))
+        above_tray = now.points["tray"] + np.array([0.0, 0.0, 0.06])
+        subtask = np.select([is_inside, is_open & is_held, is_open], [3, 2, 1], 0)
+        fraction = np.select(
+            [is_inside, is_open & is_held, is_open],
+            [
+                closing_progress(now, CLOSED_DRAWER_M),
+                1.0 - (distance(cube, above_tray) - 0.03) / MAX_TRAVEL_M,
+                1.0 - (distance(tool, cube) - 0.01) / MAX_TRAVEL_M,
+            ],
+            0.4 * reach_progress + 0.6 * now.joints["drawer"] / 0.1,
+        )
+        return subtask, np.clip(fraction, 0.0, 1.0)
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return is_in_tray(now) & (now.joints["drawer"] < CLOSED_DRAWER_M)
+
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        return ("drawer", *super().named_bodies(layout))
+
+    def expert_plan(self) -> Plan:
+        return FULL_PLAN
+
+    def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
+        end = hold_forever(GRIP_OPEN)
+        return {
+            "stall": (
+                *(stall_after(FULL_PLAN, n) for n in (3, 6, 8, 10, 13, 15)),
+                *(
+                    stall_after((*OPENING_PLAN, *CARRY_PLAN, *leave_ajar(x)), len(FULL_PLAN) - 1)
+                    for x in (0.08, 0.1, 0.12, 0.135)
+                ),
+            ),
+            "drop": (
+                (*OPENING_PLAN, *CARRY_PLAN[:4], *DROP_PLAN, end),
+                *(
+                    (*OPENING_PLAN, *CARRY_PLAN[:4], waypoint, *DROP_PLAN, *CLOSING_PLAN, end)
+                    for waypoint in BESIDE_TRAY_WAYPOINTS
+                ),
+            ),
+            "undo": (
+                (
+                    *PULL_PLAN,
+                    Waypoint(relative_to_start(x=0.19), GRIP_CLOSED, tolerance=0.015, timeout_steps=20),
+                    *RELEASE_PLAN,
+                    end,
+                ),
+                (*OPENING_PLAN, *CLOSING_PLAN, hold_forever(GRIP_CLOSED)),
+            ),
+            "wrong_object": (misperceive(FULL_PLAN), LIFT_PLAN),
+            "miss": (
+                *(
+                    (*OPENING_PLAN, *shift_targets(CARRY_PLAN[:4], x, y), *CARRY_PLAN[4:], *CLOSING_PLAN, end)
+                    for x, y in CUBE_MISS_OFFSETS_M
+                ),
+                *(
+                    (*OPENING_PLAN, *override_grip(CARRY_PLAN, grip), *CLOSING_PLAN, end)
+                    for grip in (GRIP_OPEN, GRIP_CLOSED)
+                ),
+                *(
+                    (*shift_targets(PULL_PLAN, -0.06, y), *RELEASE_PLAN, *CARRY_PLAN, *CLOSING_PLAN, end)
+                    for y in (-0.05, 0.0, 0.05)
+                ),
+            ),
+        }

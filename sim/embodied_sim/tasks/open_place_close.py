@@ -1,0 +1,42 @@
+"""Open the drawer, put the named cube into it, close it: `cube_in_drawer`, its way spelled out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.registry import register
+from embodied_sim.state import SceneState
+from embodied_sim.tasks.cabinet import chain_templates
+from embodied_sim.tasks.close_drawer import CLOSED_DRAWER_M, CloseDrawer
+from embodied_sim.tasks.cube_in_drawer import CubeInDrawer, closing_progress
+from embodied_sim.tasks.open_drawer import OpenDrawer
+from embodied_sim.tasks.place_in_drawer import PlaceInDrawer
+
+SUBGOALS = (OpenDrawer(), PlaceInDrawer(), CloseDrawer())
+
+
+@register
+class OpenPlaceClose(CubeInDrawer):
+    """Open the drawer, pick the named cube and place it inside, close the drawer, each said after the other."""
+
+    name = "open_place_close"
+    subtasks = ("open", "place", "close")
+    templates = chain_templates(*SUBGOALS)
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        opening, placing, _ = SUBGOALS
+        is_open, is_placed = opening.success(now), placing.success(now)
+        _, open_progress = opening.progress(now, start)
+        # The way to the cube begins where the drawer was let go.
+        _, place_progress = placing.progress(now, replace(start, tool_pos=now.points["knob"]))
+        subtask = np.select([is_placed, is_open], [2, 1], 0)
+        return subtask, np.select(
+            [is_placed, is_open], [closing_progress(now, CLOSED_DRAWER_M), place_progress], open_progress
+        )
+
+    def success(self, now: SceneState) -> np.ndarray:
+        _, placing, closing = SUBGOALS
+        return placing.success(now) & closing.success(now)

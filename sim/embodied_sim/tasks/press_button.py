@@ -1,0 +1,154 @@
+"""Press the named button and keep it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.layout import Layout
+from embodied_sim.props import Button
+from embodied_sim.props.button import BUTTON_REST_Z_M
+from embodied_sim.registry import register
+from embodied_sim.state import SceneState
+from embodied_sim.task import Task, distance, proximity
+from embodied_sim.waypoints import (
+    GRIP_CLOSED,
+    GRIP_OPEN,
+    HOLD_FOREVER_STEPS,
+    Plan,
+    Target,
+    Waypoint,
+    hold_forever,
+    misperceive,
+    override_grip,
+    relative_to_start,
+    shift_targets,
+    stall_after,
+)
+
+PRESSED_DEPTH_M = 0.018
+"""How far down the cap must be to count as pressed, m."""
+FINGERTIP_OFFSET_M = 0.009
+"""How far below the tool the ends of the fingers are, m."""
+
+
+def press_depth(state: SceneState) -> FloatArray:
+    """How far the named button is pressed [N], m."""
+    return BUTTON_REST_Z_M - state.object_position()[:, 2]
+
+
+def move_to_depth(target_depth: float) -> Target:
+    """The ends of the fingers where the top of the named button is when it is pressed by that much, m."""
+
+    def goal(state: SceneState, _: FloatArray) -> FloatArray:
+        button_top = state.object_position()
+        return np.column_stack(
+            [button_top[:, :2], np.full(len(button_top), BUTTON_REST_Z_M + FINGERTIP_OFFSET_M - target_depth)]
+        )
+
+    return goal
+
+
+APPROACH_PLAN: Plan = (
+    Waypoint(move_to_depth(-0.08), GRIP_CLOSED, tolerance=0.02),
+    Waypoint(move_to_depth(-0.015), GRIP_CLOSED, tolerance=0.008),
+)
+END_WAYPOINT = hold_forever(GRIP_CLOSED)
+
+
+def press_by(target_depth: float, hold_steps: int = 0) -> Plan:
+    """The named button pressed by that much, m."""
+    return (
+        *APPROACH_PLAN,
+        Waypoint(move_to_depth(target_depth), GRIP_CLOSED, tolerance=0.004, hold_steps=hold_steps, timeout_steps=12),
+    )
+
+
+PRESS_PLAN: Plan = (*press_by(0.04), Waypoint(move_to_depth(0.04), GRIP_CLOSED, hold_steps=HOLD_FOREVER_STEPS))
+
+
+@register
+class PressButton(Task):
+    """Bring the closed hand over the named button, press it by 1.8 of its 3 cm and keep it down."""
+
+    name = "press_button"
+    props = (Button("near_button", (0.47, 0.0)), Button("far_button", (0.56, 0.2)))
+    subtasks = ("reach", "press")
+    max_episode_steps = 40
+    templates = (
+        "press the {color} {thing}",
+        "push the {color} {thing} down and keep it down",
+        "hold the {color} {thing} down",
+        "press down the {color} {thing}, not the {other_color} one",
+    )
+    paraphrases = (
+        "push the {color} {thing}",
+        "push down the {color} {thing}",
+        "keep the {color} {thing} pressed",
+        "press and hold the {color} {thing}",
+        "activate the {color} {thing}",
+        "go to the {color} {thing} and press it",
+        "hit the {color} {thing}",
+        "depress the {color} {thing}",
+    )
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        return tuple(prop.name for prop in self.fixtures)
+
+    def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
+        """How far the named button is pressed."""
+        return (press_depth(state)[:, None],)
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        fingertip_offset = np.array([0.0, 0.0, FINGERTIP_OFFSET_M])
+        reach_progress = proximity(
+            distance(now.tool_pos, now.object_position() + fingertip_offset) - 0.01,
+            distance(start.tool_pos, start.object_position() + fingertip_offset) - 0.01,
+        )
+        is_pressed = press_depth(now) > 0.002
+        return np.where(is_pressed, 1, 0), np.where(is_pressed, press_depth(now) / PRESSED_DEPTH_M, reach_progress)
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return press_depth(now) > PRESSED_DEPTH_M
+
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        return (f"{super().named_bodies(layout)[0]}_cap",)
+
+    def expert_plan(self) -> Plan:
+        return PRESS_PLAN
+
+    def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
+        slip_waypoints = tuple(
+            Waypoint(relative_to_start(x, y), GRIP_CLOSED, tolerance=0.02)
+            for x, y in ((-0.07, 0.0), (0.0, 0.07), (0.0, -0.07))
+        )
+        leave_waypoints = (Waypoint(relative_to_start(z=0.08), GRIP_CLOSED, tolerance=0.02), END_WAYPOINT)
+        partial_depths = (0.005, 0.009, 0.013)
+        miss_offsets = ((-0.065, 0.0), (0.065, 0.0), (0.0, 0.075), (0.0, -0.075))
+        return {
+            "stall": (
+                *(stall_after(PRESS_PLAN, n) for n in (1, 2)),
+                *(stall_after(press_by(target_depth), 3) for target_depth in partial_depths),
+            ),
+            "drop": tuple(
+                (*press_by(target_depth), slip_waypoint, *leave_waypoints)
+                for target_depth in partial_depths
+                for slip_waypoint in slip_waypoints
+            ),
+            "undo": (
+                *((*press_by(target_depth), *leave_waypoints) for target_depth in (*partial_depths, 0.04)),
+                (*press_by(0.04, hold_steps=6), *leave_waypoints),
+            ),
+            "wrong_object": (
+                misperceive(PRESS_PLAN),
+                *((*misperceive(press_by(target_depth)), END_WAYPOINT) for target_depth in partial_depths),
+            ),
+            "miss": (
+                *(shift_targets(PRESS_PLAN, x, y) for x, y in miss_offsets),
+                *(shift_targets(PRESS_PLAN, z=z) for z in (0.036, 0.05)),
+                override_grip(PRESS_PLAN, GRIP_OPEN),
+            ),
+        }

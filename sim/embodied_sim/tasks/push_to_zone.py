@@ -1,0 +1,148 @@
+"""Push the named thing along the table into a zone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.layout import Layout
+from embodied_sim.props import Slider, Zones
+from embodied_sim.props.prop import ITEM_HALF_SIZE_M
+from embodied_sim.props.zones import ZONE_OFFSET_Y_M
+from embodied_sim.registry import register
+from embodied_sim.state import SceneState
+from embodied_sim.task import Task, distance, proximity
+from embodied_sim.tasks.pick_place import LEAVE_PLAN, PICK_UP_PLAN, then_stall
+from embodied_sim.tasks.pushing import (
+    PUSH_HEIGHT_M,
+    RETREAT_WAYPOINT,
+    ZONE_TOLERANCE_M,
+    beside_object,
+    is_path_clear,
+    mime_plan,
+    move_to_zone,
+    offset_to_zone,
+    push_plan,
+    stray_plan,
+    zone_target,
+)
+from embodied_sim.tasks.sides import SIDE_NAMES, misperceive_side
+from embodied_sim.waypoints import (
+    GRIP_CLOSED,
+    Plan,
+    Waypoint,
+    misperceive,
+    relative_to_start,
+    retreat_plans,
+    stall_after,
+)
+
+MISS_OFFSETS_M = ((-0.075, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
+"""Offsets from the middle of a zone at which a thing is not all within, m."""
+PASS_BY_OFFSET_M = 0.1
+"""How far beside the middle of a thing the hand passes without touching it, m."""
+FULL_PLAN: Plan = push_plan()
+ACROSS_PLAN: Plan = FULL_PLAN[:4]
+"""Level with the zone, and the hand up again."""
+
+
+@register
+class PushToZone(Task):
+    """Come down behind the named thing and push it along the table until all of it is in the zone that is said.
+
+    Left is the robot's left (y > 0). Carrying it there counts as well.
+    """
+
+    name = "push_to_zone"
+    props = (Zones(), Slider("cube"), Slider("cylinder", shape="cylinder"))
+    observed_points = ("left_zone", "right_zone")
+    sides = SIDE_NAMES
+    subtasks = ("reach", "push")
+    max_episode_steps = 140
+    templates = (
+        "push the {color} {thing} into the {side} zone",
+        "slide the {color} {thing} to the zone on the {side}",
+        "move the {color} {thing} along the table into the {side} field",
+        "shove the {color} {thing} onto the {side} patch",
+    )
+    paraphrases = (
+        "bring the {color} {thing} into the {side} zone",
+        "push the {color} {thing} over to the {side}, into the zone",
+        "get the {color} {thing} onto the {side} field",
+        "the {color} {thing} belongs in the {side} zone",
+        "slide the {color} {thing} into the field on the {side}",
+        "drive the {color} {thing} along the table to the {side} zone",
+        "nudge the {color} {thing} into the {side} area",
+        "transfer the {color} {thing} to the {side} area",
+    )
+
+    def draw_layout(self, rng: np.random.Generator, num_start_poses: int) -> Layout:
+        """A random start in which neither thing is in the way of the other, to either zone: where they stand says
+        nothing about which one is meant."""
+        while True:
+            layout = super().draw_layout(rng, num_start_poses)
+            zones = [layout.fixture_positions[0] + (0.0, y) for y in (ZONE_OFFSET_Y_M, -ZONE_OFFSET_Y_M)]
+            first, second = layout.item_poses[:, :2]
+            if all(is_path_clear(*pair, zone) for pair in ((first, second), (second, first)) for zone in zones):
+                return layout
+
+    def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
+        """The named thing as seen from its zone."""
+        return (state.object_position() - zone_target(state),)
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        distance_left, start_distance = (
+            np.abs(offset_to_zone(now)).sum(axis=1),
+            np.abs(offset_to_zone(start)).sum(axis=1),
+        )
+        push_start, initial_push_start = (beside_object(PUSH_HEIGHT_M)(state, state.tool_pos) for state in (now, start))
+        is_ready = distance(now.tool_pos, push_start) < 0.025
+        subtask = np.where(is_ready | (distance_left < start_distance - 0.01), 1, 0)
+        reach_progress = proximity(
+            distance(now.tool_pos, push_start) - 0.02, distance(start.tool_pos, initial_push_start) - 0.02
+        )
+        return subtask, np.where(
+            subtask == 1, proximity(distance_left - ZONE_TOLERANCE_M, start_distance - ZONE_TOLERANCE_M), reach_progress
+        )
+
+    def success(self, now: SceneState) -> np.ndarray:
+        offset = np.abs(now.object_position() - zone_target(now))
+        return (offset[:, :2] < ZONE_TOLERANCE_M).all(axis=1) & (offset[:, 2] < ITEM_HALF_SIZE_M + 0.01)
+
+    def expert_plan(self) -> Plan:
+        return FULL_PLAN
+
+    def post_success_plans(self) -> tuple[Plan, ...]:
+        return retreat_plans(GRIP_CLOSED)
+
+    def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
+        carry_out = (
+            Waypoint(relative_to_start(y=0.12), GRIP_CLOSED, tolerance=0.02),
+            Waypoint(relative_to_start(z=-0.09), GRIP_CLOSED, tolerance=0.02),
+        )
+        return {
+            "stall": (
+                *(stall_after(FULL_PLAN, n) for n in (1, 2, 3, 5, 6)),
+                *(then_stall(push_plan(x)) for x in (-0.065, -0.075, -0.09, -0.105)),
+            ),
+            "drop": (
+                *(stray_plan(x) for x in (-0.065, -0.075, -0.09, -0.14)),
+                (*ACROSS_PLAN, move_to_zone(0.085), move_to_zone(PUSH_HEIGHT_M)),
+            ),
+            "undo": (
+                *((*FULL_PLAN, RETREAT_WAYPOINT, *push_plan(y=y)) for y in (0.12, -0.12)),
+                (*FULL_PLAN, RETREAT_WAYPOINT, *PICK_UP_PLAN, *carry_out, *LEAVE_PLAN),
+            ),
+            "wrong_object": (
+                misperceive(FULL_PLAN),
+                misperceive_side(FULL_PLAN),
+                misperceive(misperceive_side(FULL_PLAN)),
+            ),
+            "miss": (
+                *(mime_plan(z) for z in (0.075, 0.1)),
+                *(mime_plan(PUSH_HEIGHT_M, pass_offset) for pass_offset in (PASS_BY_OFFSET_M, -PASS_BY_OFFSET_M)),
+                *(push_plan(x, y) for x, y in MISS_OFFSETS_M),
+            ),
+        }

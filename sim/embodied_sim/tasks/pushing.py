@@ -1,0 +1,182 @@
+"""How a thing is pushed along the table into a zone: across, level with the zone, then on, away from the robot.
+
+One straight push along an axis at a time, because the faces of the fingers point along the axes: pushed aslant, a thing
+turns and slips off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from embodied_sim.arm import MAX_TOOL_STEP_M, WORKSPACE_BOUNDS_M
+from embodied_sim.control import FloatArray
+from embodied_sim.state import SceneState
+from embodied_sim.tasks.sides import side_point
+from embodied_sim.waypoints import GRIP_CLOSED, Plan, Target, Waypoint, relative_to_start, shift_targets
+
+ZONE_TOLERANCE_M = 0.035
+"""How far along x and along y the middle of a thing may be from that of its zone, m: all of it is within."""
+BESIDE_OFFSET_M, BEHIND_OFFSET_M = 0.07, 0.075
+"""From the middle of a thing to where the hand comes down beside it (along y) and behind it (along x), m."""
+MIN_CLEARANCE_M = 0.09
+"""How far from the way of one thing and of the hand the other must be at the start, m."""
+PUSH_LEAD_M = 0.022
+"""How far ahead of the hand its goal is while it pushes, m: slow enough for the thing to stop where the hand does."""
+FOLLOW_GAIN = 2.0
+"""Of the correction along x in a push across: the hand keeps level with a thing that rolls off it."""
+STEER_GAIN = 0.6
+"""Of the correction along y in a push along x: the arm drifts outwards as it stretches."""
+PUSH_HEIGHT_M, TRAVEL_HEIGHT_M = 0.025, 0.11
+"""Heights of the tool in a push and above the things, m; in a push the palm passes over them."""
+CENTERING_GAIN = 1.0
+"""Of the correction along y that keeps the hand behind the middle of the thing."""
+PUSH_TOLERANCE_M = 0.004
+"""How near to its place a thing is pushed along each axis, m."""
+PUSH_GRIP = 0.25
+"""Grip in a push along x: the fingers 3 cm apart, so that they touch the thing in two places and keep it straight."""
+RETREAT_WAYPOINT = Waypoint(relative_to_start(z=0.1), GRIP_CLOSED, tolerance=0.03)
+"""The hand out of the way."""
+
+
+def with_height(position: FloatArray, height: float) -> FloatArray:
+    """`place` [N, 3] at another height, m."""
+    return np.column_stack([position[:, :2], np.full(len(position), height)])
+
+
+def zone_target(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
+    """(x, y) off the middle of the zone that is meant, [N, 3], m."""
+    return side_point(state, "zone") + np.array([x, y, 0.0])
+
+
+def offset_to_zone(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
+    """[N, 2]: how far the named thing is from (x, y) off the middle of its zone, m along x and y."""
+    return (zone_target(state, x, y) - state.object_position())[:, :2]
+
+
+def behind_object(height: float) -> Target:
+    """Behind the named thing, as far back as the hand can go."""
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        position = with_height(state.object_position() + np.array([-BEHIND_OFFSET_M, 0.0, 0.0]), height)
+        return np.maximum(position, WORKSPACE_BOUNDS_M[0])
+
+    return target
+
+
+def beside_object(height: float, y: float = 0.0) -> Target:
+    """On the side of the named thing from which it has to be pushed to be level with the zone, or `y` m off it."""
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        position = state.object_position().copy()
+        position[:, 1] -= BESIDE_OFFSET_M * np.sign(offset_to_zone(state, y=y)[:, 1])
+        return with_height(position, height)
+
+    return target
+
+
+def push_across(y: float) -> Target:
+    """Ahead of the hand along y, level with the thing along x, until that is level with the zone, or `y` m off it."""
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        position, tool_pos = state.object_position(), state.tool_pos
+        direction = np.sign(position[:, 1] - tool_pos[:, 1])
+        step = direction * np.clip(direction * offset_to_zone(state, y=y)[:, 1] - PUSH_TOLERANCE_M, 0.0, PUSH_LEAD_M)
+        tracked_x = tool_pos[:, 0] + FOLLOW_GAIN * (position - tool_pos)[:, 0]
+        return np.column_stack([tracked_x, tool_pos[:, 1] + step, np.full(len(state), PUSH_HEIGHT_M)])
+
+    return target
+
+
+def push_forward(x: float, y: float) -> Target:
+    """Ahead of the hand along x, until the thing is (x, y) off the middle of the zone."""
+
+    def target(state: SceneState, _: FloatArray) -> FloatArray:
+        remaining = offset_to_zone(state, x, y)
+        step = np.clip(remaining[:, 0] - PUSH_TOLERANCE_M, 0.0, PUSH_LEAD_M)
+        steer = STEER_GAIN * remaining[:, 1] + CENTERING_GAIN * (state.object_position() - state.tool_pos)[:, 1]
+        lateral = np.where(step > 0, np.clip(steer, -MAX_TOOL_STEP_M, MAX_TOOL_STEP_M), 0.0)
+        return with_height(state.tool_pos + np.column_stack([step, lateral, 0 * step]), PUSH_HEIGHT_M)
+
+    return target
+
+
+def skip_if_done(plan: Plan, x: float, y: float) -> Plan:
+    """The plan, passed over where the thing is (x, y) off the middle of the zone already."""
+
+    def skip_when_done(target: Target) -> Target:
+        def conditional_target(state: SceneState, start_pos: FloatArray) -> FloatArray:
+            offset = np.abs(offset_to_zone(state, x, y)).max(axis=1, keepdims=True)
+            return np.where(offset < ZONE_TOLERANCE_M - 0.01, state.tool_pos, target(state, start_pos))
+
+        return conditional_target
+
+    return tuple(replace(waypoint, target=skip_when_done(waypoint.target)) for waypoint in plan)
+
+
+def push_plan(x: float = 0.0, y: float = 0.0) -> Plan:
+    """The thing pushed across and then on, to (x, y) off the middle of the zone; once more where it is not there yet;
+    the hand stays there."""
+    single_push = (
+        Waypoint(beside_object(TRAVEL_HEIGHT_M, y), GRIP_CLOSED, tolerance=0.025),
+        Waypoint(beside_object(PUSH_HEIGHT_M, y), GRIP_CLOSED, tolerance=0.012, timeout_steps=12),
+        Waypoint(push_across(y), GRIP_CLOSED, tolerance=0.006, hold_steps=1, timeout_steps=35),
+        Waypoint(relative_to_start(z=TRAVEL_HEIGHT_M - PUSH_HEIGHT_M), GRIP_CLOSED, tolerance=0.04),
+        Waypoint(behind_object(TRAVEL_HEIGHT_M), PUSH_GRIP, tolerance=0.02, timeout_steps=15),
+        Waypoint(behind_object(PUSH_HEIGHT_M), PUSH_GRIP, tolerance=0.012, timeout_steps=12),
+        Waypoint(push_forward(x, y), PUSH_GRIP, tolerance=0.006, hold_steps=2, timeout_steps=45),
+    )
+    return (*single_push, *skip_if_done((RETREAT_WAYPOINT, *single_push), x, y))
+
+
+def move_to_zone(height: float, lateral_offset: float = 0.0) -> Waypoint:
+    """The hand to the zone, or `aside` m to the left of it, with nothing."""
+    return Waypoint(
+        lambda state, _: with_height(zone_target(state, y=lateral_offset), height), PUSH_GRIP, tolerance=0.015
+    )
+
+
+def stray_plan(x: float) -> Plan:
+    """The thing lost on its way: the hand rises over it and goes on to the zone."""
+    return (
+        *push_plan(x),
+        Waypoint(relative_to_start(z=0.06), PUSH_GRIP, tolerance=0.015),
+        move_to_zone(0.085),
+        move_to_zone(PUSH_HEIGHT_M),
+    )
+
+
+def mime_plan(height: float, lateral_offset: float = 0.0) -> Plan:
+    """The motions without the thing, both pushes at `height` over it, or `aside` m beside its way."""
+
+    def target_at(x: float, y: float, z: float) -> Target:
+        return lambda state, _: np.column_stack(
+            [state.object_position()[:, 0] + x, zone_target(state)[:, 1] + y, np.full(len(state), z)]
+        )
+
+    return (
+        *shift_targets(push_plan()[:1], x=lateral_offset),
+        *shift_targets(
+            (Waypoint(beside_object(height), GRIP_CLOSED, tolerance=0.012, timeout_steps=12),), x=lateral_offset
+        ),
+        Waypoint(target_at(lateral_offset, 0.0, height), GRIP_CLOSED, tolerance=0.015),
+        RETREAT_WAYPOINT,
+        Waypoint(
+            target_at(-BEHIND_OFFSET_M, lateral_offset, TRAVEL_HEIGHT_M), PUSH_GRIP, tolerance=0.02, timeout_steps=15
+        ),
+        Waypoint(target_at(-BEHIND_OFFSET_M, lateral_offset, height), PUSH_GRIP, tolerance=0.012, timeout_steps=12),
+        move_to_zone(height, lateral_offset),
+    )
+
+
+def is_path_clear(position: FloatArray, other_position: FloatArray, zone: FloatArray) -> bool:
+    """Whether a push of `thing` to `zone`, across and then on, keeps clear of `other`, each [2], m."""
+    lower, upper = sorted((position[1], zone[1]))
+    nearest_points = np.array(
+        [
+            [position[0], np.clip(other_position[1], lower - BESIDE_OFFSET_M, upper)],
+            [np.clip(other_position[0], position[0] - BEHIND_OFFSET_M, zone[0]), zone[1]],
+        ]
+    )
+    return bool((np.linalg.norm(nearest_points - other_position, axis=1) > MIN_CLEARANCE_M).all())

@@ -1,0 +1,22 @@
+"""What the tasks with a left and a right share. Left is the robot's: y > 0."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.state import SceneState
+from embodied_sim.waypoints import Plan, misperceive
+
+SIDE_NAMES = ("left", "right")
+
+
+def side_point(state: SceneState, kind: str, *, other_side: bool = False) -> FloatArray:
+    """[N, 3]: the point `left_<kind>` or `right_<kind>`, whichever the instruction means, or the other one."""
+    left, right = (state.points[f"{side}_{kind}"] for side in SIDE_NAMES)
+    return np.where((state.side_index == int(other_side))[:, None], left, right)
+
+
+def misperceive_side(plan: Plan) -> Plan:
+    """The same plan by somebody who mistakes one side for the other."""
+    return misperceive(plan, SceneState.with_other_side)

@@ -1,0 +1,152 @@
+"""Put the named thing into one tray and the other thing into the other tray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.layout import Layout
+from embodied_sim.props import Item, Trays
+from embodied_sim.props.prop import ITEM_HALF_SIZE_M
+from embodied_sim.registry import register
+from embodied_sim.state import SceneState
+from embodied_sim.task import Task
+from embodied_sim.tasks.pick_place import (
+    PICK_UP_PLAN,
+    drop_plans,
+    is_at_rest,
+    is_released,
+    lower_to,
+    miss_plans,
+    pick_place_subtask,
+    place_plan,
+    then_stall,
+    undo_plan,
+)
+from embodied_sim.tasks.sides import SIDE_NAMES, misperceive_side, side_point
+from embodied_sim.waypoints import GRIP_OPEN, Plan, misperceive, retreat_plans, stall_after
+
+MAX_CENTER_DISTANCE_M = 0.06
+"""How far from the middle of its tray a thing may lie, m."""
+
+
+def tray_target(state: SceneState, *, other_tray: bool = False) -> FloatArray:
+    """Where the middle of a thing in the tray that is meant, or in the other one, is, [N, 3], m."""
+    return side_point(state, "tray", other_side=other_tray) + np.array([0.0, 0.0, ITEM_HALF_SIZE_M])
+
+
+def sort_second(plan: Plan) -> Plan:
+    """What the plan does to the named thing, done to the other thing and the other tray after the first is sorted."""
+    return (*FIRST_PLAN, *misperceive(misperceive_side(plan)))
+
+
+FIRST_PLAN: Plan = place_plan(tray_target)
+FULL_PLAN: Plan = sort_second(FIRST_PLAN)
+
+
+@register
+class SortTwo(Task):
+    """Put the named thing into the tray on the side that is said and the other thing into the other tray.
+
+    Left is the robot's left (y > 0).
+    """
+
+    name = "sort_two"
+    props = (Trays(), Item("cube"), Item("other"))
+    observed_points = ("left_tray", "right_tray")
+    sides = SIDE_NAMES
+    subtasks = ("reach first", "grasp first", "place first", "reach second", "grasp second", "place second")
+    max_episode_steps = 180
+    templates = (
+        "put the {color} {thing} into the {side} tray and the {other_color} {other_thing} into the other tray",
+        "sort: the {color} {thing} goes into the {side} tray, the {other_color} {other_thing} into the other one",
+        "first place the {color} {thing} in the {side} tray, then the {other_color} {other_thing} in the other",
+        "{color} {thing} into the tray on the {side}, {other_color} {other_thing} into the opposite tray",
+    )
+    paraphrases = (
+        "place the {color} {thing} in the {side} tray and the {other_color} {other_thing} in the other one",
+        "sort the {color} {thing} to the {side} and the {other_color} {other_thing} to the other tray",
+        "the {color} {thing} belongs in the {side} tray, the {other_color} {other_thing} in the other tray",
+        "{side} tray: the {color} {thing}; other tray: the {other_color} {other_thing}",
+        "move the {color} {thing} to the {side} tray and then the {other_color} {other_thing} to the other",
+        "clear the table: the {color} {thing} to the {side}, the {other_color} {other_thing} to the other side",
+        "put the {color} {thing} in the tray on the {side} and the {other_color} {other_thing} in the other tray",
+        "into the {side} tray with the {color} {thing}, into the other with the {other_color} {other_thing}",
+    )
+
+    def goal(self, layout: Layout) -> str:
+        """The same whichever of the two is named first."""
+        fields = self.template_fields(layout)
+        names = [f"{fields[f'{prefix}color']} {fields[f'{prefix}thing']}" for prefix in ("", "other_")]
+        left, right = names if fields["side"] == SIDE_NAMES[0] else reversed(names)
+        return f"put the {left} into the left tray and the {right} into the right tray"
+
+    def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
+        """Both things as seen from where they belong."""
+        return (
+            state.object_position() - tray_target(state),
+            state.object_position(1) - tray_target(state, other_tray=True),
+        )
+
+    def is_sorted(self, now: SceneState, role: int) -> np.ndarray:
+        """Whether the thing in that role lies in its tray, let go of, bool [N]."""
+        position = now.object_position(role)
+        return is_at_rest(position, tray_target(now, other_tray=role == 1), MAX_CENTER_DISTANCE_M) & is_released(
+            now, position
+        )
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        first, second = (
+            pick_place_subtask(
+                now,
+                start,
+                role,
+                tray_target(now, other_tray=other_tray),
+                tray_target(start, other_tray=other_tray),
+                MAX_CENTER_DISTANCE_M,
+            )
+            for role, other_tray in ((0, False), (1, True))
+        )
+        first_done = self.is_sorted(now, 0)
+        return np.where(first_done, 3 + second[0], first[0]), np.where(first_done, second[1], first[1])
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return self.is_sorted(now, 0) & self.is_sorted(now, 1)
+
+    def expert_plan(self) -> Plan:
+        return FULL_PLAN
+
+    def post_success_plans(self) -> tuple[Plan, ...]:
+        return retreat_plans(GRIP_OPEN)
+
+    def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
+        undo_waypoints = (*PICK_UP_PLAN, *undo_plan(tray_target)[len(FIRST_PLAN) + len(PICK_UP_PLAN) :])
+        high_plan = then_stall((*FIRST_PLAN[:5], lower_to(tray_target, above=0.04)))
+        near_plan = (*place_plan(tray_target, -0.13, 0.0),)
+        return {
+            "stall": (
+                *(stall_after(FULL_PLAN, n) for n in (2, 4, 6, 8, 9, 11, 13, 14)),
+                high_plan,
+                sort_second(high_plan),
+            ),
+            "drop": (*drop_plans(tray_target), *map(sort_second, drop_plans(tray_target))),
+            "undo": (
+                (*FIRST_PLAN, *undo_waypoints),
+                (*FULL_PLAN, *undo_waypoints),
+                sort_second((*FIRST_PLAN, *undo_waypoints)),
+                then_stall((*FULL_PLAN, *PICK_UP_PLAN)),
+            ),
+            "wrong_object": (
+                misperceive_side(FULL_PLAN),
+                misperceive(FIRST_PLAN),
+                (*place_plan(tray_target, x=-0.035), *misperceive(place_plan(tray_target, x=0.035))),
+            ),
+            "miss": (
+                *miss_plans(tray_target),
+                *map(sort_second, miss_plans(tray_target)),
+                (*near_plan, *FULL_PLAN[len(FIRST_PLAN) :]),
+                sort_second(near_plan),
+            ),
+        }

@@ -1,0 +1,159 @@
+"""Turn the lever the way that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from embodied_sim.control import FloatArray
+from embodied_sim.layout import Layout
+from embodied_sim.props import Lever
+from embodied_sim.registry import register
+from embodied_sim.state import SceneState
+from embodied_sim.task import Task, distance, proximity
+from embodied_sim.tasks.sides import misperceive_side
+from embodied_sim.waypoints import (
+    GRIP_CLOSED,
+    Plan,
+    Target,
+    Waypoint,
+    hold_forever,
+    relative_to_start,
+    retreat_plans,
+    shift_targets,
+    stall_after,
+)
+
+TURNED_ANGLE_RAD = np.deg2rad(60.0)
+"""How far from pointing at the robot the lever must be turned, rad."""
+PUSH_RADIUS_M = 0.088
+"""Distance from the pivot at which the closed hand pushes, m."""
+CONTACT_ANGLE_RAD = 0.29
+"""Angle between the arm and a closed hand that touches it there, rad."""
+
+
+def turn_sign(state: SceneState) -> FloatArray:
+    """Which way is asked for [N]: -1 clockwise, 1 anticlockwise, seen from above."""
+    return np.where(state.side_index == 0, -1.0, 1.0)
+
+
+def turned_angle(state: SceneState) -> FloatArray:
+    """How far the lever is turned the way that is asked for [N], rad."""
+    return turn_sign(state) * state.joints["lever"]
+
+
+def point_around_pivot(state: SceneState, angle: FloatArray, z: float = 0.0) -> FloatArray:
+    """The point [N, 3] around the pivot at that angle [N] (rad, the way that is asked for), `z` m above the arm."""
+    direction = np.column_stack([-np.cos(angle), -turn_sign(state) * np.sin(angle), np.zeros(len(angle))])
+    return state.points["pivot"] + PUSH_RADIUS_M * direction + np.array([0.0, 0.0, z])
+
+
+def contact_point(state: SceneState) -> FloatArray:
+    """Where a closed hand is that touches the lever on the side from which it is to be pushed, [N, 3]."""
+    return point_around_pivot(state, turned_angle(state) - CONTACT_ANGLE_RAD)
+
+
+def move_to_angle(angle: float, z: float = 0.0) -> Target:
+    """The hand at that angle around the pivot, `z` m above the arm."""
+    return lambda state, _: point_around_pivot(state, np.full(len(state), angle), z)
+
+
+def sweep_through(*angles: float) -> Plan:
+    """The closed hand brought through these angles around the pivot."""
+    return tuple(Waypoint(move_to_angle(angle), GRIP_CLOSED, timeout_steps=12) for angle in angles)
+
+
+APPROACH_PLAN: Plan = (
+    Waypoint(move_to_angle(-0.8, z=0.09), GRIP_CLOSED, tolerance=0.02),
+    Waypoint(move_to_angle(-0.8), GRIP_CLOSED),
+)
+END_WAYPOINT = hold_forever(GRIP_CLOSED)
+LEAVE_PLAN: Plan = (Waypoint(relative_to_start(z=0.1), GRIP_CLOSED, tolerance=0.02),)
+TURN_PLAN: Plan = (*APPROACH_PLAN, *sweep_through(-0.4, 0.0, 0.4, 0.8, 1.2))
+
+
+def push_back(angle: float) -> Plan:
+    """From above: down behind the lever at that angle, and the lever pushed back."""
+    return (
+        Waypoint(move_to_angle(angle, z=0.09), GRIP_CLOSED, tolerance=0.02),
+        Waypoint(move_to_angle(angle), GRIP_CLOSED),
+        *sweep_through(*np.arange(angle - 0.4, 0.2, -0.4)),
+    )
+
+
+@register
+class TurnLever(Task):
+    """Bring the closed hand beside the lever, push its arm through 60 degrees the way that is asked for."""
+
+    name = "turn_lever"
+    props = (Lever(),)
+    observed_points = ("pivot", "handle")
+    sides = ("clockwise", "anticlockwise")
+    subtasks = ("reach", "turn")
+    max_episode_steps = 60
+    templates = (
+        "turn the lever {side}",
+        "push the orange lever {side}",
+        "rotate the lever {side}, seen from above",
+        "swing the orange handle round, {side}",
+    )
+    paraphrases = (
+        "turn the orange lever {side}",
+        "move the lever {side}",
+        "rotate the orange handle {side}",
+        "push the lever round {side}",
+        "swivel the lever {side}",
+        "bring the lever {side}",
+        "turn the handle {side}",
+        "get the lever round {side}",
+    )
+
+    def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
+        """Where the lever is to be pushed, from the tool, and how far it is turned the way that is asked for."""
+        return (contact_point(state) - state.tool_pos, turned_angle(state)[:, None])
+
+    def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
+        is_moving = turned_angle(now) > turned_angle(start) + 0.05
+        reach_progress = proximity(
+            distance(now.tool_pos, contact_point(now)) - 0.02, distance(start.tool_pos, contact_point(start)) - 0.02
+        )
+        turn_progress = (turned_angle(now) - turned_angle(start)) / (TURNED_ANGLE_RAD - turned_angle(start))
+        # What has been turned the wrong way has to be turned back first.
+        return np.where(is_moving, 1, 0), np.where(
+            is_moving, turn_progress, reach_progress * np.clip(1.0 + turn_progress, 0.0, 1.0)
+        )
+
+    def success(self, now: SceneState) -> np.ndarray:
+        return turned_angle(now) > TURNED_ANGLE_RAD
+
+    def named_bodies(self, layout: Layout) -> tuple[str, ...]:
+        return ("lever_arm",)
+
+    def expert_plan(self) -> Plan:
+        return (*TURN_PLAN, END_WAYPOINT)
+
+    def post_success_plans(self) -> tuple[Plan, ...]:
+        return retreat_plans(GRIP_CLOSED, 0.1)
+
+    def failure_plans(self) -> Mapping[str, tuple[Plan, ...]]:
+        partial_turns = tuple(
+            (*APPROACH_PLAN, *sweep_through(*angles))
+            for angles in ((-0.3, -0.1), (-0.3, 0.15), (0.0, 0.35), (0.0, 0.55))
+        )
+        return {
+            "stall": (*(stall_after(TURN_PLAN, n) for n in (1, 2)), *((*plan, END_WAYPOINT) for plan in partial_turns)),
+            "drop": tuple((*plan, *LEAVE_PLAN, END_WAYPOINT) for plan in partial_turns),
+            "undo": tuple(
+                (*plan, *LEAVE_PLAN, *push_back(start_angle), END_WAYPOINT)
+                for plan, start_angle in ((TURN_PLAN, 2.1), (partial_turns[3], 1.6), (partial_turns[2], 1.4))
+            ),
+            "wrong_object": (
+                misperceive_side((*TURN_PLAN, END_WAYPOINT)),
+                *(misperceive_side((*plan, END_WAYPOINT)) for plan in partial_turns[1:]),
+            ),
+            "miss": (
+                *(shift_targets((*TURN_PLAN, END_WAYPOINT), z=z) for z in (0.05, 0.07)),
+                *(shift_targets((*TURN_PLAN, END_WAYPOINT), x=x) for x in (-0.1, -0.08)),
+            ),
+        }

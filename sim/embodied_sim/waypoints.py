@@ -1,0 +1,157 @@
+"""Scripted experts and deliberate failures: plans of waypoints, followed by many worlds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from embodied_sim.arm import MAX_TOOL_STEP_M
+from embodied_sim.control import FloatArray
+from embodied_sim.state import SceneState
+
+GRIP_OPEN, GRIP_CLOSED = -1.0, 1.0
+HOLD_FOREVER_STEPS = 10**6
+"""Control steps: a waypoint that is held so long ends a plan."""
+
+Target = Callable[[SceneState, FloatArray], FloatArray]
+"""(state, tool position [N, 3] when the waypoint began) -> goal position [N, 3], m."""
+
+
+@dataclass(frozen=True)
+class Waypoint:
+    """Go there with the grip like that, stay `hold` control steps, then on to the next."""
+
+    target: Target
+    grip: float
+    tolerance: float = 0.012
+    hold_steps: int = 0
+    timeout_steps: int = 40
+    """Control steps after which the plan goes on although the goal was not reached."""
+
+
+Plan = tuple[Waypoint, ...]
+
+
+def keep_position(_: SceneState, start_pos: FloatArray) -> FloatArray:
+    """The goal of a waypoint that keeps the tool where it is."""
+    return start_pos
+
+
+def hold_forever(grip: float) -> Waypoint:
+    """Stay for ever as one is: the end of a plan."""
+    return Waypoint(keep_position, grip, hold_steps=HOLD_FOREVER_STEPS)
+
+
+def relative_to_start(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
+    """A goal relative to where the tool was when the waypoint began, m."""
+    offset = np.array([x, y, z])
+    return lambda state, start_pos: start_pos + offset
+
+
+def relative_to_point(name: str, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
+    """A goal relative to that point of the props, wherever it is by then, m."""
+    offset = np.array([x, y, z])
+    return lambda state, _: state.points[name] + offset
+
+
+def stall_after(plan: Plan, num_waypoints: int) -> Plan:
+    """The first `after` waypoints, then stay for ever as one is."""
+    prefix = plan[:num_waypoints]
+    grip = prefix[-1].grip if prefix else GRIP_OPEN
+    return (*prefix, hold_forever(grip))
+
+
+def misperceive(plan: Plan, perceive: Callable[[SceneState], SceneState] = SceneState.with_swapped_objects) -> Plan:
+    """The same plan by somebody who sees the worlds like that: mistakes one object, or one side, for the other."""
+
+    def wrap_target(target: Target) -> Target:
+        return lambda state, start_pos: target(perceive(state), start_pos)
+
+    return tuple(replace(waypoint, target=wrap_target(waypoint.target)) for waypoint in plan)
+
+
+def shift_targets(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Plan:
+    """The same plan, every goal displaced by (x, y, z) m: the fingers close beside or above the thing."""
+
+    def shift_target(target: Target) -> Target:
+        return lambda state, start_pos: target(state, start_pos) + np.array([x, y, z])
+
+    return tuple(
+        waypoint if waypoint.target is keep_position else replace(waypoint, target=shift_target(waypoint.target))
+        for waypoint in plan
+    )
+
+
+def override_grip(plan: Plan, grip: float, first_waypoint: int = 0) -> Plan:
+    """The same plan with the grip like that from waypoint `after` on: an open hand, a fist, a hand that lets go."""
+    return (*plan[:first_waypoint], *(replace(waypoint, grip=grip) for waypoint in plan[first_waypoint:]))
+
+
+def extend_plan(plan: Plan, continuations: Sequence[Plan]) -> tuple[Plan, ...]:
+    """The plan, its last rest left out, and then each of the ways to go on."""
+    prefix = plan[:-1] if plan[-1] == hold_forever(plan[-1].grip) else plan
+    return tuple((*prefix, *continuation) for continuation in continuations)
+
+
+def retreat_plans(grip: float, height: float = 0.08) -> tuple[Plan, ...]:
+    """Ways to leave: up by `height` m and then back, to the left, to the right or nowhere, and rest there."""
+    up, end = Waypoint(relative_to_start(z=height), grip, tolerance=0.02), hold_forever(grip)
+    offsets = ((-0.1, 0.0), (-0.05, 0.12), (-0.05, -0.12))
+    return ((up, end), *((up, Waypoint(relative_to_start(x, y), grip, tolerance=0.02), end) for x, y in offsets))
+
+
+class PlanFollower:
+    """Follows one plan per world; the whole batch is advanced together."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._plans: list[Plan] = []
+        self._plan_index = np.zeros(num_envs, np.int64)
+        self.waypoint_index = np.zeros(num_envs, np.int64)
+        """[N]: index of the waypoint under way."""
+        self.goal = np.zeros((num_envs, 3))
+        """[N, 3]: where the tool was last sent, m."""
+        self._arrived_steps = np.zeros(num_envs, np.int64)
+        self._waypoint_steps = np.zeros(num_envs, np.int64)
+        self._start_pos = np.zeros((num_envs, 3))
+        self._speed = np.ones(num_envs)
+
+    def assign(self, rows: np.ndarray, plans: Sequence[Plan], speed: FloatArray, state: SceneState) -> None:
+        """Start `plans[i]` in world `rows[i]` at `speed[i]` (share of the full step)."""
+        for row, plan, row_speed in zip(rows, plans, speed, strict=True):
+            if plan not in self._plans:
+                self._plans.append(plan)
+            self._plan_index[row] = self._plans.index(plan)
+            self._speed[row] = row_speed
+        self.waypoint_index[rows] = self._arrived_steps[rows] = self._waypoint_steps[rows] = 0
+        self._start_pos[rows] = state.tool_pos[rows]
+
+    def act(self, state: SceneState) -> FloatArray:
+        """Actions [N, 4] in [-1, 1] for the state now; advances the plans."""
+        goal, grip = np.zeros_like(state.tool_pos), np.zeros(len(state))
+        tolerance, hold_steps, timeout_steps = np.zeros(len(state)), np.zeros(len(state)), np.zeros(len(state))
+        last_index = np.array([len(plan) - 1 for plan in self._plans])[self._plan_index]
+        for p, w in sorted({(int(p), int(w)) for p, w in zip(self._plan_index, self.waypoint_index, strict=True)}):
+            rows = (self._plan_index == p) & (self.waypoint_index == w)
+            waypoint = self._plans[p][w]
+            goal[rows] = waypoint.target(state, self._start_pos)[rows]
+            grip[rows], tolerance[rows] = waypoint.grip, waypoint.tolerance
+            hold_steps[rows], timeout_steps[rows] = waypoint.hold_steps, waypoint.timeout_steps
+        self.goal = goal
+        self._advance(state, goal, tolerance, hold_steps, timeout_steps, last_index)
+        delta = (goal - state.target_pos) / MAX_TOOL_STEP_M
+        max_delta = np.maximum(np.abs(delta).max(axis=1), 1e-9)
+        delta *= np.minimum(1.0, self._speed / max_delta)[:, None]
+        return np.column_stack([delta, grip])
+
+    def _advance(self, state: SceneState, goal: FloatArray, tolerance: FloatArray, hold_steps: FloatArray,
+                 timeout_steps: FloatArray, last_index: np.ndarray) -> None:  # fmt: skip
+        self._waypoint_steps += 1
+        is_near = np.linalg.norm(goal - state.tool_pos, axis=1) < tolerance
+        self._arrived_steps += is_near
+        advancing = ((self._arrived_steps > hold_steps) & is_near) | (self._waypoint_steps > timeout_steps + hold_steps)
+        advancing &= self.waypoint_index < last_index
+        self.waypoint_index[advancing] += 1
+        self._arrived_steps[advancing] = self._waypoint_steps[advancing] = 0
+        self._start_pos[advancing] = state.tool_pos[advancing]

@@ -1,0 +1,44 @@
+"""Whether a reward model can pay is known before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.checkpoint import save_progress_net
+from embodied_rm.models.potential_fusion import FUSION_KINDS
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.tabletop.envs import EnvConfig
+from embodied_rm.tabletop.refine_policy import GOAL_FUSIONS, RefineCommand, load_reward_model
+
+
+def asked(folder: Path, rule: str = "shaped", fusion: str | None = None, view: str = "front") -> RefineCommand:
+    reward = RewardConfig(rule=rule, success_source="simulator")
+    env = EnvConfig(views=(view,))
+    return RefineCommand(task="lift_cube", policy=folder, checkpoint=folder, fusion=fusion, env=env, reward=reward)
+
+
+def fusion_of(command: RefineCommand) -> str:
+    model = load_reward_model(command)
+    assert isinstance(model, ProgressNet)
+    return model.config.fusion
+
+
+@pytest.mark.parametrize("fusion", FUSION_KINDS)
+def test_what_looks_from_a_goal_cannot_pay_unless_it_is_fused_otherwise(fusion, tmp_path: Path) -> None:
+    save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",), fusion=fusion)), {})
+    if fusion not in GOAL_FUSIONS:
+        assert fusion_of(asked(tmp_path)) == fusion
+        return
+    with pytest.raises(UserError, match=f"fusion={fusion}, which needs.*set fusion to one of incremental"):
+        load_reward_model(asked(tmp_path))
+    assert fusion_of(asked(tmp_path, fusion="least")) == "least"
+    assert fusion_of(asked(tmp_path, rule="sparse")) == fusion, "nobody asks it"
+
+
+def test_it_must_know_the_cameras(tmp_path: Path) -> None:
+    save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",))), {})
+    with pytest.raises(UserError, match=r"unknown view of the reward model .* 'wrist'"):
+        load_reward_model(asked(tmp_path, view="wrist"))
+    load_reward_model(asked(tmp_path, rule="dense", view="wrist"))
