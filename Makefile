@@ -73,7 +73,7 @@ $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one o
 	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two,insert_peg]' num_successes=80 num_failures=120 num_post_success=20 \
 		'env.views=[front,side,wrist]' seed=500 out=$(LONG)/recordings
 	$(BIN)/embodied-rm train data=$(LONG)/recordings steps=4000 augment.shift=0.06 augment.view_dropout_prob=0.2 \
-		fusion=precise out=$(LONG)/train
+		fusion=inverse_variance out=$(LONG)/train
 
 LEARNER := reward.rule=dense reward.success_source=simulator stop_patience=1000 env.num_envs=32 eval_episodes=32 \
 	ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70

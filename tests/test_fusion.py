@@ -88,10 +88,10 @@ def test_known_answers_of_a_perspective_and_of_each_fusion():
     """From 0.5: half of what is left is 0.75, from the start 0.25, from the goal a tenth lost is 0.9."""
     previous = np.float32(0.5)
     seen = perspectives(previous, 0.5, 0.25, -0.1)
-    known = {"incremental": 0.75, "forward": 0.25, "backward": 0.9, "least": 0.25, "mean": 1.9 / 3}
+    known = {"incremental": 0.75, "forward": 0.25, "backward": 0.9, "min": 0.25, "mean": 1.9 / 3}
     assert {name: float(fuse(name, previous, seen)) for name in known} == pytest.approx(known, abs=1e-6)
     anchored = (0.25 + 0.9) / 2
-    assert float(fuse("precise", previous, seen, 0.2)) == pytest.approx(0.2 * 0.75 + 0.8 * anchored, abs=1e-6)
+    assert float(fuse("inverse_variance", previous, seen, 0.2)) == pytest.approx(0.2 * 0.75 + 0.8 * anchored, abs=1e-6)
 
 
 errors = st.floats(0, 0.5, width=32)

@@ -30,9 +30,9 @@ MetricRow = Mapping[str, float]
 PROGRESS_METRICS = ("voc", "voc_f1", "mae_successes", "mae_failures", "preference_accuracy", "epic", "starc")
 """What fusion can change: verdicts and steps are not fused."""
 SUCCESS_METRICS = ("success_auc", "completion_accuracy", "mcc")
-GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "least", "mean", "precise")
+GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
 """Fusions that need no goal image. Without one "consistent" is "mean" (`fusion.fuse_consistent`)."""
-GOAL_FUSIONS: tuple[FusionKind, ...] = ("backward", "least", "mean", "precise", "consistent")
+GOAL_FUSIONS: tuple[FusionKind, ...] = ("backward", "min", "mean", "inverse_variance", "consistent")
 """Fusions in which a goal image has a part."""
 
 

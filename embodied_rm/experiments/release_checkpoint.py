@@ -78,7 +78,7 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
     train_metrics = pipeline.run_command("train", "reward_model", train.COMMAND, train.TrainCommand(
         data=run.path / "data", split=load_split(TRAIN_SPLIT), time_reversal=True, steps=config.steps,
         batch_size=config.batch_size, seed=config.seed,
-        augment=config.augment, fusion="precise",
+        augment=config.augment, fusion="inverse_variance",
     ))  # fmt: skip
     pipeline.run_command("collect for calibration", "calibration", collect_episodes.COMMAND, collect_episodes.CollectConfig(
         split=load_split(TRAIN_SPLIT), num_successes=config.num_test_successes, num_failures=config.num_test_failures, frame_stride=2,

@@ -50,7 +50,7 @@ def step_in_batch(net: ProgressNet, state: ProgressNetState, views: Views) -> tu
     return RewardOutput(
         progress=fused.potential,
         valid=np.ones(len(embeddings), bool),
-        subtask=outputs.step.argmax(dim=-1).cpu().numpy(),
+        subtask=outputs.subtask_logits.argmax(dim=-1).cpu().numpy(),
         success=success.cpu().numpy(),
         uncertainty=inflate_uncertainty(fused.uncertainty, ood, net.config.median_ood),
         ood=ood,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from embodied_rm.types import Array
 
-FusionKind = Literal["mean", "precise", "consistent", "least", "incremental", "forward", "backward", "reference"]
+FusionKind = Literal["mean", "inverse_variance", "consistent", "min", "incremental", "forward", "backward", "reference"]
 """Both fusions of the paper, the one by expected errors, the most careful one, and each perspective alone; backward
 needs a goal, reference a demonstration."""
 FUSION_KINDS: tuple[FusionKind, ...] = get_args(FusionKind)
@@ -63,7 +63,7 @@ def fuse_perspectives(
     perspectives = {name: apply_hop(anchors[name], hop) for name, hop in zip(anchors, hops, strict=False)}
     if reference_potential is not None:
         perspectives["reference"] = reference_potential
-    inverse_variance = kind == "precise"
+    inverse_variance = kind == "inverse_variance"
     weight = hop_weight(previous_error, hops[0], error) if inverse_variance else np.float32(0.5)
     potential = fuse(kind, previous, perspectives, weight)
     next_error = propagate_error(previous_error, hops[0], error, weight, HOP_ERROR if inverse_variance else 0.0)
@@ -89,11 +89,11 @@ def fuse(
     """
     if kind == "mean":
         fused = fuse_mean(perspectives)
-    elif kind == "precise":
+    elif kind == "inverse_variance":
         fused = fuse_inverse_variance(perspectives, weight)
     elif kind == "consistent":
         fused = fuse_consistent(previous, perspectives)
-    elif kind == "least":
+    elif kind == "min":
         fused = np.min(list(perspectives.values()), axis=0)
     else:
         fused = perspectives[kind]

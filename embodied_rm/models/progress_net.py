@@ -215,8 +215,8 @@ class ProgressNet(nn.Module):
         progress = progress.to(embeddings)
         belief = torch.zeros_like(progress)
         belief[:, 0] = 1
-        belief_fields = {"belief": belief, "passed": sum_neighbors(belief)}
-        return {"reference": embeddings, "reference_progress": progress, **belief_fields}
+        belief_fields = {"belief": belief, "max_belief": sum_neighbors(belief)}
+        return {"reference_embeddings": embeddings, "reference_progress": progress, **belief_fields}
 
     def _embed_goal(self, goal: Views, instruction: Tensor) -> Tensor:
         embedding, _, visible = self._embed_views(goal, instruction)
@@ -248,7 +248,7 @@ class ProgressNet(nn.Module):
                 state.potential(),
                 state.expected_error.cpu().numpy(),
                 outputs.hop.cpu().numpy(),
-                outputs.error.cpu().numpy(),
+                outputs.expected_error.cpu().numpy(),
                 None if alignment is None else alignment.potential.cpu().numpy(),
             )
             success = (
@@ -294,14 +294,14 @@ class ProgressNet(nn.Module):
     ) -> dict[str, Tensor]:
         """What memory holds after a prediction of these rows of it."""
         reference_fields = (
-            {} if alignment is None else {"belief": alignment.belief[rows], "passed": alignment.max_belief[rows]}
+            {} if alignment is None else {"belief": alignment.belief[rows], "max_belief": alignment.max_belief[rows]}
         )
         return {
-            "previous": embedding[rows],
-            "phi": torch.from_numpy(fused.potential[rows]).to(embedding.device),
-            "doubt": torch.from_numpy(fused.expected_error[rows]).to(embedding.device),
+            "previous_embedding": embedding[rows],
+            "carried_potential": torch.from_numpy(fused.potential[rows]).to(embedding.device),
+            "expected_error": torch.from_numpy(fused.expected_error[rows]).to(embedding.device),
             "success": success[rows],
-            "stage": outputs.subtask_logits[rows].argmax(dim=-1),
+            "subtask": outputs.subtask_logits[rows].argmax(dim=-1),
             **reference_fields,
         }
 

@@ -114,7 +114,7 @@ class ProgressNetState:
         Raises `UserError` when one of the two has goals or references and the other has none.
         """
         assert isinstance(other, ProgressNetState)
-        for name, label in (("goal_embedding", "goal image"), ("reference_embeddings", "reference_embeddings")):
+        for name, label in (("goal_embedding", "goal image"), ("reference_embeddings", "reference")):
             if (getattr(self, name) is None) != (getattr(other, name) is None):
                 raise UserError(f"environments of one batch must all have a {label}, or none of them")
         index = torch.as_tensor(np.asarray(rows), device=self.carried_potential.device)

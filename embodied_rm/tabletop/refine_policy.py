@@ -42,7 +42,7 @@ from embodied_rm.tabletop.envs import (
 from embodied_sim.registry import make_task
 
 GOAL_FREE_FUSIONS: dict[str, FusionKind] = {
-    "incremental": "incremental", "forward": "forward", "least": "least", "mean": "mean", "precise": "precise"
+    "incremental": "incremental", "forward": "forward", "min": "min", "mean": "mean", "inverse_variance": "inverse_variance"
 }  # fmt: skip
 """Fusions that need neither a goal image nor a reference: there is none in refinement."""
 LABELS_DIR = "labeled"

@@ -219,8 +219,8 @@ def test_bench_fusion_fills_its_section(unseen: Path, reward_model: Path, tmp_pa
     blind = {"_constant_", "_clock_", "_oracle_"}
     assert set(told["views"]) == {"front + wrist", "front", "wrist", *blind}
     assert set(told["fusions"]) == {
-        *("incremental", "forward", "least", "mean", "precise"),
-        *(f"{kind}, with goal" for kind in ("backward", "least", "mean", "precise", "consistent")),
+        *("incremental", "forward", "min", "mean", "inverse_variance"),
+        *(f"{kind}, with goal" for kind in ("backward", "min", "mean", "inverse_variance", "consistent")),
         *blind,
     }
     assert told["views"]["front"]["mae_failures"] != told["views"]["wrist"]["mae_failures"]

@@ -33,7 +33,7 @@ def test_what_looks_from_a_goal_cannot_pay_unless_it_is_fused_otherwise(fusion, 
         return
     with pytest.raises(UserError, match=f"fusion={fusion}, which needs.*set fusion to one of incremental"):
         load_reward_model(asked(tmp_path))
-    assert fusion_of(asked(tmp_path, fusion="least")) == "least"
+    assert fusion_of(asked(tmp_path, fusion="min")) == "min"
     assert fusion_of(asked(tmp_path, rule="sparse")) == fusion, "nobody asks it"
 
 
