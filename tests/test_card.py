@@ -7,7 +7,7 @@ from embodied_rm.report.model_card import METRIC_COLUMNS, model_card
 
 def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
     def judged(voc: float) -> dict:
-        blind = {"clock": {"voc": 1.0}}
+        blind = {"time": {"voc": 1.0}}
         return {
             "reward_model": {"voc": voc, "success_auc": 1.0},
             "tasks": {"lift_cube": {"voc": voc}},

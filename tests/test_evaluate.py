@@ -129,7 +129,7 @@ def test_the_truth_gets_the_best_of_everything():
 
 
 def test_the_clock_is_in_perfect_order_and_wrong_about_failures():
-    clock = evaluate(Reader(), GOOD + BAD, NullReporter())["baselines"]["clock"]
+    clock = evaluate(Reader(), GOOD + BAD, NullReporter())["baselines"]["time"]
     assert clock["voc"] == pytest.approx(1)
     stall, undo = (np.linspace(0, 1, len(e)) - e.progress for e in BAD)
     assert clock["mae_failures"] == pytest.approx((abs(stall).mean() + abs(undo).mean()) / 2)
@@ -161,10 +161,10 @@ def test_what_knows_nothing_gets_what_chance_gives():
     assert baselines["constant"]["preference_accuracy"] == 0.5
     assert baselines["constant"]["starc"] == pytest.approx(0.5, abs=1e-12) and "epic" not in baselines["constant"]
     assert baselines["constant"]["resolution"] == 1
-    assert 0.1 < baselines["clock"]["epic"] < 0.7
-    assert baselines["clock"]["preference_accuracy"] == 0.5, "it ends at 1 whatever happened"
-    assert baselines["clock"]["success_auc"] == baselines["constant"]["success_auc"] == 0.5
-    assert baselines["clock"]["voc_reversed"] == pytest.approx(1), "backwards too, time goes on"
+    assert 0.1 < baselines["time"]["epic"] < 0.7
+    assert baselines["time"]["preference_accuracy"] == 0.5, "it ends at 1 whatever happened"
+    assert baselines["time"]["success_auc"] == baselines["constant"]["success_auc"] == 0.5
+    assert baselines["time"]["voc_reversed"] == pytest.approx(1), "backwards too, time goes on"
     assert baselines["oracle"]["voc_reversed"] == pytest.approx(-1, abs=0.05)
     perfect = {
         "success_auc": 1,
@@ -267,7 +267,7 @@ def test_a_part_of_a_prediction_is_the_prediction_of_that_part():
 def test_another_model_gets_a_row_among_the_baselines():
     reverse = predict_episodes(Reader(lambda truth: 1 - truth), GOOD)
     result = evaluate(Reader(), GOOD, NullReporter(), other_predictions={"reverse": reverse})
-    assert set(result["baselines"]) == {"constant", "clock", "oracle", "reverse"}
+    assert set(result["baselines"]) == {"constant", "time", "oracle", "reverse"}
     assert result["baselines"]["reverse"]["voc"] < -0.7 and result["reward_model"]["voc"] == pytest.approx(1)
 
 

@@ -93,7 +93,7 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
     assert metrics["tasks"]["lift_cube"]["iterations"] == 2
     assert metrics["seconds"]["total"] > 0 and metrics["memory"]["peak_gib"] > 0
     assert metrics["benchmark"]["rollout_env_steps_per_s"] > 0
-    assert {"voc", "mae_failures", "success_auc"} <= set(metrics["reward_model"]) and metrics["baselines"]["clock"]
+    assert {"voc", "mae_failures", "success_auc"} <= set(metrics["reward_model"]) and metrics["baselines"]["time"]
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
     scored = ("score", "data=demo/unseen", "episodes=[0]", "out=scored")
     embodied_rm(*scored, installed=installed, cwd=tmp_path)

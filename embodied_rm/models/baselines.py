@@ -30,4 +30,4 @@ def oracle(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
     return true_progress, done.astype(np.float32)
 
 
-BASELINES: Mapping[str, Baseline] = {"constant": constant, "clock": elapsed_time, "oracle": oracle}
+BASELINES: Mapping[str, Baseline] = {"constant": constant, "time": elapsed_time, "oracle": oracle}

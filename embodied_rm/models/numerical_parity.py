@@ -8,7 +8,7 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.types import Array, RewardOutput, Views
 
 INSTRUCTIONS = ("lift the red cube", "open the drawer", "put the cup away")
-COMPARED_FIELDS = ("value", "success", "spread", "ood")
+COMPARED_FIELDS = ("progress", "success", "uncertainty", "ood")
 
 
 def max_differences(first: ProgressNet, second: ProgressNet, num_envs: int = 8, num_steps: int = 6) -> dict[str, float]:

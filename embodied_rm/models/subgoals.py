@@ -151,7 +151,7 @@ class SubgoalRewardModel:
                 states[index] = states[index].put(
                     group, self.model.reset(views.select(group), sentences, state.goal[group[0]])
                 )
-        streaks = {name: np.where(offset == 0, getattr(state, name), 0) for name in ("streak", "undone")}
+        streaks = {name: np.where(offset == 0, getattr(state, name), 0) for name in ("done_streak", "undone_streak")}
         return replace(state, states=tuple(states), num_done=num_done, **streaks)
 
 

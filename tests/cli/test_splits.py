@@ -167,7 +167,7 @@ def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_pa
     words += ["shown=1", "record.every=6"]
     assert main(words) == 0
     found = metrics(tmp_path / "e")["splits"]["unseen_task"]
-    assert set(found) == {"mine", "baselines", "episodes", "tasks"} and "voc" in found["baselines"]["clock"]
+    assert set(found) == {"mine", "baselines", "episodes", "tasks"} and "voc" in found["baselines"]["time"]
     assert set(found["tasks"]) == set(load_split("unseen_task").tasks)
     assert sum(found["episodes"].values()) == 8
     table = next((tmp_path / "e/unseen_task/dataset/meta").glob("info.json"))

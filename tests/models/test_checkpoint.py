@@ -47,7 +47,7 @@ def test_it_comes_back_with_its_configuration_and_every_number(net, folder):
         for shown in views[1:]:
             progress, memory = model.step(memory, shown)
         results.append(progress)
-    np.testing.assert_array_equal(results[0].value, results[1].value)
+    np.testing.assert_array_equal(results[0].progress, results[1].progress)
     np.testing.assert_array_equal(results[0].success, results[1].success)
 
 

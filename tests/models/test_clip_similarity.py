@@ -52,11 +52,11 @@ def make_clip(length: int = 4, *, n: int = 3, seed: int = 0) -> list[Views]:
 
 
 def play(model, video, sentences=SENTENCES) -> np.ndarray:
-    memory, values = model.begin(video[0], sentences), []
+    memory, values = model.reset(video[0], sentences), []
     for views in video[1:]:
-        judged, memory = model.advance(memory, views)
-        values.append(judged.value)
-        np.testing.assert_array_equal(memory.potential(), judged.value)
+        judged, memory = model.step(memory, views)
+        values.append(judged.progress)
+        np.testing.assert_array_equal(memory.potential(), judged.progress)
     return np.array(values)
 
 
@@ -138,14 +138,14 @@ def test_evaluate_gives_it_a_row_among_the_baselines(folder, tmp_path):
             writer.add(Episode(name=f"e{seed}", views={"front": frames}, metadata={"task": "lift"}, **about))
     net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder_config("stride_tower_tiny", (32, 32))))
     save_progress_net(tmp_path / "net", net, {})
-    words = ["evaluate", f"data={tmp_path / 'data'}", f"checkpoint={tmp_path / 'net'}", "shown=1"]
-    assert main([*words, f"similarity=local-dir:{folder}", f"out={tmp_path / 'run'}"]) == 0
+    words = ["evaluate", f"data={tmp_path / 'data'}", f"checkpoint={tmp_path / 'net'}", "report_episodes=1"]
+    assert main([*words, f"clip_baseline=local-dir:{folder}", f"out={tmp_path / 'run'}"]) == 0
     row = json.loads((tmp_path / "run" / "metrics.json").read_text())["baselines"]["similarity"]
     assert {"voc", "voc_reversed", "mae_successes", "epic", "seconds_per_frame"} <= set(row)
     assert "step_accuracy" not in row and "segmentation_f1" not in row, "it knows no steps"
     assert abs(row["voc"]) < 0.9, "noise has no order, and random weights would not see it"
     words = ["bench", "fusion", f"data={tmp_path / 'data'}", f"checkpoint={tmp_path / 'net'}"]
-    assert main([*words, f"similarity=local-dir:{folder}", f"out={tmp_path / 'fusion'}"]) == 0
+    assert main([*words, f"clip_baseline=local-dir:{folder}", f"out={tmp_path / 'fusion'}"]) == 0
     told = json.loads((tmp_path / "fusion" / "metrics.json").read_text())["bench"]
     assert told["views"]["_similarity_"]["voc"] == pytest.approx(row["voc"])
     assert "voc" in told["fusions"]["_similarity_"]

@@ -83,9 +83,9 @@ def test_what_comes_next_is_no_reason_to_move_while_nothing_happens():
 
 def test_a_video_that_is_its_own_reference_gets_nearly_its_own_curve(net):
     shown = episode(40, length=40)
-    known = replace(net.fused_by("reference").config)
+    known = replace(net.with_fusion("reference").config)
     assert known.fusion == "reference" and net.config.fusion == "mean"
-    curve = score_episodes(net.fused_by("reference"), [shown], None, [shown])[0]
+    curve = score_episodes(net.with_fusion("reference"), [shown], None, [shown])[0]
     assert np.abs(curve.progress - true_progress(shown)).mean() < 0.05
     assert voc(curve.progress) > 0.98 and curve.success[-1] > 0.5 > curve.success[len(shown) // 2]
 
@@ -93,7 +93,7 @@ def test_a_video_that_is_its_own_reference_gets_nearly_its_own_curve(net):
 def test_another_video_of_the_task_is_ordered_forwards_and_backwards(net):
     shown, judged = episode(40, length=40), episode(42, length=34)
     played = [judged, reverse_episode(judged, label([judged])[0])]
-    there, back = score_episodes(net.fused_by("reference"), played, None, [shown] * 2)
+    there, back = score_episodes(net.with_fusion("reference"), played, None, [shown] * 2)
     assert voc(there.progress) > 0.85 and voc(back.progress[1:]) < -0.85
 
 
@@ -105,7 +105,7 @@ def test_a_reference_adds_a_perspective_and_without_one_nothing_changes(net):
         np.testing.assert_array_equal(one.progress, other.progress)
         assert np.abs(one.progress - third.progress).max() > 1e-3
     with pytest.raises(UserError, match="looks from a reference demonstration and there is none"):
-        score_episodes(net.fused_by("reference"), videos)
+        score_episodes(net.with_fusion("reference"), videos)
 
 
 def begun(net: ProgressNet, numbers: tuple[int, ...]) -> ProgressNetState:
@@ -128,7 +128,7 @@ def test_rows_are_independent_and_the_future_changes_no_past(net):
         alone = begun(net, (number,))
         for t in range(1, 6):
             judged, alone = advance(net, alone, (number,), t)
-            for name in ("value", "success", "spread"):
+            for name in ("progress", "success", "uncertainty"):
                 expected = getattr(together[t - 1], name)[row]
                 np.testing.assert_allclose(getattr(judged, name)[0], expected, atol=1e-5)
 
@@ -142,14 +142,14 @@ def test_take_and_put_carry_the_reference_and_where_one_is_on_it(net):
     new, _ = advance(net, fresh, (5, 7), 10)
     np.testing.assert_allclose(mixed.progress, [new.progress[1], kept.progress[1], new.progress[0]], atol=1e-5)
     with pytest.raises(UserError, match="must all have a reference, or none"):
-        memory.put(rows, net.begin(views_at([episode(5), episode(7)], 0), ["go"] * 2))
+        memory.put(rows, net.reset(views_at([episode(5), episode(7)], 0), ["go"] * 2))
 
 
 def test_a_row_that_shows_nothing_stays_where_it_was(net):
     _, memory = advance(net, begun(net, (1, 2)), (1, 2), 9)
     views = views_at([episode(i, length=20) for i in (1, 2)], 10)
     present = np.array([[True] * len(views.names), [False] * len(views.names)])
-    _, after = net.advance(memory, replace(views, present=present))
+    _, after = net.step(memory, replace(views, present=present))
     assert torch.equal(after.belief[1], memory.belief[1]) and not torch.equal(after.belief[0], memory.belief[0])
 
 
@@ -167,11 +167,11 @@ def test_a_mistake_gets_one_sentence(net):
     video, shown = episode(1), stack_demonstrations([episode(2)])
     assert shown.progress.shape == (1, NUM_KEYFRAMES)
     with pytest.raises(UserError, match="2 instructions, 1 references"):
-        net.begin(views_at([video] * 2, 0), ["go"] * 2, reference=shown)
+        net.reset(views_at([video] * 2, 0), ["go"] * 2, reference=shown)
     with pytest.raises(UserError, match=r"progress \[1, 32\], 1 instructions, views of 3"):
         replace(shown, views=Views(names=("front",), frames=np.zeros((3, 1, 8, 8, 3), np.uint8)))
     present = np.ones((NUM_KEYFRAMES, len(shown.views.names)), bool)
     present[3] = False
     dark = replace(shown, views=replace(shown.views, present=present))
     with pytest.raises(UserError, match="moment 3 of the reference of environment 0 shows none of"):
-        net.begin(views_at([video], 0), ["go"], reference=dark)
+        net.reset(views_at([video], 0), ["go"], reference=dark)

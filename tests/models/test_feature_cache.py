@@ -66,7 +66,7 @@ def test_a_process_may_have_more_videos_than_open_files(tmp_path: Path) -> None:
 def test_it_looks_once_at_each_video_with_each_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     real = Encoder.encode_image
-    monkeypatch.setattr(Encoder, "look", lambda self, images: looked.append(len(images)) or real(self, images))
+    monkeypatch.setattr(Encoder, "encode_image", lambda self, images: looked.append(len(images)) or real(self, images))
     encoder = frozen()
     for _ in range(2):
         cache = FeatureCache(tmp_path, encoder)
@@ -89,11 +89,11 @@ def test_a_run_that_was_killed_while_it_looked_goes_on(tmp_path: Path, monkeypat
             raise KeyboardInterrupt
         return real(self, images)
 
-    monkeypatch.setattr(Encoder, "look", dies)
+    monkeypatch.setattr(Encoder, "encode_image", dies)
     with pytest.raises(KeyboardInterrupt):
         cache.get(video(1))
     assert not any(path.suffix == ".safetensors" for path in cache.folder.glob("*") if path.stat().st_size < 1000)
-    monkeypatch.setattr(Encoder, "look", real)
+    monkeypatch.setattr(Encoder, "encode_image", real)
     assert np.isfinite(cache.get(video(1))[:]).all() and np.array_equal(cache.get(video(0))[:], whole)
 
 
@@ -134,7 +134,7 @@ def test_a_large_map_is_pooled_to_as_many_cells_as_a_net_looks_at() -> None:
 def test_a_frozen_tower_reads_a_sentence_once_until_its_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, read = frozen(), []
     real = Encoder.encode_tokens
-    monkeypatch.setattr(Encoder, "read", lambda self, ids: read.append(len(ids)) or real(self, ids))
+    monkeypatch.setattr(Encoder, "encode_tokens", lambda self, ids: read.append(len(ids)) or real(self, ids))
     with torch.inference_mode():
         before = encoder.encode_text(["lift it", "drop it", "lift it"])
     assert torch.equal(encoder.encode_text(["drop it"])[0], before[1]) and read == [2]
@@ -150,7 +150,7 @@ def test_a_frozen_tower_reads_a_sentence_once_until_its_weights_change(monkeypat
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"add train_tower=false"):
         TrainConfig(feature_cache_dir=tmp_path)
-    with pytest.raises(UserError, match=r"add augment\.shift=0 augment\.color=0 augment\.flicker=0"):
+    with pytest.raises(UserError, match=r"add augment\.shift=0 augment\.color_jitter=0 augment\.brightness_jitter=0"):
         TrainConfig(feature_cache_dir=tmp_path, train_tower=False)
     with pytest.raises(UserError, match="and that of this model does"):
         FeatureCache(tmp_path, make_encoder("mobilenetv3_small_050", (32, 32)))

@@ -80,9 +80,9 @@ def play(net: ProgressNet, video, sentences, goal=None):
 def assert_alike(exported: OnnxNet, video, goal=None) -> None:
     sentences = [SENTENCES[i % 4] for i in range(len(video[0]))]
     for one, other in zip(*(play(net, video, sentences, goal) for net in (NET, exported)), strict=True):
-        for name in ("value", "success", "spread", "ood"):
+        for name in ("progress", "success", "uncertainty", "ood"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, err_msg=name)
-        for name in ("valid", "stage"):
+        for name in ("valid", "subtask"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
@@ -103,7 +103,7 @@ def test_views_that_come_and_go(exported, seed):
 
 
 def test_batches_larger_than_one_part(exported, monkeypatch):
-    monkeypatch.setattr(onnx_net, "ROWS", 3)
+    monkeypatch.setattr(onnx_net, "MAX_ROWS_PER_CALL", 3)
     blind = np.ones((8, 3), bool)
     blind[3:6] = False  # one whole part shows nothing
     video = make_clip(8)
@@ -114,7 +114,7 @@ def test_tensors_are_judged_as_arrays(exported):
     video = make_clip(4)
     tensors = [Views(names=NAMES, frames=torch.from_numpy(views.frames)) for views in video]
     for one, other in zip(play(exported, video, SENTENCES), play(exported, tensors, SENTENCES), strict=True):
-        np.testing.assert_array_equal(one.value, other.value)
+        np.testing.assert_array_equal(one.progress, other.progress)
 
 
 def trained(net: ProgressNet) -> ProgressNet:
@@ -157,7 +157,7 @@ def test_pixels_go_straight_into_a_layer_that_pads_nothing():
 
 def test_another_image_size_and_another_device_are_refused(exported):
     with pytest.raises(UserError, match=r"\[32, 32\].*got \[64, 64\].*use the checkpoint"):
-        exported.begin(make_clip(2, size=64)[0], SENTENCES[:2])
+        exported.reset(make_clip(2, size=64)[0], SENTENCES[:2])
     with pytest.raises(UserError, match=r"not on cuda.*use the checkpoint"):
         exported.to("cuda")
     assert exported.to(torch.device("cpu")) is exported

@@ -90,7 +90,7 @@ def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before(
     assert net.heads.distribution is None and after.config.median_ood == 0.8 and after.interval_scale == 1.5
     views = Views(names=("front",), frames=pixels[:3, None], present=np.array([[True], [True], [False]]))
     told = [one.step(one.reset(views, ["lift it"] * 3), views)[0] for one in (net, after)]
-    for name in ("value", "valid", "stage", "success"):
+    for name in ("progress", "valid", "subtask", "success"):
         np.testing.assert_array_equal(getattr(told[0], name), getattr(told[1], name))
     assert np.isnan(told[0].ood).all() and np.isnan(told[1].ood[2])
     np.testing.assert_allclose(

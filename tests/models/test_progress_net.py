@@ -43,18 +43,18 @@ def make_clip(length: int = 5, *, n: int = N, names=NAMES, seed: int = 0, size: 
 
 
 def play(net, video, sentences=SENTENCES, goal=None):
-    memory = net.begin(video[0], list(sentences), goal)
+    memory = net.reset(video[0], list(sentences), goal)
     judged = []
     for views in video[1:]:
-        progress, memory = net.advance(memory, views)
+        progress, memory = net.step(memory, views)
         judged.append(progress)
     return judged, memory
 
 
 def assert_same(one, other, rows=slice(None)):
-    for name in ("value", "success", "spread"):
+    for name in ("progress", "success", "uncertainty"):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name)[rows], atol=TOLERANCE, err_msg=name)
-    for name in ("stage", "valid"):
+    for name in ("subtask", "valid"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name)[rows])
 
 
@@ -64,11 +64,11 @@ def test_it_is_a_reward_model_and_its_values_are_in_range():
     assert memory.potential().tolist() == [0.0] * N
     judged, memory = play(NET, make_clip(12))
     for progress in judged:
-        for value in (progress.value, progress.success):
+        for value in (progress.progress, progress.success):
             assert value.dtype == np.float32 and ((value >= 0) & (value <= 1)).all()
-        assert (progress.spread >= 0).all() and progress.valid.all() and progress.stage.dtype == np.int64
-    assert np.ptp([p.value for p in judged]) > 0.05, "the untrained net says too little to test anything"
-    np.testing.assert_array_equal(memory.potential(), judged[-1].value)
+        assert (progress.uncertainty >= 0).all() and progress.valid.all() and progress.subtask.dtype == np.int64
+    assert np.ptp([p.progress for p in judged]) > 0.05, "the untrained net says too little to test anything"
+    np.testing.assert_array_equal(memory.potential(), judged[-1].progress)
 
 
 @pytest.mark.parametrize("with_goal", [False, True])
@@ -97,7 +97,7 @@ def test_another_fusion_of_the_same_weights_says_what_a_net_of_that_fusion_says(
         for one, other in zip(said[fusion], play(make_net(fusion=fusion), make_clip(), goal=goal)[0], strict=True):
             assert_same(one, other)
     assert NET.config.fusion == "mean" and NET.with_fusion("forward").heads is NET.heads
-    values = {fusion: judged[-1].value for fusion, judged in said.items()}
+    values = {fusion: judged[-1].progress for fusion, judged in said.items()}
     assert all(np.abs(values["mean"] - values[f]).max() > 1e-3 for f in values if f != "mean")
 
 
@@ -105,7 +105,7 @@ def test_forward_does_not_depend_on_the_way_and_backward_needs_a_goal():
     video = make_clip(5)
     net = NET.with_fusion("forward")
     short, long = play(net, [video[0], video[4]])[0], play(net, video)[0]
-    np.testing.assert_allclose(short[-1].value, long[-1].value, atol=TOLERANCE)
+    np.testing.assert_allclose(short[-1].progress, long[-1].progress, atol=TOLERANCE)
     with pytest.raises(UserError, match="fusion=backward looks from the goal image"):
         NET.with_fusion("backward").reset(video[0], list(SENTENCES))
 
@@ -161,7 +161,7 @@ def test_a_view_that_is_not_present_is_as_one_that_is_not_there():
     three = [Views(names=NAMES, frames=v.frames, present=present) for v in make_clip()]
     for one, other in zip(play(NET, two)[0], play(NET, three)[0], strict=True):
         assert_same(one, other)
-    assert not np.allclose(play(NET, two)[0][-1].value, play(NET, make_clip())[0][-1].value, atol=1e-3)
+    assert not np.allclose(play(NET, two)[0][-1].progress, play(NET, make_clip())[0][-1].progress, atol=1e-3)
 
 
 @settings(max_examples=15, deadline=None)
@@ -225,7 +225,7 @@ def test_the_instruction_matters_and_equal_ones_are_read_alike():
     video = [v.select(np.zeros(2, np.int64)) for v in make_clip()]
     same, _ = play(NET, video, ["lift the red cube"] * 2)
     differ, _ = play(NET, video, ["lift the red cube", "open the drawer"])
-    assert abs(same[-1].value[0] - same[-1].value[1]) < TOLERANCE
+    assert abs(same[-1].progress[0] - same[-1].progress[1]) < TOLERANCE
     assert abs(differ[-1].success[0] - differ[-1].success[1]) > 1e-4
 
 
@@ -250,7 +250,7 @@ def test_a_goal_changes_the_prediction_and_lasts():
     goal = make_clip(seed=9)[0]
     with_goal, memory = play(NET, make_clip(), goal=goal)
     assert memory.goal_embedding is not None
-    assert not np.allclose(with_goal[-1].value, play(NET, make_clip())[0][-1].value, atol=1e-3)
+    assert not np.allclose(with_goal[-1].progress, play(NET, make_clip())[0][-1].progress, atol=1e-3)
 
 
 @pytest.mark.parametrize(

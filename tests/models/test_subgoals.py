@@ -52,7 +52,7 @@ class Scripted:
     """Reads (value, success, valid) of wish k, in percent, off pixel k of the image, and says what it was asked for
     as its step: wish k is the sentence "k". A goal is an image of nothing but `GOAL`."""
 
-    takes_tensors = True
+    accepts_tensors = True
 
     def reset(self, views: Views, instructions, goal: Views | None = None) -> Heard:
         wish = np.array([int(text) for text in instructions])
@@ -88,7 +88,7 @@ def heard(model: RewardModel, instructions, video, goal: Views | None = None) ->
     return judged, memory
 
 
-def values(judged, name: str = "value") -> list[float]:
+def values(judged, name: str = "progress") -> list[float]:
     return [round(float(getattr(said, name)[0]), 4) for said in judged]
 
 
@@ -101,22 +101,22 @@ def test_the_next_wish_begins_where_the_one_before_it_was_surely_done():
     video = [shown(t, [(20 * min(t, 4), 90 * (t > 1)), (50, 0)]) for t in range(7)]
     judged, memory = heard(PLANS, [TWO], video)
     assert values(judged) == [0.1, 0.2, 0.3, 0.5, 0.75, 0.75]
-    assert values(judged, "stage") == [0, 0, 0, 1, 1, 1]
-    assert values(judged, "spread") == [0.05, 0.1, 0.15, 0.0, 0.125, 0.125]
-    assert memory.of[1].opened.tolist() == [4], "the first frame of the second wish is the one that settled the first"
+    assert values(judged, "subtask") == [0, 0, 0, 1, 1, 1]
+    assert values(judged, "uncertainty") == [0.05, 0.1, 0.15, 0.0, 0.125, 0.125]
+    assert memory.states[1].opened.tolist() == [4], "the first frame of the second wish is the one that settled the first"
 
 
 def test_only_the_last_wish_can_be_the_success_of_the_whole():
     video = [shown(t, [(100, 100), (100, 100), (100, 70)]) for t in range(9)]
     judged, _ = heard(PLANS, [f"0{SUBGOAL_SEPARATOR}1{SUBGOAL_SEPARATOR}2"], video)
     np.testing.assert_allclose(values(judged, "success"), [0, 0, 0, 0, 0, 0, 0.7, 0.7], atol=1e-6)
-    assert values(judged, "stage") == [0, 0, 1, 1, 1, 2, 2, 2] and values(judged)[-1] == 1
+    assert values(judged, "subtask") == [0, 0, 1, 1, 1, 2, 2, 2] and values(judged)[-1] == 1
 
 
 def test_a_verdict_that_does_not_last_is_none_and_an_unscored_frame_neither_continues_nor_breaks_it():
     def stages(*said) -> list[float]:
         video = [shown(t, [wish, (0, 0)]) for t, wish in enumerate(((0, 0), *said))]
-        return values(heard(PLANS, [TWO], video)[0], "stage")
+        return values(heard(PLANS, [TWO], video)[0], "subtask")
 
     done, not_done, unseen = (100, 90), (100, 40), (0, 90, 0)
     assert stages(done, done, not_done, done, done) == [0] * 5
@@ -134,19 +134,19 @@ def test_a_wish_hardly_begun_is_left_for_the_one_before_it_when_that_is_undone()
     video = [shown(t, [(100, 90) if t < 5 else (30, 10), (4, 0)]) for t in range(10)]
     judged, memory = heard(PLANS, [TWO], video)
     assert values(judged) == [0.5, 0.5, 0.5, 0.52, 0.52, 0.52, 0.15, 0.15, 0.15]
-    assert values(judged, "stage") == [0, 0, 1, 1, 1, 1, 0, 0, 0] and memory.of[0].opened.tolist() == [0]
+    assert values(judged, "subtask") == [0, 0, 1, 1, 1, 1, 0, 0, 0] and memory.states[0].opened.tolist() == [0]
 
 
 def test_a_plan_is_gone_back_through_to_its_beginning():
     said = [(100, 90)] * 9 + [(3, 0)] * 9
     video = [shown(t, [wish, wish, wish]) for t, wish in enumerate(said)]
     judged, memory = heard(PLANS, [f"0{SUBGOAL_SEPARATOR}1{SUBGOAL_SEPARATOR}2"], video)
-    assert values(judged, "stage")[5:] == [2] * 5 + [1] * 3 + [0] * 4 and memory.done.tolist() == [0]
+    assert values(judged, "subtask")[5:] == [2] * 5 + [1] * 3 + [0] * 4 and memory.num_done.tolist() == [0]
 
 
 def test_what_is_left_keeps_its_spread_and_what_begins_has_none():
     video = [shown(t, [(100, 90) if t < 5 else (30, 10), (4, 0)]) for t in range(10)]
-    assert values(heard(PLANS, [TWO], video)[0], "spread") == [0.25, 0.25, 0.0, 0.01, 0.01, 0.01, 0.075, 0.075, 0.075]
+    assert values(heard(PLANS, [TWO], video)[0], "uncertainty") == [0.25, 0.25, 0.0, 0.01, 0.01, 0.01, 0.075, 0.075, 0.075]
 
 
 def test_an_unscored_frame_neither_continues_nor_breaks_the_count_of_what_is_undone():
@@ -155,7 +155,7 @@ def test_an_unscored_frame_neither_continues_nor_breaks_the_count_of_what_is_und
     def stages(*said) -> list[float]:
         video = [shown(t, [(100, 90), (4, 0)]) for t in range(4)]
         video += [shown(4 + t, [wish, (4, 0, wish[2] if len(wish) > 2 else 100)]) for t, wish in enumerate(said)]
-        return values(heard(PLANS, [TWO], video)[0], "stage")[3:]
+        return values(heard(PLANS, [TWO], video)[0], "subtask")[3:]
 
     assert stages(lost, lost, (30, 10, 0), lost) == [1, 1, 1, 0]
     assert stages(lost, lost, (100, 90), lost, lost) == [1] * 5
@@ -163,20 +163,20 @@ def test_an_unscored_frame_neither_continues_nor_breaks_the_count_of_what_is_und
 
 def test_a_low_value_with_a_verdict_done_is_not_undone():
     video = [shown(t, [(100, 90) if t < 5 else (30, 90), (4, 0)]) for t in range(10)]
-    assert values(heard(PLANS, [TWO], video)[0], "stage") == [0, 0] + [1] * 7
+    assert values(heard(PLANS, [TWO], video)[0], "subtask") == [0, 0] + [1] * 7
 
 
 def test_wishes_done_long_ago_are_still_watched():
     """Their memory is that of somebody who never looked away."""
     video = [shown(t, [(100 - 5 * t, 90)] * 3) for t in range(12)]
     _, memory = heard(PLANS, [f"0{SUBGOAL_SEPARATOR}1{SUBGOAL_SEPARATOR}2"], video)
-    assert memory.done.tolist() == [2]
-    assert [round(float(mine.potential()[0]), 2) for mine in memory.of] == [0.45] * 3
+    assert memory.num_done.tolist() == [2]
+    assert [round(float(mine.potential()[0]), 2) for mine in memory.states] == [0.45] * 3
 
 
 def test_a_wish_that_looks_undone_for_a_timestep_is_not():
     video = [shown(t, [(100, 90) if t < 5 or t % 3 == 0 else (30, 10), (4, 0)]) for t in range(12)]
-    assert values(heard(PLANS, [TWO], video)[0], "stage") == [0, 0] + [1] * 9
+    assert values(heard(PLANS, [TWO], video)[0], "subtask") == [0, 0] + [1] * 9
 
 
 def test_an_unscored_row_carries_the_value_of_the_whole():
@@ -230,7 +230,7 @@ def test_take_and_put_are_indexing_and_assignment():
     fresh = PLANS.reset(video[0].select(rows), ["1", TWO])
     mixed = memory.put(rows, fresh)
     np.testing.assert_array_equal(memory.potential(), before)
-    assert mixed.potential()[rows].tolist() == [0, 0] and mixed.done.tolist() == [1, 0, 0, 0]
+    assert mixed.potential()[rows].tolist() == [0, 0] and mixed.num_done.tolist() == [1, 0, 0, 0]
     judged, after = PLANS.step(mixed, video[1])
     alone, _ = PLANS.step(fresh, video[1].select(rows))
     untouched, _ = PLANS.step(memory, video[1])
@@ -244,7 +244,7 @@ def test_the_goal_image_of_a_row_is_shown_to_each_of_its_wishes():
     goal.frames[1] = GOAL
     video = [shown(t, *[[(0, 90), (0, 90)]] * 2) for t in range(6)]
     _, memory = heard(PLANS, [TWO, TWO], video, goal)
-    assert memory.done.tolist() == [1, 1] and memory.of[1].aimed.tolist() == [False, True]
+    assert memory.num_done.tolist() == [1, 1] and memory.states[1].aimed.tolist() == [False, True]
     moved = memory.take(np.array([1, 0])).put(np.array([1]), memory.take(np.array([1])))
     assert [views.frames.min() for views in moved.goal] == [GOAL, GOAL]
 

@@ -53,11 +53,11 @@ def test_done_is_what_is_done_without_any_one_view(monkeypatch):
     """Each look is a history of its own: what a video says that never had that view."""
     shown = video(3, 4)
     judged, alone = play(shown), [play(without(shown, view)) for view in range(3)]
-    monkeypatch.setattr(progress_net, "agreed", lambda done, _: done)
+    monkeypatch.setattr(progress_net, "leave_one_out_success", lambda done, _: done)
     for t, believed in enumerate(play(shown)):
         least = np.min([said[t].success for said in alone], axis=0)
         np.testing.assert_allclose(judged[t].success, np.minimum(believed.success, np.sqrt(least)), atol=1e-5)
-        assert np.array_equal(judged[t].value, believed.value)
+        assert np.array_equal(judged[t].progress, believed.progress)
 
 
 def test_of_two_views_both_are_believed_whoever_else_is_in_the_batch():
@@ -77,7 +77,7 @@ def test_a_dead_camera_is_an_absent_one(color):
         views.frames[:, 1] = color
         views.frames[:, 1, ::2, ::2, 1] ^= 1  # noise of a dead sensor
     for dead, gone in zip(play(shown), play(without(shown, 1)), strict=True):
-        assert np.array_equal(dead.value, gone.value) and np.array_equal(dead.success, gone.success)
+        assert np.array_equal(dead.progress, gone.progress) and np.array_equal(dead.success, gone.success)
 
 
 def test_where_every_camera_is_dead_nothing_is_judged():
@@ -85,7 +85,7 @@ def test_where_every_camera_is_dead_nothing_is_judged():
     shown[2].frames[0] = 7
     judged = play(shown)
     assert judged[1].valid.tolist() == [False, True]
-    assert judged[1].value[0] == judged[0].value[0] and judged[1].success[0] == judged[0].success[0]
+    assert judged[1].progress[0] == judged[0].progress[0] and judged[1].success[0] == judged[0].success[0]
 
 
 def test_images_on_a_device_are_looked_at_alike():
