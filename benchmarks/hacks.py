@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 
-from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState, RowIndices
+from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState, RowIndices
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.seeds import stream_seed
@@ -59,6 +59,11 @@ class PatchHackedModel:
 
     model: RewardModel
     corner: tuple[int, int]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """None beyond the contract."""
+        return Capabilities()
 
     def reset(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_rm.models.reward_model import InputSpec, RewardState, RowIndices
+from embodied_rm.models.reward_model import Capabilities, InputSpec, RewardState, RowIndices
 from embodied_rm.models.self_test import run_self_test
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.serve.model_handle import ModelHandle, ModelMetadata, load_in_thread
@@ -54,6 +54,7 @@ class HashModel:
     """A reward model whose prediction is a hash of its instruction and of every frame so far, of that row alone."""
 
     input_spec = InputSpec()
+    capabilities = Capabilities(serializable_state=True)
 
     def __init__(self, batch_s: float = 0.0) -> None:
         """`pause`: seconds that a batch takes, as on a device that works by itself."""
@@ -114,15 +115,15 @@ def serve_model(model: Any, **overrides: Any) -> ModelHandle:
 
     def open_model() -> tuple[SubgoalRewardModel, ModelMetadata, Any]:
         subgoal_model = SubgoalRewardModel(model)
-        _, state = run_self_test(subgoal_model, model.sight)
+        _, state = run_self_test(subgoal_model, model.input_spec)
         info = {
             "name": "reward",
             "version": MODEL_VERSION,
-            "views": model.sight.views,
-            "image_size": model.sight.image_size,
-            "tells_success": subgoal_model.tells_success,
-            "storable": state.storable,  # type: ignore[attr-defined]
-            "sound": True,
+            "views": model.input_spec.views,
+            "image_size": model.input_spec.image_size,
+            "predicts_success": subgoal_model.capabilities.predicts_success,
+            "supports_restore": subgoal_model.capabilities.serializable_state,
+            "passed_self_test": True,
         }
         return subgoal_model, ModelMetadata(**{**info, **overrides}), state
 

@@ -15,7 +15,7 @@ from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import load_progress_net, model_digest, save_progress_net
-from embodied_rm.models.reward_model import InputSpec
+from embodied_rm.models.reward_model import Capabilities, InputSpec
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, score_corpus
 from embodied_rm.train import TrainConfig, make_net
@@ -48,8 +48,12 @@ class Picky:
     def __init__(self, folder: Path) -> None:
         self._net = load_progress_net(folder)
         self.input_spec: InputSpec = self._net.input_spec
-        self.faults: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
         self._asked = 0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(failures=self.failures)
 
     def reset(self, views, instructions, goal=None, reference=None):
         self._asked = 0
@@ -60,7 +64,7 @@ class Picky:
         self._asked += 1
         if self._asked % EVERY:
             return judged, memory
-        self.faults["no answer"] += 1
+        self.failures["no answer"] += 1
         return RewardOutput(**{**vars(judged), "valid": np.zeros(1, bool)}), memory
 
 

@@ -23,6 +23,7 @@ from embodied_rm.evaluate import (
 from embodied_rm.evaluate.view_subsets import MaskedViews, iter_view_subsets
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.models.baselines import oracle
+from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.types import Episode, RewardOutput, Subtask, Views
 
@@ -50,6 +51,8 @@ class Nothing:
 
 class Reader:
     """Reads the true progress off the first pixel, and tells it changed by `say`."""
+
+    capabilities = Capabilities()
 
     def __init__(self, say=lambda truth: truth) -> None:
         self.say = say

@@ -58,7 +58,7 @@ def audit(
     """
     dataset = AuditDataset(list(episodes), config)
     groups = [(trials, list(cases)) for trials, cases in groupby(AUDIT_CASES, key=lambda case: case.make_trials)]
-    results, predicts_success = [], getattr(model, "tells_success", True)
+    results, predicts_success = [], model.capabilities.predicts_success
     for make_trials, cases in reporter.track(groups, "audit"):
         trials = make_trials(dataset)
         curves = score_trials(model, trials, config)

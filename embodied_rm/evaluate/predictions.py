@@ -68,7 +68,7 @@ def predict_episodes(
     num_frames = sum(len(episode) - 1 for episode in (*episodes, *reversed_episodes))
     prediction_by_row = dict(zip(success_rows, success_predictions, strict=True))
     reversed_predictions = tuple(prediction_by_row.get(row) for row in range(len(episodes)))
-    scale = getattr(model, "interval_scale", None)
+    scale = model.capabilities.interval_scale
     return PredictionSet(
         predictions=tuple(predictions),
         reversed_predictions=reversed_predictions,

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState
+from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState
 from embodied_rm.types import RewardOutput, Views
 
 
@@ -18,6 +18,11 @@ class MaskedViews:
 
     model: RewardModel
     views: tuple[str, ...]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the model, whose interval was calibrated with all views."""
+        return replace(self.model.capabilities, interval_scale=None)
 
     def reset(
         self,

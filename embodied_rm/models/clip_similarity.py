@@ -15,7 +15,7 @@ from torch import Tensor
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import resize
 from embodied_rm.models.pretrained import load_open_clip
-from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState, RowIndices
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices
 from embodied_rm.models.tokens import tokenize
 from embodied_rm.types import Array, Frames, RewardOutput, Views
 
@@ -76,6 +76,11 @@ class ClipSimilarity:
     def input_spec(self) -> InputSpec:
         """Any views, at the image size of its tower."""
         return InputSpec(image_size=self.config.image_size)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """None beyond the contract: its success is its progress."""
+        return Capabilities()
 
     def encode_text(self, sentences: Sequence[str]) -> Tensor:
         """Embeddings of length 1, float [N, D]."""

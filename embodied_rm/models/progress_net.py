@@ -19,7 +19,7 @@ from embodied_rm.models.heads import HeadOutputs, Heads
 from embodied_rm.models.image_batch import ImageBatch
 from embodied_rm.models.ood import EmbeddingDistribution, inflate_uncertainty
 from embodied_rm.models.progress_net_state import ProgressNetState
-from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
 from embodied_rm.models.view_consistency import MIN_VIEWS_LEAVE_ONE_OUT, leave_one_out_success, visible_views
 from embodied_rm.models.view_fusion import ViewFusion, ViewToken
 from embodied_rm.types import Episode, RewardOutput, Views
@@ -64,9 +64,6 @@ class ProgressNet(nn.Module):
     Judging runs in eval mode without autograd and leaves the module as it was; rows are independent of each other.
     """
 
-    accepts_tensors = True
-    """`Views.frames` may be a tensor, on any device."""
-
     def __init__(self, config: NetConfig, encoder: Encoder | None = None) -> None:
         """`encoder`: the one of `config.encoder`, already built, with its weights; made anew when None."""
         super().__init__()
@@ -87,9 +84,11 @@ class ProgressNet(nn.Module):
         return InputSpec(views=self.config.views, image_size=self.config.encoder.image_size)
 
     @property
-    def interval_scale(self) -> float | None:
-        """See `NetConfig`."""
-        return self.config.interval_scale
+    def capabilities(self) -> Capabilities:
+        """Tensors, stored states and, once calibrated, intervals."""
+        return Capabilities(
+            accepts_tensors=True, serializable_state=True, interval_scale=self.config.interval_scale
+        )
 
     # What training and judging share
 
@@ -189,7 +188,7 @@ class ProgressNet(nn.Module):
     def _check_anchors(self, goal: Views | None, reference: Demonstration | None) -> None:
         """Raises `UserError` when the fusion is a single perspective whose anchor is not there."""
         requirements = {
-            "backward": (goal, "the goal image", "goals=true"),
+            "backward": (goal, "the goal image", "use_goal_images=true"),
             "reference": (reference, "a reference demonstration", "one_shot.by=reference"),
         }
         anchor, label, hint = requirements.get(self.config.fusion, (True, "", ""))

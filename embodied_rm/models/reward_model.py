@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -51,6 +51,22 @@ class InputSpec:
     """Height and width that it judges at; None: as they were recorded."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """Optional features of a reward model."""
+
+    predicts_success: bool = True
+    """Whether `RewardOutput.success` holds probabilities. False: the model has no notion of "done"."""
+    accepts_tensors: bool = False
+    """Whether `Views.frames` may be a tensor, on any device."""
+    serializable_state: bool = False
+    """Whether its states are `SerializableState`."""
+    interval_scale: float | None = None
+    """Half-width of the 90 % interval of progress, in uncertainties (`metrics.interval`). None: not calibrated."""
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """Number of frames without a prediction so far, by reason."""
+
+
 class RewardState(Protocol):
     """What the past contributes, one row an environment. Opaque to callers; never shared between rows."""
 
@@ -95,8 +111,13 @@ class SerializableState(Protocol):
 class RewardModel(Protocol):
     """Scores views of N environments against N instructions, causally. Rows are independent of each other.
 
-    One without a notion of "done" says so by an attribute `tells_success = False`: whoever needs it then refuses.
+    Example:
+        >>> state = model.reset(first_views, ["lift the red cube"])
+        >>> output, state = model.step(state, next_views)
     """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
 
     def reset(
         self,

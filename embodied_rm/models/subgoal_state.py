@@ -73,14 +73,9 @@ class SubgoalState:
         num_done, num_subgoals = (count.astype(np.float32) for count in (self.num_done, self.num_subgoals))
         return (num_done + current) / num_subgoals
 
-    @property
-    def storable(self) -> bool:
-        """Whether it can be stored: the memory of the model can, and there are no goal images."""
-        return isinstance(self.states[0], SerializableState) and not any(goal is not None for goal in self.goal)
-
     def state_dict(self) -> dict[str, Tensor]:
         """Everything in it but goal images, which environments have none of."""
-        assert self.storable
+        assert all(goal is None for goal in self.goal), "goal images are not serialized"
         inner = [
             add_prefix(str(index), state.state_dict())
             for index, state in enumerate(self.states)

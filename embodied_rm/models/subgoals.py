@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import Demonstration, RewardModel, RewardState
+from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.rewards.shaping import update_success_streak
 from embodied_rm.types import IntArray, RewardOutput, Views
@@ -38,14 +38,9 @@ class SubgoalRewardModel:
     """Consecutive verdicts after which a wish is done, or undone."""
 
     @property
-    def accepts_tensors(self) -> bool:
-        """Whether `Views.frames` may be a tensor."""
-        return getattr(self.model, "takes_tensors", False)
-
-    @property
-    def tells_success(self) -> bool:
-        """Whether it says when a task is done."""
-        return getattr(self.model, "tells_success", True)
+    def capabilities(self) -> Capabilities:
+        """Those of the wrapped model."""
+        return self.model.capabilities
 
     def reset(
         self,

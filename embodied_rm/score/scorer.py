@@ -34,12 +34,12 @@ class Scorer:
     @property
     def interval_scale(self) -> float | None:
         """That of a calibrated model."""
-        return getattr(self.model, "interval_scale", None)
+        return self.model.capabilities.interval_scale
 
     @property
     def num_unscored(self) -> Counter[str]:
         """Of a judge that may fail to answer: how many frames it has left unscored so far, by why."""
-        return Counter(getattr(self.model, "faults", {}))
+        return Counter(self.model.capabilities.failures)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ GOAL_FREE_FUSIONS: dict[str, FusionKind] = {
     "incremental": "incremental", "forward": "forward", "min": "min", "mean": "mean", "inverse_variance": "inverse_variance"
 }  # fmt: skip
 """Fusions that need neither a goal image nor a reference: there is none in refinement."""
-LABELS_DIR = "labeled"
+LABELS_DIR = "labels"
 """In the run folder: videos and what the labeler said of them."""
 GOAL_FUSIONS = ("backward", "reference")
 """Those that cannot do without."""
@@ -131,7 +131,7 @@ def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
         judge = open_judge(config.judge)
         if isinstance(judge, VideoRewardModel):
             raise UserError(OFFLINE_ONLY_MESSAGE)
-        config.reward.check_success_prediction(judge.predicts_success)
+        config.reward.check_success_prediction(judge.capabilities.predicts_success)
         required_views, available_views = judge.input_spec.views or (), config.env.views
         if isinstance(judge, RemoteRewardModel):
             required_views, available_views = (

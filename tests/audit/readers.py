@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.types import Array, BoolArray, Episode, RewardOutput
 
 SIZE = 6
@@ -96,6 +97,7 @@ class Reader:
     """Reads all of it: done is what the instruction wants and every view shows, whole and from its own place."""
 
     phrasings: ClassVar[tuple[str, ...]] = PHRASINGS
+    capabilities = Capabilities()
 
     def wish(self, instruction: str) -> int:
         wishes = {phrasing.format(goal): paint for goal, paint in GOALS.items() for phrasing in self.phrasings}

@@ -31,15 +31,15 @@ from embodied_sim.sim_errors import SimError
 
 SEEN = load_split("seen")
 DIFFERS = {
-    "unseen_appearance": {"randomize.light_turn", "randomize.brightness", "randomize.color", "randomize.least_look"},
+    "unseen_appearance": {"randomize.light_rotation", "randomize.brightness", "randomize.color", "randomize.min_appearance_fraction"},
     "unseen_arm": {"robot"},
-    "unseen_camera": {"randomize.camera_shift", "randomize.camera_turn", "randomize.least_camera"},
+    "unseen_camera": {"randomize.camera_shift", "randomize.camera_rotation", "randomize.min_camera_fraction"},
     "unseen_color": {"holdout.color", "tasks"},
     "unseen_phrasing": {"holdout.phrasing"},
     "unseen_task": {"tasks"},
 }
-TINY = ("successes=1", "failures=1", "env.num_envs=2", "env.image_size=32")
-TINY_RECORD = ("record.successes=1", "record.failures=1", "record.env.num_envs=2", "record.env.image_size=32")
+TINY = ("num_successes=1", "num_failures=1", "env.num_envs=2", "env.image_size=32")
+TINY_RECORD = ("record.num_successes=1", "record.num_failures=1", "record.env.num_envs=2", "record.env.image_size=32")
 
 
 def flat(split: Split) -> dict[str, object]:
@@ -70,9 +70,9 @@ def test_what_is_unseen_was_never_trained_on() -> None:
         load_split("unseen_appearance").randomize,
         SEEN.randomize,
     )
-    for name in ("camera_shift", "camera_turn"):
+    for name in ("camera_shift", "camera_rotation"):
         assert getattr(camera, name) * camera.min_camera_fraction >= getattr(seen, name) > 0
-    for name in ("light_turn", "brightness", "color"):
+    for name in ("light_rotation", "brightness", "color"):
         assert getattr(look, name) * look.min_appearance_fraction >= getattr(seen, name) > 0
 
 
@@ -107,7 +107,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(seen: Path) -> Path:
     folder = seen.parent / "model"
-    words = ["train", f"data={seen}", "split=seen", "updates=2", "batch=2", "image_size=[32,32]"]
+    words = ["train", f"data={seen}", "split=seen", "steps=2", "batch_size=2", "image_size=[32,32]"]
     assert main([*words, f"out={folder}"]) == 0
     return folder
 
@@ -142,8 +142,8 @@ def test_what_is_held_out_is_told_by_no_sentence_of_a_recording(seen: Path) -> N
 def test_videos_are_played_backwards_where_their_task_has_an_opposite(seen: Path, tmp_path: Path) -> None:
     texts = [meta.metadata for meta in open_dataset(seen / "dataset").meta]
     assert {text["task"] for text in texts if text["opposites"]} == {"stack_cubes"}
-    words = ["train", f"data={seen}", "updates=1", "batch=2", "image_size=[32,32]", f"out={tmp_path / 'both'}"]
-    assert main([*words, "reversals=true"]) == 0
+    words = ["train", f"data={seen}", "steps=1", "batch_size=2", "image_size=[32,32]", f"out={tmp_path / 'both'}"]
+    assert main([*words, "time_reversal=true"]) == 0
     trained = json.loads((tmp_path / "both" / "metrics.json").read_text())["train"]
     assert trained["episodes"] > len(texts)
 
@@ -163,8 +163,8 @@ def test_the_dataset_names_the_arm_that_was_recorded(tmp_path: Path) -> None:
 
 
 def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_path: Path) -> None:
-    words = ["evaluate", "split=unseen_task", f"checkpoint={model}", "name=mine", f"out={tmp_path / 'e'}", *TINY_RECORD]
-    words += ["shown=1", "record.every=6"]
+    words = ["evaluate", "split=unseen_task", f"checkpoint={model}", "model_name=mine", f"out={tmp_path / 'e'}", *TINY_RECORD]
+    words += ["report_episodes=1", "record.frame_stride=6"]
     assert main(words) == 0
     found = metrics(tmp_path / "e")["splits"]["unseen_task"]
     assert set(found) == {"mine", "baselines", "episodes", "tasks"} and "voc" in found["baselines"]["time"]
@@ -182,16 +182,16 @@ def test_evaluate_records_a_split_once_and_judges_every_task(model: Path, tmp_pa
     assert again == found
 
 
-@pytest.mark.parametrize("words", [["reference"], ["adapt", "one_shot.updates=2", "one_shot.rehearsed=2", "{seen}"]])
+@pytest.mark.parametrize("words", [["in_context"], ["adapt", "one_shot.steps=2", "one_shot.replay_episodes=2", "{seen}"]])
 def test_one_demonstration_of_each_task_is_used_and_measured_beside_zero_shot(
     words: list[str], model: Path, seen: Path, tmp_path: Path
 ) -> None:
-    line = ["evaluate", "split=unseen_task", f"checkpoint={model}", f"out={tmp_path / 'e'}", *TINY_RECORD, "shown=1"]
-    rest = [word.replace("{seen}", f"one_shot.rehearse={seen}") for word in words[1:]]
-    assert main([*line, "record.every=6", f"one_shot.by={words[0]}", *rest]) == 0
+    line = ["evaluate", "split=unseen_task", f"checkpoint={model}", f"out={tmp_path / 'e'}", *TINY_RECORD, "report_episodes=1"]
+    rest = [word.replace("{seen}", f"one_shot.replay_data={seen}") for word in words[1:]]
+    assert main([*line, "record.frame_stride=6", f"one_shot.method={words[0]}", *rest]) == 0
     found = metrics(tmp_path / "e")["splits"]["unseen_task"]
     shot = found["one_shot"]
-    assert shot["by"] == words[0] and set(shot["tasks"]) == set(found["tasks"])
+    assert shot["method"] == words[0] and set(shot["tasks"]) == set(found["tasks"])
     assert shot["reward_model"].keys() == found["reward_model"].keys()
     assert shot["reward_model"]["mae"] != found["reward_model"]["mae"]
     texts = [meta.metadata for meta in open_dataset(tmp_path / "e/unseen_task/demonstrations/dataset").meta]
@@ -218,8 +218,8 @@ def test_the_sentences_for_a_demonstration_are_all_that_its_split_has_for_its_go
 def test_split_all_is_every_unseen_split_in_one_table(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["evaluate", "split=all", f"checkpoint={model}", f"out={tmp_path / 'all'}", "shown=1", *TINY_RECORD]
-    assert main([*words, "record.failures=0", "record.every=8", "record.env.num_envs=1"]) == 0
+    words = ["evaluate", "split=all", f"checkpoint={model}", f"out={tmp_path / 'all'}", "report_episodes=1", *TINY_RECORD]
+    assert main([*words, "record.num_failures=0", "record.frame_stride=8", "record.env.num_envs=1"]) == 0
     assert set(metrics(tmp_path / "all")["splits"]) == set(unseen_splits())
     rows = capsys.readouterr().out.split("\nsplits\n")[1].splitlines()
     assert "voc" in rows[0].split()
@@ -230,7 +230,7 @@ def test_the_same_scene_on_both_sides_is_refused(
     seen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Other noise, so other episodes; but they begin in the same places."""
-    words = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "noise=0.1", f"out={tmp_path / 'again'}"]
+    words = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "action_noise=0.1", f"out={tmp_path / 'again'}"]
     assert main([*words, *TINY]) == 0
     assert main(["train", f"data={seen}", f"held_out={tmp_path / 'again'}", f"out={tmp_path / 'model'}"]) == 2
     assert "held out, but the same scene is trained on" in capsys.readouterr().err
@@ -276,7 +276,7 @@ def test_a_scene_that_a_model_was_trained_on_is_known_again_in_a_split(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Under the name of another split, which would be recorded in the very same scenes."""
-    twin = ["split=seen", "split.name=twin", "split.tasks=[press_button,stack_cubes]", "record.seed=0", "shown=1"]
+    twin = ["split=seen", "split.name=twin", "split.tasks=[press_button,stack_cubes]", "record.seed=0", "report_episodes=1"]
     assert main(["evaluate", f"checkpoint={model}", *twin, *TINY_RECORD, f"out={tmp_path / 'twin'}"]) == 2
     assert "the model was trained on it" in " ".join(capsys.readouterr().err.split())
 
@@ -288,17 +288,17 @@ def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
                   ["audit", f"checkpoint={model}"], ["bench", "fusion", f"checkpoint={model}"]):  # fmt: skip
         assert main([*words, f"data={seen}", f"out={tmp_path / words[0]}"]) == 2
         assert "the model was trained on split=seen (seed 0)" in " ".join(capsys.readouterr().err.split())
-    fresh = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "seed=77", "every=2", *TINY[2:]]
-    fresh += ["successes=4", "failures=4"]
+    fresh = ["collect", "split=seen", "tasks=[press_button,stack_cubes]", "seed=77", "frame_stride=2", *TINY[2:]]
+    fresh += ["num_successes=4", "num_failures=4"]
     assert main([*fresh, f"out={tmp_path / 'fresh'}"]) == 0
     line = ["calibrate", f"data={tmp_path / 'fresh'}", f"checkpoint={model}", f"out={tmp_path / 'calibrated'}"]
     assert main(line) == 0
     scale = metrics(tmp_path / "calibrated")["calibrate"]["interval_scale"]
     before, after = (load_progress_net(folder / "checkpoint") for folder in (model, tmp_path / "calibrated"))
-    assert before.interval_scale is None and after.interval_scale == pytest.approx(scale)
+    assert before.capabilities.interval_scale is None and after.capabilities.interval_scale == pytest.approx(scale)
     assert all(torch.equal(after.state_dict()[name], weights) for name, weights in before.state_dict().items())
-    assert after.with_fusion("forward").interval_scale is None, "another fusion errs otherwise"
-    judged = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "shown=1"]
+    assert after.with_fusion("forward").capabilities.interval_scale is None, "another fusion errs otherwise"
+    judged = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "report_episodes=1"]
     assert main([*judged, f"out={tmp_path / 'judged'}"]) == 0
     numbers = metrics(tmp_path / "judged")["reward_model"]
     assert 0.9 <= numbers["interval_coverage"] < 0.95 and 0 < numbers["ood_rate"] < 0.05
@@ -333,24 +333,24 @@ def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() 
         (["collect", "split=seen", "tasks=[close_drawer]"], "unknown task of split=seen 'close_drawer'"),
         (["collect", "split=seen", "env.robot=six_axis"], "env.robot is decided by split=seen"),
         (["collect", "split=seen", "env.randomize.mass=0.1"], "env.randomize is decided by split=seen"),
-        (["collect", "split=seen", "split.holdout.templates=2"], "split=seen is fixed"),
+        (["collect", "split=seen", "split.holdout.num_templates=2"], "split=seen is fixed"),
         (["collect", "split.holdout.color=sen"], "unknown value of split.holdout.color 'sen'"),
         (["train", "split=unseen_task", "data={seen}"], "episode_000000: it was recorded with split=seen"),
         (["evaluate", "checkpoint={model}"], "evaluate needs either data=..., recorded episodes, or split=..."),
         (["evaluate", "checkpoint={model}", "data={seen}", "split=seen"], "evaluate needs either data=..."),
         (["evaluate", "checkpoint={model}", "split=seen", "record.seed=0"], "trained on split=seen (seed 0)"),
-        (["evaluate", "checkpoint={model}", "data={seen}", "one_shot.by=adapt"], "one_shot records a demonstration"),
+        (["evaluate", "checkpoint={model}", "data={seen}", "one_shot.method=adapt"], "one_shot records a demonstration"),
         (
-            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.by=adpt"],
-            "unknown value of one_shot.by 'adpt'",
+            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.method=adpt"],
+            "unknown value of one_shot.method 'adpt'",
         ),
         (
-            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.by=reference", "one_shot.seed=1000"],
+            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.method=in_context", "one_shot.seed=1000"],
             "one_shot.seed must differ from record.seed, both are 1000",
         ),
         (
-            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.rehearse={seen}"],
-            "is for one_shot.by=adapt",
+            ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.replay_data={seen}"],
+            "is for one_shot.method=adapt",
         ),
         (["demo", "evaluate.data=null"], "evaluate.data must be a folder inside the run folder"),
     ],

@@ -87,7 +87,7 @@ def test_a_calibrated_net_tells_it_of_the_frames_it_scores_and_judges_as_before(
     video = Episode(name="noise", views={"front": pixels}, instruction="lift it", fps=10.0)
     states = net.embed_episode(video)
     after = net.with_calibration(EmbeddingDistribution.fit(states[::2], states[1::2]), 0.8, 1.5)
-    assert net.heads.distribution is None and after.config.median_ood == 0.8 and after.interval_scale == 1.5
+    assert net.heads.distribution is None and after.config.median_ood == 0.8 and after.capabilities.interval_scale == 1.5
     views = Views(names=("front",), frames=pixels[:3, None], present=np.array([[True], [True], [False]]))
     told = [one.step(one.reset(views, ["lift it"] * 3), views)[0] for one in (net, after)]
     for name in ("progress", "valid", "subtask", "success"):

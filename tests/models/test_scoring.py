@@ -13,6 +13,7 @@ from embodied_rm.models.demo_alignment import stack_demonstrations
 from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.potential_fusion import FUSION_KINDS, FusionKind
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
+from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.models.scoring import MAX_BATCH_EPISODES, score_episodes, score_video, step_many
 from embodied_rm.types import Episode, RewardOutput, Views
 
@@ -44,6 +45,8 @@ class Counted:
 
 class Counter:
     """A reward model whose answer is known: it reads who and when off the pixels and checks them against its memory."""
+
+    capabilities = Capabilities()
 
     def reset(self, views: Views, instructions: Sequence[str], goal: Views | None = None) -> Counted:
         number = np.array([int(text) for text in instructions])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import small_encoder_config
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.reward_model import RewardModel, RewardState
+from embodied_rm.models.reward_model import Capabilities, RewardModel, RewardState
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
 from embodied_rm.types import Episode, RewardOutput, Views
@@ -52,7 +52,7 @@ class Scripted:
     """Reads (value, success, valid) of wish k, in percent, off pixel k of the image, and says what it was asked for
     as its step: wish k is the sentence "k". A goal is an image of nothing but `GOAL`."""
 
-    accepts_tensors = True
+    capabilities = Capabilities(accepts_tensors=True)
 
     def reset(self, views: Views, instructions, goal: Views | None = None) -> Heard:
         wish = np.array([int(text) for text in instructions])
@@ -308,4 +308,4 @@ def test_scoring_recordings_reads_one_wish_after_the_other():
 def test_an_empty_wish_is_refused(text: str):
     with pytest.raises(UserError, match="names an empty wish: there must be a sentence on both sides of '; then '"):
         PLANS.reset(shown(0, []), [text])
-    assert isinstance(PLANS, RewardModel) and PLANS.accepts_tensors and not SubgoalRewardModel(object()).accepts_tensors
+    assert isinstance(PLANS, RewardModel) and PLANS.capabilities == Scripted.capabilities

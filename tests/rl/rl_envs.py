@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.types import RewardOutput, Views
 
 
@@ -159,6 +160,7 @@ class LookupModel:
     to `begin`, a frame of another row or episode than its memory, an instruction of another episode, a frame twice.
     """
 
+    capabilities = Capabilities()
     progress: np.ndarray
     success: np.ndarray
     valid: np.ndarray
@@ -186,6 +188,8 @@ class LookupModel:
 
 class ImageModel:
     """Progress is the red of the image, success the green: a perfect reward model of `PointReachEnv`."""
+
+    capabilities = Capabilities()
 
     def reset(self, views, instructions, goal=None):
         return KnownMemory(np.zeros(len(views)), np.zeros(len(views), np.float32))

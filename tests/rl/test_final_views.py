@@ -9,6 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from rl_envs import judged
 
+from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
 from embodied_sim.sim_errors import SimError
@@ -48,6 +49,7 @@ class Scores:
 class Witness:
     """Keeps what it is shown: first frames in the order of the rows, later ones by row."""
 
+    capabilities = Capabilities()
     begun: list[np.ndarray] = field(default_factory=list)
     scored: dict[int, np.ndarray] = field(default_factory=dict)
 

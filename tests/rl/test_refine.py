@@ -14,6 +14,7 @@ from rl_envs import ImageModel, PointReachEnv
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.reward_model import Capabilities
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.cloning.bc import CloneConfig, clone
 from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
@@ -221,7 +222,7 @@ def test_a_rule_that_cannot_be_paid_says_so_before_anything_runs(rule: str, said
 class Wordless(ImageModel):
     """A model without a notion of "done"."""
 
-    tells_success = False
+    capabilities = Capabilities(predicts_success=False)
 
     def advance(self, memory, views):
         judged, after = super().step(memory, views)
@@ -231,7 +232,7 @@ class Wordless(ImageModel):
 class Undeclared(Wordless):
     """The same, which does not say so."""
 
-    tells_success = True
+    capabilities = Capabilities()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sprites import episode
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.score_table import ScoreTable
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import InputSpec
+from embodied_rm.models.reward_model import Capabilities, InputSpec
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.score import Scorer
 from embodied_rm.score.async_labeling import VIDEOS_DIR, AsyncLabeler, LabelingConfig
@@ -23,6 +23,7 @@ class Waiting:
     """Says how many hundredths of a hundred frames have gone by, and judges nothing before it may."""
 
     input_spec = InputSpec()
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self.may = threading.Event()

@@ -52,12 +52,12 @@ def test_what_the_service_says_is_what_the_model_says_here() -> None:
     here = score_episodes(net, episodes)
     with serving(load_progress_net(BUNDLED_CHECKPOINT)) as url, RewardClient(url) as client:
         model = RemoteRewardModel(client)
-        assert model.input_spec == net.input_spec and model.predicts_success
+        assert model.input_spec == net.input_spec and model.capabilities.predicts_success
         memory = model.reset(Views(names=net.config.views, frames=video[0]), texts)
         np.testing.assert_array_equal(memory.potential(), 0)
         for t in range(1, len(video)):
             said, memory = model.step(memory, Views(names=net.config.views, frames=video[t]))
-            for name in ("value", "valid", "stage", "success", "spread", "ood"):
+            for name in ("progress", "valid", "subtask", "success", "uncertainty", "ood"):
                 theirs = np.array([getattr(curve, name)[t] for curve in here])
                 np.testing.assert_allclose(getattr(said, name), theirs, atol=1e-5, equal_nan=True, err_msg=name)
 
@@ -211,7 +211,7 @@ def test_what_stands_before_several_services_may_say_that_one_broke() -> None:
         with RewardClient(f"http://127.0.0.1:{balancer.server_port}", client_id="mine") as client:
             Balancer.answers += [(500, b"Internal Server Error"), (200, b'{"name": "reward"}')]
             assert client.get_metadata() == {"name": "reward"} and Balancer.runs == ["mine", "mine"]
-            Balancer.answers += [(500, b'{"error": "a fault of ours", "code": "broken"}')]
+            Balancer.answers += [(500, b'{"error": "a fault of ours", "code": "internal_error"}')]
             with pytest.raises(ServiceError, match="a fault of ours"):
                 client.get_metadata()
         balancer.shutdown()
@@ -235,11 +235,11 @@ def test_memories_stay_what_they_were_and_can_be_stored() -> None:
         np.testing.assert_allclose(other.progress, digest_to_progress(np.array(digest)), atol=1e-7)
         mixed = begun.put(np.array([1]), middle.take(np.array([1])))
         assert list(mixed.potential()) == [0, once.progress[1], 0]
-        state = middle.state()
+        state = middle.state_dict()
     with serving(HashModel()) as url, RewardClient(url) as client:
         model = RemoteRewardModel(client)
         pattern = model.reset(shown(0), [LIFT] * 3)
-        restored = pattern.restored(state)
+        restored = pattern.from_state_dict(state)
         np.testing.assert_array_equal(restored.potential(), once.progress)
         said, _ = model.step(restored, shown(2))
         np.testing.assert_allclose(said.progress, [expected(video[:3, row])[-1] for row in range(3)], atol=1e-7)
@@ -253,7 +253,7 @@ def test_episodes_that_nobody_remembers_are_ended() -> None:
         for _ in range(4):
             memory = model.reset(views, [LIFT] * 6)
         metrics = httpx.get(f"{url}/metrics").text
-        assert "embodied_rm_sessions 12.0" in metrics  # those of now, and those that were there when it began
+        assert "embodied_rm_active_sessions 12.0" in metrics  # those of now, and those that were there when it began
         assert len(memory) == 6
 
 
@@ -307,7 +307,7 @@ def test_a_prediction_that_is_no_number_is_not_sent_and_spoils_no_other() -> Non
         after, _ = episode_handles.step_episodes(client, now, by_view(video[3]))
         assert after.progress[0] == pytest.approx(expected(video[:, 0])[-1])
         assert after.progress[1] == pytest.approx(expected(video[[0, 1, 3], 1])[-1])  # as if it had not been shown
-        assert "embodied_rm_non_finite_rewards_total 1.0" in httpx.get(f"{url}/metrics").text
+        assert "embodied_rm_non_finite_outputs_total 1.0" in httpx.get(f"{url}/metrics").text
 
 
 def test_a_model_that_fails_at_one_request_answers_those_beside_it() -> None:
@@ -336,7 +336,7 @@ def test_a_model_that_fails_at_one_request_answers_those_beside_it() -> None:
 
 
 def test_a_service_that_does_not_judge_as_it_did_answers_nobody() -> None:
-    with serving(HashModel(), sound=False) as url, RewardClient(url, retry_timeout_s=0.2) as client:
+    with serving(HashModel(), passed_self_test=False) as url, RewardClient(url, retry_timeout_s=0.2) as client:
         assert httpx.get(f"{url}/v2/health/ready").status_code == 503
         assert httpx.get(f"{url}/v2/health/live").status_code == 200
         with pytest.raises(ServiceUnavailableError, match="does not judge as it did"):
@@ -370,7 +370,7 @@ def test_a_key_is_needed_where_there_is_one_and_never_sent_in_the_clear() -> Non
     video = videos(1, 1)
     with serving(HashModel(), key="open sesame") as url:
         for headers in ({}, {"x-api-key": "open"}, {"authorization": "Bearer open sesame!"}):
-            for path in ("/", "/v1/begin", "/v1/about", "/v2/models/reward", "/metrics", "/nowhere"):
+            for path in ("/", "/v1/reset", "/v1/metadata", "/v2/models/reward", "/metrics", "/nowhere"):
                 assert httpx.post(f"{url}{path}", headers=headers).status_code == 401
         assert httpx.get(f"{url}/v2/health/ready").json() == {"ready": True}
         assert httpx.get(f"{url}/metrics", auth=("anybody", "open sesame")).status_code == 200
@@ -382,12 +382,12 @@ def test_a_key_is_needed_where_there_is_one_and_never_sent_in_the_clear() -> Non
 
 def test_pages_of_strangers_may_not_ask() -> None:
     with serving(HashModel()) as url:
-        assert httpx.get(f"{url}/v1/about", headers={"origin": "https://evil.example"}).status_code == 403
-        assert httpx.get(f"{url}/v1/about", headers={"host": "evil.example"}).status_code == 403
-        assert httpx.get(f"{url}/v1/about", headers={"origin": url}).status_code == 200
+        assert httpx.get(f"{url}/v1/metadata", headers={"origin": "https://evil.example"}).status_code == 403
+        assert httpx.get(f"{url}/v1/metadata", headers={"host": "evil.example"}).status_code == 403
+        assert httpx.get(f"{url}/v1/metadata", headers={"origin": url}).status_code == 200
 
 
 def test_a_served_model_opens_like_any_judge() -> None:
     served = serve_model(HashModel())
-    assert served.metadata.supports_restore and served.model.tells_success
+    assert served.metadata.supports_restore and served.model.capabilities.predicts_success
     served.executor.shutdown()

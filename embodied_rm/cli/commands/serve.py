@@ -103,8 +103,8 @@ def load_and_test(config: ServeCommand) -> tuple[SubgoalRewardModel, ModelMetada
         version=judge_digest(config.judge) if folder is None else model_digest(folder),
         views=judge.input_spec.views,
         image_size=judge.input_spec.image_size,
-        predicts_success=model.tells_success,
-        supports_restore=state.storable,
+        predicts_success=model.capabilities.predicts_success,
+        supports_restore=model.capabilities.serializable_state,
         passed_self_test=matches_expected(outputs, expected),
     )
     return model, info, state

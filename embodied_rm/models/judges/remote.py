@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState, RowIndices
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices
 from embodied_rm.serve.client import episode_handles
 from embodied_rm.serve.client.client_errors import OutOfOrderError
 from embodied_rm.serve.client.episode_handles import EpisodeHandle, SavedEpisodeState
@@ -119,8 +119,9 @@ class RemoteRewardModel:
             views=None if views is None else tuple(views),
             image_size=None if image_size is None else (image_size[0], image_size[1]),
         )
-        self.predicts_success: bool = metadata["tells_success"]
-        self._stores_state: bool = metadata["storable"]
+        self.capabilities = Capabilities(
+            predicts_success=metadata["predicts_success"], serializable_state=metadata["supports_restore"]
+        )
         self._next_env = count()
         self._ended_envs: SimpleQueue[int] = SimpleQueue()
 
@@ -146,7 +147,7 @@ class RemoteRewardModel:
             [0] * len(env_ids),
             instructions,
             frames_by_view(views),
-            keep_state=self._stores_state,
+            keep_state=self.capabilities.serializable_state,
         )
         return self._make_state(handles, leases, prediction)
 
@@ -157,7 +158,7 @@ class RemoteRewardModel:
         try:
             prediction, new_handles = episode_handles.step_episodes(self._client, handles, frames_by_view(views))
         except OutOfOrderError:
-            if not self._stores_state:
+            if not self.capabilities.serializable_state:
                 raise
             # From some of these memories the service has gone on before: they are taken up as other episodes.
             leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in handles]
@@ -173,7 +174,7 @@ class RemoteRewardModel:
     def _make_state(
         self, handles: Sequence[EpisodeHandle], leases: Sequence[EpisodeLease], prediction: RewardPrediction
     ) -> RemoteState:
-        state_class = StorableRemoteState if self._stores_state else RemoteState
+        state_class = StorableRemoteState if self.capabilities.serializable_state else RemoteState
         episodes = [RemoteEpisode(handle, lease) for handle, lease in zip(handles, leases, strict=True)]
         return state_class(model=self, episodes=object_array(episodes), phi=np.array(prediction.progress, np.float32))
 

@@ -18,7 +18,7 @@ from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, ChatModel, Content
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.judges.questions import view_parts
 from embodied_rm.models.judges.vlm_judge import UNKNOWN_SUBTASK, frames_per_env, remove_token_brackets
-from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 MAX_FRAMES = 16
@@ -36,8 +36,6 @@ class ShuffledJudge:
     """Judges videos when they are whole. Its first moment is shown first and as what it is; the others in an order of
     their own for every video length, always the same."""
 
-    predicts_success = False
-
     def __init__(self, chat: ChatModel, input_spec: InputSpec | None = None) -> None:
         self.chat, self._input_spec = chat, input_spec or InputSpec()
         self.failures: Counter[str] = Counter()
@@ -47,6 +45,11 @@ class ShuffledJudge:
     def input_spec(self) -> InputSpec:
         """Any views at their own size, unless it was told otherwise."""
         return self._input_spec
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """No success predictions; failures so far."""
+        return Capabilities(predicts_success=False, failures=self.failures)
 
     def reset(
         self,

@@ -14,7 +14,7 @@ from embodied_rm.models.judges.chat import UNPARSABLE_ANSWER, Answer, ChatModel
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 from embodied_rm.models.judges.judge_state import EpisodeContext, JudgeState
 from embodied_rm.models.judges.questions import ParsedAnswer, Question
-from embodied_rm.models.reward_model import Demonstration, InputSpec, RewardState
+from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState
 from embodied_rm.models.view_consistency import visible_views
 from embodied_rm.types import RewardOutput, Views
 
@@ -36,7 +36,6 @@ class VlmJudge:
 
     def __init__(self, chat: ChatModel, question: Question, input_spec: InputSpec | None = None) -> None:
         self.chat, self.question, self._input_spec = chat, question, input_spec or InputSpec()
-        self.predicts_success = question.predicts_success
         self.failures: Counter[str] = Counter()
         """How many moments were left unscored, by why; see `chat.FAULTS`."""
 
@@ -44,6 +43,13 @@ class VlmJudge:
     def input_spec(self) -> InputSpec:
         """Any views at their own size, unless it was told otherwise."""
         return self._input_spec
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Success predictions as the question asks for them, stored states, and failures so far."""
+        return Capabilities(
+            predicts_success=self.question.predicts_success, serializable_state=True, failures=self.failures
+        )
 
     def reset(
         self,

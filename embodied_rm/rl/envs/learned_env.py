@@ -21,7 +21,7 @@ from embodied_rm.types import IntArray, RewardOutput, Views
 
 class LearnedRewardEnv(RewardEnv):
     """Scores are a `RewardModel`'s, of images: the environment must also have `view_names`, `render_views(rows)` ->
-    uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `takes_tensors` is given `render_tensor(rows)`
+    uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `capabilities.accepts_tensors` is given `render_tensor(rows)`
     where there is one: images that never leave the device they were drawn on. Instructions of several wishes are
     judged one after the other, each done as an episode is: by the same threshold and patience."""
 
@@ -57,11 +57,11 @@ class LearnedRewardEnv(RewardEnv):
 
     @property
     def _predicts_success(self) -> bool:
-        return self.model.tells_success
+        return self.model.capabilities.predicts_success
 
     @property
     def _is_storable(self) -> bool:
-        return self._reward_state.storable
+        return self.model.capabilities.serializable_state
 
     def _reward_state_dict(self) -> dict[str, Tensor]:
         return self._reward_state.state_dict()
@@ -71,7 +71,7 @@ class LearnedRewardEnv(RewardEnv):
 
     def _render(self, rows: IntArray) -> Views:
         env: Any = self.env
-        keep_on_device = self.model.accepts_tensors and hasattr(env, "render_tensor")
+        keep_on_device = self.model.capabilities.accepts_tensors and hasattr(env, "render_tensor")
         render = env.render_tensor if keep_on_device else env.render_views
         with self.stats.time_phase("render"):
             return Views(names=tuple(env.view_names), frames=render(rows))

@@ -49,7 +49,7 @@ def test_written_answers(question, answer: str, value: float, success: float) ->
     said = question.read([Answer(text=answer)], timestep())
     assert said is not None
     assert said == pytest.approx((value, success), nan_ok=True)
-    assert question.tells_success != math.isnan(success)
+    assert question.predicts_success != math.isnan(success)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def video(episode: Episode, size: int = 4) -> list[Views]:
 
 def test_a_judge_says_what_it_is_told_of_each_frame() -> None:
     judge = VlmJudge(Scripted(percent), ProgressQuestion())
-    assert isinstance(judge, DescribedRewardModel) and not judge.predicts_success
+    assert isinstance(judge, DescribedRewardModel) and not judge.capabilities.predicts_success
     (curve,) = score_episodes(judge, [ramp(6)])
     assert curve.progress == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert curve.valid.all() and np.isnan(curve.success[1:]).all() and (curve.subtask[1:] == -1).all()

@@ -66,7 +66,7 @@ def test_it_judges_by_the_contract_row_by_row_and_causally(name: str, layout: La
     assert whole.valid.all() and not judge.failures
     assert beside.progress == pytest.approx(alone.progress, abs=1e-5), "rows do not depend on each other"
     assert ((whole.progress >= 0) & (whole.progress <= 1)).all()
-    assert np.isnan(whole.success[1:]).all() != judge.predicts_success
+    assert np.isnan(whole.success[1:]).all() != judge.capabilities.predicts_success
     if name in FIRST:
         assert whole.progress[1] == pytest.approx(FIRST[name], abs=1e-6)
 
