@@ -1,7 +1,7 @@
-"""What a reward model is judged by: order, error, success, steps, preferences, distances between rewards, calibration.
+"""Metrics of reward models: rank correlation, error, success, subtasks, preferences, reward distances, calibration.
 
-Every function is pure. What does not exist (the order of a constant, the AUC of one class) is `nan`, never 0.
-Definitions, ranges and sources of all of them side by side: `docs/metrics.md`.
+All functions are pure. An undefined value (the correlation of a constant, the AUC of one class) is `nan`, never 0.
+See `docs/metrics.md` for definitions, ranges and sources.
 """
 
 from embodied_rm.metrics.calibration import (
@@ -11,16 +11,29 @@ from embodied_rm.metrics.calibration import (
     prediction_interval,
     split_halves,
 )
-from embodied_rm.metrics.error import mae
-from embodied_rm.metrics.learning import first_iteration_reaching, mean_band
-from embodied_rm.metrics.paired import paired_difference, paired_permutation
-from embodied_rm.metrics.preference import preference_credit, preferred_pairs, terciles
-from embodied_rm.metrics.rank_correlation import kendall_tau_a, spearman, voc, voc_f1
-from embodied_rm.metrics.resolution import effective_resolution
-from embodied_rm.metrics.reward_distance import epic_distance, starc_distance
-from embodied_rm.metrics.subtask_metrics import match_segments, segmentation_f1
-from embodied_rm.metrics.success_probability import mcc, roc_auc, wilson_interval
-from embodied_rm.metrics.transition_distance import epic_of_state_rewards, starc_of_transitions
+from embodied_rm.metrics.classification import (
+    match_segments,
+    mcc,
+    preference_credit,
+    preferred_pairs,
+    roc_auc,
+    segmentation_f1,
+    terciles,
+)
+from embodied_rm.metrics.progress import effective_resolution, kendall_tau_a, mae, spearman, voc, voc_f1
+from embodied_rm.metrics.reward_distance import (
+    epic_distance,
+    epic_of_state_rewards,
+    starc_distance,
+    starc_of_transitions,
+)
+from embodied_rm.metrics.statistics import (
+    first_iteration_reaching,
+    mean_band,
+    paired_difference,
+    paired_permutation,
+    wilson_interval,
+)
 
 __all__ = [
     "conformal_scale",

@@ -1,4 +1,4 @@
-"""Whether stated doubt is the real one: probabilities against frequencies, spreads against errors."""
+"""Calibration of reward models: success probabilities against frequencies, uncertainties against errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ import numpy.typing as npt
 from embodied_rm.types import Array, BoolArray
 
 TARGET_COVERAGE = 0.9
-"""Share of the truths that intervals are to cover."""
+"""Fraction of the true values that prediction intervals should cover."""
 NUM_BINS = 10
-"""Equal bins of probability."""
+"""Number of equal-width probability bins."""
 MIN_UNCERTAINTY = 0.01
-"""Added to every spread, progress: a model that is sure of itself is given that much all the same."""
+"""Progress added to every uncertainty, so that no interval has width 0."""
 
 
 def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, num_bins: int = NUM_BINS) -> float:
-    """Mean gap between the probability said and the share that came true, over equal bins, by their numbers.
+    """Return the mean gap between predicted probability and observed frequency per bin, weighted by bin size.
 
-    `probability` [N] in [0, 1], `positive` bool [N]. In [0, 1]; `nan` for N = 0. Naeini et al., AAAI 2015.
+    Naeini et al., AAAI 2015.
+
+    Args:
+        probability: Predicted probabilities [N] in [0, 1].
+        positive: Observed outcomes, bool [N].
+        num_bins: Number of equal-width bins.
+
+    Returns:
+        The error in [0, 1]; `nan` for N = 0.
     """
     predicted, observed = np.asarray(probability, dtype=np.float64), np.asarray(positive, dtype=np.float64)
     assert predicted.shape == observed.shape
@@ -33,7 +41,7 @@ def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, 
 
 
 def split_halves(count: int) -> tuple[list[int], list[int]]:
-    """Two halves of so many episodes, drawn by chance, always the same: recordings of one kind often alternate."""
+    """Split `count` episode indices into two fixed random halves. Neighboring recordings are often of the same kind."""
     order = np.random.default_rng(0).permutation(count).tolist()
     return sorted(order[::2]), sorted(order[1::2])
 
@@ -41,11 +49,18 @@ def split_halves(count: int) -> tuple[list[int], list[int]]:
 def conformal_scale(
     error: npt.ArrayLike, uncertainty: npt.ArrayLike, target_coverage: float = TARGET_COVERAGE
 ) -> float:
-    """How many spreads the interval around a prediction must reach, for `share` of the truths to lie inside.
+    """Return the interval half-width, in units of uncertainty, that covers `target_coverage` of the true values.
 
-    Split conformal prediction: of |error| / (spread + `LEAST_SPREAD`) [N] on data held out from training the
-    ceil((N + 1) share)-th smallest, so that of exchangeable new data at least `share` are covered; infinite when N is
-    too small for that. Lei et al., JASA 2018.
+    Split conformal prediction (Lei et al., JASA 2018): the ceil((N + 1) target_coverage)-th smallest
+    |error| / (uncertainty + `MIN_UNCERTAINTY`). Exchangeable new data are covered at least that often.
+
+    Args:
+        error: Prediction errors [N] on data held out from training.
+        uncertainty: Predicted uncertainties [N] >= 0.
+        target_coverage: Fraction of true values to cover, in (0, 1).
+
+    Returns:
+        The scale; infinite if N is too small for the target.
     """
     score = np.sort(_scaled_errors(error, uncertainty))
     rank = math.ceil((len(score) + 1) * target_coverage)
@@ -53,17 +68,20 @@ def conformal_scale(
 
 
 def coverage(error: npt.ArrayLike, uncertainty: npt.ArrayLike, scale: float) -> float:
-    """Share of the truths inside prediction +- `scale` * (spread + `LEAST_SPREAD`); in [0, 1], `nan` for none."""
+    """Return the fraction of true values inside prediction +- `scale` * (uncertainty + `MIN_UNCERTAINTY`).
+
+    The fraction is in [0, 1]; `nan` for no values.
+    """
     score = _scaled_errors(error, uncertainty)
     return float((score <= scale).mean()) if score.size else math.nan
 
 
 def prediction_interval(progress: Array, uncertainty: Array, scale: float) -> tuple[Array, Array]:
-    """Lower and upper bound, float32 in [0, 1], of progress `value` with that `spread`, by a `conformal_scale`."""
+    """Return the lower and upper bound, float32 in [0, 1], of predicted progress for a `conformal_scale`."""
     half_width = scale * (uncertainty + MIN_UNCERTAINTY)
-    return np.clip(progress - half_width, 0, 1).astype(np.float32), np.clip(progress + half_width, 0, 1).astype(
-        np.float32
-    )
+    lower = np.clip(progress - half_width, 0, 1).astype(np.float32)
+    upper = np.clip(progress + half_width, 0, 1).astype(np.float32)
+    return lower, upper
 
 
 def _scaled_errors(error: npt.ArrayLike, uncertainty: npt.ArrayLike) -> npt.NDArray[np.float64]:

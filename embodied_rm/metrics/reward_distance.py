@@ -1,7 +1,11 @@
-"""EPIC and STARC: distances between reward functions of a finite MDP that forget what changes no policy.
+"""EPIC and STARC: distances between reward functions that ignore potential shaping and positive scale.
 
-Rewards are tables [S, A, S']: states, actions, next states. Both distances are 0 between rewards that differ by
-potential shaping and positive scale, at most 1, and 1 between a reward and its negative.
+Rewards of a finite MDP are tables [S, A, S']: states, actions, next states. Both distances are in [0, 1]. They are 0
+between rewards that differ by potential shaping and positive scale, and 1 between a reward and its negative.
+
+From recorded transitions, the unshaped reward R(s, a, s') = Phi(s') of a progress Phi is compared. The training reward
+gamma Phi(s') - Phi(s) is pure shaping: its canonical form is 0 for every Phi (Gleave et al., arXiv 2006.13900). The
+undiscounted gain adds nothing: Phi(s') - Phi(s) = (gamma Phi(s') - Phi(s)) + (1 - gamma) Phi(s').
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.types import IntArray
+
 Floats = npt.NDArray[np.float64]
 
 ROUNDING_TOLERANCE = 1e-9
-"""A canonical reward smaller than this share of the reward is rounding: nothing is left of it."""
+"""Fraction of the reward's scale below which a canonical reward counts as 0."""
 
 
 def epic_distance(
@@ -25,11 +31,18 @@ def epic_distance(
     actions: npt.ArrayLike,
     coverage: npt.ArrayLike | None = None,
 ) -> float:
-    """EPIC distance of two reward tables [S, A, S'] (Gleave et al., ICLR 2021, arXiv 2006.13900).
+    """Return the EPIC distance of two reward tables (Gleave et al., ICLR 2021, arXiv 2006.13900).
 
-    `states` [S] and `actions` [A]: distributions over which the canonical shape takes its means; `coverage`
-    [S, A, S']: where the two are compared, `states` x `actions` x `states` when None. In [0, 1]; `nan` when nothing is
-    left of either reward, a constant or mere shaping, or it is constant where it is compared.
+    Args:
+        first: Rewards [S, A, S'].
+        second: Rewards [S, A, S'].
+        gamma: Discount.
+        states: State distribution [S] of the canonical form.
+        actions: Action distribution [A] of the canonical form.
+        coverage: Weights of the compared transitions [S, A, S']; None: `states` x `actions` x `states`.
+
+    Returns:
+        The distance in [0, 1]; `nan` if a canonical reward is constant where it is compared.
     """
     state_probs, action_probs = np.asarray(states, dtype=np.float64), np.asarray(actions, dtype=np.float64)
     weights = (
@@ -42,7 +55,7 @@ def epic_distance(
 
 
 def canonical_epic(reward: Floats, gamma: float, states: Floats, actions: Floats) -> Floats:
-    """R(s, a, s') + E[gamma R(s', A, S') - R(s, A, S') - gamma R(S, A, S')], with S, S' ~ `states`, A ~ `actions`."""
+    """Return R(s, a, s') + E[gamma R(s', A, S') - R(s, A, S') - gamma R(S, A, S')], S, S' ~ `states`, A ~ `actions`."""
     mean = np.einsum("sat,a,t->s", reward, actions, states)
     return zero_if_negligible(
         reward, reward + gamma * mean[None, None, :] - mean[:, None, None] - gamma * states @ mean
@@ -56,11 +69,20 @@ def starc_distance(
     transition: npt.ArrayLike,
     policy: npt.ArrayLike | None = None,
 ) -> float:
-    """STARC distance of two reward tables [S, A, S'] (Skalse et al., ICLR 2024, arXiv 2309.15257).
+    """Return the STARC distance of two reward tables (Skalse et al., ICLR 2024, arXiv 2309.15257).
 
-    Value-adjusted levelling, the L2 norm, half the L2 distance. `transition` [S, A, S']: the MDP's; `policy` [S, A]:
-    whose value levels, uniform when None; `gamma` < 1. In [0, 1]. A trivial reward, for which all policies are equally
-    good, is 0 from another and 1/2 from any other reward.
+    Uses value-adjusted levelling, the L2 norm and half the L2 distance.
+
+    Args:
+        first: Rewards [S, A, S'].
+        second: Rewards [S, A, S'].
+        gamma: Discount < 1.
+        transition: Transition probabilities [S, A, S'].
+        policy: Policy [S, A] of the levelling value function; None: uniform.
+
+    Returns:
+        The distance in [0, 1]. A trivial reward (all policies equally good) has distance 0 to another trivial one and
+        1/2 to any other reward.
     """
     transition_probs = np.asarray(transition, dtype=np.float64)
     policy_probs = (
@@ -75,9 +97,9 @@ def starc_distance(
 
 
 def canonical_val(reward: Floats, gamma: float, transition: Floats, policy: Floats) -> Floats:
-    """E[R(s, a, S') - V(s) + gamma V(S')] with S' ~ `transition` and V the value of `policy`; [S, A].
+    """Return the advantage [S, A] of a policy: E[R(s, a, S') - V(s) + gamma V(S')] with S' ~ `transition`.
 
-    The advantage of that policy. It also forgets how a reward is spread over the next states.
+    It also ignores how a reward is distributed over next states.
     """
     expected = np.einsum("sat,sat->sa", transition, reward)
     chain = np.einsum("sa,sat->st", policy, transition)
@@ -86,7 +108,7 @@ def canonical_val(reward: Floats, gamma: float, transition: Floats, policy: Floa
 
 
 def pearson_distance(first: Floats, second: Floats, weights: Floats) -> float:
-    """sqrt((1 - rho) / 2) of two vectors [N] under weights [N] >= 0; in [0, 1], `nan` when either is constant there."""
+    """Return sqrt((1 - rho) / 2) in [0, 1] of two vectors [N] under weights [N] >= 0; `nan` if either is constant."""
     mask = weights > 0
     probs = weights[mask] / weights[mask].sum()
     a, b = (_normalize(zero_if_negligible(x[mask], x[mask] - probs @ x[mask]), probs) for x in (first, second))
@@ -94,13 +116,13 @@ def pearson_distance(first: Floats, second: Floats, weights: Floats) -> float:
 
 
 def normalized_l2_distance(first: Floats, second: Floats) -> float:
-    """Half the L2 distance of two vectors [N] brought to length 1, a vector of zeros staying one; in [0, 1]."""
+    """Return half the L2 distance, in [0, 1], of two vectors [N] scaled to length 1; a zero vector stays zero."""
     ones = np.ones(len(first))
     return _half_distance(_normalize(first, ones), _normalize(second, ones), ones)
 
 
 def zero_if_negligible(reward: Floats, canonical: Floats, gamma: float = 0.0) -> Floats:
-    """The canonical reward, zeros when it is nothing but rounding; values are up to 1 / (1 - gamma) rewards."""
+    """Return the canonical reward, or zeros if it is rounding error. Values are at most 1 / (1 - gamma) rewards."""
     scale = np.abs(reward).max(initial=0.0) / (1 - gamma)
     return canonical if np.abs(canonical).max(initial=0.0) > ROUNDING_TOLERANCE * scale else np.zeros_like(canonical)
 
@@ -111,5 +133,76 @@ def _normalize(vector: Floats, weights: Floats) -> Floats:
 
 
 def _half_distance(a: Floats, b: Floats, weights: Floats) -> float:
-    """Of vectors of length 1 it is sqrt((1 - cosine) / 2)."""
+    """Return sqrt((1 - cosine) / 2) of two vectors of length 1."""
     return min(1.0, math.sqrt(weights @ (a - b) ** 2) / 2)
+
+
+def epic_of_state_rewards(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Return the EPIC distance of two rewards R(s, a, s') = Phi(s') of N sampled transitions of equal weight.
+
+    The canonical form of such a reward is Phi(s') - E[Phi(S')]: the EPIC distance is the Pearson distance for every
+    discount.
+
+    Args:
+        first: Phi(s') [N].
+        second: Phi(s') [N].
+
+    Returns:
+        The distance in [0, 1]; `nan` if either is constant or N < 2.
+    """
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    assert a.shape == b.shape
+    return math.nan if len(a) < 2 else pearson_distance(a, b, np.ones(len(a)))
+
+
+def starc_of_transitions(
+    first: npt.ArrayLike, second: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike, gamma: float
+) -> float:
+    """Return the STARC distance of two rewards of N sampled transitions between cells.
+
+    Cells are the states of a finite MDP and transitions its actions. The recorded policy levels the rewards:
+    R - V(start) + gamma V(end), with V from the transition frequencies. Rewards that differ by shaping with a potential
+    of the cells have distance 0. Transitions into a cell without outgoing transition are dropped: its value is unknown.
+
+    Args:
+        first: Rewards [N].
+        second: Rewards [N].
+        start: Start cells, int >= 0 [N].
+        end: End cells, int >= 0 [N].
+        gamma: Discount < 1.
+
+    Returns:
+        The distance in [0, 1], trivial rewards as in `starc_distance`; `nan` if no transition is left.
+    """
+    starts, ends = np.asarray(start, dtype=np.int64), np.asarray(end, dtype=np.int64)
+    mask = _continuing_mask(starts, ends)
+    if not mask.any():
+        return math.nan
+    cells, cell_ids = np.unique(np.concatenate([starts[mask], ends[mask]]), return_inverse=True)
+    starts, ends = cell_ids[: mask.sum()], cell_ids[mask.sum() :]
+    canonical_rewards = [
+        _canonical_reward(np.asarray(r, dtype=np.float64)[mask], starts, ends, len(cells), gamma)
+        for r in (first, second)
+    ]
+    return normalized_l2_distance(*canonical_rewards)
+
+
+def _continuing_mask(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which transitions end in the start cell of another kept one; bool [N]."""
+    mask = np.ones(len(start), dtype=bool)
+    while True:
+        next_mask = mask & np.isin(end, start[mask])
+        if (next_mask == mask).all():
+            return mask
+        mask = next_mask
+
+
+def _canonical_reward(reward: Floats, start: IntArray, end: IntArray, num_cells: int, gamma: float) -> Floats:
+    """Return R - V(start) + gamma V(end); [N]."""
+    transition_counts = np.zeros((num_cells, num_cells))
+    reward_sums = np.zeros(num_cells)
+    visits = np.bincount(start, minlength=num_cells)
+    np.add.at(transition_counts, (start, end), 1.0)
+    np.add.at(reward_sums, start, reward)
+    value = np.linalg.solve(np.eye(num_cells) - gamma * transition_counts / visits[:, None], reward_sums / visits)
+    return zero_if_negligible(reward, reward - value[start] + gamma * value[end], gamma)

@@ -1,0 +1,139 @@
+"""Metrics of success predictions, subtask segments and preferences between trajectories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from embodied_rm.types import BoolArray, IntArray
+
+LabeledInterval = tuple[int, int, int]
+"""(label, first frame, frame after the last)."""
+MIN_IOU = 0.5
+"""Smallest intersection over union of a matched segment: F1@50."""
+MIN_TRUTH_GAP = 0.1
+"""Smallest difference in true value of two trajectories that are compared."""
+
+
+def roc_auc(score: npt.ArrayLike, positive: BoolArray) -> float:
+    """Return the probability that a random positive scores above a random negative (Mann-Whitney U).
+
+    Args:
+        score: Scores [N]; a tie counts one half.
+        positive: True class, bool [N].
+
+    Returns:
+        The AUC in [0, 1]; `nan` if one class is empty.
+    """
+    positive = np.asarray(positive, dtype=bool)
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    if n_positive == 0 or n_negative == 0:
+        return math.nan
+    rank_sum = stats.rankdata(np.asarray(score, dtype=np.float64))[positive].sum()
+    return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+
+
+def mcc(predicted: BoolArray, positive: BoolArray) -> float:
+    """Return the Matthews correlation coefficient of predictions bool [N] with the true class bool [N].
+
+    The value is in [-1, 1]. Random predictions get 0 for any share of positives. `nan` if either side has one value
+    only. Matthews 1975.
+    """
+    predicted, positive = np.asarray(predicted, dtype=bool), np.asarray(positive, dtype=bool)
+    assert predicted.shape == positive.shape
+    if predicted.all() or not predicted.any() or positive.all() or not positive.any():
+        return math.nan
+    return float(np.corrcoef(predicted, positive)[0, 1])
+
+
+def match_segments(predicted: npt.ArrayLike, target: npt.ArrayLike, min_iou: float = MIN_IOU) -> tuple[int, int, int]:
+    """Count matched, spurious and missed segments of two label sequences (Lea et al., CVPR 2017, section 4).
+
+    A predicted segment matches a true one of the same label with intersection over union of at least `min_iou`. Each
+    true segment matches once.
+
+    Args:
+        predicted: Predicted label per frame, int [T].
+        target: True label per frame, int [T].
+        min_iou: Smallest intersection over union of a match.
+
+    Returns:
+        (true positives, false positives, false negatives).
+    """
+    predicted_segments, true_segments = _to_segments(predicted), _to_segments(target)
+    unmatched = set(range(len(true_segments)))
+    for segment in predicted_segments:
+        best = max(range(len(true_segments)), key=lambda k: _temporal_iou(segment, true_segments[k]), default=-1)
+        if best in unmatched and _temporal_iou(segment, true_segments[best]) >= min_iou:
+            unmatched.remove(best)
+    num_matched = len(true_segments) - len(unmatched)
+    return num_matched, len(predicted_segments) - num_matched, len(unmatched)
+
+
+def segmentation_f1(matches: Iterable[tuple[int, int, int]]) -> float:
+    """Return the F1 score over all videos, from the `match_segments` counts of each.
+
+    The score is in [0, 1]; `nan` if there are no segments on either side.
+    """
+    true_positives, false_positives, false_negatives = np.array([*matches, (0, 0, 0)]).sum(axis=0).tolist()
+    denominator = 2 * true_positives + false_positives + false_negatives
+    return 2 * true_positives / denominator if denominator else math.nan
+
+
+def _to_segments(labels: npt.ArrayLike) -> list[LabeledInterval]:
+    values = np.asarray(labels)
+    edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    return [(int(values[i]), i, j) for i, j in pairwise(edges) if j > i]
+
+
+def _temporal_iou(a: LabeledInterval, b: LabeledInterval) -> float:
+    """Return the intersection over union in time; 0 for different labels."""
+    intersection = max(0, min(a[2], b[2]) - max(a[1], b[1]))
+    union = a[2] - a[1] + b[2] - b[1] - intersection
+    return intersection / union if a[0] == b[0] else 0.0
+
+
+def preferred_pairs(truth: npt.ArrayLike, groups: Sequence[str], margin: float = MIN_TRUTH_GAP) -> IntArray:
+    """Return all (better, worse) index pairs within a group whose true values differ by at least `margin`.
+
+    Args:
+        truth: True value per trajectory [N].
+        groups: Group name per trajectory [N].
+        margin: Smallest difference in true value.
+
+    Returns:
+        int64 [P, 2].
+    """
+    values, group_ids = np.asarray(truth, dtype=np.float64), np.asarray(groups)
+    # The tolerance keeps a difference of exactly the margin despite rounding.
+    better = values[:, None] - values[None, :] >= margin - 5e-7
+    return np.argwhere(better & (group_ids[:, None] == group_ids[None, :]))
+
+
+def preference_credit(score: npt.ArrayLike, pairs: IntArray) -> npt.NDArray[np.float64]:
+    """Return 1 per pair if the better trajectory scores higher, 1/2 for a tie, else 0.
+
+    The mean is the pairwise preference accuracy: 1/2 for random scores.
+
+    Args:
+        score: Score per trajectory [N].
+        pairs: (better, worse) indices, int64 [P, 2].
+
+    Returns:
+        float64 [P].
+    """
+    values = np.asarray(score, dtype=np.float64)
+    return (1 + np.sign(values[pairs[:, 0]] - values[pairs[:, 1]])) / 2
+
+
+def terciles(sizes: npt.ArrayLike) -> IntArray:
+    """Return the tercile 0, 1 or 2 of each size [P], equal sizes in the same tercile; int64 [P]."""
+    values = np.asarray(sizes, dtype=np.float64)
+    if not values.size:
+        return np.zeros(0, dtype=np.int64)
+    return np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values, side="left")
