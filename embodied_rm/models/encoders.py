@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import embodied_rm.models.towers  # noqa: F401  isort: skip
-import timm
 import torch
-from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg, CustomTextCLIP
 from torch import Tensor, nn
 
-from embodied_rm.errors import UserError, unknown_name_message
-from embodied_rm.models.open_clip_config import check_open_clip_config
+from embodied_rm.models.clip_builder import build_clip
 from embodied_rm.models.tokens import tokenize
-from embodied_rm.models.transformers_towers import TransformersTowers
 from embodied_rm.types import Episode, Frames
 
 CONTEXT_LENGTH = 32
@@ -63,27 +56,6 @@ def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level:
     )
 
 
-def build_clip(config: EncoderConfig) -> Any:
-    """The model of that description, with random weights. Raises `UserError` for an unknown timm tower, and for
-    whatever `check_open_clip_config` refuses: nothing is fetched or run because a description says so."""
-    if config.transformers is not None:
-        return TransformersTowers(config.transformers)
-    check_open_clip_config(config.open_clip)
-    vision, text = config.open_clip["vision_cfg"], config.open_clip["text_cfg"]
-    tower = vision.get("timm_model_name")
-    if tower and not timm.is_model(tower):
-        suggestions = difflib.get_close_matches(tower, timm.list_models(), n=8, cutoff=0.4)
-        raise UserError(
-            unknown_name_message(tower, suggestions, "timm image tower") + ", and whatever timm.list_models() names"
-        )
-    options = {key: value for key, value in config.open_clip.items() if key != "custom_text"}
-    model_class = CustomTextCLIP if config.open_clip.get("custom_text") else CLIP
-    # open_clip writes into the dicts it is given.
-    return model_class(
-        **{**copy.deepcopy(options), "vision_cfg": CLIPVisionCfg(**vision), "text_cfg": CLIPTextCfg(**text)}
-    )
-
-
 def resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     """Images float [M, 3, H, W] at another size, bilinear with antialiasing; the same tensor if that is its size."""
     if pixels.shape[2:] == size:
@@ -121,7 +93,7 @@ class Encoder(nn.Module):
         """`clip`: the model already built, with its weights; made from the description when None."""
         super().__init__()
         self.config = config
-        self.clip: Any = build_clip(config) if clip is None else clip
+        self.clip: Any = build_clip(config.open_clip, config.transformers) if clip is None else clip
         trunk = getattr(self.clip.visual, "trunk", self.clip.visual)
         self._feature_level = trunk.prune_intermediate_layers(
             [config.feature_level], prune_norm=False, prune_head=True
@@ -187,7 +159,7 @@ class Encoder(nn.Module):
 
     def tokenize(self, instructions: Sequence[str]) -> Tensor:
         """Token ids int64 [N, L] of the instructions, on this encoder's device."""
-        if isinstance(self.clip, TransformersTowers):
+        if self.config.transformers is not None:
             return self.clip.tokenize(instructions).to(self.gain.device)
         return token_ids(self.config, instructions).to(self.gain.device)
 

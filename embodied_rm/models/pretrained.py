@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.models.encoders import Encoder, EncoderConfig, build_clip, small_encoder_config  # isort: skip
+import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from open_clip.factory import load_checkpoint
 
 from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.models.clip_builder import build_clip
+from embodied_rm.models.encoders import Encoder, EncoderConfig, small_encoder_config
 from embodied_rm.models.open_clip_config import check_open_clip_config
 from embodied_rm.models.transformers_towers import TEXT_ARCHITECTURES, TransformersTowers, load_towers, pixel_statistics
 
@@ -91,7 +93,7 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
     if weights is None:
         raise CheckpointError(f"{folder}: holds none of {', '.join(WEIGHT_FILES)}; pickled weights are not read")
     try:
-        clip = build_clip(config)
+        clip = build_clip(config.open_clip, config.transformers)
         load_checkpoint(clip, str(weights))
     except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as error:
         # What open_clip and timm raise for a description or weights that do not fit: they have no errors of their own.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
 
-import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
 import torch
-from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor
 
 PAD_ID = 0
@@ -21,9 +22,19 @@ def known_words() -> tuple[str, ...]:
 
 
 @cache
-def simple_tokenizer() -> SimpleTokenizer:
-    """open_clip's tokenizer, read from its package once."""
-    return SimpleTokenizer()
+def simple_tokenizer() -> Any:
+    """Return open_clip's `SimpleTokenizer`, made once.
+
+    Its file is run by itself: importing the package would import timm and torchvision too, which takes seconds.
+    """
+    package = importlib.util.find_spec("open_clip")
+    assert package is not None and package.submodule_search_locations, "open_clip is installed"
+    path = Path(package.submodule_search_locations[0]) / "tokenizer.py"
+    spec = importlib.util.spec_from_file_location("open_clip_tokenizer", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SimpleTokenizer()
 
 
 def tokenize(instructions: Sequence[str], context_length: int, vocab_size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Small image towers for robot images, registered with timm so that open_clip can build them by name.
+"""Small image towers for robot images.
 
 `StrideTower`: two overlapping strided convolutions bring 64x64 pixels to an 8x8 map, dense 3x3 ones follow (the trunk
 of Mnih et al., Nature 518, 2015, with an even stride 8). Beside mobilenetv3, mobilenetv4, test_efficientnet and
@@ -15,11 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import embodied_rm.models.torchvision_shim  # noqa: F401  isort: skip
-from timm.models import register_model
 from torch import Tensor, nn
-
-__all__ = ["PatchTower", "StrideTower", "Tower"]
 
 
 class Tower(nn.Module):
@@ -59,7 +55,7 @@ class Tower(nn.Module):
 class StrideTower(Tower):
     """Overlapping strided convolutions to a stride of 8, then dense ones of 3x3."""
 
-    def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
+    def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3) -> None:
         shapes = [(8, 4, 2), (4, 2, 1)] + [(3, 1, 1)] * (len(channels) - 2)
         in_channels = (in_chans, *channels[:-1])
         stages = (
@@ -72,7 +68,7 @@ class StrideTower(Tower):
 class PatchTower(Tower):
     """Patches of 4x4 pixels, then two separable convolutions, of 4x4 with stride 2 and of 3x3."""
 
-    def __init__(self, channels: tuple[int, int, int] = (32, 64, 64), in_chans: int = 3, **_: Any) -> None:
+    def __init__(self, channels: tuple[int, int, int] = (32, 64, 64), in_chans: int = 3) -> None:
         patch_channels, mid_channels, out_channels = channels
         stages = (
             nn.Sequential(nn.Conv2d(in_chans, patch_channels, 4, 4), nn.ReLU(inplace=True)),
@@ -88,15 +84,5 @@ def separable_conv(in_channels: int, out_channels: int, *, kernel: int, stride: 
     return nn.Sequential(depthwise, nn.Conv2d(in_channels, out_channels, 1), nn.ReLU(inplace=True))
 
 
-@register_model
-def stride_tower_tiny(pretrained: bool = False, **kwargs: Any) -> StrideTower:
-    """76 thousand parameters, a 64-channel map. No pretrained weights exist."""
-    assert not pretrained
-    return StrideTower((32, 64, 64), **kwargs)
-
-
-@register_model
-def patch_tower_tiny(pretrained: bool = False, **kwargs: Any) -> PatchTower:
-    """9 thousand parameters, a 64-channel map. No pretrained weights exist."""
-    assert not pretrained
-    return PatchTower((32, 64, 64), **kwargs)
+TOWERS: dict[str, type[Tower]] = {"patch_tower_tiny": PatchTower, "stride_tower_tiny": StrideTower}
+"""Name in a description -> tower; 9 and 76 thousand parameters, maps of 64 channels."""
