@@ -11,8 +11,12 @@ from embodied_rm.data.block_reader import iter_blocks
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import stride_indices
 from embodied_rm.errors import DataError
-from embodied_rm.labels.change_point_subtasks import coarse_features, subtask_edges
-from embodied_rm.labels.change_points import choose_segment_count, segment_sequence
+from embodied_rm.labels.change_points import (
+    choose_segment_count,
+    coarse_features,
+    segment_sequence,
+    subtask_edges,
+)
 from embodied_rm.types import Array, Episode, IntArray, Subtask
 
 SubtaskProposer = Callable[[Episode], Sequence[Subtask]]
@@ -32,7 +36,7 @@ def change_point_proposer(subtask_names: Sequence[str] = ()) -> SubtaskProposer:
             edges = segment_sequence(features, len(subtask_names), np.zeros(len(episode), np.bool_))
         else:
             edges = subtask_edges(episode, features, choose_segment_count([features]))
-        labels = subtask_names or [f"step {index + 1}" for index in range(len(edges))]
+        labels = subtask_names or [f"subtask {index + 1}" for index in range(len(edges))]
         return [
             Subtask(name=name, start=start, end=end)
             for name, (start, end) in zip(labels, pairwise(edges), strict=False)

@@ -1,1 +1,1 @@
-"""Supervision schemes: pure functions from annotated episodes to targets, one file a scheme."""
+"""Labeling schemes: pure functions from annotated episodes to training targets, one file per scheme."""

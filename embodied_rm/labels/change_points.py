@@ -1,22 +1,132 @@
-"""Where a sequence of features changes: the segments with the least variance inside, by dynamic programming (exact)."""
+"""Subtasks from change points: where frozen features change, and where the gripper opens or closes.
+
+Sources: Unsupervised Perceptual Rewards (Sermanet et al., arXiv 1612.06699) segments a demonstration so that features
+vary least inside the segments, found here exactly, by dynamic programming; VLA-RL uses key frames of the gripper.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.types import Array, BoolArray
+from embodied_rm.labels.piecewise_progress import SubtaskSpan, piecewise_progress
+from embodied_rm.labels.subtasks import task_of
+from embodied_rm.labels.targets import (
+    Targets,
+    is_demonstration,
+    require_demonstration,
+    require_outcome,
+    targets_with_final_outcome,
+)
+from embodied_rm.types import Array, BoolArray, Episode
 
+MAX_DEMOS_FOR_COUNT = 5
+"""Number of demonstrations per task that determine its number of subtasks."""
+MIN_GRIP_FRAMES = 3
+"""Frames that the gripper must stay open or closed to count as a change."""
+GRID_SIZE = 8
+"""Rows and columns of the grid to which images are averaged."""
 MAX_SEGMENTS = 8
-"""Most segments that are looked for."""
+"""Largest number of segments per demonstration."""
 MIN_EXPLAINED_VARIANCE = 0.8
-"""Share of the features' variance that the segments must explain."""
+"""Fraction of the feature variance that the segments must explain."""
+
+
+def label(episodes: Sequence[Episode], features: Sequence[Array] | None = None) -> list[Targets]:
+    """Return the targets per episode. Failures get their outcome only.
+
+    Args:
+        episodes: All training episodes. The last column of a recorded `action` is the gripper.
+        features: Features per episode, float32 [T, D], from a frozen encoder; None: downsampled pixels.
+
+    Raises:
+        DataError: If no episode has an outcome or none is a demonstration.
+    """
+    require_outcome(episodes, "change_points")
+    require_demonstration(episodes, "change_points")
+    episode_features = [coarse_features(episode) for episode in episodes] if features is None else features
+    demos_by_task: dict[str, list[int]] = {}
+    for i, episode in enumerate(episodes):
+        if is_demonstration(episode):
+            demos_by_task.setdefault(task_of(episode), []).append(i)
+    counts = {
+        t: choose_segment_count([episode_features[i] for i in indices[:MAX_DEMOS_FOR_COUNT]])
+        for t, indices in demos_by_task.items()
+    }
+    return [
+        _label_demonstration(e, f, counts[task_of(e)])
+        if is_demonstration(e)
+        else targets_with_final_outcome(e, np.zeros(len(e), np.float32), np.zeros(len(e), bool))
+        for e, f in zip(episodes, episode_features, strict=True)
+    ]
+
+
+def _label_demonstration(episode: Episode, features: Array, count: int) -> Targets:
+    edges = subtask_edges(episode, features, count)
+    num_subtasks = len(edges) - 1
+    spans = [SubtaskSpan(subtask=k, start=a, end=b, next_subtask=k + 1) for k, (a, b) in enumerate(pairwise(edges))]
+    return targets_with_final_outcome(
+        episode, piecewise_progress(spans, np.arange(num_subtasks + 1) / num_subtasks, np.ones(len(episode)))
+    )
+
+
+def subtask_edges(episode: Episode, features: Array, count: int) -> list[int]:
+    """Return subtask edges [0, ..., T] of an episode: `count` subtasks, or more if the gripper has more key frames."""
+    key_frame_mask = (
+        np.zeros(len(episode), bool) if episode.action is None else gripper_key_frames(episode.action[:, -1])
+    )
+    return segment_sequence(features, max(count, int(key_frame_mask.sum()) + 1), key_frame_mask)
+
+
+def coarse_features(episode: Episode) -> Array:
+    """Return every view averaged to at most `GRID_SIZE` x `GRID_SIZE` cells, float32 [T, D]."""
+    return np.concatenate([_grid_means(frames) for frames in episode.views.values()], axis=1)
+
+
+def _grid_means(frames: npt.NDArray[np.uint8]) -> Array:
+    height, width = frames.shape[1:3]
+    rows = np.unique(np.arange(GRID_SIZE) * height // GRID_SIZE)
+    columns = np.unique(np.arange(GRID_SIZE) * width // GRID_SIZE)
+    sums = np.add.reduceat(np.add.reduceat(frames, rows, axis=1, dtype=np.float32), columns, axis=2)
+    areas = np.outer(np.diff([*rows, height]), np.diff([*columns, width]))
+    return (sums / areas[..., None]).reshape(len(frames), -1).astype(np.float32)
+
+
+def gripper_key_frames(gripper: Array) -> BoolArray:
+    """Return the frames at which the gripper begins to be open or closed, bool [T].
+
+    The state changes at three quarters of the range, if it lasts `MIN_GRIP_FRAMES` frames or to the end.
+
+    Args:
+        gripper: Command or opening per frame [T], in any unit.
+    """
+    low, high = gripper.min(), gripper.max()
+    if high - low < 1e-6:
+        return np.zeros(len(gripper), bool)
+    opening = (gripper - low) / (high - low)
+    decided = np.flatnonzero((opening < 0.25) | (opening > 0.75))
+    latest = decided[np.maximum(np.searchsorted(decided, np.arange(len(gripper)), side="right") - 1, 0)]
+    closed = opening[latest] > 0.5
+    edges = np.flatnonzero(np.diff(closed)) + 1
+    run_lengths = np.diff([*edges, len(gripper)])
+    # A short change is two edges. Both are dropped, which joins the runs around it.
+    mask = np.zeros(len(gripper), bool)
+    current = closed[0]
+    for edge, run_length in zip(edges, run_lengths, strict=True):
+        if closed[edge] != current and (run_length >= MIN_GRIP_FRAMES or edge + run_length == len(gripper)):
+            mask[edge], current = True, closed[edge]
+    return mask
 
 
 def choose_segment_count(features: Sequence[Array]) -> int:
-    """The fewest steps, up to `MOST`, that explain `EXPLAINED` of the variance, mean over demonstrations [T, D]."""
+    """Return the fewest segments that explain `MIN_EXPLAINED_VARIANCE` on average; at most `MAX_SEGMENTS`.
+
+    Args:
+        features: Features per demonstration, [T, D].
+    """
     explained_variance = np.mean([_explained_variance(demonstration) for demonstration in features], axis=0)
     return (
         int(np.argmax(explained_variance >= MIN_EXPLAINED_VARIANCE)) + 1
@@ -26,17 +136,20 @@ def choose_segment_count(features: Sequence[Array]) -> int:
 
 
 def _explained_variance(features: Array) -> npt.NDArray[np.float64]:
-    """float64 [MOST]: share of the variance that the best 1, 2, ... segments explain; 1 where nothing varies."""
+    """Return the variance fraction explained by 1, 2, ... segments, float64 [MAX_SEGMENTS]; 1 for constants."""
     min_costs, _ = _min_costs(_segment_costs(features), MAX_SEGMENTS)
     totals = min_costs[:, -1]
-    totals = np.where(np.isfinite(totals), totals, 0.0)  # fewer frames than segments: each frame its own
+    totals = np.where(np.isfinite(totals), totals, 0.0)  # fewer frames than segments: one segment per frame
     return 1 - totals / totals[0] if totals[0] > 1e-9 else np.ones(MAX_SEGMENTS)
 
 
 def segment_sequence(features: Array, count: int, forced_starts: BoolArray) -> list[int]:
-    """Edges [0, ..., T] of the `count` segments (at most T) with the least sum of squared distances to their means.
+    """Return the edges [0, ..., T] of the segments with the least sum of squared distances to their means.
 
-    A segment begins wherever `forced` [T] is true; there must be fewer such frames behind the first than `count`.
+    Args:
+        features: Features [T, D].
+        count: Number of segments; at most T are returned.
+        forced_starts: Frames that must start a segment, bool [T]; fewer than `count` after the first frame.
     """
     cost, length = _segment_costs(features), len(features)
     num_forced = np.append(0, np.cumsum(forced_starts))
@@ -50,7 +163,7 @@ def segment_sequence(features: Array, count: int, forced_starts: BoolArray) -> l
 
 
 def _segment_costs(features: Array) -> npt.NDArray[np.float64]:
-    """float64 [T + 1, T + 1]: squared distances of frames i..j-1 to their mean, summed; infinite where j <= i."""
+    """Return the summed squared distances of frames i..j-1 to their mean, float64 [T + 1, T + 1]; inf for j <= i."""
     centered = features.astype(np.float64) - features.mean(axis=0)
     sums = np.concatenate([np.zeros((1, centered.shape[1])), np.cumsum(centered, axis=0)])
     squares = np.append(0, np.cumsum((centered**2).sum(axis=1)))
@@ -68,7 +181,7 @@ def _segment_costs(features: Array) -> npt.NDArray[np.float64]:
 def _min_costs(
     cost: npt.NDArray[np.float64], max_segments: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """(least cost of the first j frames in k + 1 segments, where the last of these begins), both [most, T + 1]."""
+    """Return (least cost of the first j frames in k + 1 segments, start of the last), both [max_segments, T + 1]."""
     min_costs, last_starts = [cost[0]], [np.zeros(len(cost), np.int64)]
     for _ in range(max_segments - 1):
         total = min_costs[-1][:, None] + cost

@@ -1,6 +1,6 @@
-"""What another judge said of each frame: a slow one's prediction, to be learned by a model that is fast enough to loop.
+"""Predictions of another reward model as targets: a slow model labels the data, a fast one learns the labels.
 
-Source: ONI (arXiv 2410.23022): a large model labels what was collected, a small one learns the labels.
+Source: ONI (arXiv 2410.23022).
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from embodied_rm.labels.targets import Targets
 from embodied_rm.types import Episode, RewardOutput
 
 SUCCESS_THRESHOLD = 0.5
-"""Probability of success from which a task counts as done."""
+"""Success probability from which the task counts as done."""
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode: progress where it was scored, "done" where the judge says, else as the episode
-    ended.
+    """Return the targets per episode: predicted progress and success at scored frames.
 
-    Raises `DataError` naming an episode that was not judged, and where nobody says when a task is done.
+    Without predicted success, the recorded outcome is the success target of the last frame.
+
+    Raises:
+        DataError: If an episode has no predictions, or no episode has a success prediction or an outcome.
     """
     targets = [_make_targets(episode) for episode in episodes]
     if not any(episode_targets.success_known.any() for episode_targets in targets):
         raise DataError(
-            "labels 'judged': the judge does not say when a task is done, and of no episode is it known how it ended "
-            "(a success column): nobody would say what done is"
+            "label scheme 'distilled': the scores contain no success predictions and no episode has an outcome "
+            "(column success); nothing would define success"
         )
     return targets
 
@@ -37,7 +39,7 @@ def _make_targets(episode: Episode) -> Targets:
     predictions = episode.predictions
     if predictions is None:
         raise DataError(
-            f"{episode.name}: labels 'judged' are what a judge said of it, and none did: judged=... says where"
+            f"{episode.name}: label scheme 'distilled' needs scores of this episode; name their run folder in scores="
         )
     success, success_known = success_targets(episode, predictions)
     return Targets(
@@ -50,9 +52,9 @@ def _make_targets(episode: Episode) -> Targets:
 
 
 def success_targets(episode: Episode, predictions: RewardOutput) -> tuple[np.ndarray, np.ndarray]:
-    """Whether the task is done, and whether that is known, bool [T] each."""
+    """Return (task is done, target is known), bool [T] each."""
     predicted = predictions.valid & np.isfinite(predictions.success)
-    predicted[0] = False  # a judge opens an episode with it
+    predicted[0] = False  # the first frame is the reference of an episode, not a prediction
     if predicted.any():
         return np.where(predicted, predictions.success >= SUCCESS_THRESHOLD, False), predicted
     success, success_known = np.zeros((2, len(episode)), bool)

@@ -1,7 +1,7 @@
-"""Step-wise reward discretisation: true progress from step boundaries, and the relative hop between two moments.
+"""True progress from subtask boundaries, and the relative hop between two frames.
 
-Source: Robo-Dopamine (arXiv 2512.23703), section 3: progress counts finished steps; a hop is the share of the
-remaining progress that is made, or of the gained progress that is lost, between two moments.
+Source: Robo-Dopamine (arXiv 2512.23703), section 3. Progress counts finished subtasks. A hop is the fraction of the
+remaining progress that is gained, or of the gained progress that is lost, between two frames.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from embodied_rm.types import Array, Episode, Subtask
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode. Raises `DataError` naming an episode whose true progress is unknown."""
+    """Return the targets per episode.
+
+    Raises:
+        DataError: If the true progress of an episode is unknown.
+    """
     orders = subtask_orders(episodes)
     subtasks = [subtask_indices(episode, orders.get(task_of(episode), ())) for episode in episodes]
     return [
@@ -27,9 +31,14 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 
 
 def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
-    """float32 [length] in [0, 1]: (k + tau) / K inside step k of K, tau its elapsed share; held between steps.
+    """Return progress per frame, float32 [length] in [0, 1]: (k + tau) / K inside subtask k of K.
 
-    0 before the first step, 1 after the last, or at the last frame where the last step ends with the recording.
+    tau is the elapsed fraction of the subtask. Progress is constant between subtasks, 0 before the first and 1 after
+    the last. It is 1 at the last frame if the last subtask ends there.
+
+    Args:
+        subtasks: At least one subtask, in order.
+        length: Number of frames of the episode.
     """
     assert subtasks and subtasks[-1].end <= length
     knots = [
@@ -43,25 +52,30 @@ def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
 
 
 def true_progress(episode: Episode) -> Array:
-    """float32 [T] in [0, 1]: the recorded progress, else that of the annotated steps of a success.
+    """Return the recorded progress, else that of the annotated subtasks of a success; float32 [T] in [0, 1].
 
-    Raises `DataError` when the episode has neither: the steps of a failed try do not say how many were left.
+    Raises:
+        DataError: If the episode has neither. Subtasks of a failure do not determine how many were left.
     """
     if episode.progress is not None:
         return episode.progress
     if episode.subtasks and episode.success is not False:
         return progress_from_subtasks(episode.subtasks, len(episode))
-    reason = "a failure without a progress column" if episode.subtasks else "neither annotated steps nor progress"
+    reason = "a failure without a progress column" if episode.subtasks else "neither annotated subtasks nor progress"
     raise DataError(
         f"{episode.name}: {reason}; its true progress is unknown (embodied-rm collect records the column progress)"
     )
 
 
 def hop(p: npt.ArrayLike, q: npt.ArrayLike) -> Array:
-    """float32 relative hop from progress p to progress q (they broadcast), in [-1, 1]; `fusion.apply_hop` inverts it.
+    """Return the relative hop from progress p to progress q, float32 in [-1, 1]; `apply_hop` inverts it.
 
-    (q - p) / (1 - p) forwards, (q - p) / p backwards (equation 3 with a start of 0); 0 where nothing is left to gain
-    or to lose.
+    The hop is (q - p) / (1 - p) forwards and (q - p) / p backwards (equation 3 with a start of 0). It is 0 if nothing
+    is left to gain or lose.
+
+    Args:
+        p: Progress in [0, 1]; broadcasts with `q`.
+        q: Progress in [0, 1].
     """
     p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     change = q - p

@@ -1,4 +1,4 @@
-"""Episodes with the targets that labeling schemes give their frames."""
+"""Episodes with the targets of labeling schemes."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledEpisode:
-    """What training needs of one episode."""
+    """The training data of one episode."""
 
     views: Mapping[str, Any]
-    """View name -> array uint8 [T, H, W, 3], all of one size; or what a frozen tower sees, float16 [T, C, h, w]."""
+    """View name -> uint8 [T, H, W, 3], all of one size; or features of a frozen tower, float16 [T, C, h, w]."""
     instructions: tuple[str, ...]
-    """See `sentences_of`."""
+    """See `instructions_of`."""
     task: str
     """See `task_of`."""
     goal: str
     """See `goal_of`."""
     recorded_goal: str | None
-    """See `distinct_goal_of`."""
+    """See `recorded_goal_of`."""
     implied_goals: tuple[str, ...]
-    """Other goals that are fulfilled whenever this one is."""
+    """Other goals that this goal implies (meta column `fulfils`)."""
     last_frame_hash: str
-    """See `end_of`."""
+    """See `hash_last_frame`."""
     targets: Mapping[str, Targets]
-    """Labeling scheme -> what it says of the T frames. The first one's are those below."""
+    """Labeling scheme -> targets [T]. The properties below are those of the first scheme."""
 
     def __len__(self) -> int:
         return len(self.progress)
 
     def sample_instruction(self, rng: np.random.Generator) -> str:
-        """One of the sentences. Draws nothing where there is only one."""
+        """Draw one of the instructions; a single instruction uses no random numbers."""
         return self.instructions[rng.integers(len(self.instructions)) if len(self.instructions) > 1 else 0]
 
     @property
@@ -49,26 +49,33 @@ class LabeledEpisode:
 
     @property
     def progress(self) -> Array:
-        """float32 [T]; over it the moments of a batch are spread."""
+        """Progress, float32 [T]; frame sampling is stratified over it."""
         return self._first_targets.progress
 
     @property
     def subtask(self) -> IntArray:
-        """int64 [T]."""
+        """Subtask index, int64 [T]."""
         return self._first_targets.subtask
 
     @property
     def success(self) -> BoolArray:
-        """bool [T]; at the last frame, whether the episode is a success."""
+        """Whether the task is done, bool [T]; the last frame gives the outcome of the episode."""
         return self._first_targets.success
 
 
 def label(
     episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",), overrides: Mapping[str, Labeler] | None = None
 ) -> list[LabeledEpisode]:
-    """The targets of every episode, by each scheme; `others`: scheme -> who labels in its place.
+    """Label episodes with each scheme.
 
-    Raises `UserError` for an unknown scheme, `DataError` naming an episode and what it lacks for one.
+    Args:
+        episodes: All training episodes.
+        schemes: Names of labeling schemes.
+        overrides: Scheme -> labeler that replaces the scheme's own.
+
+    Raises:
+        UserError: If a scheme is unknown.
+        DataError: If an episode lacks data that a scheme needs.
     """
     labelers = {name: scheme.label for name, scheme in select_schemes(schemes).items()}
     targets_by_scheme = {name: (overrides or {}).get(name, label_fn)(episodes) for name, label_fn in labelers.items()}
@@ -79,7 +86,7 @@ def label(
             task=task_of(episode),
             goal=goal_of(episode),
             recorded_goal=recorded_goal_of(episode),
-            implied_goals=split_text_column(episode, "implied_goals"),
+            implied_goals=split_text_column(episode, "fulfils"),
             last_frame_hash=hash_last_frame(episode),
             targets={name: scheme_targets[i] for name, scheme_targets in targets_by_scheme.items()},
         )

@@ -1,9 +1,8 @@
-"""Scores from 1 to 5 for what a clip ends in.
+"""Scores from 1 to 5 of the final state of a clip.
 
-Source: RoboReward: the rubric, of which a reward is (score - 1) / 4; temporal clipping (every beginning of an episode
-is a clip with a score of its own); counterfactual relabelling (the same video under an instruction that wants something
-else: 1, which the term `foreign` of the objective teaches). The rater is the true progress. What lies between two
-scores is not taught.
+Source: RoboReward. A reward is (score - 1) / 4. Every prefix of an episode is a clip with its own score (temporal
+clipping). A clip under a negative instruction scores 1 (counterfactual relabeling, the loss term `negative_hop`). The
+true progress is the rater. Values between two scores are not taught.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done",
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode: at a frame the reward of the clip that ends there.
+    """Return the targets per episode: at each frame the reward of the clip that ends there.
 
-    Raises `DataError` without outcomes, and naming an episode whose true progress is unknown.
+    Raises:
+        DataError: If no episode has an outcome, or the true progress of one is unknown.
     """
     require_outcome(episodes, "ordinal")
     return [
@@ -32,10 +32,10 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 
 
 def rubric_score(progress: Array) -> IntArray:
-    """int64 in 1..5 of clips that end at this progress: a point for every full quarter; 5 only when all is done."""
+    """Return the score of clips that end at this progress, int64 in 1..5: one point per full quarter, 5 only for 1."""
     return 1 + np.floor(4 * np.clip(progress, 0, 1)).astype(np.int64)
 
 
 def score_to_reward(score: IntArray) -> Array:
-    """float32 in [0, 1] of scores in 1..5."""
+    """Convert scores in 1..5 to rewards, float32 in [0, 1]."""
     return ((score - 1) / (len(RUBRIC) - 1)).astype(np.float32)

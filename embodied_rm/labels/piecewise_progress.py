@@ -1,4 +1,4 @@
-"""Progress that climbs from step to step: what `stages`, `visual_change` and `discovered` have in common."""
+"""Progress that rises subtask by subtask, shared by the schemes `stages`, `visual_change` and `change_points`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from embodied_rm.types import Array, BoolArray, Episode
 
 @dataclass(frozen=True, kw_only=True)
 class SubtaskSpan:
-    """One stretch of an episode in which one step is under way."""
+    """An interval of an episode in which one subtask is under way."""
 
     subtask: int
-    """Its place in the order of the task's K steps."""
+    """Index among the K subtasks of the task."""
     start: int
     end: int
-    """Frames `start` (included) to `end` (excluded)."""
+    """Frames `start` (inclusive) to `end` (exclusive)."""
     next_subtask: int | None
-    """The step that it led into (K: the task was done); None: it was given up or undone."""
+    """Index of the subtask that it led to (K: task done); None: abandoned or undone."""
 
 
 def subtask_spans(episode: Episode, order: Sequence[str]) -> list[SubtaskSpan]:
-    """The stretches of an annotated episode; steps that are not in `order` are left out.
+    """Return the spans of an annotated episode, without subtasks that are not in `order`.
 
-    A step is finished when a later one of the order follows, the last one of a demonstration with its end.
+    A subtask is finished if a later one of the order follows. The last one of a demonstration is finished at its end.
     """
     index_of = {name: k for k, name in enumerate(order)}
     subtasks = [subtask for subtask in episode.subtasks if subtask.name in index_of]
@@ -50,11 +50,15 @@ def subtask_spans(episode: Episode, order: Sequence[str]) -> list[SubtaskSpan]:
 
 
 def piecewise_progress(spans: Sequence[SubtaskSpan], levels: npt.ArrayLike, increments: npt.ArrayLike) -> Array:
-    """float32 [T] in [0, 1]: inside a finished segment from the floor of its step to that of the step it led into,
-    in proportion to the `change` [T] (> 0) from the frame before; flat on the floor of its step inside any other.
+    """Interpolate progress inside spans; float32 [T] in [0, 1].
 
-    `floors` [K + 1]: progress at which each of K steps begins, rising from 0 to 1, which is reached at the last frame
-    of a demonstration at the latest. Between segments the progress is held.
+    Inside a finished span, progress rises from the level of its subtask to that of the next one, in proportion to the
+    increments. Inside an unfinished span it stays at the level of its subtask. It is constant between spans.
+
+    Args:
+        spans: Spans in order of time.
+        levels: Progress at the start of each of K subtasks and at the end, [K + 1], rising from 0 to 1.
+        increments: Change from the previous frame, > 0, [T].
     """
     levels, cumulative = np.asarray(levels, np.float64), np.cumsum(increments, dtype=np.float64)
     progress = np.zeros(len(cumulative))
@@ -63,14 +67,13 @@ def piecewise_progress(spans: Sequence[SubtaskSpan], levels: npt.ArrayLike, incr
         elapsed = cumulative[span.start : span.end] - cumulative[span.start]
         duration = cumulative[min(span.end, len(cumulative) - 1)] - cumulative[span.start]
         progress[span.start :] = high
-        # A demonstration whose last step is its last frame: done.
+        # A last span of one frame has duration 0: it is done.
         progress[span.start : span.end] = low + (high - low) * (elapsed / duration if duration > 0 else 1)
     return np.clip(progress, 0, 1).astype(np.float32)
 
 
 def known_progress_mask(spans: Sequence[SubtaskSpan], length: int) -> BoolArray:
-    """bool [length]: False from the start of a segment that was not finished to the start of the next one: how far
-    such a step had come, nobody annotated."""
+    """Return where progress is known, bool [length]: not from the start of an unfinished span to that of the next."""
     mask = np.ones(length, bool)
     for span in spans:
         mask[span.start :] = span.next_subtask is not None
@@ -78,12 +81,16 @@ def known_progress_mask(spans: Sequence[SubtaskSpan], length: int) -> BoolArray:
 
 
 def require_subtasks(episodes: Sequence[Episode], scheme: str) -> None:
-    """Raises `DataError` naming a demonstration without annotated steps, or with none of its task's."""
+    """Check that every demonstration has annotated subtasks of its task.
+
+    Raises:
+        DataError: If one has none.
+    """
     orders = subtask_orders(episodes)
     for episode in episodes:
         if is_demonstration(episode) and not episode.subtasks:
             raise DataError(
-                f"{episode.name}: the column steps is missing, which labels {scheme!r} are made of; "
+                f"{episode.name}: the column subtasks is missing, which label scheme {scheme!r} needs; "
                 "embodied-rm collect records it"
             )
         if is_demonstration(episode) and not subtask_spans(episode, orders[task_of(episode)]):
@@ -91,6 +98,6 @@ def require_subtasks(episodes: Sequence[Episode], scheme: str) -> None:
                 ", ".join(names) for names in ((s.name for s in episode.subtasks), orders[task_of(episode)])
             )
             raise DataError(
-                f"{episode.name}: none of its steps ({found_names}) is one of its task ({task_names}); "
-                "name them as the other recordings do"
+                f"{episode.name}: none of its subtasks ({found_names}) belongs to its task ({task_names}); "
+                "use the names of the other recordings"
             )

@@ -1,8 +1,8 @@
-"""Which of two segments somebody would rather see: by what they show, or by what they lose.
+"""Preferences between two segments, by partial return or by regret.
 
-Source: RL-VLM-F (preferences of a judge, Bradley-Terry); Knox et al., Models of human preference (arXiv 2206.02231): by
-partial return (the sum of what each moment is worth) or by regret (what the segment gave away: V at its start - V at
-its end, as the reward comes only at the end). The judge is the true progress, or any curve in its place.
+Sources: RL-VLM-F (preferences of a VLM, Bradley-Terry); Knox et al., Models of human preference (arXiv 2206.02231). The
+partial return is the sum of progress over the frames. With a reward at the end only, the regret is V at the start minus
+V at the end. The preferences are those of the true progress or of any other curve.
 """
 
 from __future__ import annotations
@@ -22,55 +22,68 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PotentialT = TypeVar("PotentialT", Array, "Tensor")
-"""The judge's, or that of a net which learns from the judge."""
+"""Array of the labels, or tensor of the net that learns them."""
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 BRADLEY_TERRY_RATIONALITY = 4.0
-"""How surely the judge takes the better segment: log-odds for a difference of 1."""
+"""Log-odds of the better segment for a difference of 1."""
 
 
 def label(episodes: Sequence[Episode], progress_fn: Callable[[Episode], Array] = true_progress) -> list[Targets]:
-    """The targets of every episode, whose worth from frame to frame, float32 [T] in [0, 1], the `judge` says: a reward
-    model or a person in the place of the truth, who does not say when a task is done: then the outcome tells, where
-    it is recorded. Raises `DataError` naming an episode whose true progress is unknown, where that is asked for."""
+    """Return the targets per episode.
+
+    Args:
+        episodes: All training episodes.
+        progress_fn: Progress per frame, float32 [T] in [0, 1]. A function other than `true_progress` does not
+            determine success; the recorded outcome does.
+
+    Raises:
+        DataError: If the true progress of an episode is needed and unknown.
+    """
     if progress_fn is true_progress:
         return [targets_with_known_success(episode, progress_fn(episode)) for episode in episodes]
     return [targets_with_final_outcome(episode, progress_fn(episode)) for episode in episodes]
 
 
 def partial_return(segment: PotentialT) -> PotentialT:
-    """The sum over the moments of segments [..., L], each worth its progress."""
+    """Sum progress over segments [..., L]."""
     return segment.sum(-1)
 
 
 def regret(segment: PotentialT) -> PotentialT:
-    """What segments [..., L] of progress gave away, in [-1, 1]; negative: they gained."""
+    """Return the progress that segments [..., L] lose, in [-1, 1]; negative for a gain."""
     return segment[..., 0] - segment[..., -1]
 
 
 def bradley_terry(first_value: npt.ArrayLike, second_value: npt.ArrayLike) -> Array:
-    """float32 in (0, 1): how likely the judge takes `one`, by what each of the two is worth."""
-    return (1 / (1 + np.exp(-BRADLEY_TERRY_RATIONALITY * (np.asarray(first_value) - np.asarray(second_value))))).astype(
-        np.float32
-    )
+    """Return the probability that the first segment is preferred, float32 in (0, 1), from the values of both."""
+    difference = np.asarray(first_value) - np.asarray(second_value)
+    return (1 / (1 + np.exp(-BRADLEY_TERRY_RATIONALITY * difference))).astype(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentPairs:
-    """B pairs of segments of L moments."""
+    """B pairs of segments of L frames."""
 
     episode_index: IntArray
-    """int64 [B, 2, 1]: the episode that each is from, both with the same goal."""
+    """Row of the episode in the batch, int64 [B, 2, 1]; both episodes have the same goal."""
     timestep_index: IntArray
-    """int64 [B, 2, L]: its moments, in the order of time."""
+    """Column of the frames in the batch, int64 [B, 2, L], in order of time."""
 
     def gather(self, values: npt.NDArray[ScalarT]) -> npt.NDArray[ScalarT]:
-        """[B, 2, L]: a curve [B, M] along the segments."""
+        """Return values [B, M] along the segments, [B, 2, L]."""
         return values[self.episode_index, self.timestep_index]
 
 
 def sample_segment_pairs(frame_indices: IntArray, goals: Sequence[str], rng: np.random.Generator) -> SegmentPairs:
-    """For every episode of a batch a segment of half its moments (at frames `at` [B, M]), and one of an episode with
-    the same goal, itself if the batch has no other."""
+    """Draw per episode a segment of half its frames, and one of another episode with the same goal.
+
+    An episode without such a partner is paired with itself.
+
+    Args:
+        frame_indices: Sampled frames, int64 [B, M].
+        goals: Goal per episode [B].
+        rng: Random generator.
+    """
     batch_size, num_timesteps = frame_indices.shape
     length = max(num_timesteps // 2, 2)
     goal_names = np.array(goals)

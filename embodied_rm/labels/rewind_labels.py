@@ -1,9 +1,8 @@
-"""Demonstrations played forward and then, from some frame on, backwards: how failures look is made up.
+"""Rewound demonstrations: clips that run forward and then backwards imitate failures.
 
-Source: ReWiND (`dataset.py`): frame i of L is labeled (i + 1) / L, measured from the true start, wherever a clip
-begins and whichever way it runs; under an instruction that wants something else every frame is labeled 0. What is
-taught here are hops between frames so labeled (from the first to frame i: i / (L - 1)), and of another instruction the
-one that matters, from the first frame to the last.
+Source: ReWiND (`dataset.py`). Frame i of L is labeled (i + 1) / L, for any clip start and direction. Under a negative
+instruction every frame is labeled 0. The objective uses the hops between these labels (from the first frame to frame i:
+i / (L - 1)). For a negative instruction it uses the hop from the first to the last frame.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode; of a failure only the outcome.
+    """Return the targets per episode. Failures get their outcome only.
 
-    Raises `DataError` without outcomes or without a demonstration.
+    Raises:
+        DataError: If no episode has an outcome or none is a demonstration.
     """
     require_outcome(episodes, "rewind")
     require_demonstration(episodes, "rewind")
@@ -35,13 +35,17 @@ def label(episodes: Sequence[Episode]) -> list[Targets]:
 
 
 def elapsed_fraction(length: int) -> Array:
-    """float32 [length]: (i + 1) / length."""
+    """Return (i + 1) / length per frame i, float32 [length]."""
     return ((np.arange(length) + 1) / length).astype(np.float32)
 
 
 def sample_rewind(length: int, rng: np.random.Generator) -> IntArray:
-    """int64 [n]: places in a video of `length` >= 2 frames that a rewound clip shows one after the other: forward from
-    some frame to a later one, then back by up to as much."""
+    """Draw the frames of a rewound clip, int64 [n]: forward to a later frame, then back by at most as much.
+
+    Args:
+        length: Number of frames of the video, >= 2.
+        rng: Random generator.
+    """
     first, turning_point = np.sort(rng.choice(length, size=2, replace=False))
     num_back = int(rng.integers(1, turning_point - first + 1))
     return np.concatenate(
@@ -50,7 +54,12 @@ def sample_rewind(length: int, rng: np.random.Generator) -> IntArray:
 
 
 def rewind_adjacent_mask(frame_indices: IntArray, rng: np.random.Generator) -> BoolArray:
-    """bool [B, M, M]: whether a rewound clip of the moments at frames `at` [B, M] shows moment q right after p."""
+    """Return whether frame q follows frame p in a random rewound clip of the sampled frames, bool [B, M, M].
+
+    Args:
+        frame_indices: Sampled frames, int64 [B, M].
+        rng: Random generator.
+    """
     mask = np.zeros((*frame_indices.shape, frame_indices.shape[1]), bool)
     for row_mask, order in zip(mask, np.argsort(frame_indices, axis=1, kind="stable"), strict=True):
         clip = order[sample_rewind(len(order), rng)]

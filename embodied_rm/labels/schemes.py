@@ -1,4 +1,4 @@
-"""The labeling schemes by name: who labels the episodes, and which terms of the objective the labels feed."""
+"""Labeling schemes by name: their label functions and loss terms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.labels import (
-    change_point_subtasks,
+    change_points,
     distilled,
     hops,
     ordinal,
@@ -23,29 +23,28 @@ from embodied_rm.labels.targets import Targets
 from embodied_rm.types import Episode
 
 LossTerm = Literal[
-    "everywhere",
-    "neighbors",
-    "rewound",
-    "forward",
-    "goal",
-    "order",
+    "all_pairs",
+    "adjacent_pairs",
+    "rewind_pairs",
+    "from_first_frame",
+    "from_goal",
+    "ranking",
     "partial_return",
     "regret",
-    "foreign",
-    "doubt",
-    "completion",
-    "step",
-    "contrast",
+    "negative_hop",
+    "error_nll",
+    "success",
+    "subtask",
+    "success_contrast",
 ]
-"""A term of the objective; see `embodied_rm.train.objective`."""
-INCREMENTAL_TERMS: frozenset[LossTerm] = frozenset({"everywhere", "neighbors", "rewound"})
-"""The terms that teach hops from one moment to the next."""
-
+"""Name of a loss term; see `embodied_rm.train.objective`."""
+INCREMENTAL_TERMS: frozenset[LossTerm] = frozenset({"all_pairs", "adjacent_pairs", "rewind_pairs"})
+"""Loss terms that teach hops from the previous frame."""
 
 Labeler = Callable[[Sequence[Episode]], list[Targets]]
-"""The targets of every episode, from all that are trained on. Raises `DataError` naming what the data lack."""
-Supervision = Literal["true progress", "steps", "outcome", "prediction"]
-"""The most that a scheme is told of an episode."""
+"""Function from all training episodes to their targets. Raises `DataError` if the data lack what it needs."""
+Supervision = Literal["true progress", "subtasks", "outcome", "prediction"]
+"""Most informative annotation that a scheme uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,62 +55,73 @@ class LabelScheme:
     loss_terms: tuple[LossTerm, ...]
     supervision: Supervision
     needs_all_frames: bool = False
-    """Whether it looks at the images of all episodes before anything is learned."""
+    """Whether labeling reads the images of all episodes before training."""
 
     @property
     def incremental(self) -> bool:
-        """Whether it teaches hops from the previous frame; without them only the forward perspective means anything."""
+        """Whether the scheme teaches hops from the previous frame; without them only `fusion=forward` is meaningful."""
         return not INCREMENTAL_TERMS.isdisjoint(self.loss_terms)
 
 
-PROGRESS_TERMS: tuple[LossTerm, ...] = ("everywhere", "forward", "goal", "doubt", "completion")
+PROGRESS_TERMS: tuple[LossTerm, ...] = ("all_pairs", "from_first_frame", "from_goal", "error_nll", "success")
 LABEL_SCHEMES: Mapping[str, LabelScheme] = {
     "hops": LabelScheme(
-        label=hops.label, loss_terms=(*PROGRESS_TERMS, "step", "contrast"), supervision="true progress"
+        label=hops.label, loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"), supervision="true progress"
     ),
     "stages": LabelScheme(
-        label=subtask_labels.label, loss_terms=(*PROGRESS_TERMS, "step", "contrast"), supervision="steps"
+        label=subtask_labels.label,
+        loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"),
+        supervision="subtasks",
     ),
     "visual_change": LabelScheme(
         label=visual_change.label,
-        loss_terms=(*PROGRESS_TERMS, "step", "contrast"),
-        supervision="steps",
+        loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"),
+        supervision="subtasks",
         needs_all_frames=True,
     ),
-    "discovered": LabelScheme(
-        label=change_point_subtasks.label,
-        loss_terms=(*PROGRESS_TERMS, "contrast"),
+    "change_points": LabelScheme(
+        label=change_points.label,
+        loss_terms=(*PROGRESS_TERMS, "success_contrast"),
         supervision="outcome",
         needs_all_frames=True,
     ),
     "ordinal": LabelScheme(
         label=ordinal.label,
-        loss_terms=("forward", "foreign", "doubt", "completion", "contrast"),
+        loss_terms=("from_first_frame", "negative_hop", "error_nll", "success", "success_contrast"),
         supervision="true progress",
     ),
     "rewind": LabelScheme(
         label=rewind_labels.label,
-        loss_terms=("rewound", "forward", "foreign", "doubt", "completion", "contrast"),
+        loss_terms=("rewind_pairs", "from_first_frame", "negative_hop", "error_nll", "success", "success_contrast"),
         supervision="outcome",
     ),
-    "pairs": LabelScheme(
+    "pairwise": LabelScheme(
         label=pairwise.label,
-        loss_terms=("neighbors", "order", "foreign", "doubt", "completion", "contrast"),
+        loss_terms=("adjacent_pairs", "ranking", "negative_hop", "error_nll", "success", "success_contrast"),
         supervision="true progress",
     ),
     "preferences": LabelScheme(
         label=preferences.label,
-        loss_terms=("partial_return", "regret", "doubt", "completion", "contrast"),
+        loss_terms=("partial_return", "regret", "error_nll", "success", "success_contrast"),
         supervision="true progress",
     ),
-    "judged": LabelScheme(label=distilled.label, loss_terms=(*PROGRESS_TERMS, "contrast"), supervision="prediction"),
-    "clock": LabelScheme(label=time_labels.label, loss_terms=(*PROGRESS_TERMS, "contrast"), supervision="outcome"),
+    "distilled": LabelScheme(
+        label=distilled.label, loss_terms=(*PROGRESS_TERMS, "success_contrast"), supervision="prediction"
+    ),
+    "time": LabelScheme(
+        label=time_labels.label, loss_terms=(*PROGRESS_TERMS, "success_contrast"), supervision="outcome"
+    ),
 }
+"""Labeling schemes by name."""
 
 
 def select_schemes(names: Sequence[str]) -> dict[str, LabelScheme]:
-    """The schemes of these names. Raises `UserError` for an unknown one, the same twice, and for none."""
+    """Return the schemes of these names.
+
+    Raises:
+        UserError: If a name is unknown or repeated, or there is none.
+    """
     schemes = {name: lookup(LABEL_SCHEMES, name, "labeling scheme") for name in names}
     if len(schemes) != len(names) or not names:
-        raise UserError(f"labels must name one labeling scheme or more, each once, got [{', '.join(names)}]")
+        raise UserError(f"label_schemes must name at least one labeling scheme, each once, got [{', '.join(names)}]")
     return schemes

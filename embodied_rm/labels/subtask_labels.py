@@ -1,7 +1,8 @@
-"""Step k and its elapsed share tau, on a scale of how long the steps take in the data.
+"""Subtask index and elapsed time within the subtask, scaled by the mean subtask durations (scheme `stages`).
 
-Source: SARM (lerobot's `rewards/sarm`): progress = P[k-1] + share[k] * tau, tau = (t - start) / (end - start), share[k]
-the mean share of step k over the demonstrations. Its windows that look ahead are not offered: they are not causal.
+Source: SARM (lerobot's `rewards/sarm`): progress = P[k-1] + fraction[k] * tau with tau = (t - start) / (end - start).
+fraction[k] is the mean duration fraction of subtask k over the demonstrations. SARM's look-ahead windows are left out:
+they are not causal.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from embodied_rm.types import Array, Episode
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode; unknown inside a step that was not finished, as its end is.
+    """Return the targets per episode. Progress inside an unfinished subtask is unknown.
 
-    Raises `DataError` when there is no demonstration, or one has no annotated steps.
+    Raises:
+        DataError: If there is no demonstration, or one has no annotated subtasks.
     """
     require_demonstration(episodes, "stages")
     require_subtasks(episodes, "stages")
@@ -47,7 +49,7 @@ def _label_episode(episode: Episode, order: tuple[str, ...], fractions: Array | 
 
 
 def mean_duration_fractions(episodes: Sequence[Episode], order: Sequence[str]) -> Array | None:
-    """float32 [K] that sum to 1: mean share of each step's frames over the demonstrations; None without any."""
+    """Return the mean duration fraction per subtask over the demonstrations, float32 [K], sum 1; None without any."""
     fractions = [
         duration_fractions(episode, order) for episode in episodes if is_demonstration(episode) and episode.subtasks
     ]
@@ -55,7 +57,7 @@ def mean_duration_fractions(episodes: Sequence[Episode], order: Sequence[str]) -
 
 
 def duration_fractions(episode: Episode, order: Sequence[str]) -> Array:
-    """float32 [K] that sum to 1: the share of the annotated frames that each step takes."""
+    """Return the fraction of the annotated frames per subtask, float32 [K], sum 1."""
     frame_counts = np.zeros(len(order))
     for span in subtask_spans(episode, order):
         frame_counts[span.subtask] += span.end - span.start

@@ -1,4 +1,4 @@
-"""Which step of its task is under way at every frame."""
+"""Tasks, goals, instructions and subtask indices of episodes."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import numpy as np
 from embodied_rm.types import Episode, IntArray
 
 UNLABELED_SUBTASK = -1
-"""Step index of a frame whose step nobody annotated; such frames carry no step loss."""
+"""Subtask index of a frame without annotation; such frames have no subtask loss."""
 
 
 def task_of(episode: Episode) -> str:
-    """What tells one task from another: the recorded task name, else the instruction."""
+    """Return the recorded task name, else the instruction."""
     return episode.metadata.get("task", episode.instruction)
 
 
 def goal_of(episode: Episode) -> str:
-    """Episodes with this in common want the same: the recorded goal, else the instruction word for word."""
+    """Return the recorded goal, else the instruction. Episodes with equal values have the same goal."""
     return episode.metadata.get("goal", episode.instruction)
 
 
 def recorded_goal_of(episode: Episode) -> str | None:
-    """Episodes that differ in this want different things: the recorded goal, else the task; None when neither is known.
+    """Return the recorded goal, else the task name, else None. Episodes with different values have different goals.
 
-    Two instructions do not tell: they may be two phrasings of one wish.
+    Different instructions prove nothing: they may be paraphrases.
     """
     return episode.metadata.get("goal", episode.metadata.get("task"))
 
 
 def instructions_of(episode: Episode) -> tuple[str, ...]:
-    """The instruction, and the other sentences for the same wish that the recording names (column `paraphrases`)."""
+    """Return the instruction and its recorded paraphrases (meta column `paraphrases`)."""
     return tuple(dict.fromkeys([episode.instruction, *split_text_column(episode, "paraphrases")]))
 
 
 def split_text_column(episode: Episode, column: str) -> tuple[str, ...]:
-    """The sentences of a meta column, in which " | " stands between them; none where there is no such column."""
+    """Split a meta column of sentences separated by " | "; empty without the column."""
     return tuple(filter(None, episode.metadata.get(column, "").split(" | ")))
 
 
 def subtask_orders(episodes: Iterable[Episode]) -> dict[str, tuple[str, ...]]:
-    """Task -> names of its steps in order: by first appearance in the episode that shows most of them.
+    """Return task -> subtask names, in the order of the episode with the most distinct subtasks.
 
-    Failures show steps too, but not in order; they count only for a task that nobody was seen to do.
+    Failures count only for a task without successes, because their order may be wrong.
     """
     orders: dict[str, tuple[bool, tuple[str, ...]]] = {}
     for episode in episodes:
@@ -55,9 +55,10 @@ def subtask_orders(episodes: Iterable[Episode]) -> dict[str, tuple[str, ...]]:
 
 
 def subtask_indices(episode: Episode, order: tuple[str, ...]) -> IntArray:
-    """int64 [T]: place in `order` of the step under way; between two steps the next one, after the last the last.
+    """Return the index in `order` of the current subtask, int64 [T].
 
-    `UNLABELLED` without annotated steps, and where the step's name is not in `order`.
+    Between two subtasks it is the next one, after the last one the last. It is `UNLABELED_SUBTASK` without annotation
+    and for names that are not in `order`.
     """
     if not episode.subtasks:
         return np.full(len(episode), UNLABELED_SUBTASK)

@@ -1,4 +1,4 @@
-"""What a labeling scheme says of an episode, and where its verdict "done" comes from."""
+"""Training targets of episodes, and the source of their success labels."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from embodied_rm.labels.subtasks import UNLABELED_SUBTASK
 from embodied_rm.types import Array, BoolArray, Episode, IntArray
 
 SUCCESS_SETTLE_TIME_S = 0.2
-"""Seconds for which a task must have been done before that is taught as "done"."""
+"""Seconds for which a task must stay done before success is a training target."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """What a scheme believes: of the T frames of an episode, or of [B, M] moments of a batch."""
+    """Targets of the T frames of an episode, or of [B, M] frames of a batch."""
 
     progress: Array
     """float32 in [0, 1]."""
     progress_known: BoolArray
-    """Whether the scheme says anything about `progress` there."""
+    """Whether `progress` is a target there."""
     subtask: IntArray
-    """int64: step under way; `UNLABELLED` where the scheme names none."""
+    """Index of the current subtask, int64; `UNLABELED_SUBTASK` if unknown."""
     success: BoolArray
     """Whether the task is done."""
     success_known: BoolArray
-    """Whether `done` is to be learned."""
+    """Whether `success` is a target there."""
 
     def take(self, indices: IntArray) -> Targets:
-        """The same of some frames."""
+        """Return the targets of some frames."""
         return Targets(**{name: values[indices] for name, values in vars(self).items()})
 
 
 def stack_targets(items: Sequence[Targets]) -> Targets:
-    """Targets [M] of B episodes as targets [B, M]."""
+    """Stack targets [M] of B episodes to targets [B, M]."""
     return Targets(**{name: np.stack([getattr(item, name) for item in items]) for name in vars(items[0])})
 
 
 def settled_success_mask(success: BoolArray, settle_frames: int) -> BoolArray:
-    """Where `done` [T] is beyond doubt, bool [T]: where it is false, from `frames` frames on after it came true, and
-    at the last frame.
+    """Return where success is a reliable target, bool [T]: where it is false or settled, and at the last frame.
 
-    What has only just come true may be lost again. A model that is told to say "done" there says so at the very edge
-    of success, half the time before it; left open, the edge of its verdict falls inside.
+    A new success may be lost again. A model that is trained on those frames predicts success at the boundary, in half
+    of the cases before it. Without them, its boundary falls inside the success.
+
+    Args:
+        success: Whether the task is done, bool [T].
+        settle_frames: Frames for which success must have lasted.
     """
     success_start = np.maximum.accumulate(np.where(success, -1, np.arange(len(success)))) + 1
     mask = ~success | (np.arange(len(success)) - success_start >= settle_frames)
@@ -56,9 +59,9 @@ def settled_success_mask(success: BoolArray, settle_frames: int) -> BoolArray:
 def targets_with_known_success(
     episode: Episode, progress: Array, subtask: IntArray | None = None, progress_known: BoolArray | None = None
 ) -> Targets:
-    """Targets of a scheme that sees when the task is done: where `progress` [T] is 1.
+    """Return targets of a scheme that knows when the task is done: where `progress` [T] is 1.
 
-    At the last frame the recorded outcome decides: what has only just come true when a video ends may not count yet.
+    At the last frame the recorded outcome decides, because a success that began there may not count yet.
     """
     success = progress >= 1
     success[-1] = success[-1] if episode.success is None else episode.success
@@ -67,7 +70,7 @@ def targets_with_known_success(
 
 
 def targets_with_final_outcome(episode: Episode, progress: Array, progress_known: BoolArray | None = None) -> Targets:
-    """Targets of a scheme that is told at the end whether it was a success, if anybody knows, and nothing before."""
+    """Return targets of a scheme that knows the outcome only: success is known at the last frame, if recorded."""
     success, success_known = np.zeros((2, len(episode)), bool)
     success[-1], success_known[-1] = episode.success is True, episode.success is not None
     return _make_targets(progress, None, progress_known, success, success_known)
@@ -90,23 +93,31 @@ def _make_targets(
 
 
 def is_demonstration(episode: Episode) -> bool:
-    """Whether the episode shows how the task is done: it is not known to have failed."""
+    """Return whether the episode is a demonstration: it is not known to have failed."""
     return episode.success is not False
 
 
 def require_demonstration(episodes: Sequence[Episode], scheme: str) -> None:
-    """Raises `DataError` when every episode is known to have failed."""
+    """Check that there is a demonstration.
+
+    Raises:
+        DataError: If every episode is known to have failed.
+    """
     if not any(map(is_demonstration, episodes)):
         raise DataError(
-            f"labels {scheme!r} learn from successes, but the column success is false in all {len(episodes)} episodes; "
-            "embodied-rm collect records successes"
+            f"label scheme {scheme!r} needs successes, but the column success is false in all {len(episodes)} "
+            "episodes; embodied-rm collect records successes"
         )
 
 
 def require_outcome(episodes: Sequence[Episode], scheme: str) -> None:
-    """Raises `DataError` when of no episode it is known whether it succeeded: nobody would say what "done" is."""
+    """Check that the outcome of an episode is known.
+
+    Raises:
+        DataError: If none is: nothing would define success.
+    """
     if all(episode.success is None for episode in episodes):
         raise DataError(
-            f"labels {scheme!r} are told the outcome of episodes, but the column success is missing in all "
-            f"{len(episodes)}; embodied-rm collect records it"
+            f"label scheme {scheme!r} needs outcomes, but the column success is missing in all {len(episodes)} "
+            "episodes; embodied-rm collect records it"
         )

@@ -1,4 +1,4 @@
-"""t / T: the baseline that calls the passing of time progress, on successes and failures alike."""
+"""Elapsed time t / T as progress, on successes and failures: a baseline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from embodied_rm.types import Array, Episode
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode; nothing is needed but its length and outcome.
+    """Return the targets per episode, from its length and outcome.
 
-    Raises `DataError` without outcomes.
+    Raises:
+        DataError: If no episode has an outcome.
     """
-    require_outcome(episodes, "clock")
+    require_outcome(episodes, "time")
     return [targets_with_final_outcome(episode, linear_progress(len(episode))) for episode in episodes]
 
 
 def linear_progress(length: int) -> Array:
-    """float32 [length] from 0 to 1."""
+    """Return progress that rises linearly from 0 to 1, float32 [length]."""
     return np.linspace(0, 1, length, dtype=np.float32)

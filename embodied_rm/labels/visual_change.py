@@ -1,7 +1,8 @@
-"""Progress inside a step grows with what changes in the images, not with time.
+"""Progress inside a subtask in proportion to image change, not to time.
 
-Source: ProcVLM (`evqa/tools/functions/progress.py`): a frame's change is 1.5 - similarity of its perceptual hash with
-the frame before; a step's budget is clip(K * length / T, 0.75, 1.25); where the task is not getting done it stays flat.
+Source: ProcVLM (`evqa/tools/functions/progress.py`). The change of a frame is 1.5 minus the similarity of its hash with
+the previous one. The budget of a subtask is clip(K * length / T, 0.75, 1.25). Progress is constant in unfinished
+subtasks.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from embodied_rm.labels.targets import Targets, require_demonstration, targets_w
 from embodied_rm.types import Array, BoolArray, Episode, Frames
 
 HASH_SIDE = 8
-"""Lowest frequencies of the cosine transform, in each direction, that make a hash."""
+"""Number of lowest DCT frequencies per direction in a hash."""
 LUMA_WEIGHTS = (0.299, 0.587, 0.114)
-"""Share of red, green and blue in what the eye takes for bright."""
+"""Weights of red, green and blue in perceived brightness."""
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """The targets of every episode. Raises `DataError` when there is no demonstration, or one has no annotated steps;
-    an episode whose steps nobody annotated teaches nothing else."""
+    """Return the targets per episode. Progress of a failure without annotated subtasks is unknown.
+
+    Raises:
+        DataError: If there is no demonstration, or one has no annotated subtasks.
+    """
     require_demonstration(episodes, "visual_change")
     require_subtasks(episodes, "visual_change")
     orders = subtask_orders(episodes)
@@ -38,8 +42,10 @@ def _label_episode(episode: Episode, order: tuple[str, ...]) -> Targets:
 
 
 def budget_levels(spans: Sequence[SubtaskSpan], num_subtasks: int, length: int) -> npt.NDArray[np.float64]:
-    """float64 [count + 1] from 0 to 1: where each of `count` steps begins. A step that the episode does not show counts
-    as one of mean length."""
+    """Return the progress at the start of each subtask and at the end, float64 [num_subtasks + 1] from 0 to 1.
+
+    A subtask that is missing in the episode counts as one of mean length.
+    """
     frame_counts = np.zeros(num_subtasks)
     for span in spans:
         frame_counts[span.subtask] += span.end - span.start
@@ -48,16 +54,16 @@ def budget_levels(spans: Sequence[SubtaskSpan], num_subtasks: int, length: int) 
 
 
 def frame_changes(episode: Episode) -> Array:
-    """float32 [T] in [0.5, 1.5]: how unlike the frame before each frame is, mean over the views; 1.5 at the first."""
+    """Return the change from the previous frame, mean over views, float32 [T] in [0.5, 1.5]; 1.5 at the first frame."""
     bits = [perceptual_hashes(frames) for frames in episode.views.values()]
     similarity = np.mean([(view_bits[1:] == view_bits[:-1]).mean(axis=1) for view_bits in bits], axis=0)
     return np.append(1.5, 1.5 - similarity).astype(np.float32)
 
 
 def perceptual_hashes(frames: Frames) -> BoolArray:
-    """bool [T, 63]: which of the lowest frequencies of each image [T, H, W, 3] exceed their median (perceptual hash).
+    """Return perceptual hashes of images [T, H, W, 3], bool [T, 63]: which lowest DCT frequencies exceed their median.
 
-    The mean brightness is left out: it would always exceed.
+    The mean brightness is left out: it always exceeds the median.
     """
     gray = frames.astype(np.float32) @ np.array(LUMA_WEIGHTS, np.float32)
     height, width = frames.shape[1:3]
@@ -66,5 +72,5 @@ def perceptual_hashes(frames: Frames) -> BoolArray:
 
 
 def _dct_matrix(size: int) -> Array:
-    """float32 [SIDE, size]: the lowest rows of the cosine transform."""
+    """Return the lowest rows of the DCT matrix, float32 [HASH_SIDE, size]."""
     return np.cos(np.pi / size * np.outer(np.arange(HASH_SIDE), np.arange(size) + 0.5)).astype(np.float32)

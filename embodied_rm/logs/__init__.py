@@ -1,4 +1,4 @@
-"""Rows of numbers over time, written so that other people's tools draw them: TensorBoard, Weights & Biases."""
+"""Logging of metrics to TensorBoard and Weights & Biases."""
 
 from embodied_rm.logs.logger import MetricsLogger, flatten_metrics, open_logger
 

@@ -1,7 +1,7 @@
-"""TensorBoard's event files, written without TensorBoard.
+"""TensorBoard event files, written without the package tensorboard.
 
-A file is a sequence of records, each framed by masked CRC-32C sums; each record is one protobuf message, `Event`. That
-is all of the format that scalars need, so nothing has to be installed to write them, nor imported.
+A file is a sequence of records with masked CRC-32C checksums. Each record is one protobuf message `Event`. Scalars need
+no other part of the format.
 
 Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto.
 """
@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 EVENT_FILE_PREFIX = "events.out.tfevents."
-"""Of the names of event files; a number follows."""
+"""Prefix of event file names; a number follows."""
 EVENT_FILE_VERSION = b"brain.Event:2"
-"""From this version on a session that starts at a step takes back what earlier files of the folder say of it and of all
-later ones."""
+"""From this version on, the start of a session at a step discards that step and later ones of earlier files."""
 WIRE_VARINT, WIRE_FIXED64, WIRE_BYTES, WIRE_FIXED32 = 0, 1, 2, 5
-"""Protobuf's ways of storing a field."""
+"""Protobuf wire types."""
 CRC32C_POLYNOMIAL = 0x82F63B78
-"""Of CRC-32C, Castagnoli's, bits reversed."""
+"""CRC-32C (Castagnoli) polynomial, bit-reversed."""
 
 
 class EventFileWriter:
-    """The event file of one start of a run. Flushed after every row: it may be watched while it grows, and what was
-    written survives a kill."""
+    """Event file of one session of a run. It is flushed after every row, so rows survive a kill."""
 
     name = "TensorBoard"
     recoverable_errors: tuple[type[Exception], ...] = (OSError,)
@@ -38,8 +36,11 @@ class EventFileWriter:
         self._stream: BinaryIO | None = None
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Append the scalars of a step. The first row opens the file, and takes back its step and all later ones in the
-        folder's earlier files: a run that died wrote them after what it goes on from."""
+        """Append the scalars of a step.
+
+        The first row creates the file and marks the start of a session. TensorBoard then discards this step and later
+        ones of earlier files, which an interrupted run wrote after its last checkpoint.
+        """
         if self._stream is None:
             self._stream = next_event_path(self._folder).open("xb")
             now = time.time()
@@ -55,21 +56,26 @@ class EventFileWriter:
 
 
 def next_event_path(folder: Path) -> Path:
-    """A file that comes after all event files of a folder: they are read by their names, which begin with the second
-    of their making."""
+    """Return the path of a file that sorts after all event files of a folder. Names contain the creation time, s."""
     suffixes = [path.name.removeprefix(EVENT_FILE_PREFIX) for path in folder.glob(f"{EVENT_FILE_PREFIX}*")]
     latest = max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
     return folder / f"{EVENT_FILE_PREFIX}{max(int(time.time()), latest + 1):010d}"
 
 
 def encode_record(content: bytes) -> bytes:
-    """A record of an event file: its length and its content, each with its sum."""
+    """Encode a record: length and content, each with its checksum."""
     length = struct.pack("<Q", len(content))
     return b"".join((length, struct.pack("<I", masked_crc(length)), content, struct.pack("<I", masked_crc(content))))
 
 
 def encode_event(wall_time: float, step: int, payload: bytes) -> bytes:
-    """The message `Event`; `what`: its field that says what happened."""
+    """Encode an `Event`.
+
+    Args:
+        wall_time: Unix time, s.
+        step: Step >= 0.
+        payload: An encoded field of the event.
+    """
     return (
         struct.pack("<Bd", 1 << 3 | WIRE_FIXED64, wall_time)
         + bytes([2 << 3 | WIRE_VARINT])
@@ -79,12 +85,12 @@ def encode_event(wall_time: float, step: int, payload: bytes) -> bytes:
 
 
 def encode_session_start() -> bytes:
-    """The field of an `Event` that says: the session starts here."""
+    """Encode the `Event` field that marks the start of a session."""
     return encode_field(7, bytes([1 << 3 | WIRE_VARINT, 1]))
 
 
 def encode_summary(values: Mapping[str, float]) -> bytes:
-    """The field of an `Event` that holds scalars by their tags."""
+    """Encode the `Event` field with scalars by tag."""
     return encode_field(
         5,
         b"".join(
@@ -94,7 +100,7 @@ def encode_summary(values: Mapping[str, float]) -> bytes:
 
 
 def encode_simple_value(value: float) -> bytes:
-    """The field of a `Summary.Value` that is a number; what float32 cannot hold is infinite."""
+    """Encode the `Summary.Value` field of a scalar as float32; out-of-range values become infinite."""
     try:
         return struct.pack("<Bf", 2 << 3 | WIRE_FIXED32, value)
     except OverflowError:
@@ -102,12 +108,12 @@ def encode_simple_value(value: float) -> bytes:
 
 
 def encode_field(number: int, content: bytes) -> bytes:
-    """A protobuf field that is text, or another message."""
+    """Encode a protobuf field of bytes, text or a message."""
     return bytes([number << 3 | WIRE_BYTES]) + encode_varint(len(content)) + content
 
 
 def encode_varint(value: int) -> bytes:
-    """A number >= 0, seven bits a byte, the lowest first."""
+    """Encode an integer >= 0 as a protobuf varint."""
     assert value >= 0
     parts = bytearray()
     while value > 0x7F:
@@ -118,7 +124,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def masked_crc(content: bytes) -> int:
-    """CRC-32C, turned and shifted: sums are stored beside what they are of, and sums of sums are to differ."""
+    """Return the masked CRC-32C: rotated and shifted, so that a checksum of data with checksums differs."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc = crc >> 8 ^ CRC32C_TABLE[(crc ^ byte) & 0xFF]
@@ -127,7 +133,7 @@ def masked_crc(content: bytes) -> int:
 
 
 def make_crc_table() -> tuple[int, ...]:
-    """What each value of a byte does to the sum."""
+    """Return the CRC-32C lookup table of all byte values."""
     table = []
     for value in range(256):
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""The log of a run: every row of numbers, handed to each tool that is to draw it."""
+"""Metrics logger that passes rows to several writers."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 
 class LogWriter(Protocol):
-    """What takes rows down for one tool."""
+    """Writer of rows for one tool."""
 
     name: str
-    """Of the tool."""
+    """Name of the tool."""
     recoverable_errors: tuple[type[Exception], ...]
-    """What it raises when it cannot write."""
+    """Exceptions for a failed write."""
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Take down the numbers of a step."""
+        """Write the scalars of a step."""
         ...
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left; `failed`: the run did not come to its end."""
+        """Flush and close; `failed`: the run ended with an exception."""
         ...
 
 
 class MetricsLogger:
-    """Rows on their way to some writers. One that cannot write is told of once and left out: it never ends a run."""
+    """Passes rows to writers. A writer that fails is reported once and dropped; it never ends the run."""
 
     def __init__(self, writers: Sequence[LogWriter], reporter: Reporter) -> None:
         self._writers = list(writers)
         self._reporter = reporter
 
     def write(self, step: int, row: Mapping[str, Any]) -> None:
-        """Take down the numbers in a row. A step that a run wrote before it died, and what followed, is replaced."""
+        """Write the numbers of a row. After a resume, the steps that are written again replace the earlier ones."""
         values = flatten_metrics(row)
         for writer in tuple(self._writers):
             try:
                 writer.write(step, values)
             except writer.recoverable_errors as error:
                 self._writers.remove(writer)
-                self._reporter.log(f"{writer.name} takes no more rows, the run goes on without it: {error}")
+                self._reporter.log(f"{writer.name} failed; the run continues without it: {error}")
 
     def __enter__(self) -> Self:
         return self
@@ -56,12 +56,21 @@ class MetricsLogger:
             try:
                 writer.close(failed=error_type is not None)
             except writer.recoverable_errors as write_error:
-                self._reporter.log(f"{writer.name} may lack the last rows: {write_error}")
+                self._reporter.log(f"{writer.name} failed to close; its last rows may be missing: {write_error}")
 
 
 def open_logger(run: RunFolder, reporter: Reporter, wandb_project: str | None = None, rank: int = 0) -> MetricsLogger:
-    """The log of a run, to be closed by `with`: TensorBoard's event files in its folder, and where `wandb` names a
-    project, a run of Weights & Biases. Of several processes the one of rank 0 writes."""
+    """Open the metrics logger of a run, a context manager.
+
+    Args:
+        run: Run folder, in which TensorBoard event files are written.
+        reporter: Receives messages about failed writers.
+        wandb_project: Weights & Biases project; None: none.
+        rank: Rank of the process; only rank 0 writes.
+
+    Returns:
+        The logger.
+    """
     if rank:
         return MetricsLogger((), reporter)
     wandb_writer = None if wandb_project is None else start_wandb_run(run, reporter, wandb_project)
@@ -69,7 +78,7 @@ def open_logger(run: RunFolder, reporter: Reporter, wandb_project: str | None = 
 
 
 def flatten_metrics(row: Mapping[str, Any]) -> dict[str, float]:
-    """Every number of a row, those inside by their path, "seconds/act"; yes is 1. What is no number is left out."""
+    """Flatten the numbers of a row, nested ones by path ("seconds/act"). True is 1; other values are dropped."""
     flat: dict[str, float] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

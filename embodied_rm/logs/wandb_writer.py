@@ -1,4 +1,4 @@
-"""A run of Weights & Biases (extra `wandb`): offline, unless the user says otherwise by W&B's own WANDB_MODE."""
+"""Weights & Biases writer (extra `wandb`), offline unless the environment variable WANDB_MODE is set."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from embodied_rm.errors import UserError
 from embodied_rm.run_folder import Reporter, RunFolder
 
 CONFIG_FILE = "config.json"
-"""What a run folder says of its settings."""
+"""File of the configuration in a run folder."""
 OFFLINE_MODE = "offline"
 FORBIDDEN_CHARS = '/\\#?%:"'
-"""Letters that W&B takes in no name of a project."""
+"""Characters that W&B forbids in project names."""
 MAX_NAME_CHARS = 128
 
 
 class WandbWriter:
-    """What is written to a run that was started."""
+    """Writes rows to a W&B run."""
 
     name = "Weights & Biases"
 
@@ -29,7 +29,7 @@ class WandbWriter:
         self.recoverable_errors = recoverable_errors
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Log the numbers of a step."""
+        """Log the scalars of a step."""
         self._run.log(dict(values), step=step)
 
     def close(self, *, failed: bool) -> None:
@@ -38,26 +38,32 @@ class WandbWriter:
 
 
 def check_wandb_project(project: str | None) -> None:
-    """Raises `UserError` for a name that no project can have, and where W&B is not installed; None asks for none."""
+    """Check a project name, and that W&B is installed if there is one.
+
+    Raises:
+        UserError: If W&B forbids the name or is not installed.
+    """
     if project is None:
         return
     if not project or len(project) > MAX_NAME_CHARS or not set(project).isdisjoint(FORBIDDEN_CHARS):
         raise UserError(
-            f"wandb is the name of a project, 1 to {MAX_NAME_CHARS} letters without {' '.join(FORBIDDEN_CHARS)}, got {project!r}"
+            f"wandb_project must be a project name of 1 to {MAX_NAME_CHARS} characters without "
+            f"{' '.join(FORBIDDEN_CHARS)}, got {project!r}"
         )
     spec = find_spec("wandb")
-    if spec is None or spec.origin is None:  # a folder in which runs of W&B lie is called wandb, too
-        raise UserError("wandb= needs Weights & Biases, an optional package: pip install 'embodied-rm[wandb]'")
+    if spec is None or spec.origin is None:  # the folder of W&B runs is called wandb too, and has no origin
+        raise UserError("wandb_project= needs Weights & Biases, an optional package: pip install 'embodied-rm[wandb]'")
 
 
 def start_wandb_run(run_folder: RunFolder, reporter: Reporter, project: str) -> WandbWriter | None:
-    """Start a run in the run folder; None, and a note, where W&B cannot: a log that fails ends no training.
+    """Start a W&B run in the run folder. Every session is a separate run; those of one folder share a group.
 
-    Every start is a run of its own, all of one run folder in one group.
+    Returns:
+        The writer; None if W&B fails to start, which is reported and does not end the training.
     """
     mode = os.environ.get("WANDB_MODE") or OFFLINE_MODE
     if mode == OFFLINE_MODE:
-        # Its reports on itself look a host of W&B's up, offline too; with this it opens no connection (strace, 0.31).
+        # W&B reports its own errors to a server, also offline. Without reports it opens no connection (strace, 0.31).
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
@@ -68,11 +74,11 @@ def start_wandb_run(run_folder: RunFolder, reporter: Reporter, project: str) -> 
             dir=str(run_folder.path),
             group="/".join(run_folder.path.resolve().parts[-2:])[-MAX_NAME_CHARS:],
             config=run_folder.read_json(CONFIG_FILE) if (run_folder.path / CONFIG_FILE).exists() else None,
-            reinit="create_new",  # never a run that whoever called us has under way
+            reinit="create_new",  # do not join a run of the calling program
             settings={"mode": mode, "console": "off", "silent": True},
         )
-    except (*recoverable_errors, ValueError) as error:  # ValueError: a WANDB_ variable that makes no sense
-        reporter.log(f"Weights & Biases did not start, the run goes on without it: {error}")
+    except (*recoverable_errors, ValueError) as error:  # ValueError: an invalid WANDB_ variable
+        reporter.log(f"Weights & Biases did not start; the run continues without it: {error}")
         return None
     reporter.log(f"Weights & Biases, {mode}: {Path(run.dir).parent if mode == OFFLINE_MODE else run.url}")
     return WandbWriter(run, recoverable_errors)

@@ -1,4 +1,4 @@
-"""Train a reward model on labeled episodes: its configuration, what it refuses, its updates, and the whole of it."""
+"""Training of reward models on labeled episodes."""
 
 from embodied_rm.train.checks import check_streamable
 from embodied_rm.train.fitting import TRAIN_STATE_DIR, fit, make_forward, make_net

@@ -1,4 +1,4 @@
-"""Adapt a reward model to one annotated demonstration, or train one on nothing else."""
+"""Adapt a reward model to one annotated demonstration, or train one on that demonstration alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from embodied_rm.types import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptConfig(TrainConfig):
-    """How a reward model is adapted. One recording is all there is, so its images are varied much more."""
+    """Configuration of adaptation. A single demonstration needs stronger image augmentation."""
 
     tower: str = "stride_tower_tiny"
     image_size: tuple[int, int] = (72, 96)
@@ -29,7 +29,7 @@ class AdaptConfig(TrainConfig):
     batch_size: int = 8
     learning_rate: float = 1e-3
     train_image_encoder: bool = True
-    """Whether the image tower and what reads its maps learn too. Of a model that has seen such environments they may stay."""
+    """Whether to train the image tower and the view token; may be false if the model knows such environments."""
     augment: AugmentConfig = field(
         default_factory=lambda: AugmentConfig(
             shift=0.12, zoom=0.15, rotation=0.1, color_jitter=0.3, brightness_jitter=0.1, view_dropout_prob=0.3
@@ -48,21 +48,32 @@ def adapt(
     negative_instructions: Sequence[str] = (),
     init_metadata: Mapping[str, Any] | None = None,
 ) -> ProgressNet:
-    """Learn the demonstration's task; save the model under `<run>/checkpoint` and return it in eval mode.
+    """Learn the task of a demonstration and save the model under `<run>/checkpoint`.
 
-    `rehearsed`: episodes of what `start` knows, half of every batch, so that it does not forget how failures look and
-    which words tell tasks apart. `others`: further demonstrations, and such as are the same under other sentences;
-    `foreign`: sentences that ask for what none of them shows; `facts`: what `start` was trained on, as its checkpoint
-    says.
+    Args:
+        demonstration: An episode with annotated subtasks or progress that is not known to have failed.
+        config: Configuration of training.
+        run: Run folder.
+        reporter: Receives progress and tables.
+        init_net: Model to adapt; it is not changed. Its tower, image size and fusion are kept, missing views and
+            subtasks are added. None: random weights.
+        replay_episodes: Episodes of tasks that `init_net` knows. They fill half of every batch, which prevents
+            forgetting of failures and of discriminative words.
+        other_demonstrations: Further demonstrations, also the same one with other instructions.
+        negative_instructions: Instructions that no demonstration fulfils.
+        init_metadata: Training data of `init_net`, from its checkpoint.
 
-    `start` is the model to adapt (it is not changed): its tower, image size and fusion stay, views and steps that it
-    does not know are added. Raises `DataError` when the demonstration has neither annotated steps nor progress,
-    `UserError` when it is known to have failed or `start` is an exported model.
+    Returns:
+        The adapted model in eval mode.
+
+    Raises:
+        DataError: If the demonstration has neither annotated subtasks nor progress.
+        UserError: If it is known to have failed, or `init_net` is an exported model.
     """
     if config.lora_rank and not config.train_image_encoder:
-        raise UserError("train_sight=false leaves the image tower as it is, and lora lets it learn: say one of them")
+        raise UserError("train_image_encoder=false freezes the image tower, which lora_rank trains: set one of them")
     if demonstration.success is False:
-        raise UserError(f"{demonstration.name}: a demonstration must succeed, this one is marked as failed")
+        raise UserError(f"{demonstration.name}: a demonstration must succeed; this one is marked as failed")
     fresh_net = make_net([demonstration, *other_demonstrations], config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
     if not config.train_image_encoder:

@@ -1,4 +1,4 @@
-"""Changes of images that change no label, the same for all moments of one view of one episode."""
+"""Image augmentations that preserve labels, equal for all frames of one view of an episode."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.nn import functional
 from embodied_rm.errors import UserError
 
 COLOR_WARP_FREQUENCY_STD = 4.0
-"""Standard deviation of the frequency of the waves of `color_warp`, rad over the range of values: colors half of it
-apart change almost independently."""
+"""Standard deviation of the wave frequency of `warp_colors`, rad per value range. Colors half a range apart change
+almost independently."""
 IMAGE_AUGMENTATIONS = (
     "shift",
     "zoom",
@@ -23,33 +23,32 @@ IMAGE_AUGMENTATIONS = (
     "brightness_jitter",
     "goal_image_spoof_prob",
 )
-"""What of `AugmentConfig` changes images; the rest hides views and replaces words."""
+"""Fields of `AugmentConfig` that change images; the others hide views and replace words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig:
-    """How far images are changed in training. All ranges are symmetric, drawn per episode and view."""
+    """Strength of augmentation. All ranges are symmetric and drawn per episode and view."""
 
     shift: float = 0.03
-    """Largest shift, share of the image's side."""
+    """Largest shift, fraction of the image side."""
     zoom: float = 0.0
     """Largest change of scale."""
     rotation: float = 0.0
     """Largest rotation, rad."""
     color_jitter: float = 0.15
-    """Standard deviation of contrast and of each color channel's offset, in standard deviations of the pixels."""
+    """Standard deviation of the contrast and of each channel offset, in standard deviations of the pixels."""
     color_warp_std: float = 0.0
-    """Standard deviation of a change of greys that is another one for every color, share of the range of values; the
-    more colourful, the smaller."""
+    """Standard deviation of a color-dependent offset, fraction of the value range; smaller for saturated colors."""
     brightness_jitter: float = 0.05
-    """Standard deviation of the brightness of single moments."""
+    """Standard deviation of the brightness of single frames."""
     view_dropout_prob: float = 0.1
-    """Probability that a view is hidden in a whole episode; one view always stays."""
+    """Probability that a view is hidden in a whole episode; one view is always kept."""
     goal_image_spoof_prob: float = 0.0
-    """Probability that one view of several shows the goal image from some moment on, as a photograph before its
-    camera would."""
+    """Probability that one of several views shows the goal image from some frame on, like a photograph held before its
+    camera."""
     word_replacement_prob: float = 0.0
-    """Probability that a word which tells no goals of its task apart is replaced by any other."""
+    """Probability that a word is replaced, if it does not distinguish goals of its task."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -58,15 +57,23 @@ class AugmentConfig:
 
 
 def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Images uint8 [B, M, V, H, W, 3] -> float [B, M, V, 3, H, W], moved and color_warped, of about that range; all
-    moments of a view alike."""
+    """Warp position and color of images, equally for all frames of a view.
+
+    Args:
+        frames: uint8 [B, M, V, H, W, 3].
+        config: Strength of augmentation.
+        generator: Random generator.
+
+    Returns:
+        float32 [B, M, V, 3, H, W] in about the same value range.
+    """
     B, M, V, H, W, C = frames.shape
     angle, scale = config.rotation * _uniform(generator, B, V), 1 + config.zoom * _uniform(generator, B, V)
     matrix = torch.zeros(B, V, 2, 3)
     matrix[..., 0, 0] = matrix[..., 1, 1] = scale * torch.cos(angle)
     matrix[..., 0, 1], matrix[..., 1, 0] = -torch.sin(angle), torch.sin(angle)
     matrix[..., 2] = 2 * config.shift * _uniform(generator, B, V, 2)
-    # The moments of one view are channels of one sampling.
+    # One call samples all frames of a view, as channels.
     channels = frames.permute(0, 2, 5, 1, 3, 4).float().reshape(B * V, C * M, H, W)
     grid = functional.affine_grid(matrix.flatten(0, 1), [B * V, 1, H, W], align_corners=False)
     warped = functional.grid_sample(channels, grid, padding_mode="border", align_corners=False)
@@ -75,12 +82,11 @@ def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> T
 
 
 def warp_colors(pixels: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Pixels [N, 3, P] in [0, 255], in place: to each of the 3 channels a wave over the space of colors is added.
+    """Add a wave over color space to each channel of pixels [N, 3, P] in [0, 255], in place.
 
-    Things of different colors change differently, each alike wherever and whenever it is seen: an offset of a whole
-    image's channel says nothing of a table that is another one than ever before under the same arm. Gray changes
-    most, by how far a color is from it the less: a thing that is called by its color keeps it. Where all changed
-    alike, what is red and what is orange was no longer learned.
+    Objects of different colors change differently, each equally in all frames. A channel offset of the whole image
+    cannot model a new table under the same arm. The shift is largest for gray and fades with saturation, so objects
+    that are named by color keep it. With equal shifts, red and orange were no longer distinguished.
     """
     if config.color_warp_std == 0:
         return pixels
@@ -94,7 +100,7 @@ def warp_colors(pixels: Tensor, config: AugmentConfig, generator: torch.Generato
 
 
 def sample_color_jitter(shape: torch.Size, config: AugmentConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random gain and offset for normalized images [B, M, V, 3, H, W]: contrast and color of a view, flicker."""
+    """Draw gain and offset of normalized images [B, M, V, 3, H, W]: color per view, brightness per frame."""
     B, M, V, C = shape[:4]
     gain = 1 + config.color_jitter * torch.randn(B, 1, V, 1, 1, 1, generator=generator)
     offset = config.color_jitter * torch.randn(B, 1, V, C, 1, 1, generator=generator)
@@ -107,7 +113,7 @@ def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def drop_views(present: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """`present` bool [B, M, V] with views of whole episodes hidden, never all that were there."""
+    """Hide random views of whole episodes in `present`, bool [B, M, V]; never all that are present."""
     B, _, V = present.shape
     dropped = torch.rand(B, 1, V, generator=generator) < config.view_dropout_prob
     remaining = present & ~dropped
@@ -117,11 +123,17 @@ def drop_views(present: Tensor, config: AugmentConfig, generator: torch.Generato
 def spoof_goal_images(
     images: Tensor, visible: Tensor, frame_index: Tensor, config: AugmentConfig, generator: torch.Generator
 ) -> Tensor:
-    """Images [B, M, V, ...], the last moment the goal, with photographs of it before some cameras, in place: as often
-    from the first frame on as from some frame before the last.
+    """Replace one view of some episodes by its goal image from some frame on, in place.
 
-    `at` int64 [B, M - 1]: the frames of the other moments. Only where two or more views are `shown` (bool [B, M, V]) at
-    every moment: with one alone nothing gives it away.
+    Half of the replacements begin at the first frame, the others before the last. Episodes need two or more visible
+    views in every frame: a single view cannot be recognized as spoofed.
+
+    Args:
+        images: Images [B, M, V, ...]; the last one of M is the goal.
+        visible: bool [B, M, V].
+        frame_index: Frames of the other images, int64 [B, M - 1].
+        config: Strength of augmentation.
+        generator: Random generator.
     """
     if config.goal_image_spoof_prob == 0:
         return images

@@ -1,4 +1,4 @@
-"""Batches of moments, drawn from labeled episodes in memory. Numpy only; every draw has its generator."""
+"""Batches of sampled frames from labeled episodes (numpy only)."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from embodied_rm.train.negative_instructions import NegativeInstructions
 from embodied_rm.types import BoolArray, IntArray
 
 NUM_NEGATIVES = 3
-"""Instructions that want something else, which the end of every episode is shown under."""
+"""Number of negative instructions per episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledBatch:
-    """B episodes at M moments each; moment 0 is the first frame, the last one a goal image."""
+    """B episodes at M images each: the first frame, the last frame, other frames, and a goal image."""
 
     frames: npt.NDArray[Any]
-    """uint8 [B, M, V, H, W, 3], or maps float16 [B, M, V, C, h, w]; a view that an episode lacks is black."""
+    """uint8 [B, M, V, H, W, 3], or features float16 [B, M, V, C, h, w]; missing views are 0."""
     present: BoolArray
     """bool [B, M, V]."""
     instructions: tuple[str, ...]
     negatives: tuple[tuple[str, ...], ...]
-    """[`FOREIGN`][B]: for each episode instructions that want something else; its own where no other goal is known."""
+    """[`NUM_NEGATIVES`][B]: instructions of other goals; the episode's own if no other goal is known."""
     negatives_known: BoolArray
-    """bool [`FOREIGN`, B]: whether the last frame is surely not what `foreign` wants, because it is what the episode's
-    own instruction wants. A failure may by chance be what somebody else asked for."""
+    """bool [`NUM_NEGATIVES`, B]: whether the last frame certainly does not fulfil the negative instruction, because it
+    fulfils the episode's own. A failure may fulfil another instruction by chance."""
     goals: tuple[str, ...]
     """See `goal_of`."""
     frame_indices: IntArray
-    """int64 [B, M - 1]: the frame of every moment but the goal."""
+    """Frame index of every image but the goal, int64 [B, M - 1]."""
     targets: Mapping[str, Targets]
-    """Labeling scheme -> what it says of these moments, [B, M - 1]."""
+    """Labeling scheme -> targets of these frames, [B, M - 1]."""
     has_goal: BoolArray
-    """bool [B]: whether the last moment shows the task done, in another video of the same goal. Where there is none,
-    that moment must not be used: who knows how this video ends has nothing to judge."""
+    """bool [B]: whether the goal image is from another successful episode of the same goal. Otherwise it is the end of
+    the episode itself, which would leak its outcome, and must not be used."""
 
 
 class LabeledBatchSampler:
-    """Draws batches from labeled episodes; the same generator state gives the same batch."""
+    """Samples batches from labeled episodes, deterministically for a generator state."""
 
     def __init__(
         self,
@@ -57,11 +57,15 @@ class LabeledBatchSampler:
         word_replacement_prob: float = 0.0,
         replacement_words: Sequence[str] = (),
     ) -> None:
-        """Images of all episodes must have one size. `views`: names of the V axis.
+        """Create a sampler.
 
-        `rehearsed`: episodes that make up half of every batch, whatever their number; none: no such half. `foreign`:
-        instructions of the first episode's task that want what none of the episodes does. `words`, `other_words`: share
-        of the words that are replaced, and by which, see `Wording`.
+        Args:
+            episodes: Episodes with images of one size.
+            views: Names of the V axis.
+            replay_episodes: Episodes that fill half of every batch, if there are any.
+            negative_instructions: Further instructions of the first episode's task that no episode fulfils.
+            word_replacement_prob: Probability that a word is replaced, see `InstructionAugmenter`.
+            replacement_words: Replacements.
         """
         all_episodes, self.views = [*episodes, *replay_episodes], tuple(views)
         self.episodes = share_instructions(all_episodes)
@@ -90,10 +94,14 @@ class LabeledBatchSampler:
         rank_pools: Sequence[IntArray] | None = None,
         visible_rows: slice = slice(None),
     ) -> LabeledBatch:
-        """A batch of `size` episodes at `moments` moments and a goal.
+        """Sample a batch.
 
-        `lanes`: which episodes each part of the batch is drawn from, goals too; None: from all. `shown`: the rows whose
-        images are looked at; those of the others are black.
+        Args:
+            batch_size: Number of episodes.
+            num_timesteps: Number of frames per episode, without the goal image.
+            rng: Random generator.
+            rank_pools: Episode indices per process from which its part of the batch and its goals are drawn; None: all.
+            visible_rows: Rows whose images are loaded; the others are 0.
         """
         pools = self._sample_rows(batch_size, rng, self._pools if rank_pools is None else rank_pools)
         rows = np.concatenate(pools)
@@ -119,19 +127,19 @@ class LabeledBatchSampler:
                     source, indices, frames[b, columns] if b in loaded_rows else None, present[b, columns]
                 )
         negatives = [[self._negatives.sample(episode, rng) for episode in episodes] for _ in range(NUM_NEGATIVES)]
-        own_instructions = [e.sentences[0] for e in episodes]
+        own_instructions = [e.instructions[0] for e in episodes]
         targets = [
-            {name: t.at(m) for name, t in e.targets.items()} for e, m in zip(episodes, frame_indices, strict=True)
+            {name: t.take(m) for name, t in e.targets.items()} for e, m in zip(episodes, frame_indices, strict=True)
         ]
         return LabeledBatch(
             frames=frames,
             present=present,
-            instructions=tuple(self._augmenter.augment(e.sentence(rng), e.task, rng) for e in episodes),
+            instructions=tuple(self._augmenter.augment(e.sample_instruction(rng), e.task, rng) for e in episodes),
             negatives=tuple(
                 tuple(own_text if t is None else t for t, own_text in zip(texts, own_instructions, strict=True))
                 for texts in negatives
             ),
-            negatives_known=np.array([bool(e.done[-1]) for e in episodes])
+            negatives_known=np.array([bool(e.success[-1]) for e in episodes])
             & np.array([[text is not None for text in texts] for texts in negatives]),
             goals=tuple(episode.goal for episode in episodes),
             frame_indices=np.stack(frame_indices),
@@ -142,7 +150,7 @@ class LabeledBatchSampler:
     def _sample_rows(
         self, batch_size: int, rng: np.random.Generator, pools: Sequence[Sequence[int] | IntArray]
     ) -> list[IntArray]:
-        """Which episodes a batch has: as many of each pool, none twice while there are enough."""
+        """Draw equally many episodes from each pool, without replacement if the pool is large enough."""
         counts = [len(part) for part in np.array_split(np.arange(batch_size), len(pools))]
 
         def sample_pool(pool: Sequence[int] | IntArray, count: int) -> IntArray:
@@ -152,8 +160,10 @@ class LabeledBatchSampler:
         return [sample_pool(pool, count) for pool, count in zip(pools, counts, strict=True)]
 
     def _sample_goal(self, row: int, rng: np.random.Generator, allowed: Set[int] | None) -> LabeledEpisode | None:
-        """Another video that ends in success at the same goal, of those that are `held` (None: all), the same one in
-        other words not counted; None: there is none."""
+        """Draw another success of the same goal among the allowed rows (None: all); None without one.
+
+        The same video with another instruction is excluded by its last frame.
+        """
         episode = self.episodes[row]
         others = (i for i in self._successes_by_goal.get(episode.goal, ()) if allowed is None or i in allowed)
         candidates = [i for i in others if self.episodes[i].last_frame_hash != episode.last_frame_hash]
@@ -162,7 +172,7 @@ class LabeledBatchSampler:
     def _fill_images(
         self, episode: LabeledEpisode, indices: IntArray, frames: npt.NDArray[Any] | None, present: BoolArray
     ) -> None:
-        """Write the episode's images at those moments into `frames` [M, V, ...], if there are any."""
+        """Write the images of some frames into `frames` [M, V, ...] (None: skip), and their views into `present`."""
         for v, name in enumerate(self.views):
             if name in episode.views:
                 present[:, v] = True
@@ -171,8 +181,10 @@ class LabeledBatchSampler:
 
 
 def share_instructions(episodes: Sequence[LabeledEpisode]) -> list[LabeledEpisode]:
-    """The episodes, each with the sentences of all that want the same of the same task: whoever was told "red left,
-    blue right" has also done "blue right, red left"."""
+    """Give each episode the instructions of all episodes of the same task and recorded goal.
+
+    "red left, blue right" and "blue right, red left" are the same goal.
+    """
     shared_instructions: dict[tuple[str, str], dict[str, None]] = {}
     for episode in episodes:
         if episode.recorded_goal is not None:
@@ -188,8 +200,10 @@ def share_instructions(episodes: Sequence[LabeledEpisode]) -> list[LabeledEpisod
 
 
 def sampling_weights(episodes: Sequence[LabeledEpisode]) -> npt.NDArray[np.float64]:
-    """[E]: how often each is drawn. A task of many goals comes more often than its episodes do, by the root of their
-    number: which of twelve towers is wanted takes longer to learn than whether a drawer is."""
+    """Return the sampling weight per episode [E]: the square root of the number of goals of its task.
+
+    Distinguishing twelve goals takes longer to learn than a single goal.
+    """
     goals: dict[str, set[str]] = {}
     for episode in episodes:
         goals.setdefault(episode.task, set()).add(episode.goal)

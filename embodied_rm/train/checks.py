@@ -1,4 +1,4 @@
-"""What cannot be learned, told before anything is."""
+"""Checks before training."""
 
 from __future__ import annotations
 
@@ -13,32 +13,44 @@ from embodied_rm.types import Episode
 
 
 def check_streamable(config: TrainConfig) -> None:
-    """Raises `UserError` for what looks at all images before anything is learned, and so needs them in memory."""
+    """Check that no part of the configuration reads all images before training.
+
+    Raises:
+        UserError: If one does, and so needs all episodes in memory.
+    """
     names = [name for name, scheme in select_schemes(config.label_schemes).items() if scheme.needs_all_frames]
-    conflicts = [f"labels=[{name}]" for name in names]
-    conflicts += [f"{key}=" for key in ("label_judge", "cache") if getattr(config, key) is not None]
+    conflicts = [f"label_schemes=[{name}]" for name in names]
+    conflicts += [f"{key}=" for key in ("preference_model", "feature_cache_dir") if getattr(config, key) is not None]
     if conflicts:
         raise UserError(
-            f"memory_gb keeps a part of the videos in memory, and {conflicts[0]} looks at all of them first"
+            f"frame_cache_gb keeps a part of the videos in memory, but {conflicts[0]} reads all of them before training"
         )
 
 
 def check_single_subgoal(episodes: Iterable[Episode]) -> None:
-    """Raises `DataError` naming an episode of several wishes: as one sentence, they are never read when judging."""
+    """Check that no instruction has several subgoals: inference encodes each subgoal separately.
+
+    Raises:
+        DataError: If one has.
+    """
     for episode in episodes:
         if len(subgoals := split_subgoals(episode.instruction)) > 1:
             raise DataError(
-                f"{episode.name}: its instruction {episode.instruction!r} names {len(subgoals)} wishes, which a model "
-                "judges one after the other: train on episodes of each, or join them by other words"
+                f"{episode.name}: its instruction {episode.instruction!r} has {len(subgoals)} subgoals, which a model "
+                "scores one after the other: train on episodes of each, or join them by other words"
             )
 
 
 def require_incremental_labels(net_config: NetConfig, label_schemes: Sequence[str]) -> None:
-    """Raises `UserError` when the net reads hops from the previous frame, but none of the labels teaches them."""
+    """Check that a label scheme teaches hops from the previous frame, if the fusion uses them.
+
+    Raises:
+        UserError: If none does.
+    """
     if net_config.fusion != "forward" and not any(
         scheme.incremental for scheme in select_schemes(label_schemes).values()
     ):
         raise UserError(
-            f"labels [{', '.join(label_schemes)}] teach no hops from the previous frame, which fusion={net_config.fusion} reads: "
-            "train with fusion=forward, or with further labels such as hops"
+            f"label_schemes [{', '.join(label_schemes)}] teach no hops from the previous frame, which "
+            f"fusion={net_config.fusion} uses: train with fusion=forward, or add a scheme such as hops"
         )

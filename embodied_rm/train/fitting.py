@@ -1,4 +1,4 @@
-"""Fit a net to episodes: one that is new, or one that learns on."""
+"""Fit a net, new or pretrained, to episodes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from embodied_rm.train.train_state import TrainState
 from embodied_rm.types import Episode
 
 TRAIN_STATE_DIR = "unfinished"
-"""Folder of the training state inside the run folder, while training is under way."""
+"""Folder of the training state inside the run folder, until training ends."""
 
 
 def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
-    """A net with random weights (or a pretrained tower) for the views and the most steps that the episodes have."""
+    """Create a net with random weights, or a pretrained tower, for the views and subtasks of the episodes."""
     torch.manual_seed(config.seed)
     encoder = make_encoder(config.tower, config.image_size, trainable=config.train_tower, text_tower=config.text_tower)
     views = tuple(dict.fromkeys(name for episode in episodes for name in episode.views))
@@ -61,7 +61,7 @@ def fit(
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
-    `rehearsed` and `foreign` as in `Batches`, `window` and `shard` as in `train`.
+    See `LabeledBatchSampler` for `replay_episodes` and `negative_instructions`, and `train` for the other arguments.
     """
     if stream is not None:
         check_streamable(config)
@@ -78,7 +78,7 @@ def fit(
         feature_cache = FeatureCache(config.feature_cache_dir, net.encoder)
         labeled_episodes = [
             replace(e, views=feature_cache.get_views(e.views))
-            for e in reporter.track(labeled_episodes, "look at images")
+            for e in reporter.track(labeled_episodes, "cache image features")
         ]
     word_replacement_prob = config.augment.word_replacement_prob
     replacement_words = known_words() if word_replacement_prob else ()
@@ -91,7 +91,7 @@ def fit(
         replacement_words,
     )
     if config.lora_rank and net.encoder.config.trainable:
-        raise UserError("lora is what a tower learns that does not learn otherwise, and that of start does")
+        raise UserError("lora_rank needs a frozen image tower, but that of init_from is trainable")
     if config.lora_rank:
         lora.add_lora(net.encoder.clip.visual, config.lora_rank)
     reporter.table("reward model", describe_training(net, len(episodes), config))
@@ -102,13 +102,12 @@ def fit(
     ):
         train_state = TrainState(net, weight_decay=config.weight_decay)
         resume_settings = (
-            to_json_dict(config) | ({"shard": True} if fsdp else {}) | (stream.settings(group) if stream else {})
+            to_json_dict(config) | ({"fsdp": True} if fsdp else {}) | (stream.settings(group) if stream else {})
         )
         train_state.resume(run.path / TRAIN_STATE_DIR, resume_settings)
-        group.all_gather_object("resumed")  # before the first one may save anew
-        percents = train_loop(
-            train_state, forward, batch_sampler, config, run.path / TRAIN_STATE_DIR, resume_settings, log, group, stream
-        )
+        group.all_gather_object("resumed")  # all processes load before rank 0 may save again
+        save = partial(train_state.save, run.path / TRAIN_STATE_DIR, resume_settings, group)
+        percents = train_loop(train_state, forward, batch_sampler, config, save, log, group, stream)
         for _ in reporter.track(percents, "train", total=100):
             pass
     if stream is not None:
@@ -122,45 +121,47 @@ def fit(
 def make_forward(
     net: ProgressNet, config: TrainConfig, group: DistContext, fsdp: bool
 ) -> AbstractContextManager[ForwardFn]:
-    """How a batch is judged, by a net whose towers are shared by the group if that is wanted."""
+    """Return a context with the forward function of training, with sharded towers for `fsdp`.
+
+    Raises:
+        UserError: If `fsdp` is set for one process, or with cached features.
+    """
     if not fsdp:
         return nullcontext(partial(training_forward, net, precision=config.precision))
     if group.world_size == 1:
-        raise UserError(
-            "shard=true shares towers among processes: torchrun --nproc-per-node=2 -m embodied_rm train ..."
-        )
+        raise UserError("fsdp=true shards towers among processes: torchrun --nproc-per-node=2 -m embodied_rm train ...")
     if config.feature_cache_dir is not None:
-        raise UserError("shard=true shares towers that cache never looks with while training: say one of them")
+        raise UserError("fsdp=true shards towers that feature_cache_dir= never runs in training: set one of them")
     return shard_towers(net, config.precision, group)
 
 
 def make_labelers(config: TrainConfig) -> dict[str, Labeler]:
-    """Scheme -> the model that labels in its place, where the configuration names one."""
+    """Return scheme -> labeler for the schemes whose labels need a model by the configuration."""
     labelers: dict[str, Labeler] = {}
     if config.change_point_tower is not None:
-        labelers["discovered"] = feature_labeler(config.change_point_tower, config.image_size)
+        labelers["change_points"] = feature_labeler(config.change_point_tower, config.image_size)
     if config.preference_model is not None:
         labelers["preferences"] = preference_labeler(config.preference_model)
     return labelers
 
 
 def describe_training(net: ProgressNet, num_episodes: int, config: TrainConfig) -> dict[str, object]:
-    """What is about to be trained, for the table that is shown before."""
+    """Return the rows of the table that is reported before training."""
     height, width = net.config.encoder.image_size
     return {
         "tower": f"{config.tower} at {width}x{height}",
         "views": ", ".join(net.config.views),
         "parameters": f"{sum(p.numel() for p in net.parameters()):,}",
         "episodes": num_episodes,
-        "batch": f"{config.batch_size} episodes x {config.frames_per_episode} moments",
+        "batch": f"{config.batch_size} episodes x {config.frames_per_episode} frames",
         **{
             f"labels: {name}": format_loss_terms(scheme)
             for name, scheme in select_schemes(config.label_schemes).items()
         },
-        "schedule": f"{config.steps} updates" if config.max_seconds is None else f"{config.max_seconds:g} s",
+        "schedule": f"{config.steps} steps" if config.max_seconds is None else f"{config.max_seconds:g} s",
     }
 
 
 def format_loss_terms(scheme: LabelScheme) -> str:
-    """The terms of a scheme's objective with their weights, in words."""
+    """Format the loss terms of a scheme with their weights."""
     return ", ".join(f"{LOSS_WEIGHTS[term]:g} {term}" for term in scheme.loss_terms)

@@ -1,4 +1,4 @@
-"""What the heads say of a whole training batch: every image encoded once, every ordered pair of moments judged."""
+"""Forward pass of training: every image is encoded once, every ordered pair of frames is predicted."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from embodied_rm.train.augment import AugmentConfig, drop_views, sample_color_ji
 from embodied_rm.train.batches import LabeledBatch
 
 Precision = Literal["float32", "bfloat16"]
-"""In which a net judges while it learns. Weights, losses and optimizer are float32 in any case."""
+"""Precision of the forward pass. Weights, losses and optimizer are always float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOutputs:
-    """Predictions for B episodes at M moments (the goal not counted)."""
+    """Predictions for B episodes at M frames (without the goal image)."""
 
     hops: Tensor
-    """Hop from moment p to moment q, [B, p, q]; row 0 is anchored at the first frame."""
+    """Hop from frame p to frame q, [B, p, q]; row 0 starts at the first frame."""
     goal_hops: Tensor
-    """Hop from the goal to each moment, [B, M]."""
+    """Hop from the goal to each frame, [B, M]."""
     expected_error: Tensor
-    """Absolute error to expect of the potential as seen from the first frame, [B, M]."""
+    """Expected absolute error of the hop from the first frame, [B, M]."""
     success_logit: Tensor
-    """Logits of "done", [B, M]."""
+    """Logits of success, [B, M]."""
     subtask_logits: Tensor
-    """Logits of the step under way, [B, M, S]."""
+    """Logits of the current subtask, [B, M, S]."""
     negative_hop: Tensor
-    """Hop from the first to the last frame under instructions that want something else, [K, B]."""
+    """Hop from the first to the last frame under negative instructions, [K, B]."""
     negative_success_logit: Tensor
-    """Logits of "done" at the last frame under these instructions, [K, B]."""
+    """Logits of success at the last frame under negative instructions, [K, B]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingImages:
-    """Those of a batch, as a net is shown them: normalized and augmented, or what a frozen tower once saw of them."""
+    """Images of a batch: normalized and augmented, or cached features of a frozen tower."""
 
     inputs: Tensor
-    """float32 [B, M + 1, V, H, W, 3], the last moment the goal; or maps float16 [B, M + 1, V, C, h, w]."""
+    """float32 [B, M + 1, V, H, W, 3], the last one the goal; or features float16 [B, M + 1, V, C, h, w]."""
     visible: Tensor
     """bool [B, M + 1, V]."""
 
@@ -55,7 +55,7 @@ class TrainingImages:
 def augment_batch(
     encoder: Encoder, batch: LabeledBatch, config: AugmentConfig, generator: torch.Generator
 ) -> TrainingImages:
-    """The goal is augmented on its own: it comes from another recording."""
+    """Normalize and augment the images of a batch. The goal is augmented separately: it is from another recording."""
     images = torch.from_numpy(batch.frames)
     if images.dtype == torch.float16:
         return TrainingImages(inputs=images, visible=drop_views(torch.from_numpy(batch.present), config, generator))
@@ -71,7 +71,7 @@ def augment_batch(
 def training_forward(
     net: ProgressNet, batch: LabeledBatch, images: TrainingImages, precision: Precision = "float32"
 ) -> TrainingOutputs:
-    """Judge a batch by its images. The outputs are float32 whatever the precision."""
+    """Return the predictions for a batch, float32 for every precision."""
     with torch.autocast(net.view_embedding.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         outputs = _forward(net, batch, images)
     return TrainingOutputs(**{field.name: getattr(outputs, field.name).float() for field in fields(TrainingOutputs)})
@@ -80,14 +80,14 @@ def training_forward(
 def _forward(net: ProgressNet, batch: LabeledBatch, images: TrainingImages) -> TrainingOutputs:
     visible = images.visible
     selected = images.inputs[visible]
-    # Pixels lie channels last, as the tower wants them.
+    # Pixels are stored channels last, the memory format of the tower.
     features = (
         selected.float() if selected.dtype == torch.float16 else net.encoder.encode_image(selected.movedim(-1, 1))
     )
     embeddings = _embed(net, features, visible, batch.instructions)
     timesteps, goal_embeddings = embeddings[:, :-1], embeddings[:, -1:]
     first = timesteps[:, :1]
-    # Moments 0 and 1 are the first and the last frame; only what reads their maps runs again.
+    # Frames 0 and 1 are the first and the last one. Their features are reused; only the net on top runs again.
     end_mask = visible.clone()
     end_mask[:, 2:] = False
     end_features, end_visible, num_negatives = features[end_mask[visible]], end_mask[:, :2], len(batch.negatives)
@@ -108,22 +108,32 @@ def _forward(net: ProgressNet, batch: LabeledBatch, images: TrainingImages) -> T
 
 
 ForwardFn = Callable[[LabeledBatch, TrainingImages], TrainingOutputs]
-"""What says of a batch what `training_pass` does."""
+"""Forward pass with the signature of `training_forward`, bound to a net."""
 
 
 def microbatch_forwards(
     forward_fn: ForwardFn, batch: LabeledBatch, images: TrainingImages, group: DistContext, accumulation_steps: int
 ) -> Iterator[TrainingOutputs]:
-    """What `judge` says of the whole batch, once for each part that this process judges: gradients go through that part
-    alone.
+    """Yield the outputs of the whole batch once per microbatch of this process, with gradients of that microbatch only.
 
-    Each of a group has a share of the episodes, in `accumulate` parts. The gradients of all parts of everybody add up
-    to that of the whole batch, by the same sums however the parts are dealt out: two parts of one process learn to the
-    bit what one part of each of two does.
+    The gradients of all microbatches of all processes sum to that of the whole batch. The result does not depend on
+    their distribution: two microbatches in one process equal one in each of two processes, bit for bit.
+
+    Args:
+        forward_fn: Forward pass.
+        batch: The whole batch.
+        images: Its images.
+        group: Processes that share the batch.
+        accumulation_steps: Number of microbatches per process.
+
+    Raises:
+        UserError: If the batch cannot be divided evenly.
     """
-    local_size = group.local_count(len(batch.instructions), "batch")
+    local_size = group.local_count(len(batch.instructions), "batch_size")
     if local_size % accumulation_steps:
-        raise UserError(f"accumulate={accumulation_steps} parts cannot be made of {local_size} episodes")
+        raise UserError(
+            f"gradient_accumulation_steps={accumulation_steps} must divide the {local_size} episodes of a process"
+        )
     start, micro_size = group.local_rows(local_size).start, local_size // accumulation_steps
     microbatches = [
         _slice_batch(batch, images, slice(offset, offset + micro_size))
@@ -138,32 +148,32 @@ def microbatch_forwards(
 
 
 def _slice_batch(batch: LabeledBatch, images: TrainingImages, rows: slice) -> tuple[LabeledBatch, TrainingImages]:
-    """Some of the episodes, as far as a pass looks at them."""
+    """Return the rows of a batch, in the fields that the forward pass reads."""
     negatives = tuple(texts[rows] for texts in batch.negatives)
     subset = replace(batch, instructions=batch.instructions[rows], negatives=negatives)
     return subset, TrainingImages(inputs=images.inputs[rows], visible=images.visible[rows])
 
 
 def _gather_outputs(outputs: Sequence[TrainingOutputs | None], group: DistContext) -> TrainingOutputs:
-    """The outputs of this process's parts and everybody's, in the order of the episodes."""
+    """Concatenate the outputs of all microbatches of all processes, in the order of the episodes."""
     gathered = {}
     for field in fields(TrainingOutputs):
-        # Foreign wishes come first, then the episodes; of all else the episodes come first.
-        dim = int(field.name.startswith("foreign"))
+        # Outputs of negative instructions are [K, B], all others [B, ...].
+        dim = int(field.name.startswith("negative_"))
         local = torch.cat([getattr(output, field.name) for output in outputs], dim=dim)
         gathered[field.name] = group.all_gather_tensor(local, dim)
     return TrainingOutputs(**gathered)
 
 
 def _augment_images(encoder: Encoder, images: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Normalized and augmented images float [B, M, V, 3, H, W]; one pass over the pixels does both."""
+    """Normalize and augment images in one pass over the pixels; float [B, M, V, 3, H, W]."""
     warped = warp(images, config, generator)
     gain, offset = sample_color_jitter(warped.shape, config, generator)
     return torch.addcmul(gain * encoder.offset + offset, warped, gain * encoder.gain)
 
 
 def _embed(net: ProgressNet, features: Tensor, visible: Tensor, instructions: tuple[str, ...]) -> Tensor:
-    """States [B, M, width] from the maps of the images that are `shown` (bool [B, M, V]), in that order."""
+    """Return embeddings [B, M, width] from the features of the images that are visible (bool [B, M, V]), in order."""
     B, M, V = visible.shape
     batch_index, view_index = visible.reshape(B * M, V).nonzero(as_tuple=True)
     instruction_embeddings = net.embed_instructions(instructions).repeat_interleave(M, dim=0)

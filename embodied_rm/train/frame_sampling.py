@@ -1,4 +1,4 @@
-"""Which moments of an episode a training batch shows. All ordered pairs among them are supervised."""
+"""Sampling of the frames of an episode for a training batch. All ordered pairs of them are supervised."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ import numpy.typing as npt
 from embodied_rm.types import Array, IntArray
 
 ADJACENT_FRACTION = 0.4
-"""Share of the moments that lie close to another one: the small hops that scoring every frame needs."""
+"""Fraction of frames close to another one: scoring every frame needs small hops."""
 MAX_ADJACENT_OFFSET_FRAMES = 8
-"""Farthest that a neighbor lies from its moment, frames."""
+"""Largest distance of such a frame, in frames."""
 
 
 def sample_frames(progress: Array, count: int, rng: np.random.Generator) -> IntArray:
-    """int64 [count] frames of an episode with true progress [T]: the first, the last, and `count - 2` others.
+    """Sample frames of an episode: the first, the last and `count - 2` others.
 
-    The others are spread evenly over time and over progress, half and half, so that hops of every size and gap occur,
-    stalls (hops of 0) too; a share of them are neighbors of these. Pairs are taken both ways, so every hop is seen
-    backwards as well. Stratification after Robo-Dopamine's 25 hop by 4 gap bins.
+    Half of the others are uniform in time and half in progress, so hops of all sizes and gaps occur, also hops of 0. A
+    fraction `ADJACENT_FRACTION` is close to another frame. Follows Robo-Dopamine's 25 hop by 4 gap bins.
+
+    Args:
+        progress: Progress per frame [T].
+        count: Number of frames, >= 3.
+        rng: Random generator.
+
+    Returns:
+        Frame indices, int64 [count].
     """
     assert count >= 3
     last, num_others = len(progress) - 1, count - 2
@@ -33,7 +40,7 @@ def sample_frames(progress: Array, count: int, rng: np.random.Generator) -> IntA
 
 
 def _nearest_frames(progress: Array, progress_targets: npt.NDArray[np.float64], rng: np.random.Generator) -> IntArray:
-    """For each wanted progress a frame that comes closest to it, any of them where several do (a stall)."""
+    """Return the frame closest to each progress target, a random one of several (a stall)."""
     distance = np.abs(progress[None] - progress_targets[:, None])
     tie_break = 1e-3 * rng.random(distance.shape)
     return np.argmin(distance + tie_break, axis=1)

@@ -1,4 +1,4 @@
-"""Instructions with some of their words replaced, so that a word never heard before does not confuse."""
+"""Random word replacement in instructions, for robustness to unknown words."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import numpy as np
 
 
 class InstructionAugmenter:
-    """Replaces words that tell no wishes of a task apart: those that the sentences for each of them use.
+    """Replaces words that do not discriminate between the intents of a task: those that all intents use.
 
-    Colors, things and sides stay where they differ, and so does "open" where videos of closing are shown too. Whoever
-    is asked to "shove the red cube" has then learned that everything hangs on "red".
+    Colors, objects and sides are kept if they differ, and so is "open" if there are videos of closing too. The model
+    learns that in "shove the red cube" only "red" matters.
     """
 
     def __init__(
         self, examples: Iterable[tuple[str, str, str]], replacement_words: Sequence[str], replacement_prob: float
     ) -> None:
-        """`told`: task, wish and a sentence that asks for it, of every episode. Two wishes may have one goal, as red to
-        the left and blue to the right, and are told apart all the same. `others`: words to put in; `share`:
-        probability that one is put in the place of a word, in [0, 1)."""
+        """Create an augmenter.
+
+        Args:
+            examples: (task, intent, instruction) per episode. Different intents may have the same goal, such as "red
+                left" and "blue right"; their words are still discriminative.
+            replacement_words: Replacements.
+            replacement_prob: Probability that a word is replaced, in [0, 1).
+        """
         assert 0 <= replacement_prob < 1 and (replacement_words or not replacement_prob)
         words_by_task: dict[str, dict[str, set[str]]] = {}
         for task, intent, instruction in set(examples):
@@ -34,7 +39,7 @@ class InstructionAugmenter:
         self._replacement_words, self._replacement_prob = replacement_words, replacement_prob
 
     def augment(self, instruction: str, task: str, rng: np.random.Generator) -> str:
-        """The instruction, which belongs to a known task, in other words. Draws nothing where the share is 0."""
+        """Replace random words of an instruction of a known task. Uses no random numbers for probability 0."""
         if not self._replacement_prob:
             return instruction
         discriminative, words = self._discriminative_words[task], instruction.split()
@@ -46,5 +51,5 @@ class InstructionAugmenter:
 
 
 def strip_punctuation(word: str) -> str:
-    """The word without the marks around it."""
+    """Strip punctuation from both ends of a word."""
     return word.strip(",:;.")

@@ -1,6 +1,6 @@
-"""Labels that ask a model: steps found in what a frozen encoder sees, and what a reward model would rather see.
+"""Labelers that run a model: change points in frozen features, and preferences of a reward model.
 
-`embodied_rm.labels` is pure; its schemes are told by these what they would else take from pixels or from the truth.
+They replace the pixels or the true progress that the pure schemes of `embodied_rm.labels` use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from embodied_rm.labels import change_point_subtasks, preferences
+from embodied_rm.labels import change_points, preferences
 from embodied_rm.labels.schemes import Labeler
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import Encoder, resize_episode
@@ -20,21 +20,27 @@ from embodied_rm.models.scoring import score_episodes
 from embodied_rm.types import Array, Episode
 
 IMAGE_BATCH_SIZE = 256
-"""Images that are encoded side by side."""
+"""Number of images that are encoded in one batch."""
 
 
 def feature_labeler(tower: str, image_size: tuple[int, int]) -> Labeler:
-    """`discovered` in the features of a frozen tower: a timm name, or a pretrained open_clip model as `make_encoder`
-    takes it. Raises `UserError` or `CheckpointError` where there is none."""
+    """Return the labeler `change_points` on features of a frozen tower.
+
+    Args:
+        tower: A timm name or a pretrained model, see `make_encoder`.
+        image_size: Height and width of its input.
+
+    Raises:
+        UserError: If the tower is unknown.
+        CheckpointError: If its weights cannot be loaded.
+    """
     encoder = make_encoder(tower, image_size, trainable=False).eval()
-    return lambda episodes: change_point_subtasks.label(
-        episodes, [extract_features(encoder, episode) for episode in episodes]
-    )
+    return lambda episodes: change_points.label(episodes, [extract_features(encoder, episode) for episode in episodes])
 
 
 @torch.no_grad()
 def extract_features(encoder: Encoder, episode: Episode) -> Array:
-    """float32 [T, V * C]: the encoder's map of each view, averaged over the image."""
+    """Return the features of each view, averaged over the image; float32 [T, V * C]."""
 
     def encode(frames: torch.Tensor) -> torch.Tensor:
         return encoder.encode_image(encoder.preprocess(frames)).mean(dim=(2, 3))
@@ -44,12 +50,16 @@ def extract_features(encoder: Encoder, episode: Episode) -> Array:
 
 
 def preference_labeler(checkpoint: Path) -> Labeler:
-    """`preferences` of a reward model in the place of the truth. Raises `CheckpointError` where there is none."""
+    """Return the labeler `preferences` with the progress of a reward model in place of the true one.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be loaded (on the first call).
+    """
     return lambda episodes: preferences.label(episodes, model_progress(checkpoint, episodes))
 
 
 def model_progress(checkpoint: Path, episodes: Sequence[Episode]) -> Callable[[Episode], Array]:
-    """What the model says of the progress of each of these episodes, scored side by side."""
+    """Score episodes in one batch; return a function from an episode to its predicted progress."""
     net = load_progress_net(checkpoint)
     resized = [resize_episode(episode, net.config.views, net.config.encoder.image_size) for episode in episodes]
     curves = {

@@ -1,4 +1,4 @@
-"""What training minimises: named terms over the heads of a reward model (pure torch)."""
+"""Losses of the heads of a reward model (pure torch)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from torch.nn import functional
 
 NameT = TypeVar("NameT", bound=str)
 HUBER_DELTA = 0.1
-"""Hop error from which the loss grows linearly: small hops keep their weight, a few mislabelled ones do not rule."""
+"""Hop error from which the loss grows linearly: small hops keep their weight, few mislabeled ones do not dominate."""
 
 
 def hop_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Mean Huber loss of hops in [-1, 1], in units of `HUBER`; `weight` (same shape, >= 0) says what counts.
+    """Return the mean Huber loss of hops in units of `HUBER_DELTA`.
 
-    Measured against cross-entropy over 51 bins (two-hot): better order and error on real video (docs/reward_model.md).
+    Compared to cross-entropy over 51 bins (two-hot), it gave better rank correlation and error on real video
+    (docs/reward_model.md).
+
+    Args:
+        predicted: Hops in [-1, 1].
+        target: Hops in [-1, 1], same shape.
+        weight: Weights >= 0, same shape; None: all 1.
     """
     return weighted_mean(
         functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA) / HUBER_DELTA, weight
@@ -25,33 +31,35 @@ def hop_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) ->
 
 
 def error_nll_loss(expected_error: Tensor, error: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Negative log-likelihood of an absolute error under a Laplace distribution of scale `expected` > 0, less log 2.
+    """Return the negative log-likelihood of an absolute error under a Laplace distribution, minus log 2.
 
-    Least where `expected` is the mean error. A factor costs the same whether the error is small or large.
+    It is minimal where the scale `expected_error` > 0 equals the mean error. A wrong factor costs the same for small
+    and large errors.
     """
     return weighted_mean(torch.log(expected_error) + error / expected_error, weight)
 
 
 def success_loss(logit: Tensor, success: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Binary cross-entropy of "the task is done now"; `done` in {0, 1}."""
+    """Return the binary cross-entropy of success; `success` in {0, 1}."""
     return bce_loss(logit, success, weight)
 
 
 def bce_loss(logit: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Cross-entropy of a choice between two, `logit` the log-odds of the one that is taken with probability `chosen`.
-
-    Least where the odds are those of `chosen`; 1/2 says that neither is better.
-    """
+    """Return the binary cross-entropy of log-odds and a target probability in [0, 1]; 1/2 is a tie."""
     loss = functional.binary_cross_entropy_with_logits(logit, target.to(logit.dtype), reduction="none")
     return weighted_mean(loss, weight)
 
 
 def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, weight: Tensor) -> Tensor:
-    """Cross-entropy of "done" at the end of a success: yes under its own instruction, `own` [B], no under foreign ones,
-    `foreign` [K, B]; `weight` [K, B] says which of them are known.
+    """Return the cross-entropy of success at the end of a success, under its own and under negative instructions.
 
-    Both, though the completion term has the first already: with the second alone "no" would outweigh "yes" until the
-    words are understood, and so keep them from being.
+    The term `success` contains the own instruction too. With negatives only, the head would answer "no" everywhere and
+    never learn the instruction.
+
+    Args:
+        own_logit: Logits under the own instruction [B].
+        negative_logit: Logits under negative instructions [K, B].
+        weight: Which negatives are known, [K, B].
     """
     positive_target, negative_target = torch.ones_like(own_logit), torch.zeros_like(negative_logit)
     return 0.5 * (
@@ -61,9 +69,11 @@ def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, weight: Ten
 
 
 def subtask_loss(logits: Tensor, subtask: Tensor) -> Tensor:
-    """Cross-entropy of the step under way, logits [..., S], `step` int64 [...]; negative ones are unlabelled.
+    """Return the cross-entropy of the current subtask; 0 if nothing is labeled.
 
-    0 when nothing is labeled.
+    Args:
+        logits: [..., S].
+        subtask: Indices, int64 [...]; negative ones are unlabeled.
     """
     labeled = subtask >= 0
     loss = functional.cross_entropy(logits.flatten(0, -2), subtask.clamp(min=0).flatten(), reduction="none")
@@ -71,7 +81,7 @@ def subtask_loss(logits: Tensor, subtask: Tensor) -> Tensor:
 
 
 def weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean of the losses that count; 0 when none does."""
+    """Return the weighted mean; 0 if all weights are 0."""
     if weight is None:
         return loss.mean()
     weight = weight.to(loss.dtype).expand_as(loss)
@@ -79,5 +89,5 @@ def weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def weighted_sum(terms: Mapping[NameT, Tensor], weights: Mapping[NameT, float]) -> Tensor:
-    """The weighted sum of the named terms; every term needs a weight."""
+    """Return the weighted sum of named terms; every term needs a weight."""
     return torch.stack([weights[name] * term for name, term in terms.items()]).sum()

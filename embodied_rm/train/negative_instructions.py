@@ -1,4 +1,4 @@
-"""Instructions that want something else than an episode does."""
+"""Negative instructions: instructions of other goals than that of an episode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from embodied_rm.labels.labeled_episode import LabeledEpisode
 from embodied_rm.train.instruction_augment import InstructionAugmenter
 
 NO_GOAL_FRACTION = 0.2
-"""Share of the foreign instructions that ask for nothing: half of them forbid what the episode does, half are empty."""
+"""Fraction of negative instructions without a goal: half are negations of the episode's own, half are empty."""
 NEGATION_PREFIXES = ("do not ", "don't ", "never ")
 
 
 class NegativeInstructions:
-    """Instructions that want something else than an episode does, of its own task as often as of any.
+    """Samples instructions of other goals, half of them of the same task.
 
-    In words varied like those of what it does: else an odd word would tell that the wish is its own.
+    Their words are augmented like those of the own instructions. Otherwise an unusual word would reveal the own one.
     """
 
     def __init__(
@@ -26,7 +26,13 @@ class NegativeInstructions:
         augmenter: InstructionAugmenter,
         extra_instructions: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """`further`: tasks and instructions of goals that no episode has."""
+        """Create a sampler.
+
+        Args:
+            episodes: All training episodes.
+            augmenter: Replaces words.
+            extra_instructions: (task, instruction) of goals that no episode has.
+        """
         self._augmenter = augmenter
         episodes_with_goal = [episode for episode in episodes if episode.recorded_goal is not None]
         examples = {(str(e.recorded_goal), e.task, text) for e in episodes_with_goal for text in e.instructions}
@@ -45,10 +51,10 @@ class NegativeInstructions:
         }
 
     def sample(self, episode: LabeledEpisode, rng: np.random.Generator) -> str | None:
-        """One of them; None where no other goal is known. Now and then the episode's own, negated, or no words at all.
+        """Draw a negative instruction; None if no other goal is known.
 
-        Another object of the same task differs in one word: drawn as rarely as it comes among all tasks, that word is
-        not learned.
+        A fraction `NO_GOAL_FRACTION` is the negated own instruction or empty. Half of the others are of the same task:
+        they may differ in one word, which is not learned from rare examples.
         """
         if episode.recorded_goal is None or not self._by_goal[episode.recorded_goal]:
             return None

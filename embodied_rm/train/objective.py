@@ -1,4 +1,4 @@
-"""The objective of training: of every labeling scheme the terms that it teaches, over what the heads said."""
+"""Training objective: the weighted loss terms of every labeling scheme."""
 
 from __future__ import annotations
 
@@ -26,41 +26,40 @@ from embodied_rm.train.forward import TrainingOutputs
 from embodied_rm.types import BoolArray
 
 LOSS_WEIGHTS: Mapping[LossTerm, float] = {
-    "everywhere": 1.0,
-    "neighbors": 1.0,
-    "rewound": 1.0,
-    "forward": 1.0,
-    "goal": 0.5,
-    "order": 1.0,
+    "all_pairs": 1.0,
+    "adjacent_pairs": 1.0,
+    "rewind_pairs": 1.0,
+    "from_first_frame": 1.0,
+    "from_goal": 0.5,
+    "ranking": 1.0,
     "partial_return": 1.0,
     "regret": 1.0,
-    "foreign": 0.5,
-    "doubt": 0.1,
-    "completion": 0.3,
-    "step": 0.1,
-    "contrast": 0.5,
+    "negative_hop": 0.5,
+    "error_nll": 0.1,
+    "success": 0.3,
+    "subtask": 0.1,
+    "success_contrast": 0.5,
 }
-"""What each term counts."""
 RANKING_TEMPERATURE = 0.1
-"""Difference of two potentials at which the order of their frames is called with odds of e to 1."""
+"""Potential difference that corresponds to log-odds of 1 in the ranking term."""
 
 
 def objective(
     outputs: TrainingOutputs, batch: LabeledBatch, schemes: Mapping[str, LabelScheme], rng: np.random.Generator
 ) -> Tensor:
-    """The sum of the objectives of the schemes, a scalar to minimise. Draws from `rng` only where a term needs it."""
+    """Return the sum of the objectives of the schemes, a scalar to minimize. `rng` is used by some terms only."""
     return sum_loss_terms(all_loss_terms(outputs, batch, schemes, rng))
 
 
 def all_loss_terms(
     outputs: TrainingOutputs, batch: LabeledBatch, schemes: Mapping[str, LabelScheme], rng: np.random.Generator
 ) -> dict[str, dict[LossTerm, Tensor]]:
-    """Scheme -> the terms that it teaches, not yet weighted."""
+    """Return scheme -> unweighted loss terms."""
     return {name: scheme_loss_terms(outputs, batch, name, scheme, rng) for name, scheme in schemes.items()}
 
 
 def sum_loss_terms(terms_by_scheme: Mapping[str, Mapping[LossTerm, Tensor]]) -> Tensor:
-    """The objective from the terms of all schemes."""
+    """Return the weighted sum of the loss terms of all schemes."""
     return torch.stack(
         [losses.weighted_sum(scheme_terms, LOSS_WEIGHTS) for scheme_terms in terms_by_scheme.values()]
     ).sum()
@@ -69,13 +68,16 @@ def sum_loss_terms(terms_by_scheme: Mapping[str, Mapping[LossTerm, Tensor]]) -> 
 def scheme_loss_terms(
     outputs: TrainingOutputs, batch: LabeledBatch, scheme_name: str, scheme: LabelScheme, rng: np.random.Generator
 ) -> dict[LossTerm, Tensor]:
-    """The terms that one scheme teaches, not yet weighted. `batch` must hold its targets."""
+    """Return the unweighted loss terms of one scheme. `batch` must contain its targets."""
     context = LossContext(outputs, batch, scheme_name, rng)
     return {term: LOSS_TERMS[term](context) for term in scheme.loss_terms}
 
 
 class LossContext:
-    """What one scheme has to say of one batch. Moment 0 is the first frame; B episodes, M moments."""
+    """Loss terms of one scheme on one batch of B episodes and M frames; frame 0 is the first one.
+
+    Each public method is a loss term, see `LOSS_TERMS`.
+    """
 
     def __init__(
         self, outputs: TrainingOutputs, batch: LabeledBatch, scheme_name: str, rng: np.random.Generator
@@ -86,71 +88,71 @@ class LossContext:
         self.pair_known = progress_known[:, :, None] & progress_known[:, None]
 
     def hop_loss(self, pair_mask: BoolArray) -> Tensor:
-        """Hops between those `pairs` of moments, bool [M, M] or [B, M, M], whose progress is known."""
+        """Loss of the hops of some pairs of frames, bool [M, M] or [B, M, M], with known progress."""
         return losses.hop_loss(self.outputs.hops, self.target_hops, torch.from_numpy(pair_mask & self.pair_known))
 
     def all_pairs(self) -> Tensor:
-        """Hops between any two moments."""
+        """Loss of the hops between any two frames."""
         return self.hop_loss(self._off_diagonal_mask())
 
     def adjacent_pairs(self) -> Tensor:
-        """Hops between moments that follow each other, both ways."""
+        """Loss of the hops between adjacent sampled frames, in both directions."""
         return self.hop_loss(adjacent_mask(self.batch.frame_indices))
 
     def rewind_pairs(self) -> Tensor:
-        """Hops from each image of a rewound clip to the next."""
+        """Loss of the hops between consecutive frames of a rewound clip."""
         return self.hop_loss(rewind_adjacent_mask(self.batch.frame_indices, self.rng))
 
     def from_first_frame(self) -> Tensor:
-        """Hops from the first frame."""
+        """Loss of the hops from the first frame."""
         known = torch.from_numpy(self.pair_known[:, 0, 1:])
         return losses.hop_loss(self.outputs.hops[:, 0, 1:], self.target_hops[:, 0, 1:], known)
 
     def from_goal(self) -> Tensor:
-        """Hops from an image of the goal."""
+        """Loss of the hops from the goal image."""
         from_goal = torch.from_numpy(hop(1.0, self.targets.progress))
         known = torch.from_numpy(self.batch.has_goal[:, None] & self.targets.progress_known)
         return losses.hop_loss(self.outputs.goal_hops, from_goal, known)
 
     def ranking(self) -> Tensor:
-        """Which of any two moments is closer to the goal, as seen from the first frame."""
+        """Loss of the order of any two frames by their potential from the first frame."""
         potential = self._potential()
         logits = (potential[:, None] - potential[:, :, None]) / RANKING_TEMPERATURE
         target = torch.from_numpy(preference_matrix(self.targets.progress))
         return losses.bce_loss(logits, target, torch.from_numpy(self._off_diagonal_mask() & self.pair_known))
 
     def partial_return(self) -> Tensor:
-        """Which of two segments shows more, by the sum of its potentials."""
+        """Loss of the preference between two segments by the sum of their potentials."""
         return self._preference_loss(partial_return)
 
     def regret(self) -> Tensor:
-        """Which of two segments gives less away."""
+        """Loss of the preference between two segments by regret."""
         return self._preference_loss(lambda segment: -regret(segment))
 
     def negative_hop(self) -> Tensor:
-        """Under an instruction that wants something else nothing has been gained at the last frame."""
+        """Loss of the hop to the last frame under negative instructions, whose target is 0."""
         hops = self.outputs.negative_hop
         return losses.hop_loss(hops, torch.zeros_like(hops), torch.from_numpy(self.batch.negatives_known))
 
     def error_nll(self) -> Tensor:
-        """How wrong the potential as seen from the first frame is; the hops learn nothing by it."""
-        # A hop below 0 leaves the potential at 0: `fusion.apply_hop`.
+        """Loss of the expected error of the potential from the first frame, without gradient to the hops."""
+        # `apply_hop` clips a potential below 0 to 0.
         error = (self.outputs.hops[:, 0, 1:].detach().clamp(min=0) - self.target_hops[:, 0, 1:]).abs()
         return losses.error_nll_loss(
             self.outputs.expected_error[:, 1:], error, torch.from_numpy(self.pair_known[:, 0, 1:])
         )
 
     def success(self) -> Tensor:
-        """Whether the task is done."""
+        """Loss of the success prediction."""
         success, known = torch.from_numpy(self.targets.success), torch.from_numpy(self.targets.success_known)
         return losses.success_loss(self.outputs.success_logit, success, known)
 
     def subtask(self) -> Tensor:
-        """The step under way."""
+        """Loss of the current subtask."""
         return losses.subtask_loss(self.outputs.subtask_logits, torch.from_numpy(self.targets.subtask))
 
     def success_contrast(self) -> Tensor:
-        """The end of a success is done under its own instruction and not under one that wants something else."""
+        """Loss of success at the last frame under the own instruction (1) and under negative ones (0)."""
         known = torch.from_numpy(self.batch.negatives_known)
         return losses.success_contrast_loss(
             self.outputs.success_logit[:, 1], self.outputs.negative_success_logit, known
@@ -160,11 +162,11 @@ class LossContext:
         return ~np.eye(self.pair_known.shape[1], dtype=bool)
 
     def _potential(self) -> Tensor:
-        """[B, M]: as seen from the first frame, which has none."""
+        """Return the potential from the first frame, [B, M]; 0 for the first frame."""
         return torch.nn.functional.pad(self.outputs.hops[:, 0, 1:], (1, 0))
 
     def _preference_loss(self, value_fn: Callable[[Any], Any]) -> Tensor:
-        """Bradley-Terry on what two segments are worth, to us and to the judge."""
+        """Bradley-Terry loss of the predicted and the target values of two segments."""
         segments = sample_segment_pairs(self.batch.frame_indices, self.batch.goals, self.rng)
         predicted_values = value_fn(
             self._potential()[torch.from_numpy(segments.episode_index), torch.from_numpy(segments.timestep_index)]
@@ -180,17 +182,17 @@ class LossContext:
 
 
 LOSS_TERMS: Mapping[LossTerm, Callable[[LossContext], Tensor]] = {
-    "everywhere": LossContext.all_pairs,
-    "neighbors": LossContext.adjacent_pairs,
-    "rewound": LossContext.rewind_pairs,
-    "forward": LossContext.from_first_frame,
-    "goal": LossContext.from_goal,
-    "order": LossContext.ranking,
+    "all_pairs": LossContext.all_pairs,
+    "adjacent_pairs": LossContext.adjacent_pairs,
+    "rewind_pairs": LossContext.rewind_pairs,
+    "from_first_frame": LossContext.from_first_frame,
+    "from_goal": LossContext.from_goal,
+    "ranking": LossContext.ranking,
     "partial_return": LossContext.partial_return,
     "regret": LossContext.regret,
-    "foreign": LossContext.negative_hop,
-    "doubt": LossContext.error_nll,
-    "completion": LossContext.success,
-    "step": LossContext.subtask,
-    "contrast": LossContext.success_contrast,
+    "negative_hop": LossContext.negative_hop,
+    "error_nll": LossContext.error_nll,
+    "success": LossContext.success,
+    "subtask": LossContext.subtask,
+    "success_contrast": LossContext.success_contrast,
 }

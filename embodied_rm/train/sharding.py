@@ -1,5 +1,7 @@
-"""Towers shared among processes (FSDP2): each holds its part of every weight, gradient and moment, and gathers a block
-of them when it is run through. What stands on the towers is small, and whole everywhere."""
+"""Sharding of the towers with FSDP2: each process holds a shard of every weight, gradient and Adam moment.
+
+A block of weights is gathered when it runs. The net on top of the towers is small and replicated.
+"""
 
 from __future__ import annotations
 
@@ -20,33 +22,35 @@ from embodied_rm.train.batches import LabeledBatch
 from embodied_rm.train.forward import ForwardFn, Precision, TrainingImages, TrainingOutputs, training_forward
 
 BLOCK_LIST_NAMES = ("blocks", "resblocks", "layers", "layer", "stages")
-"""What timm, open_clip and `transformers` call the lists of what a tower is made of; they are run one after the other,
-and no two need be whole at once."""
+"""Names of the lists of blocks in towers of timm, open_clip and `transformers`. Blocks run one after the other, so only
+one has to be gathered at a time."""
 
 
 class ShardedForward(nn.Module):
-    """`training_pass` as a module: what it gathers before, it lets go behind."""
+    """`training_forward` as a module: FSDP gathers weights before it and frees them after it."""
 
     def __init__(self, net: ProgressNet, precision: Precision) -> None:
         super().__init__()
         self.net, self.precision = net, precision
 
     def forward(self, batch: LabeledBatch, images: TrainingImages) -> dict[str, Tensor]:
-        """The fields of the outputs; FSDP looks into a dict."""
+        """Return the fields of the outputs as a dict, in which FSDP finds tensors."""
         outputs = vars(training_forward(self.net, batch, images, self.precision))
-        return {name: value.clone() for name, value in outputs.items()}  # hooks would be lost on views
+        return {name: value.clone() for name, value in outputs.items()}  # views would lose the hooks
 
 
 @contextmanager
 def shard_towers(net: ProgressNet, precision: Precision, group: DistContext) -> Iterator[ForwardFn]:
-    """Inside, the towers of `net` are shared by the `group`; behind, they are whole again, with what they learned.
-    Gives the training pass of the net so shared.
+    """Shard the towers of `net` among a group inside the context; restore them with the trained weights after it.
 
-    A reader that does not learn stays whole: it reads each sentence once, not everybody at the same time.
+    A frozen text tower stays replicated, because the processes do not encode the same instructions together.
+
+    Yields:
+        The forward function of the sharded net.
     """
     full_clip = net.encoder.clip
     tensors = chain(full_clip.parameters(), full_clip.buffers())
-    # The same modules once more around the same tensors: no tower is in memory twice.
+    # The copy has new modules with the same tensors, so no tower is in memory twice.
     net.encoder.clip = copy.deepcopy(full_clip, {id(tensor): tensor for tensor in tensors})
     forward_fn = _shard_net(net, precision, group)
     pairs = list(zip(full_clip.parameters(), net.encoder.clip.parameters(), strict=True))
@@ -60,11 +64,11 @@ def shard_towers(net: ProgressNet, precision: Precision, group: DistContext) -> 
 
 
 def _shard_net(net: ProgressNet, precision: Precision, group: DistContext) -> ShardedForward:
-    """Cut the towers up, for the training pass that this gives."""
-    net.encoder.clip.to(memory_format=torch.contiguous_format)  # all that FSDP takes
+    """Shard the towers and return the forward module."""
+    net.encoder.clip.to(memory_format=torch.contiguous_format)  # FSDP supports no other format
     forward_fn = ShardedForward(net, precision)
     towers = net.encoder.clip if net.encoder.config.trainable else net.encoder.clip.visual
-    sharded_params = {p for p in towers.parameters() if p.ndim}  # it takes no scalars either
+    sharded_params = {p for p in towers.parameters() if p.ndim}  # FSDP supports no scalars
     param_dtype = torch.bfloat16 if precision == "bfloat16" else None
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
     mesh = init_device_mesh(net.view_embedding.device.type, (group.world_size,))
@@ -72,14 +76,14 @@ def _shard_net(net: ProgressNet, precision: Precision, group: DistContext) -> Sh
         sharded_module = fully_shard(
             module, mesh=mesh, mp_policy=policy, ignored_params=set(forward_fn.parameters()) - sharded_params
         )
-        # Everybody's gradients are parts of one sum, not of a mean.
+        # The gradients of the processes are summed, not averaged.
         sharded_module.set_gradient_divide_factor(1.0)
         sharded_module.set_force_sum_reduction_for_comms(True)
     return forward_fn
 
 
 def _block_modules(towers: nn.Module) -> list[nn.Module]:
-    """What is gathered by itself, inner ones first."""
+    """Return the modules that are gathered separately, inner ones first."""
     block_lists = [module for name, module in towers.named_modules() if name.split(".")[-1] in BLOCK_LIST_NAMES]
     return [
         block
@@ -90,17 +94,17 @@ def _block_modules(towers: nn.Module) -> list[nn.Module]:
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor."""
+    """Return the shard of this process."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """All of a tensor; everybody has to ask for it."""
+    """Return the full tensor; all processes must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def distribute_like(template: Tensor, value: Tensor) -> Tensor:
-    """A whole tensor, cut and in the memory as another one is: the fused optimizer walks memory."""
+    """Shard and lay out a full tensor like `template`: the fused optimizer needs equal memory layouts."""
     if isinstance(template, DTensor):
         return distribute_tensor(value, template.device_mesh, template.placements, src_data_rank=None)
     return torch.empty_like(template).copy_(value)

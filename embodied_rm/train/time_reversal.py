@@ -1,7 +1,7 @@
-"""Videos played backwards: who sees a drawer being opened has also seen one being closed.
+"""Time-reversed episodes: a video of opening a drawer, played backwards, shows closing it.
 
-A video in whose last step something was achieved becomes one in which that is undone, under an opposite instruction
-that the data name (the meta column `opposites`). Images of a thing at rest do not tell which way time runs.
+The progress of the last subtask is undone, under an opposite instruction from the meta column `opposites`. Frames of
+objects at rest do not reveal the direction of time.
 Source: time reversal as self-supervision (Nair et al., arXiv 1810.01128).
 """
 
@@ -18,25 +18,26 @@ from embodied_rm.labels.visual_change import frame_changes
 from embodied_rm.types import Array, Episode
 
 OPPOSITES_COLUMN = "opposites"
-"""The meta column that names the sentences for the last step played backwards."""
+"""Meta column with the instructions for the last subtask played backwards."""
 MIN_FINAL_FRACTION = 0.25
-"""Least share of the last step that a video must end with to be worth undoing."""
+"""Smallest final progress of the last subtask of a video that is reversed."""
 MIN_UNDO_FRACTION = 0.02
-"""Change of the last step's share from which on the undoing is under way."""
+"""Decrease of the last subtask's progress from which undoing has begun."""
 MAX_IMMEDIATE_FRAMES = 3
-"""Frames within which the undoing is under way if the hand was there when the video began."""
+"""Frames within which undoing begins if the hand is already there in the first frame."""
 STILL_CHANGE_THRESHOLD = 0.6
-"""Change of the images, see `visual_change.changes`, below which nothing moves."""
+"""Image change, see `visual_change.frame_changes`, below which nothing moves."""
 
 
 def add_time_reversals(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes, and those of them that can be played backwards, backwards.
+    """Append the reversals of all episodes that can be reversed.
 
-    Raises `DataError` where no episode names an opposite.
+    Raises:
+        DataError: If no episode has an opposite instruction.
     """
     if not any(split_text_column(episode, OPPOSITES_COLUMN) for episode in episodes):
         raise DataError(
-            f"reversals=true plays videos backwards under an opposite instruction, but no episode has the column "
+            f"time_reversal=true plays videos backwards under an opposite instruction, but no episode has the column "
             f"{OPPOSITES_COLUMN}; embodied-rm collect records it for tasks that have one"
         )
     orders = subtask_orders(episodes)
@@ -45,8 +46,15 @@ def add_time_reversals(episodes: Sequence[Episode]) -> list[Episode]:
 
 
 def reverse_episode(episode: Episode, num_subtasks: int) -> Episode | None:
-    """The video played backwards under its first opposite instruction, the others its paraphrases; None where there is
-    nothing to undo. `steps`: of its task, whose last one is undone."""
+    """Reverse an episode under its first opposite instruction; the other opposites become paraphrases.
+
+    Args:
+        episode: The episode.
+        num_subtasks: Number of subtasks of its task; the last one is undone.
+
+    Returns:
+        The reversed episode; None if there is nothing to undo.
+    """
     opposites, fraction = split_text_column(episode, OPPOSITES_COLUMN), last_subtask_progress(episode, num_subtasks)
     if not opposites or fraction is None:
         return None
@@ -54,26 +62,37 @@ def reverse_episode(episode: Episode, num_subtasks: int) -> Episode | None:
     last = int(np.flatnonzero(change > STILL_CHANGE_THRESHOLD)[-1])
     if fraction[last] < MIN_FINAL_FRACTION:
         return None
-    reversed_views = {name: frames[last::-1] for name, frames in episode.views.items()}
-    reversal = replace(episode, name=f"{episode.name} backwards", views=reversed_views, instruction=opposites[0], success=True,
-                   subtasks=(), progress=None, state=None, action=None, predictions=None)  # fmt: skip
-    meta = {**episode.metadata, "goal": f"not: {goal_of(episode)}", "paraphrases": " | ".join(opposites)}
+
     return replace(
-        reversal, progress=undo_progress(fraction[last::-1], np.append(change[:1], change[last:0:-1])), metadata=meta
+        episode,
+        name=f"{episode.name} backwards",
+        views={name: frames[last::-1] for name, frames in episode.views.items()},
+        instruction=opposites[0],
+        success=True,
+        subtasks=(),
+        progress=undo_progress(fraction[last::-1], np.append(change[:1], change[last:0:-1])),
+        state=None,
+        action=None,
+        predictions=None,
+        metadata={**episode.metadata, "goal": f"not: {goal_of(episode)}", "paraphrases": " | ".join(opposites)},
     )
 
 
 def last_subtask_progress(episode: Episode, num_subtasks: int) -> Array | None:
-    """float32 [T]: share of the last step that is done; None where the true progress or the steps are unknown."""
+    """Return the progress within the last subtask, float32 [T]; None if progress or subtasks are unknown."""
     if episode.progress is None or not num_subtasks:
         return None
     return np.clip(episode.progress * num_subtasks - (num_subtasks - 1), 0, 1)
 
 
 def undo_progress(fraction: Array, change: Array) -> Array:
-    """float32 [T] in [0, 1]: half for getting there, as the images change, half for what is undone of `share` [T].
+    """Return the progress of undoing, float32 [T] in [0, 1]: half for the approach, half for the undone fraction.
 
-    `share` begins with what is to be undone. A video that begins with it under way has got there.
+    The approach advances with the image change. It is complete from the start if undoing begins immediately.
+
+    Args:
+        fraction: Progress within the subtask that is undone [T], in reversed time.
+        change: Image change per frame [T], in reversed time.
     """
     undo_start = int(np.argmax(fraction < fraction[0] - MIN_UNDO_FRACTION))
     motion = np.maximum(change[1 : undo_start + 1] - STILL_CHANGE_THRESHOLD, 0)

@@ -1,4 +1,4 @@
-"""The state of a training run: model, optimizer, clock. It can be put away and taken up again."""
+"""State of a training run (model, optimizers, elapsed time) that can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from embodied_rm.train.sharding import distribute_like, full_tensor, local_shard
 
 ARCHITECTURE = "training_state"
 TEXT_TOWER_LR_SCALE = 0.1
-"""Learning rate of the text tower, as a share of all others'. At the full rate it first learns to tell tasks apart and
-forgets the words that do not help with that, such as colors; random, it tells them apart already."""
+"""Learning rate factor of the text tower. At the full rate it first learns to distinguish tasks, which its random
+initialization does already, and forgets words that do not help with that, such as colors."""
 
 
 def is_text_tower(name: str) -> bool:
-    """Whether a parameter of that name belongs to an open_clip text tower."""
+    """Return whether a parameter of that name belongs to an open_clip text tower."""
     return ".clip." in f".{name}" and ".clip.visual." not in f".{name}"
 
 
 def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
-    """Whether a parameter is a matrix between two layers, and not of an open_clip tower or an embedding."""
+    """Return whether a parameter is a hidden matrix outside of open_clip towers and embeddings."""
     return parameter.ndim == 2 and ".clip." not in f".{name}" and not name.endswith("embedding")
 
 
 def clip_gradients(gradients: Sequence[Tensor], max_norm: float, group: DistContext) -> float:
-    """Shorten the gradients, all together, to that norm; what it was. Of those that are cut, everybody has a part; the
-    norm is of double precision, in which it does not matter how they are."""
+    """Clip the global norm of the gradients in place and return the norm before clipping.
+
+    The norm is computed in float64, so the result does not depend on how gradients are sharded.
+    """
     local_grads, sharded_grads = [
         [local_shard(g) for g in gradients if isinstance(g, DTensor) == is_sharded] for is_sharded in (False, True)
     ]
@@ -50,10 +52,10 @@ def clip_gradients(gradients: Sequence[Tensor], max_norm: float, group: DistCont
 
 
 class TrainState:
-    """Muon over the matrices between layers and AdamW over all other trainable parameters of a module, weight decay on
-    matrices only, gradients clipped to norm 1.
+    """Module with Muon for hidden matrices and AdamW for all other trainable parameters.
 
-    Muon: K. Jordan et al., 2024, with the step sizes of Liu et al., arXiv 2502.16982.
+    Weight decay applies to matrices only; gradients are clipped to norm 1. Muon: K. Jordan et al., 2024, with the step
+    sizes of Liu et al., arXiv 2502.16982.
     """
 
     def __init__(self, module: nn.Module, *, weight_decay: float) -> None:
@@ -62,13 +64,13 @@ class TrainState:
         for is_text in (False, True):
             selected = [p for name, p in trainable if is_text == is_text_tower(name) and not is_hidden_matrix(name, p)]
             lr_scale = TEXT_TOWER_LR_SCALE if is_text else 1.0
-            for is_sharded in (False, True):  # the fused optimizer takes no mixture
+            for is_sharded in (False, True):  # the fused optimizer supports no mixture
                 params = [p for p in selected if is_sharded == isinstance(p, DTensor)]
                 param_groups += [
-                    {"params": [p for p in params if p.ndim > 1], "weight_decay": weight_decay, "pace": lr_scale},
-                    {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0.0, "pace": lr_scale},
+                    {"params": [p for p in params if p.ndim > 1], "weight_decay": weight_decay, "lr_scale": lr_scale},
+                    {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0.0, "lr_scale": lr_scale},
                 ]
-        muon_groups = [{"params": [p for name, p in trainable if is_hidden_matrix(name, p)], "pace": 1.0}]
+        muon_groups = [{"params": [p for name, p in trainable if is_hidden_matrix(name, p)], "lr_scale": 1.0}]
         self.module = module
         self._parameters = [p for _, p in trainable]
         self._optimizers: dict[str, torch.optim.Optimizer] = {
@@ -77,37 +79,52 @@ class TrainState:
         }
         self.steps = 0
         self.elapsed_s = 0.0
-        """Time spent on these updates, in all sessions."""
+        """Training time of all sessions, s."""
 
     def update(self, losses: Iterable[Tensor], learning_rate: float, group: DistContext = SINGLE_PROCESS) -> float:
-        """One step down the sum of the gradients of all losses, and of those that others in the group have; the norm of
-        that sum before it was clipped. They are asked for one by one. Raises `UserError`, nothing changed, when one is
-        not a number."""
+        """Take one optimizer step on the summed gradients of all losses of all processes.
+
+        Args:
+            losses: Losses of the microbatches, consumed one by one.
+            learning_rate: Learning rate of this step.
+            group: Processes whose gradients are summed.
+
+        Returns:
+            The gradient norm before clipping.
+
+        Raises:
+            UserError: If a loss is not finite; the weights are unchanged.
+        """
         self.module.zero_grad(set_to_none=True)
         for loss in losses:
             if not bool(torch.isfinite(loss)):
                 raise UserError(
-                    f"the loss became {loss.item()} at update {self.steps + 1}; "
+                    f"the loss became {loss.item()} at step {self.steps + 1}; "
                     f"learning_rate={learning_rate:g} is too high for these data"
                 )
             loss.backward()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        group.all_reduce([g for g in gradients if not isinstance(g, DTensor)])  # those that are cut are summed already
+        group.all_reduce([g for g in gradients if not isinstance(g, DTensor)])  # FSDP sums sharded ones
         norm = clip_gradients(gradients, 1.0, group)
         for optimizer in self._optimizers.values():
             for param_group in optimizer.param_groups:
-                param_group["lr"] = learning_rate * param_group["pace"]
+                param_group["lr"] = learning_rate * param_group["lr_scale"]
             optimizer.step()
         self.steps += 1
         return norm
 
     def save(self, folder: Path, settings: Mapping[str, object], group: DistContext = SINGLE_PROCESS) -> None:
-        """Put everything away, whole: the first of a group does, which all of it has to ask for. `settings`: the
-        configuration, which must be the same when it is taken up again."""
+        """Save the unsharded state; rank 0 writes, all processes must call this.
+
+        Args:
+            folder: Folder of the state.
+            settings: Configuration that a resumed run must share.
+            group: Processes of the run.
+        """
         tensors = add_prefix("module", self.module.state_dict())
         for name in self._optimizers:
             tensors |= add_prefix(name, self._optimizer_state(name))
-        for name in sorted(tensors):  # everybody asks in the same order, whatever that of a file was
+        for name in sorted(tensors):  # the same order of collectives in all processes
             full = full_tensor(tensors[name])
             tensors[name] = full if group.rank == 0 else torch.empty(0)
         if group.rank:
@@ -115,15 +132,16 @@ class TrainState:
         manifest = {
             "architecture": ARCHITECTURE,
             "settings": dict(settings),
-            "updates": self.steps,
+            "steps": self.steps,
             "seconds": self.elapsed_s,
         }
         save_tensors(folder, tensors, manifest)
 
     def resume(self, folder: Path, settings: Mapping[str, object]) -> None:
-        """Take up what was saved in the folder; nothing happens when there is none.
+        """Load the state saved in a folder, if there is one.
 
-        Raises `CheckpointError` when the saved run is damaged or had another configuration.
+        Raises:
+            CheckpointError: If the saved state is damaged or has another configuration.
         """
         if not (folder / MANIFEST_NAME).exists():
             return
@@ -141,15 +159,15 @@ class TrainState:
         load_into(self.module, {**stored, **sharded}, folder)
         for name in self._optimizers:
             self._load_optimizer_state(name, strip_prefix(name, tensors))
-        self.steps, self.elapsed_s = manifest["updates"], manifest["seconds"]
+        self.steps, self.elapsed_s = manifest["steps"], manifest["seconds"]
 
     def _optimizer_state(self, optimizer_name: str) -> dict[str, Tensor]:
-        """What an optimizer remembers of each parameter, by "<what>.<number of the parameter>"."""
+        """Return the state tensors of an optimizer by "<name>.<index of the parameter>"."""
         states = self._optimizers[optimizer_name].state_dict()["state"]
         return {f"{key}.{i}": value for i, state in states.items() for key, value in state.items()}
 
     def _load_optimizer_state(self, optimizer_name: str, stored: Mapping[str, Tensor]) -> None:
-        """Give an optimizer back what `_moments` said."""
+        """Load state tensors from `_optimizer_state` into an optimizer."""
         optimizer = self._optimizers[optimizer_name]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
@@ -162,6 +180,6 @@ class TrainState:
 
     @staticmethod
     def discard(folder: Path) -> None:
-        """Remove what was saved, if anything."""
+        """Remove the saved state, if there is one."""
         if folder.exists():
             shutil.rmtree(folder)

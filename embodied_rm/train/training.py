@@ -22,7 +22,7 @@ from embodied_rm.train.train_config import TrainConfig
 from embodied_rm.types import Episode
 
 CHECKPOINT_DIR = "checkpoint"
-"""Folder of the trained model inside the run folder."""
+"""Folder of the model inside the run folder."""
 
 
 def train(
@@ -37,14 +37,27 @@ def train(
     stream: StreamingEpisodes | None = None,
     fsdp: bool = False,
 ) -> ProgressNet:
-    """Train on `episodes`, save the model under `<run>/checkpoint`, and return it in eval mode. Of a `group`, each
-    process sees its share of every batch; the first one writes. `window`: what glimpsed the episodes, if they are not
-    all in memory; `shard`: whether the group shares the towers, instead of holding all of them each.
+    """Train a reward model and save it under `<run>/checkpoint`. An interrupted run resumes from its last saved state.
 
-    With `start`, a model that learns on (it is not changed): its tower, image size and fusion stay, views and steps
-    that it does not know are added; `facts`: what it was trained on, as its checkpoint says.
-    An interrupted run continues from its last saved state. Raises `DataError` when there are no episodes, one has no
-    true progress, or one is held out too, or began in the same scene as one that is.
+    Args:
+        episodes: Training episodes.
+        config: Configuration of training.
+        run: Run folder.
+        reporter: Receives progress and tables.
+        held_out: Episodes that must not be trained on.
+        init_net: Model to continue from; it is not changed. Its tower, image size and fusion are kept, missing views
+            and subtasks are added. None: random weights.
+        init_metadata: Training data of `init_net`, from its checkpoint.
+        group: Processes that share each batch; rank 0 writes.
+        stream: Loads the episodes, if they are not all in memory.
+        fsdp: Whether the group shards the towers instead of replicating them.
+
+    Returns:
+        The model in eval mode.
+
+    Raises:
+        DataError: If there are no episodes, one has no true progress, or one is held out or shares its initial scene
+            with a held-out one.
     """
     all_episodes = list(episodes)
     if not all_episodes:
@@ -74,7 +87,7 @@ def train(
 
 
 def index_fingerprints(episodes: Iterable[Episode]) -> tuple[dict[str, str], dict[str, str]]:
-    """Fingerprint -> episode name, and scene -> episode name for those that say in which scene they began."""
+    """Return fingerprint -> episode name, and initial scene -> episode name for episodes with a recorded scene."""
     names: dict[str, str] = {}
     scenes: dict[str, str] = {}
     for episode in episodes:
