@@ -1,1 +1,1 @@
-"""Reward models: the contract (`base`), the trained network, and the baselines every table shows."""
+"""Reward models: the contract (`reward_model`), the trained network (`progress_net`) and baselines."""

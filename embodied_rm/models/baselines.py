@@ -1,4 +1,4 @@
-"""What a reward model must beat, and what it cannot: curves that look at no image, for the tables of `evaluate`."""
+"""Baselines of the `evaluate` tables that use no image: a constant, the elapsed time and the true progress."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import numpy as np
 from embodied_rm.types import Array, BoolArray
 
 Baseline = Callable[[Array, BoolArray], tuple[Array, Array]]
-"""True progress [T], and where the task is done, bool [T] -> progress and probability of "done" that the baseline gives
-for that episode, float32 [T] each."""
+"""(true progress [T], success bool [T]) -> (progress, success probability), float32 [T] each."""
 
 
 def constant(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
-    """Always one half."""
+    """One half at every frame."""
     half = np.full_like(true_progress, 0.5)
     return half, half
 
 
 def elapsed_time(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
-    """t / T: perfect order on every success, blind to failure. It knows the length beforehand, which is not causal."""
+    """t / T: perfect order on every success, the same on failures. Not causal: it uses the episode's length."""
     time = np.linspace(0, 1, len(true_progress), dtype=np.float32)
     return time, time
 
 
 def oracle(true_progress: Array, done: BoolArray) -> tuple[Array, Array]:
-    """The truth itself: what the metrics give at best."""
+    """The true values: the best score that each metric permits."""
     return true_progress, done.astype(np.float32)
 
 

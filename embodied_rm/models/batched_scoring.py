@@ -1,4 +1,6 @@
-"""What a `ProgressNet` says of the next frames of an episode, all of which it looks at before it judges the first."""
+"""Scoring of several frames of one episode with `ProgressNet`: embeddings and heads in one batch, fusion frame by
+frame.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,23 @@ from embodied_rm.types import RewardOutput, Views
 
 
 def can_batch(state: ProgressNetState, views: Views) -> bool:
-    """Whether `foreseen` is for these: one row that has seen a frame, and something to see in every frame to come."""
+    """Whether `step_in_batch` applies: one row that has observed a frame, and a visible view in every new frame."""
     return len(state) == 1 and bool(state.has_observation.all()) and bool(visible_views(views).any(axis=1).all())
 
 
 def step_in_batch(net: ProgressNet, state: ProgressNetState, views: Views) -> tuple[RewardOutput, ProgressNetState]:
-    """`advance` of one environment for the T frames given, in their order and up to rounding; both `foreseeable`.
+    """Score T frames of one environment, in their order: `ProgressNet.step` up to rounding.
 
-    States and heads do not depend on what is judged: of all T frames they are computed at once. What is carried from
-    frame to frame are two numbers and, on a reference's way, a belief. Raises `UserError` when a view is unknown.
+    Embeddings and heads do not depend on earlier predictions, so they are computed for all T frames at once. Only the
+    potential, its expected error and the belief about the position along a reference are carried from frame to frame.
+
+    Args:
+        net: The net.
+        state: State of one row that has observed a frame.
+        views: T frames, each with a visible view.
+
+    Raises:
+        UserError: If a view is unknown.
     """
     with inference_context(net):
         embeddings, leave_one_out, visible = net._embed_views(views, state.instruction.expand(len(views), -1))
@@ -58,7 +68,7 @@ def step_in_batch(net: ProgressNet, state: ProgressNetState, views: Views) -> tu
 
 
 def align_timesteps(net: ProgressNet, state: ProgressNetState, embeddings: Tensor) -> Alignment | None:
-    """Where on its reference's way the row is at each of the T moments; None without a reference."""
+    """Alignment of T frames with the reference of the row; None without a reference."""
     alignments: list[Alignment] = []
     for t in range(len(embeddings)):
         alignment = net._align(state, embeddings[t : t + 1])
@@ -74,7 +84,7 @@ def align_timesteps(net: ProgressNet, state: ProgressNetState, embeddings: Tenso
 def fuse_sequentially(
     net: ProgressNet, state: ProgressNetState, outputs: HeadOutputs, alignment: Alignment | None
 ) -> potential_fusion.FusedPotential:
-    """The T potentials, one after the other: each is the next one's anchor."""
+    """The T potentials in turn, since each is the anchor of the next."""
     hops, errors = outputs.hop.cpu().numpy(), outputs.expected_error.cpu().numpy()
     aligned_potentials = None if alignment is None else alignment.potential.cpu().numpy()
     potential, expected_error = state.potential(), state.expected_error.cpu().numpy()

@@ -1,4 +1,4 @@
-"""`ProgressNet` on disk and back: safetensors, or exported as ONNX, and a JSON manifest that describes the net."""
+"""Save and load `ProgressNet`: safetensors or ONNX graphs, and a JSON manifest that describes the net."""
 
 from __future__ import annotations
 
@@ -23,15 +23,22 @@ T = TypeVar("T")
 
 
 def save_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[str, Any]) -> None:
-    """Write the net; `facts` is any JSON object about it: hash of its data, metrics."""
+    """Save a net as a checkpoint folder.
+
+    Args:
+        folder: The checkpoint folder.
+        net: The net.
+        metadata: A JSON object about the net, for example its metrics and the hash of its data.
+    """
     manifest = {"architecture": ARCHITECTURE, "net": asdict(net.config), "facts": dict(metadata)}
     save_tensors(folder, net.state_dict(), {**manifest, MANIFEST_KEY: self_test_values(net, net.input_spec)})
 
 
 def load_progress_net(folder: Path | str) -> ProgressNet:
-    """The net in eval mode, an `OnnxNet` from an exported one.
+    """Load a net in eval mode; an `OnnxNet` from an exported one.
 
-    Raises `CheckpointError` for anything but an intact checkpoint of these architectures.
+    Raises:
+        CheckpointError: For anything but an intact checkpoint of these architectures.
     """
     if read_manifest(folder)["architecture"] == ONNX_ARCHITECTURE:
         return _load_onnx_net(folder)
@@ -42,10 +49,10 @@ def load_progress_net(folder: Path | str) -> ProgressNet:
 
 
 def export_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[str, Any]) -> OnnxNet:
-    """Write the net as ONNX graphs and return it as it will be loaded.
+    """Export a net as ONNX graphs and load the result.
 
-    Raises `UserError` without the packages that write ONNX, for a net that is exported already and for one that has no
-    form in ONNX.
+    Raises:
+        UserError: If a package for ONNX is missing, the net is an exported one, or its tower cannot be exported.
     """
     files = {f"{name}.onnx": content for name, content in export_graphs(net).items()}
     manifest = {"architecture": ONNX_ARCHITECTURE, "net": asdict(net.config), "facts": dict(metadata)}
@@ -55,22 +62,25 @@ def export_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[
 
 
 def model_digest(folder: Path | str) -> str:
-    """SHA-256 of all that decides how a model judges: its weights, and how they are put together. Two models of one
-    training may share their weights and fuse their perspectives otherwise."""
+    """SHA-256 of the weights and the configuration of a model.
+
+    Two models from one training run may share their weights and differ in the fusion.
+    """
     manifest = read_manifest(folder)
     content = {key: value for key, value in manifest.items() if key not in ("facts", MANIFEST_KEY, "manifest_sha256")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def weights_digest(folder: Path | str) -> str:
-    """SHA-256 of the weights in a checkpoint, or of those that an export was made from.
+    """SHA-256 of the weights of a checkpoint; for an exported model, of the checkpoint that it was exported from.
 
-    Raises `CheckpointError` for an export that does not say.
+    Raises:
+        CheckpointError: If an exported model does not name its source.
     """
     manifest = read_manifest(folder)
     digest = manifest.get("tensors_sha256") or manifest["facts"].get("exported_from")
     if digest is None:
-        raise CheckpointError(f"{folder}: does not say what it was exported from: export it again")
+        raise CheckpointError(f"{folder}: its manifest does not name the source of the export: export it again")
     return str(digest)
 
 
@@ -81,7 +91,7 @@ def _load_onnx_net(folder: Path | str) -> OnnxNet:
 
 
 def _build_from_manifest(folder: Path | str, manifest: Mapping[str, Any], build: Callable[[NetConfig], T]) -> T:
-    """What is made of the net's description. Raises `CheckpointError` when that describes none."""
+    """Build an object from the `NetConfig` in a manifest; `CheckpointError` if the configuration is invalid."""
     try:
         return build(_parse_config(manifest["net"]))
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
@@ -96,5 +106,5 @@ def _parse_config(stored: Mapping[str, Any]) -> NetConfig:
 
 
 def _to_tuple(value: Any) -> Any:
-    """JSON has lists only; our configurations hold tuples."""
+    """JSON has lists only; the configurations hold tuples."""
     return tuple(value) if isinstance(value, list) else value

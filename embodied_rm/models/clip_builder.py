@@ -1,4 +1,4 @@
-"""Build the image and text encoders that a description names; the libraries that this takes are imported on demand."""
+"""Build the image and text encoders of a description; the libraries for them are imported on demand."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build_clip(open_clip: Mapping[str, Any], transformers: Mapping[str, Any] | N
 
     Args:
         open_clip: open_clip's `model_cfg`.
-        transformers: The description of a model of `transformers`, see `TransformersTowers`; None: it is one of open_clip.
+        transformers: Description of a model of `transformers`, see `TransformersTowers`. None: a model of open_clip.
 
     Raises:
-        UserError: For an unknown timm tower, and for whatever `check_open_clip_config` refuses: a description makes
-            nothing be fetched or run.
+        UserError: For an unknown timm tower, and for any key that `check_open_clip_config` rejects: a description can
+            make nothing be downloaded or run.
     """
     if transformers is not None:
         from embodied_rm.models.transformers_towers import TransformersTowers

@@ -1,6 +1,6 @@
-"""Frame-text similarity of a pretrained model as a reward: the baseline that needs no training and sees no progress.
+"""Similarity of image and instruction from a pretrained CLIP model as a reward: a baseline without training.
 
-Rocamonde et al., ICLR 2024 (arXiv 2310.12921), with goal-baseline regularisation.
+Rocamonde et al., ICLR 2024 (arXiv 2310.12921), with goal-baseline regularization.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from embodied_rm.models.tokens import tokenize
 from embodied_rm.types import Array, Frames, RewardOutput, Views
 
 BASELINE_TEXT = "a robot arm at a table"
-"""What every image shows, whatever is to be done."""
+"""A description that holds for every image, whatever the task."""
 DEFAULT_ALPHA = 0.5
-"""How much of what does not lie between baseline and goal is left out, in [0, 1]."""
+"""Strength of the regularization in [0, 1]: 1 projects onto the line from baseline to goal."""
 IMAGES_PER_CHUNK = 64
-"""Images that are embedded at once: pretrained towers are large."""
+"""Images that are encoded in one batch, to bound the memory of large towers."""
 UNKNOWN_SUBTASK = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityState:
-    """The past counts for nothing but what is held where nothing can be seen."""
+    """State of `ClipSimilarity`: the last value is carried over frames without a visible view."""
 
     goal_embedding: Tensor
-    """Embedding of the instruction, of length 1; float [N, D]."""
+    """Embedding of the instruction, of unit length; float [N, D]."""
     last_value: Array
-    """The last value, float32 [N]; 0 before the first."""
+    """Last value, float32 [N]; 0 before the first."""
 
     def __len__(self) -> int:
         return len(self.last_value)
 
     def take(self, rows: RowIndices) -> SimilarityState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         return SimilarityState(
             goal_embedding=self.goal_embedding[torch.from_numpy(np.asarray(rows))], last_value=self.last_value[rows]
         )
 
     def put(self, rows: RowIndices, other: RewardState) -> SimilarityState:
-        """This memory with `rows` replaced by the rows of `other`."""
+        """Return this state with `rows` replaced by the rows of `other`."""
         assert isinstance(other, SimilarityState)
         goal_embedding, last_value = self.goal_embedding.clone(), self.last_value.copy()
         goal_embedding[torch.from_numpy(np.asarray(rows))], last_value[rows] = other.goal_embedding, other.last_value
@@ -59,14 +59,23 @@ class SimilarityState:
 
 
 class ClipSimilarity:
-    """A `RewardModel` of any open_clip model. It knows any view and no steps; its progress is its verdict too.
+    """A `RewardModel` from any open_clip model. It accepts any view and predicts no subtasks; success equals progress.
 
-    Progress is (1 + y) / 2 of the regularised similarity y, mean over the views that are there. y is in [-1, 1], the
-    cosine for alpha = 0; these bounds are fixed, never an episode's own, which would need its end.
+    Progress is (1 + y) / 2 of the regularized similarity y, averaged over the present views. y is in [-1, 1] and is the
+    cosine for alpha = 0. These bounds are fixed: bounds from the episode itself would need its end.
     """
 
     def __init__(self, source: str, *, baseline: str = BASELINE_TEXT, alpha: float = DEFAULT_ALPHA) -> None:
-        """`source`: as in `load_clip`, which says what it raises."""
+        """Load the model.
+
+        Args:
+            source: `local-dir:<folder>` or `hf-hub:<owner>/<name>`, see `load_open_clip`.
+            baseline: The baseline text.
+            alpha: Strength of the regularization, in [0, 1].
+
+        Raises:
+            CheckpointError: If the model cannot be loaded.
+        """
         assert 0 <= alpha <= 1
         config, clip = load_open_clip(source)
         self.config, self.alpha, self._clip = config, alpha, clip.eval()
@@ -74,23 +83,23 @@ class ClipSimilarity:
 
     @property
     def input_spec(self) -> InputSpec:
-        """Any views, at the image size of its tower."""
+        """Any view, at the image size of the tower."""
         return InputSpec(image_size=self.config.image_size)
 
     @property
     def capabilities(self) -> Capabilities:
-        """None beyond the contract: its success is its progress."""
+        """No optional features; success equals progress."""
         return Capabilities()
 
     def encode_text(self, sentences: Sequence[str]) -> Tensor:
-        """Embeddings of length 1, float [N, D]."""
+        """Embeddings of unit length, float [N, D]."""
         text = self.config.open_clip["text_cfg"]
         ids = tokenize(sentences, text.get("context_length", 77), text.get("vocab_size", 49408))
         with torch.inference_mode():
             return self._clip.encode_text(ids, normalize=True)
 
     def encode_image(self, frames: Frames) -> Tensor:
-        """Embeddings of length 1, float [P, D], of images uint8 [P, H, W, 3]."""
+        """Embeddings of unit length, float [P, D], of images uint8 [P, H, W, 3]."""
         mean, std = (torch.tensor(x).view(3, 1, 1) for x in (self.config.mean, self.config.std))
         with torch.inference_mode():
             chunks = (chunk.permute(0, 3, 1, 2).float() for chunk in torch.from_numpy(frames).split(IMAGES_PER_CHUNK))
@@ -98,12 +107,16 @@ class ClipSimilarity:
             return torch.cat([self._clip.encode_image(chunk, normalize=True) for chunk in images])
 
     def similarity(self, image_embedding: Tensor, goal_embedding: Tensor) -> Tensor:
-        """y = 1 - |alpha P(x - g) + (1 - alpha)(x - g)|^2 / 2 in [-1, 1] of embeddings [P, D] of length 1; [P].
+        """Regularized similarity y = 1 - |alpha P(x - g) + (1 - alpha)(x - g)|^2 / 2 in [-1, 1], [P].
 
-        P projects on the direction from the baseline to the goal.
+        P projects onto the direction from the baseline to the goal g.
+
+        Args:
+            image_embedding: x, [P, D], of unit length.
+            goal_embedding: g, [P, D], of unit length.
         """
         residual, direction = image_embedding - goal_embedding, goal_embedding - self._baseline
-        # A goal that reads like the baseline has no direction: nothing is projected.
+        # A goal equal to the baseline has no direction, so nothing is projected.
         squared_length = direction.square().sum(dim=1, keepdim=True).clamp_min(1e-12)
         projected = (residual * direction).sum(dim=1, keepdim=True) / squared_length * direction
         return 1 - (self.alpha * projected + (1 - self.alpha) * residual).square().sum(dim=1) / 2
@@ -115,24 +128,26 @@ class ClipSimilarity:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> SimilarityState:
-        """Open N episodes. What is wanted is read: neither first frames, goal images nor references are looked at.
+        """Start N episodes. First frames, goal images and references are not used.
 
-        Raises `UserError` when lengths differ.
+        Raises:
+            UserError: If the lengths differ.
         """
         if len(instructions) != len(views):
-            raise UserError(f"begin got views of {len(views)} environments, {len(instructions)} instructions")
+            raise UserError(f"reset got views of {len(views)} environments, {len(instructions)} instructions")
         return SimilarityState(
             goal_embedding=self.encode_text(instructions), last_value=np.zeros(len(views), np.float32)
         )
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SimilarityState]:
-        """Judge one new frame set a row; a row without any present view is invalid and carries its last prediction.
+        """Score one new frame set per row; a row without a present view is invalid and carries its last value.
 
-        Raises `UserError` when lengths differ.
+        Raises:
+            UserError: If the lengths differ.
         """
         assert isinstance(state, SimilarityState) and isinstance(views.frames, np.ndarray)
         if len(views) != len(state):
-            raise UserError(f"advance needs views of {len(state)} environments, got {len(views)}")
+            raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
         shape = views.frames.shape[:2]
         present = np.ones(shape, bool) if views.present is None else views.present
         value, valid = state.last_value.copy(), np.logical_or.reduce(present, axis=1)

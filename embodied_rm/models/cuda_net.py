@@ -1,4 +1,4 @@
-"""`CudaNet`: a `ProgressNet` on a GPU in bf16, from images to states as one compiled CUDA graph."""
+"""`CudaNet`: a `ProgressNet` on a GPU in bf16, from images to embeddings as one compiled CUDA graph."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from embodied_rm.models.progress_net import ProgressNet
 
 
 class CudaNet(ProgressNet):
-    """The contract of `ProgressNet` with the weights of another net, which stays as it is.
+    """A `ProgressNet` with the weights of another net, which is not changed.
 
-    A graph is captured for every number of images and rows that is met, of which torch compiles eight and warns; it
-    is for batches of one size. No GPU has run it yet.
+    One graph is captured for each number of images and rows. Torch compiles at most eight and then warns, so use
+    batches of one size. Not yet tested on a GPU.
     """
 
     def __init__(self, net: ProgressNet, backend: str = "inductor") -> None:
-        """`backend`: of torch.compile."""
+        """Compile the path from images to embeddings.
+
+        Args:
+            net: The net that provides weights and configuration.
+            backend: Backend of `torch.compile`.
+        """
         nn.Module.__init__(self)
         self.config, self.net = net.config, net
         self.heads = net.heads
@@ -42,5 +47,5 @@ class CudaNet(ProgressNet):
         device = instruction.device
         with torch.autocast(device.type, torch.bfloat16):
             embedding = self._compiled(images.pixels().to(device), *images.indices(device), instruction, masked_views)
-        # The next replay of the graph writes where this one wrote.
+        # The next replay of the graph overwrites this output.
         return embedding.to(torch.float32, copy=True)

@@ -1,7 +1,7 @@
-"""In-context one-shot learning: a demonstration as a way along which the present is found (pure torch).
+"""In-context one-shot learning: alignment of an episode with a demonstration (pure torch).
 
-The present is one of the demonstration's moments, and moves along them as time goes on: a hidden Markov model whose
-observations are distances of states. Its forward filter looks at the past only. Shapes: N environments, R moments.
+A hidden Markov model: the hidden state is the current keyframe of the demonstration, the observation is the distance
+of embeddings. Its forward filter uses past frames only. Shapes: N environments, R keyframes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ from embodied_rm.models.reward_model import Demonstration
 from embodied_rm.types import Episode, Views
 
 NUM_KEYFRAMES = 32
-"""Moments of a demonstration that are kept, evenly over its time."""
+"""Frames of a demonstration that are used, evenly spaced in time."""
 UNIFORM_JUMP_PROB = 0.1
-"""Probability of being anywhere on the way, wherever one was before."""
+"""Transition probability that is spread evenly over all keyframes."""
 COVERAGE_FLOOR = 0.01
-"""What a moment that was left out counts among those that were passed, in their geometric mean."""
+"""Coverage of a keyframe that was skipped, in the geometric mean over keyframes."""
 END_DISTANCE_TOLERANCE = 2.0
-"""How much farther from the end of the demonstration than from other moments the end of an episode may be."""
+"""Factor by which the last frame may be farther from the demonstration than other frames are."""
 EMISSION_TEMPERATURE = 1.0
-"""Distance of states, in squared steps of the demonstration, at which a moment is e times less likely."""
+"""Distance of embeddings, in squared steps of the demonstration, at which a keyframe is e times less likely."""
 
 
 def stack_demonstrations(demonstrations: list[Episode]) -> Demonstration:
-    """One demonstration an environment, all with the same views, as `begin` takes them.
+    """Stack one demonstration per environment for `RewardModel.reset`.
 
-    Raises `DataError` when one has neither annotated steps nor progress.
+    Args:
+        demonstrations: Episodes with the same views.
+
+    Raises:
+        DataError: If one has neither annotated subtasks nor progress.
     """
     keyframes = [np.linspace(0, len(e) - 1, NUM_KEYFRAMES).round().astype(np.int64) for e in demonstrations]
     names = tuple(demonstrations[0].views)
@@ -48,25 +52,31 @@ def stack_demonstrations(demonstrations: list[Episode]) -> Demonstration:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """Where on the demonstration's way the present is."""
+    """Position of each environment along its demonstration."""
 
     belief: Tensor
-    """Probability of each moment, float [N, R]."""
+    """Probability of each keyframe, float [N, R]."""
     max_belief: Tensor
-    """The most that was ever believed of each moment and its two neighbors, float [N, R]."""
+    """Largest probability so far of each keyframe and its two neighbors, float [N, R]."""
     potential: Tensor
     """Expected progress, float [N]."""
     success_score: Tensor
-    """How much, in [0, 1], speaks for the task being done, float [N]: that the end was reached, that it looks as it
-    did, that every moment was passed on the way; their geometric mean."""
+    """Score in [0, 1] that the task is done, float [N]: the geometric mean of reaching the end, similarity to the last
+    keyframe, and coverage of all keyframes.
+    """
 
 
 def forward_filter_step(
     belief: Tensor, max_belief: Tensor, keyframes: Tensor, progress: Tensor, embedding: Tensor
 ) -> Alignment:
-    """One step of the forward filter, from what was believed to that after `state` [N, width] has been seen.
+    """Advance the forward filter by one frame.
 
-    `moments`: states of the demonstration [N, R, width], whose `progress` is [N, R].
+    Args:
+        belief: Probability of each keyframe before, [N, R].
+        max_belief: Largest probability of each keyframe before, [N, R].
+        keyframes: Embeddings of the demonstration, [N, R, width].
+        progress: Progress of the keyframes, [N, R].
+        embedding: Embeddings of the new frame, [N, width].
     """
     predicted = belief @ transition_matrix(belief.shape[1]).to(belief)
     distances = (
@@ -82,14 +92,14 @@ def forward_filter_step(
 
 
 def sum_neighbors(belief: Tensor) -> Tensor:
-    """Probability [N, R] of each moment and its two neighbors."""
+    """Probability [N, R] of each keyframe together with its two neighbors."""
     return nn.functional.pad(belief, (1, 1)).unfold(1, 3, 1).sum(dim=2)
 
 
 def transition_matrix(num_keyframes: int) -> Tensor:
-    """Probability [R, R] of each moment after each, the farther the less likely.
+    """Transition probabilities [R, R], decreasing with the distance of two keyframes.
 
-    Forwards and backwards alike: with a liking for forwards the curve rises by itself, and order is no merit then.
+    The kernel is symmetric: a preference for the forward direction would raise the curve without any observation.
     """
     index = torch.arange(num_keyframes)
     kernel = torch.exp(-(index[None] - index[:, None]).abs().float())
@@ -97,12 +107,12 @@ def transition_matrix(num_keyframes: int) -> Tensor:
 
 
 def mean_squared_distance(p: Tensor, q: Tensor) -> Tensor:
-    """Mean squared difference of states [..., width]; they broadcast."""
+    """Mean squared difference of embeddings [..., width]; the arguments broadcast."""
     return (p - q).square().mean(dim=-1)
 
 
 def median_step_distance(keyframes: Tensor) -> Tensor:
-    """The typical step of each demonstration, [N]: median distance of moments that follow each other and differ."""
+    """Median distance of consecutive keyframes that differ, [N]."""
     distances = mean_squared_distance(keyframes[:, 1:], keyframes[:, :-1])
     median = torch.where(distances > 0, distances, torch.nan).nanmedian(dim=1).values
     return torch.nan_to_num(median, nan=1.0)

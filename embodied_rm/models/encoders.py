@@ -1,4 +1,4 @@
-"""The eyes and the reader: an open_clip model whose image tower shows a map and whose text tower reads instructions."""
+"""Image and text encoders: a CLIP-like model with feature maps from its image tower, vectors from its text tower."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ from embodied_rm.models.tokens import tokenize
 from embodied_rm.types import Episode, Frames
 
 CONTEXT_LENGTH = 32
-"""Longest instruction, tokens."""
+"""Largest number of tokens of an instruction."""
 MAX_CACHED_SENTENCES = 10_000
-"""Sentences whose vectors a frozen tower keeps, before it forgets them all."""
+"""Instruction vectors that a frozen text tower caches before it clears the cache."""
 VOCAB_SIZE = 4096
-"""Words of the small text tower; see `tokens.tokenize`."""
+"""Vocabulary size of the small text tower; see `tokens.tokenize`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """An open_clip model, described so fully that a checkpoint can rebuild it without its source."""
+    """A complete description of the encoders, from which a checkpoint rebuilds them without their source."""
 
     open_clip: Mapping[str, Any]
-    """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg; of a model of `transformers`, embed_dim."""
+    """open_clip's `model_cfg`: embed_dim, vision_cfg, text_cfg; for a model of `transformers`, embed_dim only."""
     image_size: tuple[int, int]
-    """Height and width that images are brought to."""
+    """Height and width in pixels that images are resized to."""
     feature_level: int = -1
-    """Which of the image tower's maps is read; what lies above it is cut off."""
+    """Index of the image tower's feature map that is used; later layers are removed."""
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.25, 0.25, 0.25)
-    """What the pixels in [0, 1] are shifted and scaled by, red, green, blue."""
+    """Mean and standard deviation per color channel (red, green, blue), for pixels in [0, 1]."""
     trainable: bool = True
-    """Whether training changes the towers, or only what reads them."""
+    """Whether training updates the towers."""
     transformers: Mapping[str, Any] | None = None
-    """Description of a model of `transformers` (`TransformersTowers`); None: it is one of open_clip."""
+    """Description of a model of `transformers` (`TransformersTowers`). None: a model of open_clip."""
     pool_size: tuple[int, int] | None = None
-    """Cells, height and width, that the map is pooled to; a smaller map stays as it is. None: none is pooled."""
+    """Height and width, in cells, that the feature map is pooled to; a smaller map is kept. None: no pooling."""
 
 
 def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level: int = -1) -> EncoderConfig:
-    """The description of a small open_clip model: any timm image tower by name, a two-layer text tower.
+    """Describe a small open_clip model with random weights and a two-layer text tower.
 
-    Both start from random weights.
+    Args:
+        tower: Name of the image tower, of this package (`towers.TOWERS`) or of timm.
+        image_size: Height and width in pixels.
+        feature_level: Index of the feature map that is used.
     """
     vision = {"timm_model_name": tower, "timm_pool": "", "timm_proj": "none", "image_size": list(image_size)}
     text = {"context_length": CONTEXT_LENGTH, "vocab_size": VOCAB_SIZE, "width": 64, "heads": 2, "layers": 2}
@@ -57,14 +60,14 @@ def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level:
 
 
 def resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Images float [M, 3, H, W] at another size, bilinear with antialiasing; the same tensor if that is its size."""
+    """Resize images float [M, 3, H, W], bilinear with antialiasing; the same tensor if they have that size."""
     if pixels.shape[2:] == size:
         return pixels
     return nn.functional.interpolate(pixels, size, mode="bilinear", antialias=True)
 
 
 def resize_frames(frames: Frames, size: tuple[int, int]) -> Frames:
-    """Images uint8 [T, H, W, 3] as the encoder will see them; the same array if that is its size already."""
+    """Resize images uint8 [T, H, W, 3] as the encoder does; the same array if they have that size."""
     if frames.shape[1:3] == size:
         return frames
     chunks = torch.from_numpy(frames).permute(0, 3, 1, 2).split(64)
@@ -72,25 +75,30 @@ def resize_frames(frames: Frames, size: tuple[int, int]) -> Frames:
 
 
 def resize_episode(episode: Episode, views: Sequence[str], size: tuple[int, int]) -> Episode:
-    """The episode with those of its views, at the size an encoder sees them; as it is where nothing changes."""
+    """Return the episode with the given views only, resized."""
     resized_views = {name: resize_frames(frames, size) for name, frames in episode.views.items() if name in views}
     return replace(episode, views=resized_views)
 
 
 def token_ids(config: EncoderConfig, instructions: Sequence[str]) -> Tensor:
-    """Token ids int64 [N, L] of the instructions, as the text tower of that description wants them."""
+    """Token ids int64 [N, L] of instructions, for the text tower of a description."""
     text = config.open_clip["text_cfg"]
     return tokenize(instructions, text.get("context_length", 77), text.get("vocab_size", 49408))
 
 
 class Encoder(nn.Module):
-    """Images -> maps, instructions -> vectors. Deterministic in eval mode; rows are independent of each other."""
+    """Images -> feature maps, instructions -> vectors. Deterministic in eval mode; rows are independent."""
 
     gain: Tensor
     offset: Tensor
 
     def __init__(self, config: EncoderConfig, clip: Any = None) -> None:
-        """`clip`: the model already built, with its weights; made from the description when None."""
+        """Build the encoder.
+
+        Args:
+            config: The description.
+            clip: A built model with its weights. None: built from the description with random weights.
+        """
         super().__init__()
         self.config = config
         self.clip: Any = build_clip(config.open_clip, config.transformers) if clip is None else clip
@@ -111,11 +119,11 @@ class Encoder(nn.Module):
         super()._load_from_state_dict(*args)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Encoder:
-        self._text_cache.clear()  # towers on another device, or of another precision
+        self._text_cache.clear()  # the towers change their device or precision
         return super()._apply(fn, recurse)
 
     def train(self, mode: bool = True) -> Encoder:
-        """Towers that are not trained stay in eval mode: their batch statistics belong to their own training."""
+        """Set the mode. Frozen towers stay in eval mode, since their batch statistics belong to their own training."""
         return super().train(mode and self.config.trainable)
 
     def preprocess(self, frames: Tensor) -> Tensor:
@@ -124,7 +132,7 @@ class Encoder(nn.Module):
         return torch.addcmul(self.offset, pixels, self.gain)
 
     def encode_image(self, images: Tensor) -> Tensor:
-        """Normalized images float [M, 3, *image_size] -> map [M, C, h, w]."""
+        """Normalized images float [M, 3, *image_size] -> feature map [M, C, h, w]."""
         outputs = self.clip.visual.forward_intermediates(
             images.contiguous(memory_format=torch.channels_last),
             indices=[self._feature_level],
@@ -139,7 +147,7 @@ class Encoder(nn.Module):
         return features if features.shape[2:] == pool_size else nn.functional.adaptive_avg_pool2d(features, pool_size)
 
     def encode_text(self, sentences: Sequence[str]) -> Tensor:
-        """Instruction vectors [N, embed_dim]. A tower that does not learn reads each sentence once."""
+        """Instruction vectors [N, embed_dim]. A frozen tower encodes each sentence once and caches its vector."""
         if self.config.trainable:
             return self.encode_tokens(self.tokenize(sentences))
         uncached = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._text_cache]
@@ -147,7 +155,7 @@ class Encoder(nn.Module):
             if len(self._text_cache) > MAX_CACHED_SENTENCES:
                 self._text_cache.clear()
                 uncached = list(dict.fromkeys(sentences))
-            # What is kept may be learned from, and is read when judging, in full precision.
+            # Cached vectors are used for training too, so they are neither inference tensors nor of reduced precision.
             full_precision = torch.autocast(self.gain.device.type, enabled=False)
             with torch.inference_mode(False), torch.no_grad(), full_precision:
                 self._text_cache.update(zip(uncached, self.encode_tokens(self.tokenize(uncached)), strict=True))
@@ -164,7 +172,7 @@ class Encoder(nn.Module):
         return token_ids(self.config, instructions).to(self.gain.device)
 
     def feature_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the map, found by looking at a blank image, which leaves no trace."""
+        """Channels, height and width of the feature map, from a blank image; leaves no trace in batch statistics."""
         was_training = self.training
         self.eval()
         with torch.no_grad():

@@ -1,7 +1,7 @@
-"""What a frozen tower sees in the images of recordings, kept on disk: looked at once, then only read.
+"""A disk cache for the feature maps of a frozen image tower.
 
-A video's maps are stored under the digest of its pixels, in a folder under the digest of the tower: other weights or
-images never meet the wrong maps. A file gets its name when it is whole, so that a killed run goes on where it was.
+The maps of a video are stored under the digest of its pixels, in a folder named after the digest of the tower, so that
+other weights or images never match. A file gets its name once it is complete: a run that was killed resumes there.
 """
 
 from __future__ import annotations
@@ -24,29 +24,43 @@ from embodied_rm.types import Frames
 
 FeatureMaps = npt.NDArray[np.float16]
 IMAGES_PER_BLOCK = 16
-"""Images that are looked at together: large towers fill the memory."""
+"""Images that are encoded in one batch, to bound the memory of large towers."""
 HEADER_LENGTH_BYTES = 8
-"""Bytes that say how long a safetensors header is."""
+"""Bytes at the start of a safetensors file that hold the length of its header."""
 
 
 class FeatureCache:
-    """Maps of videos by one frozen tower, memory-mapped: [T, C, h, w], half precision."""
+    """Feature maps of videos by one frozen tower, memory-mapped: [T, C, h, w], half precision."""
 
     def __init__(self, folder: Path, encoder: Encoder) -> None:
-        """Raises `UserError` for a tower that learns: it sees otherwise after every update."""
+        """Open the cache.
+
+        Args:
+            folder: Folder of the cache; several towers may share it.
+            encoder: The encoder, with a frozen image tower.
+
+        Raises:
+            UserError: If the tower is trainable: its maps change with every optimizer step.
+        """
         if encoder.config.trainable:
-            raise UserError("cache keeps what a tower sees that does not learn, and that of this model does")
+            raise UserError("feature_cache_dir needs a frozen image tower, and that of this model is trainable")
         self._encoder, self._feature_shape = encoder, encoder.feature_shape()
         self.folder = folder / tower_digest(encoder)[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def get_views(self, views: Mapping[str, Frames]) -> dict[str, CachedFeatures]:
-        """View -> the maps of its video."""
+        """View name -> the feature maps of its video."""
         return {name: self.get(frames) for name, frames in views.items()}
 
     def get(self, frames: Frames) -> CachedFeatures:
-        """The maps of a video uint8 [T, H, W, 3], from the disk if they are there. Raises `DataError` for a file that
-        is not what was put away."""
+        """Return the feature maps of a video, computed if the cache does not hold them.
+
+        Args:
+            frames: uint8 [T, H, W, 3].
+
+        Raises:
+            DataError: If the file is damaged.
+        """
         path = self.folder / f"{hashlib.sha256(np.ascontiguousarray(frames).data).hexdigest()}.safetensors"
         shape = (len(frames), *self._feature_shape)
         if not path.exists():
@@ -55,7 +69,7 @@ class FeatureCache:
 
     @torch.no_grad()
     def _encode_to_file(self, frames: Frames, path: Path, shape: tuple[int, ...]) -> None:
-        """Look at a video block by block, and put away what is seen."""
+        """Encode a video block by block and write its maps."""
         header = safetensors_header(shape)
         with atomic_file(path) as partial, partial.open("wb") as stream:
             stream.write(header)
@@ -68,7 +82,7 @@ class FeatureCache:
 
 
 def tower_digest(encoder: Encoder) -> str:
-    """SHA-256 of all that decides what the image tower sees."""
+    """SHA-256 of the weights and the configuration of the image tower."""
     digest = hashlib.sha256(json.dumps(asdict(encoder.config), sort_keys=True, default=str).encode())
     for name, tensor in sorted(encoder.clip.visual.state_dict().items()):
         digest.update(name.encode())
@@ -77,7 +91,7 @@ def tower_digest(encoder: Encoder) -> str:
 
 
 def safetensors_header(shape: tuple[int, ...]) -> bytes:
-    """The beginning of a safetensors file that holds one tensor of half precision, "maps"."""
+    """Header of a safetensors file with one half-precision tensor, "maps"."""
     size = 2 * int(np.prod(shape))
     header = json.dumps({"maps": {"dtype": "F16", "shape": list(shape), "data_offsets": [0, size]}}).encode()
     header += b" " * (-len(header) % HEADER_LENGTH_BYTES)
@@ -85,18 +99,20 @@ def safetensors_header(shape: tuple[int, ...]) -> bytes:
 
 
 class CachedFeatures:
-    """The maps in a file, [T, C, h, w]: mapped into memory while some of them are taken, and no longer, since a dataset
-    has more videos than a process may have open."""
+    """Feature maps in a file, [T, C, h, w].
+
+    The file is mapped into memory only during access, since a dataset has more videos than a process may open files.
+    """
 
     dtype = np.dtype(np.float16)
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        """Raises `DataError` when the file does not hold maps of that shape."""
+        """Check the header and the size of the file; `DataError` if they do not match `shape`."""
         self.path, self.shape, self._header = path, shape, safetensors_header(shape)
         with path.open("rb") as stream:
             stored_header = stream.read(len(self._header))
         if stored_header != self._header or path.stat().st_size != len(self._header) + 2 * int(np.prod(shape)):
-            raise DataError(f"{path}: does not hold maps {list(shape)}; delete it, and they are made anew")
+            raise DataError(f"{path}: does not hold maps {list(shape)}; delete it to compute them again")
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -1,5 +1,6 @@
-"""What is read off the states of two moments: the hop between them and how wrong it is, whether the task is done, the
-step under way, how unusual the state is."""
+"""The prediction heads of `ProgressNet`: from the embeddings of two frames to hop, error, success, subtask and OOD
+score.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 from embodied_rm.models.ood import EmbeddingDistribution, ood_score
 
 MIN_EXPECTED_ERROR = 0.005
-"""Error, progress, that is expected at the least: none expected would make any found infinitely unlikely."""
+"""Smallest expected error, in progress: with an expected error of 0 any observed error has infinite loss."""
 
 
 def mlp(inputs: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> nn.Sequential:
-    """Two hidden layers."""
+    """Build a perceptron with two hidden layers."""
     wide, narrow = hidden
     return nn.Sequential(
         nn.Linear(inputs, wide), nn.GELU(), nn.Linear(wide, narrow), nn.GELU(), nn.Linear(narrow, outputs)
@@ -23,43 +24,47 @@ def mlp(inputs: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> nn.S
 
 
 class PairHead(nn.Module):
-    """States of two moments [..., width] -> [..., outputs]."""
+    """Embeddings of two frames [..., width] -> [..., outputs]."""
 
     def __init__(self, width: int, outputs: int, hidden: tuple[int, int] = (256, 128)) -> None:
         super().__init__()
         self.mlp = mlp(3 * width, outputs, hidden)
 
     def forward(self, p: Tensor, q: Tensor) -> Tensor:
-        """`p` and `q` broadcast against each other."""
+        """Apply the head; `p` and `q` broadcast against each other."""
         p, q = torch.broadcast_tensors(p, q)
         return self.mlp(torch.cat([p, q, q - p], dim=-1))
 
 
 def error_from_logit(logit: Tensor) -> Tensor:
-    """What the output [..., 1] of the error head says, [...]."""
+    """Map the output [..., 1] of the error head to an expected error [...]."""
     return MIN_EXPECTED_ERROR + torch.sigmoid(logit[..., 0])
 
 
 class HeadOutputs(NamedTuple):
-    """What the heads say of N moments as seen from A anchors."""
+    """Outputs of all heads for N frames, relative to A anchor frames."""
 
     hop: Tensor
-    """Relative hops from each anchor, [A, N] in [-1, 1]."""
+    """Relative hop from each anchor, [A, N] in [-1, 1]."""
     expected_error: Tensor
-    """See `Heads.error`, [N]."""
+    """See `Heads.expected_error`, [N]."""
     success_logit: Tensor
-    """Logits of "the task is done now", [N]."""
+    """Logit of "the task is done at this frame", [N]."""
     subtask_logits: Tensor
-    """Logits of the step under way, [N, max_steps]."""
+    """Logits of the current subtask, [N, max_subtasks]."""
     ood: Tensor
-    """See `models.ood`, [N]; nan where no distribution of states is known."""
+    """See `models.ood`, [N]; NaN without a distribution of embeddings."""
 
 
 class Heads(nn.Module):
     """The heads of `ProgressNet`."""
 
     def __init__(self, width: int, max_subtasks: int, with_distribution: bool = False) -> None:
-        """`known`: whether the distribution of states is, see `models/ood.py`."""
+        """Args:
+        width: Length of the embeddings.
+        max_subtasks: Largest number of subtasks of a task.
+        with_distribution: Whether the heads include a distribution of embeddings, see `models.ood`.
+        """
         super().__init__()
         self.distribution: EmbeddingDistribution | None
         self.register_module("distribution", EmbeddingDistribution(width) if with_distribution else None)
@@ -69,8 +74,12 @@ class Heads(nn.Module):
         self._error = PairHead(width, 1, hidden=(64, 64))
 
     def forward(self, anchors: Tensor, current: Tensor) -> HeadOutputs:
-        """All that a prediction needs. `anchors` [A, N, width]: states of the previous moment, of the first, and perhaps
-        of others; `now` [N, width]."""
+        """Compute all outputs that a prediction needs.
+
+        Args:
+            anchors: [A, N, width]: embeddings of the previous frame, the first frame and, if given, the goal.
+            current: [N, width]: embeddings of the current frame.
+        """
         first = anchors[1]
         return HeadOutputs(
             self.hop(anchors, current),
@@ -81,20 +90,20 @@ class Heads(nn.Module):
         )
 
     def hop(self, p: Tensor, q: Tensor) -> Tensor:
-        """Relative hop from moment p to moment q, in [-1, 1]."""
+        """Relative hop from frame `p` to frame `q`, in [-1, 1]."""
         return torch.tanh(self._hop(p, q)[..., 0])
 
     def expected_error(self, first: Tensor, current: Tensor) -> Tensor:
-        """Absolute error to expect of the potential as seen from the first moment, in [0.005, 1.005].
+        """Expected absolute error of the potential that is read relative to the first frame, in [0.005, 1.005].
 
-        It teaches the states nothing: they serve the hop, not the doubt about it.
+        Its gradient stops at the embeddings, so that they are trained for the hop only.
         """
         return error_from_logit(self._error(first.detach(), current.detach()))
 
     def success_logit(self, first: Tensor, current: Tensor) -> Tensor:
-        """Logit of "the task is done now"."""
+        """Logit of "the task is done at this frame"."""
         return self._completion(first, current)[..., 0]
 
     def subtask_logits(self, first: Tensor, current: Tensor) -> Tensor:
-        """Logits [..., max_steps] of the step under way."""
+        """Logits [..., max_subtasks] of the current subtask."""
         return self._step(first, current)

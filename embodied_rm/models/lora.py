@@ -1,4 +1,4 @@
-"""Low-rank adaptation of a tower that stays as it is otherwise: W + BA, of small rank (Hu et al., arXiv 2106.09685)."""
+"""Low-rank adaptation (LoRA) of a frozen tower: W + BA with small rank (Hu et al., arXiv 2106.09685)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch.nn.utils import parametrize
 from embodied_rm.errors import UserError
 
 ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "qkv", "query", "key", "value")
-"""What the projections of attention are called, by timm and by `transformers`; open_clip has one `in_proj_weight`."""
+"""Names of attention projections in timm and `transformers`; open_clip has one `in_proj_weight`."""
 
 
 class LoraParametrization(nn.Module):
-    """A matrix [out, in] and what is learned beside it; nothing at first."""
+    """A low-rank update of a matrix [out, in], 0 at first."""
 
     def __init__(self, shape: torch.Size, rank: int) -> None:
         super().__init__()
@@ -25,9 +25,13 @@ class LoraParametrization(nn.Module):
 
 
 def add_lora(tower: nn.Module, rank: int) -> int:
-    """Let the projections of a tower's attention learn, by matrices of that rank alone; answers how many there are.
+    """Add trainable low-rank updates to the attention projections of a tower.
 
-    Raises `UserError` for a tower without attention.
+    Returns:
+        The number of projections.
+
+    Raises:
+        UserError: If the tower has no attention.
     """
     targets = [
         (module, "weight") for name, module in tower.named_modules() if name.split(".")[-1] in ATTENTION_PROJECTIONS
@@ -43,7 +47,7 @@ def add_lora(tower: nn.Module, rank: int) -> int:
 
 
 def merge_lora(tower: nn.Module) -> None:
-    """Make what was learned part of the matrices: the tower is an ordinary one again."""
+    """Merge the learned updates into the weights, so that the tower has its original modules again."""
     for module in list(tower.modules()):
         for name in list(getattr(module, "parametrizations", {})):
             requires_grad = module.parametrizations[name].original.requires_grad  # type: ignore[union-attr, index]

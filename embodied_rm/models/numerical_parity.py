@@ -1,4 +1,4 @@
-"""How far two reward models are apart on the same random images."""
+"""Largest differences between the predictions of two reward models on the same random images."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ COMPARED_FIELDS = ("progress", "success", "uncertainty", "ood")
 
 
 def max_differences(first: ProgressNet, second: ProgressNet, num_envs: int = 8, num_steps: int = 6) -> dict[str, float]:
-    """Largest difference of progress, success, spread and out-of-distribution score (as a share of it; left out where
-    it is not told), with goals and views that come and go."""
+    """Largest difference of progress, success, uncertainty and OOD score, with goals and views that come and go.
+
+    Values above 1 are compared relative to the first model; entries that are NaN in both models are skipped.
+    """
     curves = [score_random_video(net, num_envs, num_steps) for net in (first, second)]
     output_pairs = list(zip(*curves, strict=True))
     return {
@@ -23,13 +25,13 @@ def max_differences(first: ProgressNet, second: ProgressNet, num_envs: int = 8, 
 
 
 def max_difference(first: Array, second: Array) -> float:
-    """Largest difference; of numbers above 1 as a share of them. Where neither is a number they are alike."""
+    """Largest difference; relative for values above 1. NaN must occur at the same entries."""
     assert (np.isnan(first) == np.isnan(second)).all()
     return float(np.nan_to_num(np.abs(first - second) / np.maximum(np.abs(first), 1)).max())
 
 
 def score_random_video(net: ProgressNet, num_envs: int, num_steps: int) -> list[RewardOutput]:
-    """What a model says of a random video; the same video for models of the same configuration."""
+    """Score a random video, the same for all models of one configuration."""
     rng = np.random.default_rng(0)
     first_views, goal, *video = (random_views(net, rng, num_envs) for _ in range(num_steps + 2))
     instructions = [INSTRUCTIONS[i % len(INSTRUCTIONS)] for i in range(num_envs)]
@@ -42,7 +44,7 @@ def score_random_video(net: ProgressNet, num_envs: int, num_steps: int) -> list[
 
 
 def random_views(net: ProgressNet, rng: np.random.Generator, num_envs: int) -> Views:
-    """Noise at the size that the model takes, in all its views."""
+    """Random images in all views of a net, at its image size."""
     names = net.config.views
     shape = (num_envs, len(names), *net.config.encoder.image_size, 3)
     return Views(names=names, frames=rng.integers(0, 256, shape, np.uint8))

@@ -1,8 +1,8 @@
-"""The parts of a `ProgressNet` as ONNX graphs: the same numbers from fewer operations and passes over memory.
+"""The parts of a `ProgressNet` as ONNX graphs: the same outputs with fewer operations and passes over memory.
 
-What differs from the modules that learn: the first convolution, where it pads nothing, takes the bytes of an image as
-they lie and has the normalisation in its weights, the last transformer layer works only for the query that is read, and
-the pair heads multiply the two moments apart from each other.
+Differences from the trained modules: a first convolution without padding takes raw image bytes, with normalization
+folded into its weights; the last transformer layer computes the query token only; the pair heads multiply the two
+embeddings separately.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from embodied_rm.models.towers import Tower
 from embodied_rm.models.view_fusion import ViewFusion
 
 GRAPH_OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "read": ("vector",),
-    "state": ("state",),
+    "text": ("instruction",),
+    "embedding": ("embedding",),
     "heads": HeadOutputs._fields,
-    "completion": ("logit",),
+    "success": ("logit",),
 }
-"""What `onnx_graphs` gives, by name -> what each tells."""
+"""Name of each graph from `export_graphs` -> names of its outputs."""
 
 
 class TextGraph(nn.Module):
@@ -41,13 +41,14 @@ class TextGraph(nn.Module):
         self.net = net
 
     def forward(self, ids: Tensor) -> Tensor:
-        """As `ProgressNet.read`."""
+        """As `ProgressNet.embed_instructions`, from token ids."""
         return self.net.instruction(self.net.encoder.encode_tokens(ids))
 
 
 class EmbeddingGraph(nn.Module):
-    """Images uint8 [P, H, W, 3], their views and owners int64 [P], instructions [N, width], views that are hidden
-    bool [L, V] -> states [L, N, width]."""
+    """Images uint8 [P, H, W, 3], view and batch indices int64 [P], instructions [N, width], masked views bool [L, V] ->
+    embeddings [L, N, width].
+    """
 
     def __init__(self, net: ProgressNet) -> None:
         super().__init__()
@@ -58,15 +59,18 @@ class EmbeddingGraph(nn.Module):
     def forward(
         self, images: Tensor, view_index: Tensor, batch_index: Tensor, instruction: Tensor, masked_views: Tensor
     ) -> Tensor:
-        """As `ProgressNet.states`, from pixels."""
+        """As `ProgressNet.embed`, from pixels."""
         encoder = self.net.encoder
         pixels = images.flatten(2)[:, None].float() if self.takes_raw_pixels else encoder.preprocess(images)
         return self.net.embed(encoder.encode_image(pixels), view_index, batch_index, instruction, masked_views)
 
 
 def fold_normalization(encoder: Encoder) -> bool:
-    """Let the first convolution take pixels in [0, 255] as they lie in memory, rows of colors [P, 1, H, 3 W]; False,
-    nothing changed, where it pads (0 is no color)."""
+    """Make the first convolution take raw pixels in [0, 255], rows of colors [P, 1, H, 3 W].
+
+    Returns:
+        False, with nothing changed, if the convolution pads: a padded 0 is black in raw pixels only.
+    """
     trunk = getattr(encoder.clip.visual, "trunk", None)
     first_stage: Any = trunk.stages[0] if isinstance(trunk, Tower) else [None]
     stem = first_stage[0]
@@ -83,14 +87,14 @@ def fold_normalization(encoder: Encoder) -> bool:
 
 
 class ExportableViewFusion(nn.Module):
-    """`StateFusion` written out; the fused kernel of torch has no ONNX operator."""
+    """`ViewFusion` in elementary operations; torch's fused attention kernel has no ONNX operator."""
 
     def __init__(self, fusion: ViewFusion) -> None:
         super().__init__()
         self.fusion = fusion
 
     def forward(self, tokens: Tensor, present: Tensor, instruction: Tensor) -> Tensor:
-        """As `StateFusion.forward`."""
+        """As `ViewFusion.forward`."""
         query = self.fusion.query.expand(tokens.shape[0], 1, -1)
         x = torch.cat([query, instruction[:, None], tokens], dim=1)
         padding = nn.functional.pad(~present, (2, 0), value=False)
@@ -99,7 +103,7 @@ class ExportableViewFusion(nn.Module):
         for layer in layers:
             num_queries = 1 if layer is layers[-1] else x.shape[1]
             attended = attention(layer, x, mask, num_queries)
-            # Rows of one matrix: a product and its bias are then one operation.
+            # On the rows of one matrix a product and its bias are one operation.
             y = (x[:, :num_queries] + attended).flatten(0, 1)
             y = y + layer.linear2(torch.relu(layer.linear1(layer.norm2(y))))
             x = y.unflatten(0, (-1, num_queries))
@@ -107,7 +111,10 @@ class ExportableViewFusion(nn.Module):
 
 
 def attention(layer: Any, x: Tensor, mask: Tensor, num_queries: int) -> Tensor:
-    """What the first `read` tokens of `x` [N, T, width] take from all of them; `mask` is added to the scores."""
+    """Attention of the first `num_queries` tokens of `x` [N, T, width] over all tokens.
+
+    `mask` is added to the scores.
+    """
     self_attn, (_, tokens, width) = layer.self_attn, x.shape
     qkv = nn.functional.linear(layer.norm1(x.flatten(0, 1)), self_attn.in_proj_weight, self_attn.in_proj_bias)
     per_head = qkv.view(-1, tokens, 3, self_attn.num_heads, width // self_attn.num_heads).permute(2, 0, 3, 1, 4)
@@ -118,7 +125,7 @@ def attention(layer: Any, x: Tensor, mask: Tensor, num_queries: int) -> Tensor:
 
 
 class FactoredPairHead(nn.Module):
-    """`PairHead` whose first layer multiplies each moment once: W [p, q, q - p] = (Wp - Wd) p + (Wq + Wd) q."""
+    """`PairHead` with a factored first layer: W [p, q, q - p] = (Wp - Wd) p + (Wq + Wd) q."""
 
     def __init__(self, head: PairHead) -> None:
         super().__init__()
@@ -137,7 +144,7 @@ class FactoredPairHead(nn.Module):
 
 
 class HeadsGraph(nn.Module):
-    """Anchors [A, N, width] and states [N, width] -> what `Heads` say of them."""
+    """Anchors [A, N, width] and embeddings [N, width] -> the fields of `HeadOutputs`."""
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
@@ -158,27 +165,27 @@ class HeadsGraph(nn.Module):
 
 
 class SuccessGraph(nn.Module):
-    """States of the first moment and of this one, [M, width] each -> logits [M] of "done"."""
+    """Embeddings of the first and the current frame, [M, width] each -> success logits [M]."""
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
         self.completion = FactoredPairHead(heads._completion)
 
     def forward(self, first: Tensor, current: Tensor) -> Tensor:
-        """As `Heads.completion`."""
+        """As `Heads.success_logit`."""
         return self.completion(first, current)[..., 0]
 
 
 def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
-    """The graphs of `GRAPHS`, serialized, for any number of images, moments and anchors.
+    """Export the graphs of `GRAPH_OUTPUTS`, serialized, for any number of images, frames and anchors.
 
-    Raises `UserError` without the packages that write ONNX, for a net that is exported already, and for a tower that
-    has no form in ONNX.
+    Raises:
+        UserError: If a package for ONNX export is missing, the net is an exported one, or its tower cannot be exported.
     """
     if not list(net.parameters()):
-        raise UserError("this model is exported already: export the checkpoint that it was made from")
+        raise UserError("this model is exported already: export the checkpoint that it was exported from")
     if net.config.encoder.transformers is not None:
-        raise UserError("a model on towers of `transformers` has no form in ONNX here: judge by the checkpoint itself")
+        raise UserError("a model with towers of `transformers` cannot be exported to ONNX: use the checkpoint itself")
     size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
     images = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
     view_index, batch_index = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
@@ -186,22 +193,22 @@ def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     masked_views = torch.eye(views + 1, dtype=torch.bool)[:, 1:]
     embedding_inputs = {
         "images": images,
-        "view": view_index,
-        "owner": batch_index,
+        "view_index": view_index,
+        "batch_index": batch_index,
         "instruction": embedding,
-        "hidden": masked_views,
+        "masked_views": masked_views,
     }
     modules: dict[str, tuple[nn.Module, dict[str, Tensor]]] = {
-        "read": (TextGraph(net), {"ids": net.encoder.tokenize(["one", "two"])}),
-        "state": (EmbeddingGraph(net), embedding_inputs),
-        "heads": (HeadsGraph(net.heads), {"anchors": anchors, "state": embedding}),
-        "completion": (SuccessGraph(net.heads), {"first": embedding, "now": embedding + 1}),
+        "text": (TextGraph(net), {"ids": net.encoder.tokenize(["one", "two"])}),
+        "embedding": (EmbeddingGraph(net), embedding_inputs),
+        "heads": (HeadsGraph(net.heads), {"anchors": anchors, "embedding": embedding}),
+        "success": (SuccessGraph(net.heads), {"first": embedding, "current": embedding + 1}),
     }
     return {name: export_module(*modules[name], outputs) for name, outputs in GRAPH_OUTPUTS.items()}
 
 
 def export_module(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:
-    """One module as a serialized graph whose leading dimensions are free."""
+    """Export one module as a serialized graph with dynamic leading dimensions."""
     try:
         import onnxscript  # noqa: F401  torch's exporter needs it
     except ModuleNotFoundError as error:

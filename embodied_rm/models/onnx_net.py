@@ -1,4 +1,4 @@
-"""`OnnxNet`: an exported `ProgressNet`, which judges through ONNX Runtime on the CPU."""
+"""`OnnxNet`: an exported `ProgressNet` that runs in ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from embodied_rm.models.onnx_export import GRAPH_OUTPUTS
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 
 MAX_ROWS_PER_CALL = 64
-"""Most environments that go through a graph at once: fewer cost calls, more no longer fit the caches."""
+"""Largest batch of one call: smaller batches add call overhead, larger ones exceed the CPU caches."""
 
 Tensors = tuple[Tensor, ...]
 GraphFn = Callable[..., Tensors]
@@ -26,49 +26,58 @@ GraphFn = Callable[..., Tensors]
 
 
 class OnnxNet(ProgressNet):
-    """The contract of `ProgressNet`, its numbers within 1e-4, no parameters: it can be neither trained nor moved.
+    """A `ProgressNet` without parameters, whose outputs differ by at most 1e-4. It can be neither trained nor moved.
 
-    Parts of a batch run side by side, each on one thread: nothing waits for another between two operations.
+    Chunks of a batch run in parallel, each on one thread, without synchronization between operations.
     """
 
     def __init__(self, config: NetConfig, graphs: Mapping[str, bytes]) -> None:
-        """`graphs`: those of `onnx_graphs.GRAPHS`. Raises `UserError` without ONNX Runtime, `CheckpointError` for a
-        graph that it does not take."""
+        """Load the graphs.
+
+        Args:
+            config: Configuration of the exported net.
+            graphs: The graphs of `onnx_export.GRAPH_OUTPUTS`, by name.
+
+        Raises:
+            UserError: If ONNX Runtime is missing.
+            CheckpointError: If ONNX Runtime rejects a graph.
+        """
         nn.Module.__init__(self)
         self.config = config
         self._graphs = {name: load_graph(content, name, GRAPH_OUTPUTS[name]) for name, content in graphs.items()}
         self._executor = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="onnx")
-        self.heads = OnnxHeads(self._graphs["heads"], self._graphs["completion"], self._map_chunks)  # type: ignore[assignment]
+        heads = OnnxHeads(self._graphs["heads"], self._graphs["success"], self._map_chunks)
+        self.heads = heads  # type: ignore[assignment]
         self.eval()
 
     def to(self, device: Any) -> OnnxNet:  # type: ignore[override]
-        """Itself. Raises `UserError` for any device but the CPU."""
+        """Return the net itself; `UserError` for any device but the CPU."""
         if torch.device(device).type != "cpu":
-            raise UserError(f"an exported model runs on the CPU, not on {device}: use the checkpoint it was made from")
+            raise UserError(f"an exported model runs on the CPU, not on {device}: use its source checkpoint")
         return self
 
     def _embed_text(self, sentences: Sequence[str]) -> Tensor:
-        return self._graphs["read"](token_ids(self.config.encoder, sentences))[0]
+        return self._graphs["text"](token_ids(self.config.encoder, sentences))[0]
 
     def _embed_images(self, images: ImageBatch, instruction: Tensor, masked_views: Tensor) -> Tensor:
         height, width = images.frames.shape[2:4]
         if (height, width) != tuple(self.config.encoder.image_size):
             raise UserError(
-                f"an exported model takes images of its own size, {list(self.config.encoder.image_size)} (height, "
-                f"width), got {[height, width]}: resize them, or use the checkpoint it was made from"
+                f"an exported model takes images of {list(self.config.encoder.image_size)} (height, width), "
+                f"got {[height, width]}: resize them, or use its source checkpoint"
             )
 
         def embed_chunk(rows: slice) -> Tensors:
             chunk = images.select(rows)
-            if not len(chunk):  # nobody shows anything: such states are never read
+            if not len(chunk):  # no row has an image: these embeddings are never read
                 return (instruction.new_zeros(len(masked_views), *instruction[rows].shape),)
             indices = chunk.indices(instruction.device)
-            return self._graphs["state"](chunk.pixels().cpu(), *indices, instruction[rows], masked_views)
+            return self._graphs["embedding"](chunk.pixels().cpu(), *indices, instruction[rows], masked_views)
 
         return torch.cat([embedding for (embedding,) in self._map_chunks(embed_chunk, len(instruction))], dim=1)
 
     def _map_chunks(self, fn: Callable[[slice], Tensors], num_rows: int) -> list[Tensors]:
-        """`part` of every few rows, side by side."""
+        """Apply `fn` to chunks of the rows, in parallel."""
         chunk_size = max(1, min(MAX_ROWS_PER_CALL, -(-num_rows // torch.get_num_threads())))
         return list(
             self._executor.map(
@@ -78,7 +87,7 @@ class OnnxNet(ProgressNet):
 
 
 class OnnxHeads:
-    """As `heads.Heads`."""
+    """The heads of an exported net, with the interface of `heads.Heads`."""
 
     def __init__(
         self,
@@ -89,20 +98,30 @@ class OnnxHeads:
         self._graph, self._success_graph, self._map_chunks = graph, success_graph, map_chunks
 
     def __call__(self, anchors: Tensor, current: Tensor) -> HeadOutputs:
-        """Of anchors [A, N, width] and states [N, width]."""
+        """As `Heads.forward`: anchors [A, N, width] and embeddings [N, width]."""
         hops, *others = zip(
             *self._map_chunks(lambda rows: self._graph(anchors[:, rows], current[rows]), len(current)), strict=True
         )
         return HeadOutputs(torch.cat(hops, dim=1), *map(torch.cat, others))
 
     def success_logit(self, first: Tensor, current: Tensor) -> Tensor:
-        """Of states [..., width]."""
+        """As `Heads.success_logit`: embeddings [..., width]."""
         (logit,) = self._success_graph(first.flatten(0, -2), current.flatten(0, -2))
         return logit.view(current.shape[:-1])
 
 
 def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
-    """The graph as a function of tensors on the CPU, on the calling thread; `outputs`: what it must tell."""
+    """Load a graph as a function of CPU tensors that runs on the calling thread.
+
+    Args:
+        content: The serialized graph.
+        name: Name of the graph, for messages.
+        outputs: Names of the outputs that it must have.
+
+    Raises:
+        UserError: If ONNX Runtime is missing.
+        CheckpointError: If ONNX Runtime rejects the graph or its outputs have other names.
+    """
     try:
         import onnxruntime as ort  # optional
     except ModuleNotFoundError as error:
@@ -113,13 +132,13 @@ def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
     try:
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except ort.capi.onnxruntime_pybind11_state.OnnxRuntimeException as error:
-        raise CheckpointError(f"{name}.onnx: not a graph that ONNX Runtime takes ({error})") from None
+        raise CheckpointError(f"{name}.onnx: rejected by ONNX Runtime ({error})") from None
     input_names, output_names = (
         [entry.name for entry in entries] for entries in (session.get_inputs(), session.get_outputs())
     )
     if output_names != list(outputs):
         raise CheckpointError(
-            f"{name}.onnx: tells {', '.join(output_names)}, not {', '.join(outputs)}: export it again"
+            f"{name}.onnx: has outputs {', '.join(output_names)}, not {', '.join(outputs)}: export it again"
         )
 
     def run(*inputs: Tensor) -> Tensors:

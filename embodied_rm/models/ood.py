@@ -1,7 +1,7 @@
-"""How far a state lies from those that the model was calibrated on: the out-of-distribution score.
+"""The out-of-distribution (OOD) score: distance of an embedding from those that the model was calibrated on.
 
 Source: K. Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples, NeurIPS 2018: the
-Mahalanobis distance in the features of a network. One Gaussian over all tasks: one a task told no more apart.
+Mahalanobis distance in the features of a network. One Gaussian covers all tasks; one per task separated no better.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from torch import Tensor, nn
 from embodied_rm.types import Array
 
 COVARIANCE_RIDGE = 0.01
-"""Added to every variance, share of their mean: directions in which no state differs say nothing."""
+"""Added to every variance, as a share of their mean, so that directions without variance do not dominate the score."""
 LIMIT_QUANTILE = 0.99
-"""Share of the states of held-out episodes that have a score of at most 1."""
+"""Share of held-out embeddings with a score of at most 1."""
 MIN_SAMPLES = 100
-"""Fewest states to fit it on, and to take the limit from: of fewer, no hundredth can be told."""
+"""Fewest embeddings for the fit, and for its limit: the 99 % quantile needs at least 100 samples."""
 MAX_UNCERTAINTY_FACTOR = 16.0
-"""Most that doubt grows by: four times as unusual as usual, nothing is known any more."""
+"""Largest factor on the uncertainty, reached at four times the typical score."""
 
 
 class EmbeddingDistribution(nn.Module):
-    """States [..., width] -> their score [...] >= 0; 1: only one in a hundred states of held-out episodes lies as far
-    off. Not trained; see `fitted`."""
+    """Embeddings [..., width] -> OOD score [...] >= 0; 1 is exceeded by one in a hundred held-out embeddings.
+
+    Not trained; see `fit`.
+    """
 
     mean: Tensor
     whitening: Tensor
@@ -35,13 +37,17 @@ class EmbeddingDistribution(nn.Module):
         self.register_buffer("whitening", torch.zeros(width, width))
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Mahalanobis distance from the mean, as a multiple of the one that few held-out states exceed."""
+        """Mahalanobis distance from the mean, relative to the 99 % quantile of held-out distances."""
         return ((embeddings - self.mean) @ self.whitening).norm(dim=-1)
 
     @classmethod
     def fit(cls, embeddings: Tensor, held_out: Tensor) -> EmbeddingDistribution:
-        """Mean and covariance of `states` [S, width], the limit from `held_out` [H, width], which are of other
-        episodes; at least `LEAST` of each."""
+        """Fit mean and covariance, and scale the distance by a quantile of held-out distances.
+
+        Args:
+            embeddings: [S, width], at least `MIN_SAMPLES` rows.
+            held_out: [H, width], at least `MIN_SAMPLES` rows, of other episodes.
+        """
         assert min(len(embeddings), len(held_out)) >= MIN_SAMPLES
         distribution = cls(embeddings.shape[1])
         samples = embeddings.double()
@@ -54,14 +60,20 @@ class EmbeddingDistribution(nn.Module):
 
 
 def ood_score(distribution: EmbeddingDistribution | None, embeddings: Tensor) -> Tensor:
-    """What the distribution says of states [..., width], [...]; nan where none is known."""
+    """OOD score [...] of embeddings [..., width]; NaN without a distribution."""
     return torch.full_like(embeddings[..., 0], torch.nan) if distribution is None else distribution(embeddings)
 
 
 def inflate_uncertainty(uncertainty: Array, score: Array, typical_score: float | None) -> Array:
-    """Doubt [N] about states of that score [N], at most 1: larger by the square of how many times the `usual` score
-    theirs is, as it was where nothing is known of them. What was learned about errors was learned where states are
-    usual."""
+    """Enlarge the uncertainty [N] of unusual frames, to at most 1.
+
+    The factor is the square of the score relative to its typical value: expected errors were learned on typical frames.
+
+    Args:
+        uncertainty: float32 [N].
+        score: OOD scores [N]; NaN changes nothing.
+        typical_score: Median score of held-out episodes. None: `uncertainty` is returned unchanged.
+    """
     if typical_score is None:
         return uncertainty
     inflated = uncertainty * np.clip(np.nan_to_num(score) / typical_score, 1, np.sqrt(MAX_UNCERTAINTY_FACTOR)) ** 2

@@ -1,7 +1,7 @@
-"""The closed description of an open_clip model: every key is known here, and none of them names a file or a hub.
+"""Validation of open_clip model descriptions: every key is known, and no key names a file or a hub.
 
-A manifest or an `open_clip_config.json` comes from anybody. open_clip itself would fetch the model that `hf_model_name`
-names, and transformers would offer to run code that comes with it; neither gets to see a key that is not listed here.
+A manifest or an `open_clip_config.json` is untrusted. open_clip would download the model that `hf_model_name` names,
+and transformers would offer to run its code; neither receives a key that is not listed here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from embodied_rm.errors import UserError, unknown_name_message
 
 NUMBER_TYPE, INTEGER_TYPE, FLAG_TYPE, TEXT_TYPE = "a number", "an integer", "true or false", "text"
 SIZE_TYPE, OPTIONS_TYPE = "an integer or a list of them", "numbers by name"
-"""What a value may be, as the error says it."""
+"""Types of values, as error messages name them."""
 
 TRANSFORMER_KEYS = {
     "layers": SIZE_TYPE,
@@ -77,13 +77,13 @@ REMOTE_KEYS = ("hf_model_name", "hf_tokenizer_name")
 
 
 def check_open_clip_config(config: Mapping[str, Any]) -> None:
-    """Check that a description names nothing but an open_clip model whose every part is built here.
+    """Check that a description contains nothing but known keys of an open_clip model.
 
     Args:
-        config: open_clip's `model_cfg`: `embed_dim`, `vision_cfg`, `text_cfg` and the options of `MODEL`.
+        config: open_clip's `model_cfg`: `embed_dim`, `vision_cfg`, `text_cfg` and the options of `MODEL_KEYS`.
 
     Raises:
-        UserError: For a key that is not known, a value of another type, and whatever would read further files.
+        UserError: For an unknown key, a value of the wrong type, and any key that makes open_clip read further files.
     """
     schemas = {"vision_cfg": VISION_KEYS, "text_cfg": TEXT_KEYS}
     _check_keys("model_cfg", {key: value for key, value in config.items() if key not in schemas}, MODEL_KEYS)

@@ -24,7 +24,7 @@ WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetens
 """File names under which open_clip looks for weights; its pickled ones are never read."""
 
 FROZEN_POOL_SIZE = (8, 8)
-"""Cells that a frozen tower's map is pooled to, height and width: as many as a net looks at, few enough to keep."""
+"""Height and width, in cells, that a frozen tower's map is pooled to: the grid of a net, and small enough to cache."""
 
 
 def make_encoder(
@@ -35,21 +35,25 @@ def make_encoder(
     trainable: bool = True,
     text_tower: str | None = None,
 ) -> Encoder:
-    """An encoder by the name of its image tower.
+    """Make an encoder by the name of its image tower.
 
-    `local-dir:<folder>` and `hf-hub:<owner>/<name>` load a pretrained open_clip model, `transformers:<folder>` one of
-    `transformers`; both bring their own image size. `text_tower`: `transformers:<folder>` with what reads instructions,
-    where a model of `transformers` shall not read, or cannot. Any other name is that of a timm tower, started from
-    random weights at `image_size` (height, width). Raises `CheckpointError` for a model that cannot be loaded,
-    `UserError` for an unknown name.
+    Args:
+        tower: `local-dir:<folder>` or `hf-hub:<owner>/<name>` for a pretrained open_clip model, `transformers:<folder>`
+            for one of `transformers`, else the name of a tower that starts from random weights.
+        image_size: Height and width in pixels; pretrained models have their own.
+        feature_level: Index of the image tower's feature map that is used.
+        trainable: Whether training updates the towers.
+        text_tower: `transformers:<folder>` with the text encoder, for an image tower of `transformers` without one.
+
+    Raises:
+        CheckpointError: If a model cannot be loaded.
+        UserError: For an unknown tower.
     """
     pool_size = None if trainable else FROZEN_POOL_SIZE
     if text_tower is not None and not (
         tower.startswith(TRANSFORMERS_PREFIX) and text_tower.startswith(TRANSFORMERS_PREFIX)
     ):
-        raise UserError(
-            f"text_tower goes with tower={TRANSFORMERS_PREFIX}<folder> and is one too, got {text_tower}, {tower}"
-        )
+        raise UserError(f"text_tower and tower must both be {TRANSFORMERS_PREFIX}<folder>, got {text_tower}, {tower}")
     if tower.startswith(TRANSFORMERS_PREFIX):
         text_folder = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS_PREFIX))
         config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS_PREFIX)), text_folder)
@@ -63,7 +67,9 @@ def make_encoder(
 
 
 def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
-    """The encoders of `transformers` in a folder, or the eye in one and what reads in another; see `load_towers`."""
+    """Load the encoders of `transformers` from one folder, or the image and the text encoder from two; see
+    `load_towers`.
+    """
     description, towers = load_towers(vision_folder, text_folder)
     model_type = description["vision"]["model_type"]
     size, (mean, std) = towers.visual.model.config.image_size, pixel_statistics(vision_folder, model_type)
@@ -79,9 +85,10 @@ def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> t
 
 
 def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
-    """The whole open_clip model at `source`, `local-dir:<folder>` or `hf-hub:<owner>/<name>`, with its weights.
+    """Load the open_clip model at `source`, `local-dir:<folder>` or `hf-hub:<owner>/<name>`, with its weights.
 
-    Raises `CheckpointError` naming the folder and its fault.
+    Raises:
+        CheckpointError: If the model cannot be loaded; names the folder and the reason.
     """
     folder = (
         Path(source.removeprefix(LOCAL_PREFIX))
@@ -96,7 +103,7 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
         clip = build_clip(config.open_clip, config.transformers)
         load_checkpoint(clip, str(weights))
     except (RuntimeError, ValueError, TypeError, AssertionError, OSError) as error:
-        # What open_clip and timm raise for a description or weights that do not fit: they have no errors of their own.
+        # open_clip and timm have no exception classes of their own.
         reason = str(error).strip().splitlines()[0]
         raise CheckpointError(f"{weights}: does not hold the model that {CONFIG_FILE} describes ({reason})") from None
     return config, clip
@@ -107,7 +114,7 @@ def _read_config(folder: Path) -> EncoderConfig:
     try:
         content = json.loads(path.read_text())
         model, preprocess = content["model_cfg"], content.get("preprocess_cfg", {})
-        # Weights come from the folder, whatever the description says.
+        # Weights come from the folder only.
         model = {**model, "vision_cfg": {**model["vision_cfg"], "timm_model_pretrained": False}}
         check_open_clip_config(model)
         size = model["vision_cfg"].get("image_size", 224)

@@ -1,4 +1,4 @@
-"""`ProgressNet`: any number of views and a sentence -> step-aware progress, causally, each frame encoded once."""
+"""`ProgressNet`: views and an instruction -> progress and subtask, causally, with one encoder pass per frame."""
 
 from __future__ import annotations
 
@@ -24,48 +24,54 @@ from embodied_rm.models.view_consistency import MIN_VIEWS_LEAVE_ONE_OUT, leave_o
 from embodied_rm.models.view_fusion import ViewFusion, ViewToken
 from embodied_rm.types import Episode, RewardOutput, Views
 
-BLANK_HINT = "; an image of one color shows nothing"
+BLANK_HINT = "; an image of a single color counts as absent"
 FRAMES_PER_BLOCK = 64
-"""Frames of an episode that are looked at together: memory stays bounded."""
+"""Frames of an episode that are embedded in one batch, to bound the memory."""
 IMAGES_PER_CHUNK = 384
-"""Images that go through the image tower at once: more no longer fit the caches, and memory stays bounded."""
+"""Images per batch of the image tower: larger batches exceed the CPU caches and more memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetConfig:
-    """The architecture of a `ProgressNet`, as its checkpoint stores it."""
+    """The architecture of a `ProgressNet`, stored in its checkpoint."""
 
     views: tuple[str, ...]
-    """Views it knows. A prediction needs one of them, whichever are there."""
+    """Names of the known views. A prediction needs at least one of them."""
     encoder: EncoderConfig = field(default_factory=lambda: small_encoder_config("patch_tower_tiny", (64, 64)))
     width: int = 128
-    """Length of tokens and states."""
+    """Length of tokens and embeddings."""
     num_layers: int = 2
     """Transformer layers that fuse views and instruction."""
     channels: int = 16
-    """Channels that each view's map is reduced to."""
+    """Channels that each view's feature map is reduced to."""
     grid_size: tuple[int, int] = (8, 8)
-    """Cells, height and width, that each view's map is pooled to; a smaller map stays as it is."""
+    """Height and width, in cells, that each feature map is pooled to; a smaller map is kept."""
     max_subtasks: int = 16
-    """Most steps that a task may have."""
+    """Largest number of subtasks of a task."""
     fusion: potential_fusion.FusionKind = "mean"
-    """How the perspectives become one potential."""
+    """How the perspectives are fused to one potential."""
     median_ood: float | None = None
-    """Median out-of-distribution score of the held-out episodes that the distribution of its states was fitted on
-    (`calibrate`). None: it knows none, and tells no scores."""
+    """Median OOD score of the held-out episodes of `calibrate`. None: no distribution of embeddings, and no OOD scores.
+    """
     interval_scale: float | None = None
-    """Calibrated on held-out episodes: in nine of ten frames the true progress lay within so many spreads of the value
-    (`metrics.interval`). None: not calibrated."""
+    """Half-width of the 90 % interval of progress, in uncertainties (`metrics.interval`), calibrated on held-out
+    episodes. None: not calibrated.
+    """
 
 
 class ProgressNet(nn.Module):
     """A `RewardModel`. Shapes: N environments, V views, P images.
 
-    Judging runs in eval mode without autograd and leaves the module as it was; rows are independent of each other.
+    Predictions run in eval mode without autograd and leave the module as it was. Rows are independent of each other.
     """
 
     def __init__(self, config: NetConfig, encoder: Encoder | None = None) -> None:
-        """`encoder`: the one of `config.encoder`, already built, with its weights; made anew when None."""
+        """Build the net.
+
+        Args:
+            config: The architecture.
+            encoder: A built encoder of `config.encoder`, with its weights. None: built with random weights.
+        """
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
@@ -80,20 +86,18 @@ class ProgressNet(nn.Module):
 
     @property
     def input_spec(self) -> InputSpec:
-        """Its views, at the image size of its tower."""
+        """The configured views, at the image size of the tower."""
         return InputSpec(views=self.config.views, image_size=self.config.encoder.image_size)
 
     @property
     def capabilities(self) -> Capabilities:
-        """Tensors, stored states and, once calibrated, intervals."""
-        return Capabilities(
-            accepts_tensors=True, serializable_state=True, interval_scale=self.config.interval_scale
-        )
+        """Tensor input, serializable states and, once calibrated, intervals."""
+        return Capabilities(accepts_tensors=True, serializable_state=True, interval_scale=self.config.interval_scale)
 
-    # What training and judging share
+    # Shared by training and prediction
 
     def embed_instructions(self, instructions: Sequence[str]) -> Tensor:
-        """Instruction vectors [N, width]; equal sentences are read once."""
+        """Instruction vectors [N, width]; equal instructions are encoded once."""
         unique = list(dict.fromkeys(instructions))
         vectors = self._embed_text(unique)
         return vectors[torch.tensor([unique.index(sentence) for sentence in instructions], device=vectors.device)]
@@ -104,12 +108,17 @@ class ProgressNet(nn.Module):
     def embed(
         self, features: Tensor, view_index: Tensor, batch_index: Tensor, instruction: Tensor, masked_views: Tensor
     ) -> Tensor:
-        """States [L, N, width] of N moments, looked at L times, from the maps [P, C, h, w] of the images that are
-        there.
+        """Embed N frames, once per mask of views.
 
-        `view` int64 [P]: which view an image shows, `owner` int64 [P]: which moment it belongs to (each pair once);
-        `instruction` [N, width]; `hidden` bool [L, V]: what a look leaves out, where a majority is left. The state of a
-        moment without images means nothing.
+        Args:
+            features: Feature maps of all present images [P, C, h, w].
+            view_index: int64 [P]: the view of each image.
+            batch_index: int64 [P]: the frame of each image; each pair of frame and view occurs once.
+            instruction: Instruction vectors [N, width].
+            masked_views: bool [L, V]: views that are left out, in frames with at least three views.
+
+        Returns:
+            Embeddings [L, N, width]; meaningless for frames without images.
         """
         condition = instruction[batch_index] + self.view_embedding[view_index]
         tokens = self.view_token(features, condition) + self.view_embedding[view_index]
@@ -125,14 +134,13 @@ class ProgressNet(nn.Module):
         return embeddings.unflatten(0, (num_masks, -1))
 
     def with_fusion(self, kind: potential_fusion.FusionKind) -> ProgressNet:
-        """This very net, its weights shared, whose perspectives become one potential in another way."""
+        """Return a copy that shares the weights and fuses the perspectives in another way."""
         net, interval_scale = copy.copy(self), self.config.interval_scale if kind == self.config.fusion else None
         net.config = replace(self.config, fusion=kind, interval_scale=interval_scale)
         return net
 
     def embed_episode(self, episode: Episode) -> Tensor:
-        """States [up to T, width] of the frames of an episode that show anything, in the light of its instruction:
-        they do not depend on the past."""
+        """Embeddings [up to T, width] of all frames of an episode with a visible view."""
         names = tuple(episode.views)
         frames = np.stack([episode.views[name] for name in names], axis=1)
         blocks = (frames[start : start + FRAMES_PER_BLOCK] for start in range(0, len(frames), FRAMES_PER_BLOCK))
@@ -142,14 +150,20 @@ class ProgressNet(nn.Module):
     def with_calibration(
         self, distribution: EmbeddingDistribution, median_ood: float, interval_scale: float | None = None
     ) -> ProgressNet:
-        """This very net, its weights shared, with that distribution of states, its median score and that interval."""
+        """Return a copy that shares the weights and has the given calibration.
+
+        Args:
+            distribution: Distribution of embeddings.
+            median_ood: Median OOD score of held-out episodes.
+            interval_scale: See `NetConfig`.
+        """
         net = copy.copy(self)
         net._modules = {**self._modules, "heads": copy.copy(self.heads)}
         net.heads._modules = {**self.heads._modules, "distribution": distribution}
         net.config = replace(self.config, median_ood=median_ood, interval_scale=interval_scale)
         return net
 
-    # The contract
+    # The `RewardModel` interface
 
     def reset(
         self,
@@ -158,16 +172,22 @@ class ProgressNet(nn.Module):
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> ProgressNetState:
-        """Open N episodes at their first frames; `goal` shows for each how the task looks when done, `reference` how it
-        was done another time.
+        """Start N episodes at their first frames.
 
-        Raises `UserError` when lengths differ, a view is unknown to the model, a goal or a moment of a reference shows
-        nothing, or the model's fusion needs goals or references and there are none.
+        Args:
+            views: First frames, one row per environment.
+            instructions: One instruction per environment.
+            goal: Goal images, one row per environment.
+            reference: Demonstrations, one per environment.
+
+        Raises:
+            UserError: If lengths differ, a view is unknown, a goal or a keyframe has no visible view, or the fusion
+                needs goals or references and there are none.
         """
         for label, batch in (("goal", goal), ("reference", reference)):
             if len(instructions) != len(views) or (batch is not None and len(batch) != len(views)):
                 raise UserError(
-                    f"begin needs one instruction (and {label}) an environment: got views of {len(views)}, "
+                    f"reset needs one instruction (and {label}) per environment: got views of {len(views)}, "
                     f"{len(instructions)} instructions" + ("" if batch is None else f", {len(batch)} {label}s")
                 )
         self._check_anchors(goal, reference)
@@ -186,21 +206,21 @@ class ProgressNet(nn.Module):
         )
 
     def _check_anchors(self, goal: Views | None, reference: Demonstration | None) -> None:
-        """Raises `UserError` when the fusion is a single perspective whose anchor is not there."""
+        """Raise `UserError` if the fusion is a single perspective whose anchor is missing."""
         requirements = {
-            "backward": (goal, "the goal image", "use_goal_images=true"),
-            "reference": (reference, "a reference demonstration", "one_shot.by=reference"),
+            "backward": (goal, "a goal image", "use_goal_images=true"),
+            "reference": (reference, "a reference demonstration", "one_shot.method=in_context"),
         }
         anchor, label, hint = requirements.get(self.config.fusion, (True, "", ""))
         if anchor is None:
             others = ", ".join(kind for kind in potential_fusion.FUSION_KINDS if kind not in requirements)
             raise UserError(
-                f"fusion={self.config.fusion} looks from {label} and there is none: give one (evaluate {hint}), or "
+                f"fusion={self.config.fusion} needs {label} and there is none: give one (evaluate {hint}), or "
                 f"choose another fusion: {others}"
             )
 
     def _embed_reference(self, reference: Demonstration) -> dict[str, Tensor]:
-        """What memory holds of references: the way, and the belief that its first moment is now."""
+        """State fields of a reference: embeddings, progress, and the belief that the first keyframe is current."""
         progress = torch.from_numpy(reference.progress)
         instruction = self.embed_instructions(reference.instructions).repeat_interleave(progress.shape[1], dim=0)
         embeddings, _, visible = self._embed_views(reference.views, instruction)
@@ -208,7 +228,7 @@ class ProgressNet(nn.Module):
             row, timestep = divmod(int((~visible).nonzero()[0]), progress.shape[1])
             view_names = ", ".join(self.config.views)
             raise UserError(
-                f"moment {timestep} of the reference of environment {row} shows none of {view_names}{BLANK_HINT}"
+                f"keyframe {timestep} of the reference of environment {row} shows none of {view_names}{BLANK_HINT}"
             )
         embeddings = embeddings.view(*progress.shape, -1)
         progress = progress.to(embeddings)
@@ -225,15 +245,18 @@ class ProgressNet(nn.Module):
         return embedding
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, ProgressNetState]:
-        """Judge one new frame set a row, fusing what is seen from the previous, the first and the goal frame, and where
-        on its reference's way it is.
+        """Score one new frame set per row, fusing the perspectives of the previous frame, first frame, goal and
+        reference.
 
-        A row without any present view is invalid and carries its last prediction; a row that has shown nothing before
-        opens with this frame. Raises `UserError` when lengths differ or a view is unknown to the model.
+        A row without a visible view is invalid and carries its last prediction. A row without an earlier observation
+        starts at this frame.
+
+        Raises:
+            UserError: If the lengths differ or a view is unknown to the model.
         """
         assert isinstance(state, ProgressNetState)
         if len(views) != len(state):
-            raise UserError(f"advance needs views of {len(state)} environments, got {len(views)}")
+            raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
         with inference_context(self):
             embedding, leave_one_out, visible = self._embed_views(views, state.instruction)
             state = state.start_rows(embedding, self._leave_one_out(leave_one_out, embedding), visible)
@@ -262,7 +285,7 @@ class ProgressNet(nn.Module):
         ), next_state
 
     def _align(self, state: ProgressNetState, embedding: Tensor) -> Alignment | None:
-        """Where on its reference's way each row is; None without references."""
+        """Alignment of each row with its reference; None without references."""
         if state.reference_embeddings is None:
             return None
         assert state.belief is not None and state.max_belief is not None and state.reference_progress is not None
@@ -273,7 +296,7 @@ class ProgressNet(nn.Module):
     def _success_prob(
         self, outputs: HeadOutputs, first_leave_one_out: Tensor | None, leave_one_out: Tensor | None
     ) -> Tensor:
-        """Probability [N] that the task is done, where no reference is followed."""
+        """Success probability [N] without a reference."""
         success = torch.sigmoid(outputs.success_logit)
         if leave_one_out is None:
             return success
@@ -291,7 +314,7 @@ class ProgressNet(nn.Module):
         alignment: Alignment | None,
         rows: slice = slice(None),
     ) -> dict[str, Tensor]:
-        """What memory holds after a prediction of these rows of it."""
+        """State fields after a prediction of the given rows."""
         reference_fields = (
             {} if alignment is None else {"belief": alignment.belief[rows], "max_belief": alignment.max_belief[rows]}
         )
@@ -305,8 +328,12 @@ class ProgressNet(nn.Module):
         }
 
     def _embed_views(self, views: Views, instruction: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        """States [N, width] of the moments shown, those [N, V, width] without each of the net's views (None: nowhere is
-        a majority left), and where anything was shown, bool [N]. Reads present views only."""
+        """Embed the frames of `views`; only visible images are read.
+
+        Returns:
+            Embeddings [N, width], leave-one-out embeddings [N, V, width] (None if no frame has three views), and bool
+            [N]: whether any view is visible.
+        """
         for name in views.names:
             if name not in self.config.views:
                 raise UserError(unknown_name_message(name, self.config.views, "view"))
@@ -321,11 +348,11 @@ class ProgressNet(nn.Module):
         return embeddings[0], embeddings[1:].transpose(0, 1) if has_majority else None, any_visible
 
     def _leave_one_out(self, leave_one_out: Tensor | None, embedding: Tensor) -> Tensor:
-        """States [N, V, width] without each of the views: where none can be doubted, what all of them show."""
+        """Leave-one-out embeddings [N, V, width]; those of all views where the rule does not apply."""
         return embedding[:, None].expand(-1, len(self.config.views), -1) if leave_one_out is None else leave_one_out
 
     def _embed_images(self, images: ImageBatch, instruction: Tensor, masked_views: Tensor) -> Tensor:
-        """States [L, N, width] of the moments that `images` show, looked at L times."""
+        """Embeddings [L, N, width] of the frames of `images`, once per mask of views."""
         return self.embed(self._encode_images(images), *images.indices(instruction.device), instruction, masked_views)
 
     def _encode_images(self, images: ImageBatch) -> Tensor:
@@ -337,9 +364,9 @@ class ProgressNet(nn.Module):
 
 @contextmanager
 def inference_context(model: nn.Module) -> Iterator[None]:
-    """Eval mode without autograd inside, the mode as it was behind."""
+    """Run the block in eval mode without autograd, then restore the mode."""
     was_training = model.training
-    if was_training:  # walking through all modules takes a tenth of a prediction's time
+    if was_training:  # eval() visits all modules, which takes a tenth of a prediction's time
         model.eval()
     try:
         with torch.inference_mode():

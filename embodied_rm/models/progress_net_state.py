@@ -1,4 +1,4 @@
-"""What an episode's past contributes to the next prediction: a handful of tensors, one row an environment."""
+"""`ProgressNetState`: the tensors that carry an episode's past to the next prediction, one row per environment."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from embodied_rm.types import Array, RewardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressNetState:
-    """The `Memory` of `ProgressNet`. No operation changes it; `take` and `put` give new ones."""
+    """The `RewardState` of `ProgressNet`. Immutable; `take` and `put` return new states."""
 
     instruction: Tensor
     """float [N, width]."""
     first_embedding: Tensor
-    """State of the first frame seen, float [N, width]."""
+    """Embedding of the first observed frame, float [N, width]."""
     first_leave_one_out: Tensor
-    """States of it without each of the views, float [N, V, width]."""
+    """Embeddings of that frame without each of the views, float [N, V, width]."""
     previous_embedding: Tensor
-    """State of the last frame scored, float [N, width]."""
+    """Embedding of the last scored frame, float [N, width]."""
     has_observation: Tensor
-    """bool [N]: whether any frame has been seen; until then `first` and `previous` mean nothing."""
+    """bool [N]: whether a frame was observed; until then the first and previous embeddings are meaningless."""
     carried_potential: Tensor
-    """The carried potential, float32 [N]."""
+    """Potential of the last scored frame, float32 [N]."""
     expected_error: Tensor
-    """The carried expected error of the potential, float32 [N]."""
+    """Expected error of that potential, float32 [N]."""
     success: Tensor
-    """Last completion probability, float32 [N]."""
+    """Last success probability, float32 [N]."""
     subtask: Tensor
-    """Last step under way, int64 [N]."""
+    """Last subtask index, int64 [N]."""
     goal_embedding: Tensor | None = None
-    """State of the goal image, float [N, width]; None: no goals were given."""
+    """Embedding of the goal image, float [N, width]; None without goals."""
     reference_embeddings: Tensor | None = None
-    """States of the demonstration's moments, float [N, R, width]; None: none were given, as in the next three."""
+    """Embeddings of the reference's keyframes, float [N, R, width]; None without references, as are the next three."""
     reference_progress: Tensor | None = None
-    """Progress at these moments, float [N, R]."""
+    """Progress of the keyframes, float [N, R]."""
     belief: Tensor | None = None
-    """Probability that the last frame scored was at each of them, float [N, R]."""
+    """Probability of each keyframe at the last scored frame, float [N, R]."""
     max_belief: Tensor | None = None
-    """How surely each of them was ever passed, float [N, R]."""
+    """Largest probability so far of each keyframe and its two neighbors, float [N, R]."""
 
     @classmethod
     def initial(
@@ -56,8 +56,16 @@ class ProgressNetState:
         goal_embedding: Tensor | None,
         **reference: Tensor,
     ) -> ProgressNetState:
-        """The memory of episodes that have shown only their first frame, whose `looks` are its states without each of
-        the views: potential 0."""
+        """State after the first frame, with potential 0.
+
+        Args:
+            instruction: Instruction vectors [N, width].
+            embedding: Embeddings of the first frame [N, width].
+            leave_one_out: Embeddings of the first frame without each view [N, V, width].
+            has_observation: bool [N]: where the first frame has a visible view.
+            goal_embedding: Embeddings of the goal images [N, width]; None without goals.
+            **reference: The fields of a reference; none without references.
+        """
         zeros = torch.zeros(len(embedding), device=embedding.device)
         return cls(
             instruction=instruction,
@@ -77,7 +85,7 @@ class ProgressNetState:
         return len(self.carried_potential)
 
     def start_rows(self, embedding: Tensor, leave_one_out: Tensor, visible: Tensor) -> ProgressNetState:
-        """Rows that see their first frame only now begin with it."""
+        """Return the state where rows without an earlier observation start at this frame."""
         starting = visible & ~self.has_observation
         return replace(
             self.update_rows(
@@ -87,12 +95,18 @@ class ProgressNetState:
         )
 
     def update_rows(self, mask: Tensor, **new: Tensor) -> ProgressNetState:
-        """The given tensors in the rows `seen` (bool [N]), what they were in the others."""
+        """Return the state with the given tensors in the rows of `mask` (bool [N])."""
         masks = {name: mask.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in new.items()}
         return replace(self, **{k: torch.where(masks[k], tensor, getattr(self, k)) for k, tensor in new.items()})
 
     def to_output(self, valid: Tensor, uncertainty: Array, ood: Array) -> RewardOutput:
-        """What this memory holds, as a prediction."""
+        """Return the prediction that this state holds.
+
+        Args:
+            valid: bool [N]: rows that were scored.
+            uncertainty: Uncertainty [N]; set to 0 where not valid.
+            ood: OOD score [N]; set to NaN where not valid.
+        """
         scored = valid.cpu().numpy()
         return RewardOutput(
             progress=self.potential(),
@@ -104,14 +118,15 @@ class ProgressNetState:
         )
 
     def take(self, rows: RowIndices) -> ProgressNetState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         index = torch.as_tensor(np.asarray(rows), device=self.carried_potential.device)
         return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
 
     def put(self, rows: RowIndices, other: RewardState) -> ProgressNetState:
-        """This memory with `rows` replaced by the rows of `other`.
+        """Return this state with `rows` replaced by the rows of `other`.
 
-        Raises `UserError` when one of the two has goals or references and the other has none.
+        Raises:
+            UserError: If only one of the two states has goals, or only one has references.
         """
         assert isinstance(other, ProgressNetState)
         for name, label in (("goal_embedding", "goal image"), ("reference_embeddings", "reference")):
@@ -124,19 +139,19 @@ class ProgressNetState:
         )
 
     def potential(self) -> Array:
-        """float32 [N]: the carried fused potential."""
+        """float32 [N]: the carried potential."""
         return self.carried_potential.cpu().numpy().copy()
 
     def embedding(self) -> Array:
-        """float32 [N, width]: the state of the last frame scored."""
+        """float32 [N, width]: the embedding of the last scored frame."""
         return self.previous_embedding.cpu().numpy().copy()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copies of its tensors by name."""
+        """Return copies of all tensors, by name, on the CPU."""
         return {name: tensor.to("cpu", copy=True) for name, tensor in self._tensors().items()}
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> ProgressNetState:
-        """The memory of these tensors, on the device of this one."""
+        """Return the state with these tensors, on the device of this one."""
         return replace(self, **{name: tensor.to(self.carried_potential.device) for name, tensor in tensors.items()})
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The one contract that matters: begin at reset, advance once per new frame set."""
+"""The contract of every reward model: `reset` at the first frames, then one `step` per new frame set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ RowIndices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
-    """A demonstration of the task for each of N environments: R of its moments, in order, whose progress is known."""
+    """A demonstration of the task for each of N environments: R of its frames, in order, with known progress."""
 
     views: Views
-    """What its cameras showed: N times R rows, the moments of the first environment first."""
+    """Camera images of N times R frames, those of the first environment first."""
     instructions: tuple[str, ...]
-    """What was asked for in each demonstration."""
+    """Instruction of each demonstration."""
     progress: Array
     """float32 [N, R] in [0, 1]."""
 
@@ -33,7 +33,7 @@ class Demonstration:
         shape = self.progress.shape
         if len(shape) != 2 or 0 in shape or len(self.views) != shape[0] * shape[1] or len(self) != shape[0]:
             raise UserError(
-                f"a reference needs progress [N, R], N instructions and views of N x R moments: got progress "
+                f"a reference needs progress [N, R], N instructions and views of N x R frames: got progress "
                 f"{list(shape)}, {len(self)} instructions, views of {len(self.views)}"
             )
 
@@ -43,12 +43,12 @@ class Demonstration:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """What images a model is shown."""
+    """The images that a model takes."""
 
     views: tuple[str, ...] | None = None
-    """Views that it knows, of which it needs one; None: it takes any."""
+    """View names that the model knows; it needs at least one of them. None: any view."""
     image_size: tuple[int, int] | None = None
-    """Height and width that it judges at; None: as they were recorded."""
+    """Height and width in pixels. None: the recorded size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,42 +68,42 @@ class Capabilities:
 
 
 class RewardState(Protocol):
-    """What the past contributes, one row an environment. Opaque to callers; never shared between rows."""
+    """State of N episodes between two steps, one row per environment. Opaque to callers; rows share nothing."""
 
     def __len__(self) -> int: ...
 
     def take(self, rows: RowIndices) -> RewardState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         ...
 
     def put(self, rows: RowIndices, other: RewardState) -> RewardState:
-        """This memory with `rows` replaced by the rows of `other`."""
+        """Return this state with `rows` replaced by the rows of `other`."""
         ...
 
     def potential(self) -> npt.NDArray[np.float32]:
-        """float32 [N]: the carried fused potential, the Phi of the state last scored."""
+        """float32 [N]: the fused potential of the frames last scored (Phi in potential-based shaping)."""
         ...
 
 
 @runtime_checkable
 class EmbeddingState(Protocol):
-    """A memory that tells what the model made of the states last scored; not every model's does."""
+    """A state that exposes the embedding of the frames last scored. Optional."""
 
     def embedding(self) -> npt.NDArray[np.float32]:
-        """float32 [N, D]: near where states look alike in the light of the instruction."""
+        """float32 [N, D]; near each other where two frames look alike with respect to the instruction."""
         ...
 
 
 @runtime_checkable
 class SerializableState(Protocol):
-    """A memory that a file can hold, so that episodes go on after a restart; not every model's is."""
+    """A state that can be stored in a file, so that episodes continue after a restart. Optional."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that later predictions depend on, by name."""
+        """Return all tensors that later predictions depend on, by name."""
         ...
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> RewardState:
-        """The memory whose `state` that is; this one is another of the same model."""
+        """Return the state with these tensors; `self` is any state of the same model."""
         ...
 
 
@@ -126,39 +126,64 @@ class RewardModel(Protocol):
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> RewardState:
-        """Open N episodes at their first frames. `potential()` of the result is Phi of the first state: 0.
+        """Start N episodes at their first frames; the potential of the first frame is 0.
 
-        `goal` shows for each how the task looks when done, `reference` how it was done another time; a model may
-        leave them aside. Raises `UserError` when the lengths differ or a view name is unknown to the model.
+        Args:
+            views: First frames, one row per environment.
+            instructions: One instruction per environment.
+            goal: Goal images, one row per environment. A model may ignore them.
+            reference: Demonstrations, one per environment. A model may ignore them.
+
+        Returns:
+            The state before the first `step`.
+
+        Raises:
+            UserError: If the lengths differ or a view name is unknown to the model.
         """
         ...
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """Judge one new frame set per row. Pure: the given memory is not changed; no future frame is seen."""
+        """Score one new frame set per row. Pure: `state` is not changed and no future frame is used.
+
+        Args:
+            state: The state after the previous frame.
+            views: The new frames, one row per environment.
+
+        Returns:
+            The prediction of each row, and the next state.
+        """
         ...
 
 
 @runtime_checkable
 class StepsMany(Protocol):
-    """A model that judges frames of one episode together where they are all there; not every model does."""
+    """A model that scores several frames of one episode in one call. Optional."""
 
     def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """What `advance` says of these frames, a row a frame, one after the other; `memory` has one row."""
+        """Return what `step` returns for these frames in turn, one row per frame. `state` has one row."""
         ...
 
 
 @runtime_checkable
 class VideoRewardModel(Protocol):
-    """A model that judges a video when it is whole, and has no say before: nobody can be paid by it."""
+    """A model that scores complete videos only. It is not causal, so no reward can be computed from it online."""
 
     def score_video(self, instruction: str, blocks: Iterable[Views]) -> RewardOutput:
-        """The prediction of every frame; the rows of each block are the next frames."""
+        """Score every frame of a video.
+
+        Args:
+            instruction: The instruction of the video.
+            blocks: Consecutive blocks of frames, one row per frame.
+
+        Returns:
+            The prediction of each frame.
+        """
         ...
 
 
 @runtime_checkable
 class DescribedRewardModel(RewardModel, Protocol):
-    """A reward model that says what it is to be shown, so that recordings can be read for it."""
+    """A reward model that describes its input, so that recordings can be decoded for it."""
 
     @property
     def input_spec(self) -> InputSpec: ...

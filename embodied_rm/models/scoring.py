@@ -1,4 +1,4 @@
-"""Offline scoring is online scoring: whole episodes through `begin` and `advance`, many side by side."""
+"""Score recorded episodes with the online interface: `reset` and `step`, for many episodes in parallel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR, SubgoalRewardModel
 from embodied_rm.types import Episode, RewardOutput, Views
 
 MAX_BATCH_EPISODES = 64
-"""Episodes that are scored side by side."""
+"""Episodes that are scored in parallel."""
 
 
 def score_episodes(
@@ -25,11 +25,18 @@ def score_episodes(
     goals: Sequence[Episode] | None = None,
     references: Sequence[Episode] | None = None,
 ) -> list[RewardOutput]:
-    """The prediction of every frame of every episode, a row a frame: `begin` at the first, then `advance` to the end.
+    """Score every frame of every episode, exactly as the model does online.
 
-    Exactly what the model says online, of several wishes one after the other (`Plans`, with its defaults unless the
-    model is one). The last frame of `goals[i]` is the goal image of `episodes[i]`, `references[i]` its reference;
-    they have the same views where the episodes do.
+    An instruction with several subgoals is scored by `SubgoalRewardModel`.
+
+    Args:
+        model: The reward model.
+        episodes: The episodes; views and sizes may differ between them.
+        goals: The last frame of `goals[i]` is the goal image of `episodes[i]`.
+        references: `references[i]` is the demonstration for `episodes[i]`; its views are those of the episode.
+
+    Returns:
+        One prediction per episode, with one row per frame.
     """
     if isinstance(model, VideoRewardModel):
         return [model.score_video(episode.instruction, [episode_views(episode)]) for episode in episodes]
@@ -54,7 +61,7 @@ def score_episodes(
 def _score_batch(
     model: RewardModel, episodes: Sequence[Episode], goal: Views | None, reference: Demonstration | None
 ) -> list[RewardOutput]:
-    """`fold` of episodes with the same views, the longest first."""
+    """Score episodes with the same views, ordered from the longest to the shortest."""
     lengths = np.array([len(episode) for episode in episodes])
     assert (np.diff(lengths) <= 0).all()
     state = reset_model(model, views_at(episodes, 0), [episode.instruction for episode in episodes], goal, reference)
@@ -77,7 +84,18 @@ def score_video(
     goal: Episode | None = None,
     reference: Episode | None = None,
 ) -> RewardOutput:
-    """`fold` of one episode that comes in blocks: the rows of each are its next frames. Only one block is held."""
+    """Score one episode that arrives in blocks; only one block is in memory at a time.
+
+    Args:
+        model: The reward model.
+        instruction: The instruction of the episode.
+        blocks: Consecutive blocks of frames, one row per frame.
+        goal: An episode whose last frame is the goal image.
+        reference: A demonstration.
+
+    Returns:
+        The prediction, with one row per frame.
+    """
     if isinstance(model, VideoRewardModel):
         return model.score_video(instruction, blocks)
     model = SubgoalRewardModel(model) if SUBGOAL_SEPARATOR in instruction else model
@@ -100,14 +118,23 @@ def score_video(
 def reset_model(
     model: RewardModel, views: Views, instructions: Sequence[str], goal: Views | None, reference: Demonstration | None
 ) -> RewardState:
-    """`begin`; models that know of no references are still models where there are none."""
+    """Call `reset`. The reference is passed only where there is one, since a model may lack the parameter."""
     if reference is None:
         return model.reset(views, instructions, goal)
     return model.reset(views, instructions, goal, reference=reference)
 
 
 def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-    """What `advance` says of the frames of one episode, one after the other."""
+    """Score consecutive frames of one episode.
+
+    Args:
+        model: The reward model.
+        state: State of one row.
+        views: The frames, one row per frame.
+
+    Returns:
+        The prediction, with one row per frame, and the next state.
+    """
     if isinstance(model, StepsMany):
         return model.step_many(state, views)
     if isinstance(model, ProgressNet) and isinstance(state, ProgressNetState) and can_batch(state, views):
@@ -120,14 +147,14 @@ def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[Rew
 
 
 def concat_outputs(outputs: Sequence[RewardOutput]) -> RewardOutput:
-    """The predictions one after the other."""
+    """Concatenate predictions along their rows."""
     return RewardOutput(
         **{name: np.concatenate([getattr(output, name) for output in outputs]) for name in vars(outputs[0])}
     )
 
 
 def _initial_outputs(length: int) -> RewardOutput:
-    """The predictions of an episode before any frame but the first was seen: no progress, nothing done."""
+    """Predictions of first frames: no progress, no success."""
     return RewardOutput(
         progress=np.zeros(length, np.float32),
         valid=np.ones(length, bool),
@@ -138,12 +165,12 @@ def _initial_outputs(length: int) -> RewardOutput:
 
 
 def episode_views(episode: Episode) -> Views:
-    """All frames of an episode, one a row."""
+    """All frames of an episode, one per row."""
     return Views(names=tuple(episode.views), frames=np.stack(list(episode.views.values()), axis=1))
 
 
 def views_at(episodes: Sequence[Episode], t: int) -> Views:
-    """What the cameras of N episodes with the same views show at frame t."""
+    """Frame t of N episodes with the same views."""
     names = tuple(episodes[0].views)
     frames = np.stack([np.stack([episode.views[name][t] for name in names]) for episode in episodes])
     return Views(names=names, frames=frames)

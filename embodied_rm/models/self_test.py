@@ -1,7 +1,7 @@
-"""What a model says of images that are always the same: written down when it is made, asked again before it serves.
+"""A self-test of reward models: predictions on fixed images, stored with the checkpoint and compared before serving.
 
-A model that says something else than it did runs in another way than it was made: another library, a broken kernel, a
-processor that cannot be trusted.
+Other predictions than the stored ones mean another environment: another library version, a broken kernel or a faulty
+processor.
 """
 
 from __future__ import annotations
@@ -18,22 +18,27 @@ from embodied_rm.types import Array, Views
 NUM_EPISODES, NUM_FRAMES, IMAGE_SIDE_PX = 2, 3, 64
 INSTRUCTION = "lift the red cube"
 ABS_TOLERANCE = 1e-4
-"""How far two machines may differ."""
+"""Largest permitted difference between two machines, in progress."""
 MANIFEST_KEY = "self_test"
-"""In a manifest: what was said."""
+"""Manifest key of the stored predictions."""
 
 
 class SelfTestResult(NamedTuple):
-    """What came out of it."""
+    """Result of a self-test."""
 
     progress: Array
-    """float32 [`FRAMES`, `ROWS`]: the progress."""
+    """float32 [`NUM_FRAMES`, `NUM_EPISODES`]: the predicted progress."""
     state: RewardState
-    """Of those episodes, at their end."""
+    """State of the episodes at their end."""
 
 
 def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:
-    """Ask the model about images that follow from nothing but their number."""
+    """Score images from a fixed random seed.
+
+    Args:
+        model: The model under test.
+        input_spec: Views and image size of the images.
+    """
     names = input_spec.views or ("front",)
     shape = (NUM_EPISODES, len(names), *(input_spec.image_size or (IMAGE_SIDE_PX, IMAGE_SIDE_PX)), 3)
     rng = np.random.Generator(np.random.PCG64(0))
@@ -47,7 +52,7 @@ def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:
 
 
 def self_test_values(model: RewardModel, input_spec: InputSpec) -> list[list[float]] | None:
-    """What it says, for its manifest; None of one that says nothing without a goal or a reference."""
+    """Predicted progress for the manifest; None for a model that needs a goal or a reference."""
     try:
         return run_self_test(model, input_spec).progress.tolist()
     except UserError:
@@ -55,7 +60,14 @@ def self_test_values(model: RewardModel, input_spec: InputSpec) -> list[list[flo
 
 
 def read_expected(manifest: Mapping[str, Any]) -> Array | None:
-    """What was written down; None: nothing was. Raises `CheckpointError` for what is no such thing."""
+    """Read the stored predictions from a manifest.
+
+    Returns:
+        float32 [`NUM_FRAMES`, `NUM_EPISODES`]; None if the manifest has none.
+
+    Raises:
+        CheckpointError: If the entry has another type or shape.
+    """
     stored = manifest.get(MANIFEST_KEY)
     if stored is None:
         return None
@@ -64,11 +76,11 @@ def read_expected(manifest: Mapping[str, Any]) -> Array | None:
     except (TypeError, ValueError):
         values = np.zeros(0, np.float32)
     if values.shape != (NUM_FRAMES, NUM_EPISODES):
-        raise CheckpointError(f"its {MANIFEST_KEY} is no prediction of {NUM_FRAMES} frames of {NUM_EPISODES} episodes")
+        raise CheckpointError(f"its {MANIFEST_KEY} must hold {NUM_FRAMES} frames of {NUM_EPISODES} episodes")
     return values
 
 
 def matches_expected(values: Array, expected: Array | None) -> bool:
-    """Whether it judges as it did, or where nobody knows how it did, says numbers."""
+    """Whether predictions agree with the stored ones. Without stored ones: whether all are finite."""
     finite = bool(np.isfinite(values).all())
     return finite and (expected is None or bool(np.allclose(values, expected, atol=ABS_TOLERANCE, rtol=0)))

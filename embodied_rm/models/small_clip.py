@@ -1,8 +1,8 @@
 """The small CLIP of this package: one of its own image towers and a transformer that encodes instructions.
 
-Weights, names and numbers are those of open_clip's `CLIP` with such towers, bit for bit (tests/models/test_small_clip.py
-compares the two). It stands on torch alone: the bundled reward model loads without open_clip, timm and torchvision,
-which take longer to import than the model takes to load.
+Weights, names and numbers are those of open_clip's `CLIP` with such towers, bit for bit;
+tests/models/test_small_clip.py compares the two. It needs torch alone, so that the bundled reward model loads without
+open_clip, timm and torchvision, which take longer to import than the model takes to load.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def is_small_clip(config: Mapping[str, Any]) -> bool:
     vision, text = config["vision_cfg"], config["text_cfg"]
     return (
         vision.get("timm_model_name") in TOWERS
-        and MODEL_KEYS == set(config)
-        and VISION_KEYS >= set(vision)
-        and TEXT_KEYS == set(text)
+        and set(config) == MODEL_KEYS
+        and set(vision) <= VISION_KEYS
+        and set(text) == TEXT_KEYS
         and (vision.get("timm_pool"), vision.get("timm_proj")) == ("", "none")
     )
 

@@ -1,4 +1,4 @@
-"""What `Plans` carries from one prediction to the next."""
+"""`SubgoalState`: the state of `SubgoalRewardModel` between two predictions."""
 
 from __future__ import annotations
 
@@ -22,59 +22,62 @@ COUNT_FIELDS = ("num_subgoals", "num_done", "done_streak", "undone_streak")
 
 @dataclass(frozen=True, kw_only=True)
 class SubgoalState:
-    """The `Memory` of `Plans`: the model's own of each wish, and how far each row is in its plan."""
+    """The `RewardState` of `SubgoalRewardModel`: the model's state for each subgoal, and the subgoal counters of each
+    row.
+    """
 
     states: tuple[RewardState, ...]
-    """Of the first wish, the second, ..., as many as the longest plan has; rows that are not at or past a wish mean
-    nothing there."""
+    """One state per subgoal, up to the longest instruction; a row is meaningless in the states of its future subgoals.
+    """
     subgoals: npt.NDArray[np.object_]
-    """[N]: the wishes of each row, a tuple of sentences."""
+    """[N]: the subgoals of each row, a tuple of sentences."""
     goal: npt.NDArray[np.object_]
-    """[N]: the goal image of each row, `Views` of that row alone; None: no goals were given."""
+    """[N]: the goal image of each row, `Views` of that row alone; None without goals."""
     num_subgoals: IntArray
-    """[N]: how many there are."""
+    """[N]: number of subgoals."""
     num_done: IntArray
-    """[N]: how many of them are done, the number of the one under way."""
+    """[N]: number of completed subgoals, which is the index of the current one."""
     done_streak: IntArray
-    """[N]: verdicts in a row that the wish under way is done."""
+    """[N]: consecutive predictions that the current subgoal is done."""
     undone_streak: IntArray
-    """[N]: predictions in a row that the wish before it is undone."""
+    """[N]: consecutive predictions that the previous subgoal is undone."""
 
     def __len__(self) -> int:
         return len(self.num_done)
 
     def take(self, rows: RowIndices) -> SubgoalState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         columns = {name: column[rows] for name, column in self._columns().items()}
         return SubgoalState(states=tuple(state.take(rows) for state in self.states), **columns)
 
     def put(self, rows: RowIndices, other: RewardState) -> SubgoalState:
-        """This memory with `rows` replaced by the rows of `other`."""
+        """Return this state with `rows` replaced by the rows of `other`."""
         assert isinstance(other, SubgoalState)
         columns = {name: value.copy() for name, value in self._columns().items()}
         for name, other_value in other._columns().items():
             columns[name][rows] = other_value
         length = max(len(self.states), len(other.states))
         pairs = zip(self._pad_states(length), other._pad_states(length), strict=True)
-        return SubgoalState(states=tuple(value.put(rows, other_value) for value, other_value in pairs), **columns)
+        return SubgoalState(states=tuple(state.put(rows, other_state) for state, other_state in pairs), **columns)
 
     def embedding(self) -> Array:
-        """float32 [N, D]: what the model makes of the states last scored, by the wishes under way.
+        """float32 [N, D]: embeddings of the frames last scored, for the current subgoals.
 
-        Raises `UserError` if it does not tell.
+        Raises:
+            UserError: If the states of the model have no embeddings.
         """
         if not isinstance(self.states[0], EmbeddingState):
-            raise UserError("this needs a reward model that tells how it embeds a state, as ProgressNet does")
+            raise UserError("this needs a reward model whose states have embeddings, such as ProgressNet")
         return self._select_current([state.embedding() for state in self.states if isinstance(state, EmbeddingState)])
 
     def potential(self) -> Array:
-        """float32 [N]: the wishes done, and the potential of the one under way, as a share of all wishes."""
+        """float32 [N]: completed subgoals plus the potential of the current one, as a share of all subgoals."""
         current = self._select_current([state.potential() for state in self.states])
         num_done, num_subgoals = (count.astype(np.float32) for count in (self.num_done, self.num_subgoals))
         return (num_done + current) / num_subgoals
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything in it but goal images, which environments have none of."""
+        """Return all tensors by name. There must be no goal images: simulated environments have none."""
         assert all(goal is None for goal in self.goal), "goal images are not serialized"
         inner = [
             add_prefix(str(index), state.state_dict())
@@ -91,7 +94,7 @@ class SubgoalState:
         }
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> SubgoalState:
-        """The memory whose `state` that is."""
+        """Return the state with these tensors."""
         first = self.states[0]
         assert isinstance(first, SerializableState)
         indices = {int(name.split(".")[0]) for name in tensors if name[0].isdigit()}
@@ -104,11 +107,11 @@ class SubgoalState:
         )
 
     def _select_current(self, values: Sequence[Array]) -> Array:
-        """Of what is told of every wish, [N, ...] each, that of the one under way."""
+        """Select the values [N, ...] of each row's current subgoal."""
         return np.stack(values)[self.num_done, np.arange(len(self))]
 
     def _pad_states(self, length: int) -> tuple[RewardState, ...]:
-        """`of` with places for `length` wishes."""
+        """The states, padded to `length` subgoals."""
         return (*self.states, *self.states[:1] * (length - len(self.states)))
 
     def _columns(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Instructions of several wishes, "open the drawer; then lift the red cube", judged one wish after the other."""
+"""Instructions with several subgoals ("open the drawer; then lift the red cube"), scored one subgoal at a time."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from embodied_rm.rewards.shaping import update_success_streak
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 SUBGOAL_SEPARATOR = "; then "
-"""What stands between two wishes of an instruction."""
+"""Text between two subgoals of an instruction."""
 UNDONE_THRESHOLD = 0.5
-"""Value below which a wish that was done is undone, unless it is judged a success all the same."""
+"""Progress below which a completed subgoal counts as undone, unless success is predicted at that frame."""
 STARTED_THRESHOLD = 0.05
-"""Value from which a wish is on its way, whatever became of the one before it."""
+"""Progress from which a subgoal counts as started, whatever happens to the previous one."""
 
 
 @dataclass(frozen=True)
 class SubgoalRewardModel:
-    """A `RewardModel` that reads wishes joined by "; then " through another one, which knows nothing of that.
+    """A `RewardModel` that scores each subgoal of an instruction with another model.
 
-    Each wish is judged from the frame on at which the one before it was surely done. A wish that is hardly begun is
-    left again for the one before it when that is surely undone; what a wish on its way undoes, as closing the drawer
-    undoes opening it, does not matter. Rows of one wish are judged as by the model itself, bit by bit.
+    A subgoal starts at the frame at which the previous one is completed. If it has hardly started while the previous
+    subgoal is undone, the previous one becomes current again. Once it has started, the previous one may be undone: to
+    close a drawer undoes opening it. Rows with one subgoal get the predictions of the model itself, bit for bit.
     """
 
     model: RewardModel
     threshold: float = 0.5
-    """Probability of success from which a prediction counts as the verdict "done"."""
+    """Success probability from which a prediction counts as "done"."""
     patience: int = 5
-    """Consecutive verdicts after which a wish is done, or undone."""
+    """Consecutive predictions after which a subgoal is done or undone."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -49,10 +49,16 @@ class SubgoalRewardModel:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> SubgoalState:
-        """Open N episodes. `goal` shows the end of the whole, where every wish is done, and is shown to each of them.
-        With a `reference`, which shows the way of the whole, no instruction is taken apart.
+        """Start N episodes.
 
-        Raises `UserError` for an empty wish, and what the model raises.
+        Args:
+            views: First frames, one row per environment.
+            instructions: One instruction per environment.
+            goal: Images of the end of the whole task, passed to each subgoal.
+            reference: Demonstrations of the whole task; with them, instructions are not split.
+
+        Raises:
+            UserError: For an empty subgoal, and for the reasons of the model.
         """
         if reference is None:
             subgoals = [split_subgoals(instruction) for instruction in instructions]
@@ -72,10 +78,11 @@ class SubgoalRewardModel:
         )
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SubgoalState]:
-        """Judge one new frame set a row; an unscored frame neither continues nor breaks a row of verdicts.
+        """Score one new frame set per row; an invalid frame neither continues nor breaks a streak.
 
-        `value` is (wishes done + value of the wish under way) / wishes, `stage` the number of that wish, `success` the
-        last wish's, 0 before it; `spread` is scaled like `value`. A wish that begins at this frame has value 0.
+        Progress is (completed subgoals + progress of the current one) / subgoals; uncertainty is scaled alike. The
+        subtask is the index of the subgoal. Success is that of the last subgoal and 0 before it. A subgoal that starts
+        at this frame has progress 0.
         """
         assert isinstance(state, SubgoalState)
         if (state.num_subgoals == 1).all():
@@ -103,9 +110,11 @@ class SubgoalRewardModel:
     def _step_subgoals(
         self, state: SubgoalState, views: Views
     ) -> tuple[RewardOutput, RewardOutput, tuple[RewardState, ...]]:
-        """What is said of the wish under way and of the one before it (the first one itself, where there is none), and
-        the memories behind that. Every wish that ever began is judged: what it was done or left with goes on from
-        frame to frame."""
+        """Predictions of the current and of the previous subgoal (the first one, if there is no previous), and the new
+        states.
+
+        Every subgoal that has started is scored, so that its state follows all frames.
+        """
         states, results = list(state.states), []
         for index, subgoal_state in enumerate(state.states):
             rows = np.flatnonzero(state.num_done >= index)
@@ -120,7 +129,7 @@ class SubgoalRewardModel:
         )
 
     def _update_streaks(self, state: SubgoalState, output: RewardOutput, previous_output: RewardOutput) -> SubgoalState:
-        """The memory with the verdicts in a row counted anew."""
+        """The state with updated streaks."""
         done = output.success >= self.threshold
         undone = (
             (previous_output.progress < UNDONE_THRESHOLD)
@@ -134,12 +143,13 @@ class SubgoalRewardModel:
         )
 
     def _shift_subgoals(self, state: SubgoalState, offset: IntArray, views: Views) -> SubgoalState:
-        """The memory whose rows are `by` wishes farther, int64 [N]: the next one begins at these views, the one before
-        goes on from where it is."""
+        """Move each row by `offset` subgoals, int64 [N]. The next subgoal starts at these views; a previous one
+        resumes.
+        """
         num_done, states = state.num_done + offset, list(state.states)
         for index in range(1, len(states)):
             rows = np.flatnonzero((offset > 0) & (num_done == index))
-            # Goals are kept row by row.
+            # A goal image belongs to one row, so rows with goals are reset one by one.
             groups = [rows] if all(goal is None for goal in state.goal[rows]) else list(rows[:, None])
             for group in groups if len(rows) else []:
                 sentences = [state.subgoals[row][index] for row in group]
@@ -151,7 +161,12 @@ class SubgoalRewardModel:
 
 
 def select_outputs(results: Sequence[tuple[IntArray, RewardOutput]], index: IntArray) -> RewardOutput:
-    """What was said of the wish [N] of each row; `said`: for every wish the rows where it was judged, and what of."""
+    """Select one subgoal's prediction per row.
+
+    Args:
+        results: For each subgoal, the rows where it was scored and their prediction.
+        index: Index of the selected subgoal per row, int64 [N].
+    """
     columns = {f.name: np.zeros(len(index), getattr(results[0][1], f.name).dtype) for f in fields(RewardOutput)}
     for i, (rows, output) in enumerate(results):
         mask = index[rows] == i
@@ -161,15 +176,19 @@ def select_outputs(results: Sequence[tuple[IntArray, RewardOutput]], index: IntA
 
 
 def split_subgoals(instruction: str) -> tuple[str, ...]:
-    """The wishes that an instruction names, in their order. Raises `UserError` when one of several is empty."""
+    """Split an instruction into its subgoals.
+
+    Raises:
+        UserError: If one of several subgoals is empty.
+    """
     subgoals = tuple(instruction.split(SUBGOAL_SEPARATOR))
     if len(subgoals) > 1 and not all(subgoal.strip() for subgoal in subgoals):
         raise UserError(
-            f"{instruction!r} names an empty wish: there must be a sentence on both sides of {SUBGOAL_SEPARATOR!r}"
+            f"{instruction!r} has an empty subgoal: there must be a sentence on both sides of {SUBGOAL_SEPARATOR!r}"
         )
     return subgoals
 
 
 def object_array(values: Sequence[object]) -> npt.NDArray[np.object_]:
-    """The values as an array [N], each as it is."""
+    """The values as an object array [N]."""
     return np.fromiter(values, object, len(values))

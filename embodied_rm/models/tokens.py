@@ -1,4 +1,4 @@
-"""Instructions to token ids: open_clip's byte-pair tokenizer, its 49,408 words hashed into as few as a model needs."""
+"""Token ids of instructions: open_clip's byte-pair tokenizer; its 49,408 ids can be hashed to fewer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAD_ID = 0
 
 @cache
 def known_words() -> tuple[str, ...]:
-    """Words of three letters or more that are one token each, of the 49,408 tokens."""
+    """Words of three letters or more that are one token of the tokenizer."""
     candidates = (token.removesuffix("</w>") for token in simple_tokenizer().encoder if token.endswith("</w>"))
     return tuple(sorted(word for word in candidates if len(word) >= 3 and word.isascii() and word.isalpha()))
 
@@ -38,10 +38,11 @@ def simple_tokenizer() -> Any:
 
 
 def tokenize(instructions: Sequence[str], context_length: int, vocab_size: int) -> Tensor:
-    """Token ids int64 [N, context], start and end included, longer instructions cut, 0 behind the end.
+    """Token ids int64 [N, context_length], with start and end; longer instructions are truncated, shorter ones padded
+    with 0.
 
-    With fewer than 49,408 words the ids are hashed (Knuth, TAOCP 3, 6.4), start and end keeping the two largest ids, by
-    which a text tower finds the end. The same text gives the same ids in every process.
+    With a smaller vocabulary the ids are hashed (Knuth, TAOCP 3, 6.4). Start and end keep the two largest ids, since a
+    text tower finds the end by its id. Hashing is deterministic across processes.
     """
     rows = [_token_row(text, context_length, vocab_size) for text in instructions]
     return torch.tensor(rows, dtype=torch.int64).view(len(rows), context_length)
@@ -49,7 +50,7 @@ def tokenize(instructions: Sequence[str], context_length: int, vocab_size: int) 
 
 @lru_cache(maxsize=2**15)
 def _token_row(text: str, context_length: int, vocab_size: int) -> tuple[int, ...]:
-    """One of them. Training reads the same sentences again and again."""
+    """Token ids of one instruction; cached, since training repeats the same sentences."""
     tokens = [_hash_id(token, vocab_size) for token in simple_tokenizer().encode(text)][: context_length - 2]
     ids = (vocab_size - 2, *tokens, vocab_size - 1)
     return (*ids, *(PAD_ID,) * (context_length - len(ids)))

@@ -1,7 +1,7 @@
-"""Lets torchvision be imported beside a CPU build of torch; import this module before open_clip or timm.
+"""Make torchvision importable with a CPU build of torch; import this module before open_clip or timm.
 
-torchvision wheels from PyPI are CUDA builds. Beside a CPU torch their compiled operators do not load, and the import
-fails on the missing schema of `nms`. Nothing here calls that operator, so declaring it is enough.
+torchvision wheels from PyPI are CUDA builds. With a CPU build of torch their compiled operators do not load, and the
+import fails on the missing schema of `nms`. No code here calls that operator, so declaring it is enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OPERATOR_SCHEMAS = {
 
 
 def declare_missing_operators() -> torch.library.Library | None:
-    """Declare the schemas that torchvision's Python side expects; None when its own operators load."""
+    """Declare the operator schemas that torchvision expects; None if its own operators load."""
     try:
         import torchvision  # noqa: F401
     except RuntimeError as error:

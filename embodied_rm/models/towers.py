@@ -1,13 +1,13 @@
 """Small image towers for robot images.
 
-`StrideTower`: two overlapping strided convolutions bring 64x64 pixels to an 8x8 map, dense 3x3 ones follow (the trunk
-of Mnih et al., Nature 518, 2015, with an even stride 8). Beside mobilenetv3, mobilenetv4, test_efficientnet and
-test_byobnet at 64x64 it trains two to three times as fast on a CPU, because no layer touches a map of more than 16x16
-cells and none normalises a batch, and it keeps where small objects are; docs/reward_model.md has the numbers.
+`StrideTower`: two overlapping strided convolutions from 64x64 pixels to an 8x8 map, then dense 3x3 ones (the trunk of
+Mnih et al., Nature 518, 2015, with an even stride of 8). On a CPU it trains two to three times as fast as mobilenetv3,
+mobilenetv4, test_efficientnet and test_byobnet at 64x64: no layer touches a map of more than 16x16 cells and none
+normalizes a batch. It keeps the positions of small objects; docs/reward_model.md has the numbers.
 
-`PatchTower`: patches that do not overlap, then separable convolutions (MobileNet, arXiv 1704.04861): a seventh of the
-multiplications at the same accuracy in simulation. It pads nothing before its first layer, so that an exported model
-takes pixels as they are.
+`PatchTower`: non-overlapping patches, then separable convolutions (MobileNet, arXiv 1704.04861): a seventh of the
+multiplications at the same accuracy in simulation. Its first layer has no padding, so an exported model takes raw
+pixels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tower(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward_intermediates(self, x: Tensor, indices: list[int] | None = None, **_: Any) -> list[Tensor]:
-        """The maps after the stages in `indices` (all when None); the other arguments of timm change nothing here."""
+        """The feature maps after the stages in `indices` (all when None); timm's other arguments have no effect."""
         features = []
         for stage in self.stages:
             x = stage(x)
@@ -40,20 +40,20 @@ class Tower(nn.Module):
         return [features[i] for i in (range(len(features)) if indices is None else indices)]
 
     def prune_intermediate_layers(self, indices: list[int], **_: Any) -> list[int]:
-        """Drop the stages above the highest of `indices`; the same indices, counted from the front."""
+        """Remove the stages after the last of `indices`; return the indices as non-negative numbers."""
         kept_indices = [range(len(self.stages))[i] for i in indices]
         self.stages = self.stages[: max(kept_indices) + 1]
         return kept_indices
 
     def forward(self, x: Tensor) -> Tensor:
-        """The last map, unpooled."""
+        """The last feature map, without pooling."""
         for stage in self.stages:
             x = stage(x)
         return x
 
 
 class StrideTower(Tower):
-    """Overlapping strided convolutions to a stride of 8, then dense ones of 3x3."""
+    """Overlapping strided convolutions to a stride of 8, then dense 3x3 convolutions."""
 
     def __init__(self, channels: tuple[int, ...] = (32, 64, 64), in_chans: int = 3) -> None:
         shapes = [(8, 4, 2), (4, 2, 1)] + [(3, 1, 1)] * (len(channels) - 2)
@@ -79,7 +79,7 @@ class PatchTower(Tower):
 
 
 def separable_conv(in_channels: int, out_channels: int, *, kernel: int, stride: int) -> nn.Sequential:
-    """A convolution within each channel, then one across them."""
+    """A depthwise convolution, then a pointwise one."""
     depthwise = nn.Conv2d(in_channels, in_channels, kernel, stride, 1, groups=in_channels)
     return nn.Sequential(depthwise, nn.Conv2d(in_channels, out_channels, 1), nn.ReLU(inplace=True))
 

@@ -1,7 +1,7 @@
-"""Vision and text encoders of `transformers` with the face of an open_clip model, from a folder that holds them.
+"""Vision and text encoders of `transformers` with the interface of an open_clip model, loaded from a folder.
 
-Which classes are built is decided here, by the name of an architecture; `config.json` is read as data, as far as the
-class's own fields go, and weights from safetensors only. Nothing in a folder can name code to be run.
+The classes are selected here by the name of an architecture. `config.json` is read as data, limited to the fields of
+the class, and weights are read from safetensors only. No file in the folder can name code to run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from embodied_rm.errors import CheckpointError, UserError, lookup, unknown_name_
 
 
 class Architecture(NamedTuple):
-    """What an architecture is built of."""
+    """The `transformers` classes of an architecture."""
 
     config_class: type
     model_class: type
     dim_field: str = "hidden_size"
-    """The field that says how long its vectors are."""
+    """Configuration field with the length of the output vectors."""
 
 
 VISION_ARCHITECTURES = {
@@ -52,17 +52,17 @@ TEXT_ARCHITECTURES = {
     "mpnet": Architecture(transformers.MPNetConfig, transformers.MPNetModel),
 }
 MEAN_POOLED_TYPES = ("bert", "xlm-roberta", "mpnet")
-"""Readers whose sentence is the mean of its words' vectors; the others have a vector for it."""
+"""Text encoders whose sentence vector is the mean of the token vectors; the others provide one."""
 DUAL_ARCHITECTURES = {
     "clip": ("clip_vision_model", "clip_text_model"),
     "siglip": ("siglip_vision_model", "siglip_text_model"),
 }
-"""Architectures that hold an eye and a reader, as `vision_config` and `text_config`."""
+"""Architectures with an image and a text encoder, described in `vision_config` and `text_config`."""
 PIXEL_STATISTICS = {"siglip": ((0.5,) * 3, (0.5,) * 3), "clip": ((0.481, 0.458, 0.408), (0.269, 0.261, 0.276))}
 PIXEL_STATISTICS |= dict.fromkeys(
     ("dinov2", "dinov2_with_registers", "dinov3_vit"), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 )
-"""Mean and spread of the pixels that an architecture was trained on, where no preprocessor_config.json tells."""
+"""Mean and standard deviation of the pixels in training, for folders without preprocessor_config.json."""
 CONFIG_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE = "config.json", "tokenizer.json", "preprocessor_config.json"
 LOAD_ERRORS = (
     OSError,
@@ -75,14 +75,20 @@ LOAD_ERRORS = (
     SafetensorError,
     StrictDataclassError,
 )
-"""What `transformers` raises for descriptions and weights that make no model: it has no errors of its own."""
+"""Exceptions of `transformers` for invalid descriptions and weights: it has no exception classes of its own."""
 MAX_TOKENS = 64
-"""Most tokens of an instruction."""
+"""Largest number of tokens of an instruction."""
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What is in a folder: {"vision": ..., "text": ...}, either may be missing; each the fields of its architecture and
-    its `model_type`. Raises `CheckpointError` naming the file and its fault."""
+    """Read the encoders' descriptions from a folder.
+
+    Returns:
+        "vision" and "text" -> the fields of the architecture and its `model_type`; either may be missing.
+
+    Raises:
+        CheckpointError: If `config.json` is invalid.
+    """
     path = folder / CONFIG_FILE
     try:
         content = json.loads(path.read_text())
@@ -99,14 +105,13 @@ def read_description(folder: Path) -> dict[str, Any]:
     elif model_type in TEXT_ARCHITECTURES:
         parts = {"text": (model_type, content)}
     else:
-        raise CheckpointError(
-            f"{path}: {unknown_name_message(str(model_type), [*DUAL_ARCHITECTURES, *VISION_ARCHITECTURES, *TEXT_ARCHITECTURES], 'architecture')}"
-        )
+        known = [*DUAL_ARCHITECTURES, *VISION_ARCHITECTURES, *TEXT_ARCHITECTURES]
+        raise CheckpointError(f"{path}: {unknown_name_message(str(model_type), known, 'architecture')}")
     return {part: _select_fields(path, name, stored) for part, (name, stored) in parts.items()}
 
 
 def _select_fields(path: Path, model_type: str, stored: Any) -> dict[str, Any]:
-    """The fields that are the architecture's own, of plain values."""
+    """The fields of the architecture with plain values."""
     if not isinstance(stored, dict):
         raise CheckpointError(f"{path}: describes no {model_type}")
     names = _config_fields(VISION_ARCHITECTURES.get(model_type) or TEXT_ARCHITECTURES[model_type])
@@ -128,7 +133,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def pixel_statistics(folder: Path, model_type: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and spread of the pixels that the eye in a folder expects, of values in [0, 1]."""
+    """Mean and standard deviation of the pixels that the image encoder in a folder expects, for values in [0, 1]."""
     mean, std = PIXEL_STATISTICS[model_type.removesuffix("_vision_model")]
     path = folder / PREPROCESSOR_FILE
     if not path.exists():
@@ -143,14 +148,21 @@ def pixel_statistics(folder: Path, model_type: str) -> tuple[tuple[float, ...], 
 
 
 class TransformersTowers(nn.Module):
-    """An eye and a reader, with the methods of an open_clip model that `Encoder` uses."""
+    """An image and a text encoder with the methods of an open_clip model that `Encoder` uses."""
 
     words: Tensor
 
     def __init__(self, description: Mapping[str, Any]) -> None:
-        """`description`: "vision" and "text" as from `read_description`, and "tokenizer_bytes", the length of the
-        tokenizer's file, which is among the weights. Random weights. Raises `CheckpointError` where the parts do not
-        make a model."""
+        """Build the encoders with random weights.
+
+        Args:
+            description: "vision" and "text" as from `read_description`, and "tokenizer_bytes", the length of the
+            tokenizer
+                file, which is stored with the weights.
+
+        Raises:
+            CheckpointError: If a part cannot be built.
+        """
         super().__init__()
         self.visual = VisionEncoder(_build_model(VISION_ARCHITECTURES, description["vision"]))
         self.reader = _build_model(TEXT_ARCHITECTURES, description["text"])
@@ -170,7 +182,7 @@ class TransformersTowers(nn.Module):
         ).clamp(min=1)
 
     def tokenize(self, sentences: Sequence[str]) -> Tensor:
-        """Token ids int64 [N, L], longer sentences cut, shorter ones filled up."""
+        """Token ids int64 [N, L], truncated and padded."""
         if self._tokenizer is None:
             tokenizer = Tokenizer.from_str(bytes(self.words.cpu().numpy()).decode())
             max_length = self._max_length()
@@ -182,7 +194,7 @@ class TransformersTowers(nn.Module):
         )
 
     def _max_length(self) -> int:
-        # A position is taken up by the padding's in RoBERTa's numbering.
+        # RoBERTa numbers positions from the padding id on.
         return min(MAX_TOKENS, self.reader.config.max_position_embeddings - 2 * self.mean_pooling)
 
     def _pad_id(self) -> int:
@@ -191,19 +203,19 @@ class TransformersTowers(nn.Module):
 
 
 class VisionEncoder(nn.Module):
-    """An image encoder whose tokens are laid out as a map."""
+    """An image encoder whose patch tokens are arranged as a feature map."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def prune_intermediate_layers(self, indices: Sequence[int], **_: Any) -> list[int]:
-        """As timm's; the last layer alone is read."""
-        assert list(indices) == [-1], "the last map is read"
+        """As in timm; only the last layer is supported."""
+        assert list(indices) == [-1], "only the last feature map is supported"
         return [-1]
 
     def forward_intermediates(self, images: Tensor, **_: Any) -> dict[str, list[Tensor]]:
-        """Normalized images [M, 3, H, W] -> map [M, C, h, w] of the last layer."""
+        """Normalized images [M, 3, H, W] -> feature map [M, C, h, w] of the last layer."""
         tokens = self.model(pixel_values=images).last_hidden_state
         patch_size = self.model.config.patch_size
         height, width = (size // patch_size for size in images.shape[2:])
@@ -212,7 +224,7 @@ class VisionEncoder(nn.Module):
 
 
 def _build_model(architectures: Mapping[str, Architecture], fields: Mapping[str, Any]) -> Any:
-    """A model of an architecture with those fields, random weights, eager attention."""
+    """Build a model with these fields, random weights and eager attention."""
     architecture = lookup(architectures, str(fields["model_type"]), "architecture")
     try:
         return architecture.model_class(_build_config(architecture, fields))
@@ -222,8 +234,10 @@ def _build_model(architectures: Mapping[str, Architecture], fields: Mapping[str,
 
 
 def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
-    """The configuration of those fields. A manifest may come from anybody: a field that is not the architecture's own,
-    with which transformers might fetch or run something, is a `ValueError`."""
+    """Build a configuration from untrusted fields.
+
+    A field that is not the architecture's own could make transformers download or run something: `UserError`.
+    """
     allowed = {"model_type", *_config_fields(architecture)}
     for name, value in fields.items():
         if name not in allowed or not _is_plain(value):
@@ -232,9 +246,10 @@ def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
 
 
 def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str, Any], TransformersTowers]:
-    """The eye in one folder and the reader in another (None: in the same), with their weights, and their description.
+    """Load the image encoder of one folder and the text encoder of another (None: of the same), with their weights.
 
-    Raises `CheckpointError` naming the folder and its fault.
+    Raises:
+        CheckpointError: If a folder has no valid encoder of that kind.
     """
     text_folder = vision_folder if text_folder is None else text_folder
     parts = {"vision": read_description(vision_folder).get("vision"), "text": read_description(text_folder).get("text")}
@@ -255,7 +270,7 @@ def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str
 
 
 def _has_padding_token(fields: Mapping[str, Any]) -> bool:
-    """Whether an architecture has marks for padding or the end of its own."""
+    """Whether the configuration has a token id for padding or for the end."""
     config = _build_config(TEXT_ARCHITECTURES[fields["model_type"]], fields)
     return config.pad_token_id is not None or config.eos_token_id is not None
 
@@ -273,7 +288,7 @@ def _read_tokenizer(folder: Path) -> bytes:
 
 
 def _load_weights(folder: Path, architectures: Mapping[str, Architecture], fields: Any) -> Any:
-    """The model with the folder's weights. Its configuration is ours: the folder's is not read again."""
+    """Load the model with the folder's weights; the configuration is passed in, not read again."""
     architecture = architectures[fields["model_type"]]
     try:
         model, loading_info = architecture.model_class.from_pretrained(  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""Which views can be believed: a camera that shows one color is dead, and "done" is what all but any one view say too.
+"""Robustness to single views: a view of one color is absent, and success must hold without any one view.
 
-The second holds for what is read off the images; where a reference is followed, its way says what is done.
+The second rule applies to the success head; with a reference, its alignment gives the success score.
 
-A photograph of the goal before one camera, a hand before another, a camera that somebody turned away: with three views
-the two others still show what happened.
+It guards against a photograph of the goal before one camera, an occluded camera and a displaced camera: with three
+views, the other two still show the scene.
 """
 
 from __future__ import annotations
@@ -15,23 +15,28 @@ from torch import Tensor
 from embodied_rm.types import BoolArray, Views
 
 MIN_VIEWS_LEAVE_ONE_OUT = 3
-"""Views from which on one can be doubted: of two that disagree nobody knows which is right."""
+"""Fewest views for the leave-one-out rule: of two views that disagree, neither is known to be right."""
 PIXEL_STRIDE = 4
-"""Pixels are looked at in steps of so many, along both sides."""
+"""Stride of the pixels that are checked, along both sides."""
 MAX_BLANK_RANGE = 8
-"""Largest difference of two pixels, in each color of 0 to 255, in an image that shows nothing."""
+"""Largest difference of two pixels per color channel, of 0 to 255, in a blank image."""
 
 
 def leave_one_out_success(done: Tensor, leave_one_out: Tensor) -> Tensor:
-    """Probabilities [N] of "done" that hold without any one view: at most the root of the least of `without` [N, V].
+    """Limit the success probability by the predictions without each view.
 
-    Fewer views see less: half of a certainty of 1/4 is left, but nothing of a certainty that one view alone has.
+    The limit is the square root of the smallest of them, since fewer views carry less evidence: a probability of 1/4
+    without one view still permits 1/2, and 0 permits 0.
+
+    Args:
+        done: Success probability with all views, [N].
+        leave_one_out: Success probability without each view, [N, V].
     """
     return torch.minimum(done, leave_one_out.amin(dim=1).sqrt())
 
 
 def visible_views(views: Views) -> BoolArray:
-    """bool [N, V]: the views that are present and show more than one color."""
+    """bool [N, V]: views that are present and not of a single color."""
     subsampled = views.frames[:, :, ::PIXEL_STRIDE, ::PIXEL_STRIDE]
     if isinstance(subsampled, np.ndarray):
         value_range = np.ptp(subsampled, axis=(2, 3)).max(axis=-1)

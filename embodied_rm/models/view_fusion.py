@@ -1,4 +1,4 @@
-"""What one moment looks like in the light of the instruction: maps of any number of views -> one vector."""
+"""From feature maps of any number of views and the instruction to one embedding per frame."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 
 class ViewToken(nn.Module):
-    """Map of one view [M, C, h, w] -> token [M, width], keeping where things are.
+    """Feature map of one view [M, C, h, w] -> token [M, width]; keeps the layout of the map.
 
-    The instruction scales and shifts the channels (FiLM, arXiv 1709.07871) before they are laid flat, so that the one
-    linear layer behind can read "where is the red one"; without it a wrong object costs ten times the error.
+    The instruction scales and shifts the channels (FiLM, arXiv 1709.07871) before they are flattened. One linear layer
+    can then read, for example, the position of the red object. Without FiLM the error on wrong objects is ten times
+    larger.
     """
 
     def __init__(self, shape: tuple[int, int, int], width: int, *, channels: int, grid: tuple[int, int]) -> None:
@@ -21,7 +22,7 @@ class ViewToken(nn.Module):
         self.flat = nn.Linear(channels * (self.grid[0] * self.grid[1] + 1), width)
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
-        """`condition` [M, width]: the instruction and the view that the map belongs to."""
+        """Compute the tokens; `condition` [M, width] is the sum of instruction and view embedding."""
         scale, shift = self.film(condition)[:, :, None, None].chunk(2, dim=1)
         x = nn.functional.relu(torch.addcmul(shift, self.reduce(features), 1 + scale))
         max_pooled = x.amax(dim=(2, 3))
@@ -31,7 +32,7 @@ class ViewToken(nn.Module):
 
 
 class ViewFusion(nn.Module):
-    """Tokens of the present views and the instruction -> state [N, width], by a small transformer."""
+    """Tokens of the present views and the instruction -> embedding [N, width], by a small transformer."""
 
     def __init__(self, width: int, layers: int, heads: int = 4) -> None:
         super().__init__()
@@ -41,7 +42,13 @@ class ViewFusion(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor, present: Tensor, instruction: Tensor) -> Tensor:
-        """`tokens` [N, V, width], `present` bool [N, V] (absent tokens change nothing), `instruction` [N, width]."""
+        """Fuse the views of N frames.
+
+        Args:
+            tokens: [N, V, width].
+            present: bool [N, V]; absent tokens are masked.
+            instruction: [N, width].
+        """
         query = self.query.expand(len(tokens), 1, -1)
         sequence = torch.cat([query, instruction[:, None], tokens], dim=1)
         padding_mask = nn.functional.pad(~present, (2, 0), value=False)

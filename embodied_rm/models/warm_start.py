@@ -1,4 +1,4 @@
-"""A trained model as the beginning of another: it learns on, of more views and steps if need be."""
+"""Initialize a net from a trained one, with further views and subtasks if needed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from embodied_rm.models.progress_net import ProgressNet
 
 
 def warm_start(source: ProgressNet, target: ProgressNet) -> ProgressNet:
-    """A copy of `start` that also knows the views of `needed` and has a step head as large.
+    """Copy a net and extend it to the views and the subtask head of another net.
 
-    A new view begins as the mean of those that are known; a step head that is too small begins anew. Raises
-    `UserError` where `start` is an exported model.
+    A new view embedding starts as the mean of the known ones. A larger subtask head starts from random weights.
+
+    Args:
+        source: The trained net.
+        target: The net whose views and number of subtasks are needed.
+
+    Raises:
+        UserError: If `source` is an exported model.
     """
     if isinstance(source, OnnxNet):
-        raise UserError("an exported model cannot learn any more: start from the checkpoint it was made from")
+        raise UserError("an exported model cannot be trained: start from the checkpoint that it was exported from")
     views = tuple(dict.fromkeys([*source.config.views, *target.config.views]))
     max_subtasks = max(source.config.max_subtasks, target.config.max_subtasks)
-    # What was calibrated holds of the old weights only.
+    # The calibration belongs to the old weights.
     net = ProgressNet(
         replace(source.config, views=views, max_subtasks=max_subtasks, median_ood=None, interval_scale=None)
     )

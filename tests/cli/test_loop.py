@@ -40,14 +40,14 @@ def metrics(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("loop") / "demos"
-    assert main(["collect", "tasks=[lift_cube,open_drawer]", "successes=4", "failures=5", f"out={folder}", *TINY]) == 0
+    assert main(["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", f"out={folder}", *TINY]) == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def unseen(demos: Path) -> Path:
     folder = demos.parent / "unseen"
-    words = ["collect", "tasks=[lift_cube,open_drawer]", "successes=4", "failures=5", "seed=1", f"out={folder}", *TINY]
+    words = ["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", "seed=1", f"out={folder}", *TINY]
     assert main(words) == 0
     return folder
 
@@ -55,7 +55,7 @@ def unseen(demos: Path) -> Path:
 @pytest.fixture(scope="module")
 def cloned(demos: Path) -> Path:
     folder = demos.parent / "cloned"
-    words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=3", "steps=20", "episodes=4", f"out={folder}"]
+    words = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=3", "steps=20", "eval_episodes=4", f"out={folder}"]
     assert main([*words, *TINY]) == 0
     return folder
 
@@ -63,7 +63,7 @@ def cloned(demos: Path) -> Path:
 @pytest.fixture(scope="module")
 def reward_model(demos: Path) -> Path:
     folder = demos.parent / "reward_model"
-    words = ["train", f"data={demos}", "updates=3", "batch=2", "image_size=[32,32]", f"out={folder}"]
+    words = ["train", f"data={demos}", "steps=3", "batch_size=2", "image_size=[32,32]", f"out={folder}"]
     assert main(words) == 0
     return folder
 
@@ -71,7 +71,7 @@ def reward_model(demos: Path) -> Path:
 @pytest.fixture(scope="module")
 def refined(cloned: Path, reward_model: Path) -> Path:
     folder = cloned.parent / "refined"
-    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4"]
+    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4"]
     places = [f"policy={cloned}", f"checkpoint={reward_model}", f"out={folder}"]
     assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
     return folder
@@ -92,7 +92,7 @@ def test_collect_records_what_was_asked_for(demos: Path) -> None:
 
 
 def test_the_same_seed_records_the_same_episodes(demos: Path, tmp_path: Path) -> None:
-    words = ["collect", "tasks=[lift_cube,open_drawer]", "successes=4", "failures=5", f"out={tmp_path / 'again'}"]
+    words = ["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", f"out={tmp_path / 'again'}"]
     assert main([*words, *TINY]) == 0
     first, second = open_dataset(demos / "dataset").episode(3), open_dataset(tmp_path / "again" / "dataset").episode(3)
     np.testing.assert_array_equal(first.state, second.state)
@@ -121,7 +121,7 @@ def test_a_refined_policy_was_cloned_first(cloned: Path, refined: Path) -> None:
 def test_demonstrations_go_with_the_policy_that_was_cloned(
     cloned: Path, refined: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4", "imitation_coef=0.5", *TINY]
+    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4", "imitation_coef=0.5", *TINY]
     common = ["refine", "task=lift_cube", f"checkpoint={reward_model}", *sizes]
     assert main([*common, f"policy={cloned}", f"out={tmp_path / 'held'}"]) == 0
     plain, held = (load_policy(folder / "policy").state_dict() for folder in (refined, tmp_path / "held"))
@@ -133,10 +133,10 @@ def test_demonstrations_go_with_the_policy_that_was_cloned(
 def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
     demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=1", "steps=5", "episodes=4", *TINY]
-    seeing = [*words, "sees=proprio+views", f"checkpoint={reward_model}", "env.views=[wrist]"]
+    words = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
+    seeing = [*words, "obs_mode=proprio+embeddings", f"checkpoint={reward_model}", "env.views=[wrist]"]
     assert main([*seeing, f"out={tmp_path / 'cloned'}"]) == 0
-    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=4", "env.views=[wrist]", *TINY]
+    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4", "env.views=[wrist]", *TINY]
     common = ["refine", "task=lift_cube", f"policy={tmp_path / 'cloned'}", *sizes]
     assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
@@ -144,18 +144,18 @@ def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
     eyes = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
     assert main([*eyes, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
     assert "cloned from the views wrist, not front: set env.views=[wrist]" in " ".join(capsys.readouterr().err.split())
-    assert main([*words, "sees=proprio+views", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
+    assert main([*words, "obs_mode=proprio+embeddings", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
     assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())
 
 
 def test_score_and_evaluate_say_the_same_of_a_frame(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
     common = [f"data={unseen}", f"checkpoint={reward_model}"]
-    assert main(["score", *common, "episodes=[3,1]", "videos=false", f"out={tmp_path / 'score'}"]) == 0
+    assert main(["score", *common, "episode_indices=[3,1]", "videos=false", f"out={tmp_path / 'score'}"]) == 0
     table = pq.read_table(tmp_path / "score" / "progress.parquet").to_pydict()
     lengths = [meta.length for meta in open_dataset(unseen / "dataset").meta]
     assert len(table["index"]) == lengths[1] + lengths[3]
     assert not list((tmp_path / "score").glob("*.mp4"))
-    assert main(["evaluate", *common, "shown=18", "name=mine", f"out={tmp_path / 'evaluate'}"]) == 0
+    assert main(["evaluate", *common, "report_episodes=18", "model_name=mine", f"out={tmp_path / 'evaluate'}"]) == 0
     assert {"mine", "baselines", "episodes"} == set(metrics(tmp_path / "evaluate"))
     shown = re.search(r'id="data">(.*?)</script>', (tmp_path / "evaluate" / "report.html").read_text())
     assert shown is not None
@@ -167,15 +167,15 @@ def test_evaluate_with_goals_of_other_episodes_or_images(unseen: Path, reward_mo
     """The weights are the same: only what the goal has a part in may change."""
     found = {}
     for name, words in {
-        "mean": ["goals=true"],
-        "forward": ["fusion=forward", "goals=true"],
-        "backward": ["fusion=backward", "goals=true"],
+        "mean": ["use_goal_images=true"],
+        "forward": ["fusion=forward", "use_goal_images=true"],
+        "backward": ["fusion=backward", "use_goal_images=true"],
     }.items():
-        line = ["evaluate", f"data={unseen}", f"checkpoint={reward_model}", "shown=1", *words, f"out={tmp_path / name}"]
+        line = ["evaluate", f"data={unseen}", f"checkpoint={reward_model}", "report_episodes=1", *words, f"out={tmp_path / name}"]
         assert main(line) == 0
         found[name] = metrics(tmp_path / name)
     counts = found["mean"]["episodes"]
-    assert counts["successes"] + counts["failures"] + counts.get("left_out_without_goal", 0) == 18
+    assert counts["successes"] + counts["failures"] + counts.get("skipped_without_goal", 0) == 18
     assert counts["successes"] + counts["failures"] > 0
     maes = {name: numbers["reward_model"]["mae"] for name, numbers in found.items()}
     assert len({maes["mean"], maes["forward"], maes["backward"]}) == 3
@@ -184,12 +184,12 @@ def test_evaluate_with_goals_of_other_episodes_or_images(unseen: Path, reward_mo
 def test_a_goal_image_is_for_episodes_of_one_goal(
     unseen: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = [f"checkpoint={reward_model}", "fusion=backward", f"goal=[{tmp_path}/front.png]"]
+    common = [f"checkpoint={reward_model}", "fusion=backward", f"goal_images=[{tmp_path}/front.png]"]
     image = Image.new("RGB", (48, 48), (200, 30, 30))
     image.paste((20, 20, 200), (10, 10, 30, 30))
     image.save(tmp_path / "front.png")
     assert main(["evaluate", f"data={unseen}", *common, f"out={tmp_path / 'many'}"]) == 2
-    assert "goal=[...] shows one goal" in capsys.readouterr().err
+    assert "goal_images=[...] shows one goal" in capsys.readouterr().err
     shown = replace(open_dataset(unseen / "dataset").episode(0), name="episode_000000")
     with DatasetWriter(tmp_path / "one", robot_type="panda_primitives") as writer:
         writer.add(shown)
@@ -197,7 +197,7 @@ def test_a_goal_image_is_for_episodes_of_one_goal(
     assert metrics(tmp_path / "run")["episodes"] == {"successes": 1, "failures": 0}
     Image.new("RGB", (48, 48), (200, 30, 30)).save(tmp_path / "front.png")
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'blank'}"]) == 2
-    assert "an image of one color shows nothing" in capsys.readouterr().err
+    assert "an image of a single color counts as absent" in capsys.readouterr().err
     (tmp_path / "front.png").write_text("no image")
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'broken'}"]) == 2
     assert "front.png: not an image that can be read" in capsys.readouterr().err
@@ -213,10 +213,10 @@ def test_bench_fusion_fills_its_section(unseen: Path, reward_model: Path, tmp_pa
         for number, episode in enumerate(source.episode(row, stride=8) for row in kept):
             writer.add(replace(episode, name=f"episode_{number:06d}", metadata={**episode.metadata, "goal": "drawer"}))
     words = ["bench", "fusion", f"data={tmp_path / 'short'}", f"checkpoint={reward_model}"]
-    assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    assert main([*words, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
     told, text = metrics(tmp_path / "run")["bench"], (tmp_path / "page.md").read_text()
     assert told["episodes"] == {"fusions": 4, "views": 4}
-    blind = {"_constant_", "_clock_", "_oracle_"}
+    blind = {"_constant_", "_time_", "_oracle_"}
     assert set(told["views"]) == {"front + wrist", "front", "wrist", *blind}
     assert set(told["fusions"]) == {
         *("incremental", "forward", "min", "mean", "inverse_variance"),
@@ -234,10 +234,10 @@ def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
 ) -> None:
     few = tmp_path / "few"
     assert (
-        main(["collect", "tasks=[lift_cube]", "successes=2", "failures=1", "every=3", "seed=5", f"out={few}", *TINY])
+        main(["collect", "tasks=[lift_cube]", "num_successes=2", "num_failures=1", "frame_stride=3", "seed=5", f"out={few}", *TINY])
         == 0
     )
-    words = ["audit", f"data={few}", f"checkpoint={reward_model}", "shown=2"]
+    words = ["audit", f"data={few}", f"checkpoint={reward_model}", "report_episodes=2"]
     assert main([*words, f"out={tmp_path / 'lax'}"]) == 0
     assert main([*words, "strict=true", f"out={tmp_path / 'strict'}"]) == 3
     lax, strict = metrics(tmp_path / "lax"), metrics(tmp_path / "strict")
@@ -263,10 +263,10 @@ def test_an_exported_model_judges_as_its_checkpoint_does(
         assert main(["evaluate", f"data={unseen}", f"checkpoint={model}", f"out={tmp_path / name}"]) == 0
     ours, theirs = (metrics(tmp_path / name)["reward_model"] for name in ("torch", "onnx"))
     assert ours == pytest.approx(theirs, abs=1e-2)
-    sizes = ["iterations=2", "warmup_iterations=1", "rollout_steps=4", "episodes=2"]
+    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=2"]
     places = [f"policy={cloned}", f"checkpoint={exported}", f"out={tmp_path / 'refined'}"]
     assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
-    onnx = f"start={exported}"
+    onnx = f"init_from={exported}"
     for words in (
         ["adapt", f"data={unseen}", onnx],
         ["train", f"data={demos}", onnx],
@@ -281,7 +281,7 @@ def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: P
     words = [
         "train",
         f"data={demos}",
-        "batch=2",
+        "batch_size=2",
         "image_size=[32,32]",
         "checkpoint_seconds=0.01",
         f"out={tmp_path / 'r'}",
@@ -296,13 +296,13 @@ def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: P
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert (process.returncode, error) == (130, "interrupted; go on with the same line and resume=true\n")
-    assert main([*words, "updates=5"]) == 2, "it must not be written over"
-    assert main([*words, "updates=5", "resume=true"]) == 2, "nor be continued as another run"
+    assert main([*words, "steps=5"]) == 2, "it must not be written over"
+    assert main([*words, "steps=5", "resume=true"]) == 2, "nor be continued as another run"
     assert not (tmp_path / "r" / "metrics.json").exists()
 
 
 def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:
-    words = ["adapt", f"data={demos}", "episode=2", f"start={reward_model}", "max_seconds=null", "updates=2", "batch=2"]
+    words = ["adapt", f"data={demos}", "episode_index=2", f"init_from={reward_model}", "max_seconds=null", "steps=2", "batch_size=2"]
     assert main([*words, f"out={tmp_path / 'adapted'}"]) == 0
     before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "adapted"))
     assert before.config == after.config
@@ -310,7 +310,7 @@ def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
 
 
 def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:
-    words = ["train", f"data={demos}", f"start={reward_model}", "updates=1", "batch=2", "learning_rate=1e-9"]
+    words = ["train", f"data={demos}", f"init_from={reward_model}", "steps=1", "batch_size=2", "learning_rate=1e-9"]
     assert main([*words, f"out={tmp_path / 'on'}"]) == 0
     before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "on"))
     assert before.config == after.config
@@ -324,7 +324,7 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["clone", "task=lift_cub", "data={demos}"], "unknown task 'lift_cub'. Did you mean 'lift_cube'?"),
         (["clone", "task=cube_in_drawer", "data={demos}"], "unknown recorded task 'cube_in_drawer'"),
         (["clone", "task=lift_cube", "data={demos}/nowhere"], "nowhere does not exist"),
-        (["clone", "task=lift_cube", "data={demos}", "demonstrations=9"], "9 demonstrations asked for"),
+        (["clone", "task=lift_cube", "data={demos}", "num_demonstrations=9"], "9 demonstrations asked for"),
         (["clone", "task=lift_cube", "data={demos}", "steps=0"], "steps must be >= 1, got 0"),
         (
             ["clone", "task=lift_cube", "data={demos}", "env.views=[fron]"],
@@ -333,41 +333,41 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["clone", "task=lift_cube", "data={demos}", "env.backend=gpu"], "unknown backend 'gpu'"),
         (
             ["clone", "task=lift_cube", "data={demos}", "env=gpu"],
-            "unknown environment 'gpu'. Did you mean 'cpu'? Available: cpu",
+            "unknown env 'gpu'. Did you mean 'cpu'? Available: cpu",
         ),
         (["clone", "data={demos}"], "task is required: embodied-rm clone task=..."),
         (["train", "data={demos}/nowhere"], "nowhere does not exist"),
         (["train", "data={demos}", "held_out={demos}"], "held out, but the same episode is trained on"),
         (["train", "data={demos}", "fusion=men"], "unknown value of fusion 'men'. Did you mean 'mean'?"),
         (["train", "data={demos}", "model=clap"], "unknown model 'clap'. Did you mean 'clip'?"),
-        (["adapt", "data={demos}", "episode=99"], "there is no episode 99"),
+        (["adapt", "data={demos}", "episode_index=99"], "there is no episode 99"),
         (["adapt", "data={demos}", "instruction=x"], "the dataset has its own instructions"),
         (["score", "data={demos}", "checkpoint={demos}"], "no checkpoint found in"),
-        (["score", "data={demos}", "checkpoint={reward_model}", "episodes=[99]"], "there is no episode 99"),
-        (["evaluate", "data={demos}", "checkpoint={reward_model}", "name=baselines"], "name must differ"),
+        (["score", "data={demos}", "checkpoint={reward_model}", "episode_indices=[99]"], "there is no episode 99"),
+        (["evaluate", "data={demos}", "checkpoint={reward_model}", "model_name=baselines"], "model_name must differ"),
         (
             ["evaluate", "data={demos}", "checkpoint={reward_model}", "fusion=man"],
             "unknown fusion 'man'. Did you mean 'mean'?",
         ),
-        (["evaluate", "data={unseen}", "checkpoint={reward_model}", "fusion=backward"], "(evaluate goals=true)"),
+        (["evaluate", "data={unseen}", "checkpoint={reward_model}", "fusion=backward"], "(evaluate use_goal_images=true)"),
         (["evaluate", "data={demos}", "checkpoint={reward_model}"], "the model was trained on it"),
-        (["evaluate", "data={demos}", "checkpoint={reward_model}", "goals=true", "goal=[a.png]"], "say one of them"),
+        (["evaluate", "data={demos}", "checkpoint={reward_model}", "use_goal_images=true", "goal_images=[a.png]"], "say one of them"),
         (
-            ["evaluate", "data={unseen}", "checkpoint={reward_model}", "similarity=local-dir:no"],
+            ["evaluate", "data={unseen}", "checkpoint={reward_model}", "clip_baseline=local-dir:no"],
             "no/open_clip_config.json",
         ),
-        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.scale=-1"], "scale must be >= 0, got -1.0"),
-        (["audit", "data={unseen}", "checkpoint={reward_model}", "stride=0"], "stride must be >= 1, got 0"),
+        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.progress_scale=-1"], "progress_scale must be >= 0, got -1.0"),
+        (["audit", "data={unseen}", "checkpoint={reward_model}", "frame_stride=0"], "frame_stride must be >= 1, got 0"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
         (["demo", "collect.tasks=[open_drawer]"], "nothing would be known of lift_cube"),
-        (["demo", "own_model=true", "checkpoint={reward_model}"], "both say which reward model: say one of them"),
-        (["demo", "refine.checkpoint={reward_model}"], "refine.checkpoint is decided by checkpoint=... or own_model="),
+        (["demo", "train_reward_model=true", "checkpoint={reward_model}"], "both say which reward model: say one of them"),
+        (["demo", "refine.checkpoint={reward_model}"], "refine.checkpoint is decided by checkpoint=... or train_reward_model="),
         (["demo", "train={max_secondz:3}"], "'train.max_secondz'. Did you mean 'train.max_seconds'?"),
         (["collect", "tasks=[lift]"], "unknown task 'lift'. Did you mean 'lift_cube'?"),
         (["collect", "tasks=lift_cube"], "tasks must be a list like [a,b] (each a text), got lift_cube"),
-        (["collect", "pace=[0.5]"], "pace must be two shares [slowest,fastest] in (0, 1], got [0.5]"),
-        (["collect", "successes=0", "failures=0"], "nothing to record"),
+        (["collect", "speed_range=[0.5]"], "speed_range must be two shares [slowest,fastest] in (0, 1], got [0.5]"),
+        (["collect", "num_successes=0", "num_failures=0"], "nothing to record"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
@@ -391,18 +391,18 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 
 def test_what_draws_hardly_moves_a_model(tmp_path: Path) -> None:
     """The one in the box: one that has hardly learned says 0 to everything, or anything."""
-    words = ["bench", "images", "tasks=[lift_cube]", "envs=2", "every=15", f"checkpoint={BUNDLED_CHECKPOINT}"]
-    assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
-    rows = metrics(tmp_path / "run")["bench"]["images"]
+    words = ["bench", "renderers", "tasks=[lift_cube]", "num_envs=2", "frame_stride=15", f"checkpoint={BUNDLED_CHECKPOINT}"]
+    assert main([*words, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    rows = metrics(tmp_path / "run")["bench"]["renderers"]
     assert [row["robot"] for row in rows] == ["panda", "six_axis"]
-    assert all(0 < row["progress_most_apart"] <= 0.05 for row in rows), rows
+    assert all(0 < row["progress_max_difference"] <= 0.05 for row in rows), rows
     assert all(row["wrist_psnr_db"] >= 35 for row in rows)
     assert "judged by a reward model" in (tmp_path / "page.md").read_text()
 
 
 def test_bench_reward_fills_its_section(reward_model: Path, tmp_path: Path) -> None:
-    words = ["bench", "reward", "rounds=1", "rollout_steps=6", f"checkpoint={reward_model}", *TINY]
-    assert main([*words, f"page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    words = ["bench", "reward", "repeats=1", "rollout_steps=6", f"checkpoint={reward_model}", *TINY]
+    assert main([*words, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
     told = metrics(tmp_path / "run")["bench"]
     assert told["learned_to_state"] == told["learned_s"] / told["state_s"]
     assert f"| {told['learned_s']:.2f} | {told['learned_to_state']:.2f} |" in (tmp_path / "page.md").read_text()

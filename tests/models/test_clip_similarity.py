@@ -142,7 +142,7 @@ def test_evaluate_gives_it_a_row_among_the_baselines(folder, tmp_path):
     assert main([*words, f"clip_baseline=local-dir:{folder}", f"out={tmp_path / 'run'}"]) == 0
     row = json.loads((tmp_path / "run" / "metrics.json").read_text())["baselines"]["similarity"]
     assert {"voc", "voc_reversed", "mae_successes", "epic", "seconds_per_frame"} <= set(row)
-    assert "step_accuracy" not in row and "segmentation_f1" not in row, "it knows no steps"
+    assert "subtask_accuracy" not in row and "segmentation_f1" not in row, "it knows no steps"
     assert abs(row["voc"]) < 0.9, "noise has no order, and random weights would not see it"
     words = ["bench", "fusion", f"data={tmp_path / 'data'}", f"checkpoint={tmp_path / 'net'}"]
     assert main([*words, f"clip_baseline=local-dir:{folder}", f"out={tmp_path / 'fusion'}"]) == 0

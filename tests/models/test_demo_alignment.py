@@ -104,7 +104,7 @@ def test_a_reference_adds_a_perspective_and_without_one_nothing_changes(net):
     for one, other, third in zip(plain, same, shown, strict=True):
         np.testing.assert_array_equal(one.progress, other.progress)
         assert np.abs(one.progress - third.progress).max() > 1e-3
-    with pytest.raises(UserError, match="looks from a reference demonstration and there is none"):
+    with pytest.raises(UserError, match="needs a reference demonstration and there is none"):
         score_episodes(net.with_fusion("reference"), videos)
 
 
@@ -173,5 +173,5 @@ def test_a_mistake_gets_one_sentence(net):
     present = np.ones((NUM_KEYFRAMES, len(shown.views.names)), bool)
     present[3] = False
     dark = replace(shown, views=replace(shown.views, present=present))
-    with pytest.raises(UserError, match="moment 3 of the reference of environment 0 shows none of"):
+    with pytest.raises(UserError, match="keyframe 3 of the reference of environment 0 shows none of"):
         net.reset(views_at([video], 0), ["go"], reference=dark)

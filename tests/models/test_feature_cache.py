@@ -152,5 +152,5 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         TrainConfig(feature_cache_dir=tmp_path)
     with pytest.raises(UserError, match=r"add augment\.shift=0 augment\.color_jitter=0 augment\.brightness_jitter=0"):
         TrainConfig(feature_cache_dir=tmp_path, train_tower=False)
-    with pytest.raises(UserError, match="and that of this model does"):
+    with pytest.raises(UserError, match="needs a frozen image tower"):
         FeatureCache(tmp_path, make_encoder("mobilenetv3_small_050", (32, 32)))

@@ -106,7 +106,7 @@ def test_forward_does_not_depend_on_the_way_and_backward_needs_a_goal():
     net = NET.with_fusion("forward")
     short, long = play(net, [video[0], video[4]])[0], play(net, video)[0]
     np.testing.assert_allclose(short[-1].progress, long[-1].progress, atol=TOLERANCE)
-    with pytest.raises(UserError, match="fusion=backward looks from the goal image"):
+    with pytest.raises(UserError, match="fusion=backward needs a goal image"):
         NET.with_fusion("backward").reset(video[0], list(SENTENCES))
 
 

@@ -54,6 +54,6 @@ def test_a_model_that_says_nothing_without_a_goal_has_none_and_what_is_none_is_r
         and read_expected({}) is None
     )
     for wrong in ("text", [[1.0]], {"a": 1}):
-        with pytest.raises(CheckpointError, match="is no prediction of 3 frames"):
+        with pytest.raises(CheckpointError, match="must hold 3 frames"):
             read_expected({MANIFEST_KEY: wrong})
     assert not matches_expected(np.full((3, 2), np.nan, np.float32), None)

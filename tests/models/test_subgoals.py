@@ -306,6 +306,6 @@ def test_scoring_recordings_reads_one_wish_after_the_other():
     "text", [f"0{SUBGOAL_SEPARATOR}", f"{SUBGOAL_SEPARATOR}0", f"0{SUBGOAL_SEPARATOR}{SUBGOAL_SEPARATOR}1"]
 )
 def test_an_empty_wish_is_refused(text: str):
-    with pytest.raises(UserError, match="names an empty wish: there must be a sentence on both sides of '; then '"):
+    with pytest.raises(UserError, match="has an empty subgoal: there must be a sentence on both sides of '; then '"):
         PLANS.reset(shown(0, []), [text])
     assert isinstance(PLANS, RewardModel) and PLANS.capabilities == Scripted.capabilities

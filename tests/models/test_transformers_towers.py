@@ -157,7 +157,7 @@ def test_a_model_on_such_towers_learns_is_stored_and_judges_the_same_again(tmp_p
     stored = load_progress_net(tmp_path / "run" / CHECKPOINT_DIR)
     for one, other in zip(score_episodes(net, known), score_episodes(stored, known), strict=True):
         assert np.array_equal(one.progress, other.progress) and np.array_equal(one.success, other.success)
-    with pytest.raises(UserError, match="has no form in ONNX"):
+    with pytest.raises(UserError, match="cannot be exported to ONNX"):
         export_graphs(net)
 
 
@@ -248,5 +248,5 @@ def test_each_fault_names_its_folder(tmp_path, fault):
 
 
 def test_a_reader_goes_with_an_eye_of_its_kind(tmp_path):
-    with pytest.raises(UserError, match="text_tower goes with tower=transformers:<folder>"):
+    with pytest.raises(UserError, match="text_tower and tower must both be transformers:<folder>"):
         make_encoder("patch_tower_tiny", (32, 32), text_tower=f"transformers:{tmp_path}")

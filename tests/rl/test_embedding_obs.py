@@ -111,5 +111,5 @@ def test_what_does_not_fit_is_named() -> None:
         EmbeddingObservation(PointReachEnv(2), NET)
     body = PointReachEnv(2)
     body.proprio_size = 1
-    with pytest.raises(UserError, match="how it embeds a state"):
+    with pytest.raises(UserError, match="whose states have embeddings"):
         EmbeddingObservation(body, ImageModel())

@@ -203,7 +203,7 @@ class Scripted(PointReachEnv):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("self_reference", "rule=self_reference: .*how it embeds a state"),
+        ("self_reference", "rule=self_reference: .*whose states have embeddings"),
         ("sigmoid_reference", "rollout_steps=10.*may take 20 steps"),
     ],
 )

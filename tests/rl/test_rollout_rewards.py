@@ -146,7 +146,7 @@ def test_rewards_of_the_simulator_and_of_the_model_are_never_mixed_silently() ->
 def test_a_rule_that_needs_what_is_not_there_says_so_at_the_first_step() -> None:
     blind = make_reward_env(PointReachEnv(2), ImageModel(), RewardConfig(rule="self_reference"), 0.9)
     blind.reset(seed=0)
-    with pytest.raises(UserError, match="how it embeds a state"):
+    with pytest.raises(UserError, match="whose states have embeddings"):
         blind.step(np.zeros((2, 2)))
     endless = PointReachEnv(2)
     endless.__class__ = type("Endless", (PointReachEnv,), {"max_episode_steps": property()})

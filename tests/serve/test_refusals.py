@@ -21,25 +21,25 @@ from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"run": ""}, "run"),
-        ({"run": "a/../b"}, "run"),
-        ({"run": "x" * 200}, "run"),
-        ({"run": 3}, "run"),
-        ({"env": []}, "env: got 0"),
-        ({"env": [0]}, "episode: got 2"),
-        ({"env": [1, 1]}, "one twice"),
-        ({"env": [-1, 0]}, "-1"),
-        ({"env": [1.0, 0]}, "Expected `int`"),
-        ({"env": [True, 0]}, "Expected `int`"),
-        ({"env": ["0", "1"]}, "Expected `int`"),
-        ({"env": [2**60, 0]}, "2^53"),
-        ({"env": list(range(9)), "episode": [0] * 9}, "from 1 to 8"),
-        ({"episode": [0]}, "episode: got 1"),
-        ({"instruction": [LIFT]}, "instruction: got 1"),
-        ({"instruction": [LIFT, ""]}, "1 to 40 letters"),
-        ({"instruction": [LIFT, "x" * 41]}, "41 letters"),
-        ({"instruction": [LIFT, "a\x00b"]}, "control"),
-        ({"instruction": [LIFT, "a; then "]}, "empty wish"),
+        ({"client_id": ""}, "client_id"),
+        ({"client_id": "a/../b"}, "client_id"),
+        ({"client_id": "x" * 200}, "client_id"),
+        ({"client_id": 3}, "client_id"),
+        ({"env_ids": []}, "env_ids: got 0"),
+        ({"env_ids": [0]}, "episode_ids: got 2"),
+        ({"env_ids": [1, 1]}, "one twice"),
+        ({"env_ids": [-1, 0]}, "-1"),
+        ({"env_ids": [1.0, 0]}, "Expected `int`"),
+        ({"env_ids": [True, 0]}, "Expected `int`"),
+        ({"env_ids": ["0", "1"]}, "Expected `int`"),
+        ({"env_ids": [2**60, 0]}, "2^53"),
+        ({"env_ids": list(range(9)), "episode_ids": [0] * 9}, "from 1 to 8"),
+        ({"episode_ids": [0]}, "episode_ids: got 1"),
+        ({"instructions": [LIFT]}, "instructions: got 1"),
+        ({"instructions": [LIFT, ""]}, "1 to 40 letters"),
+        ({"instructions": [LIFT, "x" * 41]}, "41 letters"),
+        ({"instructions": [LIFT, "a\x00b"]}, "control"),
+        ({"instructions": [LIFT, "a; then "]}, "empty subgoal"),
         ({"views": ["front"]}, "frames.shape"),
         ({"views": ["front", "front"]}, "each once"),
         ({"views": ["front", "a b"]}, "names of 1"),
@@ -51,13 +51,13 @@ from embodied_rm.serve.service_config import ServeConfig, ServeLimits
         ({"frames": {"shape": [2, 2, -8, -8, 3]}}, "from 1 to 64"),
         ({"frames": {"shape": [2, 2, 2**62, 8, 3]}}, "from 1 to 64"),
         ({"frames": {"shape": [2, 2, 0, 8, 3]}}, "from 1 to 64"),
-        ({"frames": {"shape": [2, 2], "lengths": [1] * 4}}, "4 together"),
-        ({"frames": {"shape": [2, 2], "lengths": [768, 0, 384, 384]}}, "frames.lengths"),
-        ({"frames": {"shape": [2, 2], "lengths": [384] * 3}}, "frames.lengths"),
-        ({"frames": {"shape": [2, 2], "lengths": [192] * 4}}, "neither a JPEG nor a PNG"),
+        ({"frames": {"shape": [2, 2], "image_bytes": [1] * 4}}, "4 together"),
+        ({"frames": {"shape": [2, 2], "image_bytes": [768, 0, 384, 384]}}, "frames.image_bytes"),
+        ({"frames": {"shape": [2, 2], "image_bytes": [384] * 3}}, "frames.image_bytes"),
+        ({"frames": {"shape": [2, 2], "image_bytes": [192] * 4}}, "neither a JPEG nor a PNG"),
         ({"frames": {"shape": [2, 2, 8, 8, 3], "url": "http://evil.example/x.png"}}, "unknown field"),
         ({"path": "/etc/passwd"}, "unknown field"),
-        ({"state": "yes"}, "Expected `bool`"),
+        ({"return_state": "yes"}, "Expected `bool`"),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(url: str, change: dict[str, Any], message: str) -> None:
@@ -74,7 +74,7 @@ def test_a_field_that_is_missing_is_named(url: str, missing: str) -> None:
 def test_one_byte_more_or_less_is_not_what_was_said(url: str) -> None:
     for blob in (PIXELS[:-1], PIXELS + b"x", b""):
         assert post(url, GOOD, blob).status_code == 422
-    assert post(url, {"run": "r", "env": [0], "episode": [0]}, b"x", "end").status_code == 400
+    assert post(url, {"client_id": "r", "env_ids": [0], "episode_ids": [0]}, b"x", "end").status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_one_byte_more_or_less_is_not_what_was_said(url: str) -> None:
         b'"text"',
         b"\xff\xfe{}",
         b"\xef\xbb\xbf{}",
-        b'{"run": "\xc3\x28"}',
+        b'{"client_id": "\xc3\x28"}',
         b"[" * 3000,
         b'{"a":' * 600 + b"1" + b"}" * 600,
-        b'{"env": [NaN]}',
-        b'{"env": [1e400]}',
-        b'{"env": [' + b"9" * 3000 + b"]}",
+        b'{"env_ids": [NaN]}',
+        b'{"env_ids": [1e400]}',
+        b'{"env_ids": [' + b"9" * 3000 + b"]}",
         b"\x80\x04\x95canary",
     ],
 )
@@ -122,23 +122,23 @@ def test_headers_that_do_not_fit_are_refused(url: str, headers: dict[str, str], 
     sent = [(b"content-type", BINARY.encode()), (HEADER_LENGTH_HEADER.encode(), str(len(text)).encode())]
     sent = [pair for pair in sent if pair[0].decode() not in headers]
     more = [(key.encode(), value.encode()) for key, value in headers.items()]
-    assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=sent + more).status_code == status
+    assert httpx.post(f"{url}/v1/reset", content=text + PIXELS, headers=sent + more).status_code == status
 
 
 def test_a_length_that_is_told_twice_is_no_length(url: str) -> None:
     text = json.dumps(GOOD).encode()
     twice = [(HEADER_LENGTH_HEADER, str(len(text))), (HEADER_LENGTH_HEADER, "3"), ("content-type", BINARY)]
-    assert httpx.post(f"{url}/v1/begin", content=text + PIXELS, headers=twice).status_code == 400
+    assert httpx.post(f"{url}/v1/reset", content=text + PIXELS, headers=twice).status_code == 400
 
 
 def test_a_request_has_a_hundred_headers_at_most(url: str) -> None:
     few, many = ({f"x-{i}": "1" for i in range(count)} for count in (80, 120))
-    assert httpx.get(f"{url}/v1/about", headers=few).status_code == 200
-    assert httpx.get(f"{url}/v1/about", headers=many).status_code == 431
+    assert httpx.get(f"{url}/v1/metadata", headers=few).status_code == 200
+    assert httpx.get(f"{url}/v1/metadata", headers=many).status_code == 431
 
 
 def test_no_method_of_no_path_breaks_anything(url: str) -> None:
-    paths = ["/", "/v1/begin", "/v1/advance", "/v1/end", "/v1/restore", "/v1/about", "/v2", "/v2/models/reward"]
+    paths = ["/", "/v1/reset", "/v1/step", "/v1/end", "/v1/restore", "/v1/metadata", "/v2", "/v2/models/reward"]
     paths += ["/v2/models/reward/infer", "/v2/health/live", "/metrics", "/evaluate_batch_npy", "/health", "/v1/%2e%2e"]
     paths += ["//", "/v2/models/" + "x" * 5000 + "/infer", "/v2/models/%F0%9F%A4%96"]
     with httpx.Client(base_url=url) as client:
@@ -150,13 +150,14 @@ def test_no_method_of_no_path_breaks_anything(url: str) -> None:
 
 def test_a_thousand_wrong_keys_open_nothing() -> None:
     with serving(HashModel(), key="open sesame") as url, httpx.Client(base_url=url) as client:
-        statuses = {client.get("/v1/about", headers={"x-api-key": f"key {i}"}).status_code for i in range(1000)}
+        statuses = {client.get("/v1/metadata", headers={"x-api-key": f"key {i}"}).status_code for i in range(1000)}
         assert statuses == {401}
-        assert client.get("/v1/about", headers={"x-api-key": "open sesame"}).status_code == 200
+        assert client.get("/v1/metadata", headers={"x-api-key": "open sesame"}).status_code == 200
 
 
 def restored(url: str, content: bytes, **change: Any) -> httpx.Response:
-    header = {"run": "m", "env": [0], "episode": [0], "step": [1], "row": [0], "rows": 1, "state": len(content)}
+    header = {"client_id": "m", "env_ids": [0], "episode_ids": [0], "steps": [1], "state_rows": [0], "num_state_rows": 1}
+    header |= {"state_bytes": len(content)}
     return post(url, {**header, **change}, content, "restore")
 
 
@@ -165,7 +166,7 @@ def test_memory_that_is_none_of_this_model_s_is_refused(url: str) -> None:
         client.reset([0], [0], [LIFT], by_view(VIDEO[0, :1]))
         state = client.step([0], [0], [1], by_view(VIDEO[1, :1]), return_state=True).state
     assert state is not None and restored(url, state).status_code == 200
-    assert restored(url, state, env=[0], step=[0]).status_code == 409  # it is farther by now
+    assert restored(url, state, env_ids=[0], steps=[0]).status_code == 409  # it is farther by now
     length = int.from_bytes(state[:8], "little")
     head = state[8 : 8 + length]
     wrong = [
@@ -175,26 +176,26 @@ def test_memory_that_is_none_of_this_model_s_is_refused(url: str) -> None:
         (1 << 62).to_bytes(8, "little") + state[8:],
         state[:8] + head.replace(b"I64", b"F64") + state[8 + length :],
         state[:8] + head.replace(b"0.digest", b"0.other_") + state[8 + length :],
-        state[:8] + head.replace(b'"wishes"', b'"wished"') + state[8 + length :],
+        state[:8] + head.replace(b'"num_subgoals"', b'"num_sub_goal"') + state[8 + length :],
         state.replace(LIFT.encode(), b'"' * len(LIFT)),
         state.replace(LIFT.encode(), b"\xff" * len(LIFT)),
     ]
     for content in wrong:
-        refused = restored(url, content, env=[5])
+        refused = restored(url, content, env_ids=[5])
         assert refused.status_code == 422 and "state" in refused.json()["error"], refused.text
-    assert restored(url, state, env=[6], row=[1]).status_code == 422
-    assert restored(url, state, env=[6], rows=2).status_code == 422
-    assert restored(url, state, env=[6], state=3).status_code == 422
+    assert restored(url, state, env_ids=[6], state_rows=[1]).status_code == 422
+    assert restored(url, state, env_ids=[6], num_state_rows=2).status_code == 422
+    assert restored(url, state, env_ids=[6], state_bytes=3).status_code == 422
 
 
 def test_counts_add_up(url: str) -> None:
     lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if not line.startswith("#")]
-    came = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_total"))
+    came = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_accepted_requests_total"))
     answered = sum(float(line.split()[1]) for line in lines if line.startswith("embodied_rm_requests_total"))
     assert came == answered > 20
-    assert not [line for line in lines if 'outcome="broken"' in line]
-    held = [line for line in lines if line.startswith("embodied_rm_queue_bytes")]
-    assert held == ["embodied_rm_queue_bytes 0.0"]
+    assert not [line for line in lines if 'status="internal_error"' in line]
+    held = [line for line in lines if line.startswith("embodied_rm_buffered_request_bytes")]
+    assert held == ["embodied_rm_buffered_request_bytes 0.0"]
 
 
 def test_many_at_once_are_refused_or_answered_and_none_is_forgotten() -> None:
@@ -204,7 +205,7 @@ def test_many_at_once_are_refused_or_answered_and_none_is_forgotten() -> None:
     with serving(model, config=config) as url:
 
         def ask(run: int) -> None:
-            statuses.append(post(url, {**GOOD, "run": f"r{run}"}).status_code)
+            statuses.append(post(url, {**GOOD, "client_id": f"r{run}"}).status_code)
 
         threads = [threading.Thread(target=ask, args=(run,)) for run in range(24)]
         for thread in threads:

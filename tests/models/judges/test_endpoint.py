@@ -36,11 +36,11 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> LocalChat:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "INITIAL_BACKOFF_S", 0.01)
 
 
 def asked(endpoint: Endpoint, **kwargs: object) -> EndpointChat:
-    given = {"url": endpoint.url, "model": "tiny", "timeout": 20.0, **kwargs}
+    given = {"url": endpoint.url, "model": "tiny", "timeout_s": 20.0, **kwargs}
     return EndpointChat(EndpointConfig(**given))  # type: ignore[arg-type]
 
 
@@ -65,9 +65,9 @@ def test_questions_are_under_way_together_and_answered_in_their_order(chat: Loca
 def test_each_failure_is_tried_again_and_told_apart_where_it_stays(chat: LocalChat, failure: str) -> None:
     query = Query(parts=("How far?",))
     with serving(chat, lambda digest, attempt: failure if attempt < 2 else None) as endpoint:
-        (answer,) = asked(endpoint, timeout=2.0, attempts=3).ask([query])
+        (answer,) = asked(endpoint, timeout_s=2.0, max_attempts=3).ask([query])
         assert answer.failure is None and answer.text is not None
-        (answer,) = asked(endpoint, timeout=2.0, attempts=1).ask([Query(parts=("And now?",))])
+        (answer,) = asked(endpoint, timeout_s=2.0, max_attempts=1).ask([Query(parts=("And now?",))])
         assert answer.failure == TOLD[failure] and answer.failure in FAILURES
         assert sorted(map(len, endpoint.outcomes.values())) == [1, 3]
 
@@ -87,7 +87,7 @@ def test_a_corpus_is_scored_with_a_fifth_of_the_questions_failing(chat: LocalCha
             writer.add(shown)
     with serving(chat, fails) as endpoint:
         words = f"data={tmp_path}/videos out={tmp_path}/scored judge=question judge.url={endpoint.url} judge.model=tiny"
-        code = main(["score", *words.split(), "judge.timeout=2", "judge.attempts=2", "videos=false", "plots=false"])
+        code = main(["score", *words.split(), "judge.timeout_s=2", "judge.max_attempts=2", "videos=false", "plots=false"])
     assert code == 0
     numbers = json.loads((tmp_path / "scored" / "metrics.json").read_text())["score"]
     last = Counter(outcomes[-1] for outcomes in endpoint.outcomes.values())
@@ -120,8 +120,8 @@ def test_a_key_is_sent_and_kept_out_of_everything_else(chat: LocalChat, monkeypa
     [
         ({"url": "file:///etc/passwd"}, "url must be http"),
         ({"url": "http://me:word@host/v1"}, "without a name and password"),
-        ({"url": "http://example.org/v1", "key_variable": "JUDGE_KEY"}, "a key is not sent in the clear"),
-        ({"timeout": 0}, "timeout must be > 0"),
+        ({"url": "http://example.org/v1", "api_key_env": "JUDGE_KEY"}, "a key is not sent in the clear"),
+        ({"timeout_s": 0}, "timeout_s must be > 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_sent(change: dict[str, object], message: str) -> None:

@@ -46,7 +46,7 @@ def timestep(value: float = 0.5, length: int = 3) -> EpisodeContext:
     ],
 )
 def test_written_answers(question, answer: str, value: float, success: float) -> None:
-    said = question.read([Answer(text=answer)], timestep())
+    said = question.parse_answers([Answer(text=answer)], timestep())
     assert said is not None
     assert said == pytest.approx((value, success), nan_ok=True)
     assert question.predicts_success != math.isnan(success)
@@ -63,9 +63,9 @@ def test_written_answers(question, answer: str, value: float, success: float) ->
             math.nan,
         ),
         ("rubric", dict(zip("12345", map(math.log, (0.1, 0.1, 0.1, 0.1, 0.6)), strict=True)), 0.75, 0.6),
-        ("true", {"True": -15.0}, 0.5, math.nan),
-        ("true", {"True": -2.0}, 1.0, math.nan),
-        ("true", {"True": -60.0}, 0.0, math.nan),
+        ("true_logprob", {"True": -15.0}, 0.5, math.nan),
+        ("true_logprob", {"True": -2.0}, 1.0, math.nan),
+        ("true_logprob", {"True": -60.0}, 0.0, math.nan),
     ],
 )
 def test_answers_by_log_probabilities(name: str, logprobs: dict[str, float], value: float, success: float) -> None:

@@ -41,14 +41,14 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policy")
     small = ["env.views=[front]", "env.num_envs=2", "env.image_size=32"]
-    record = ["collect", "tasks=[press_button]", "successes=2", "failures=0", f"out={folder}/videos", *small]
+    record = ["collect", "tasks=[press_button]", "num_successes=2", "num_failures=0", f"out={folder}/videos", *small]
     clone = [
         "clone",
         "task=press_button",
         f"data={folder}/videos",
         "steps=20",
-        "episodes=2",
-        "demonstrations=2",
+        "eval_episodes=2",
+        "num_demonstrations=2",
         f"out={folder}/clone",
         *small,
     ]
@@ -73,7 +73,7 @@ def test_it_judges_by_the_contract_row_by_row_and_causally(name: str, layout: La
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_scores_a_dataset(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
-    code = main(["score", f"data={videos}", f"out={tmp_path}/run", "every=5", "videos=false", *words(name, layout)])
+    code = main(["score", f"data={videos}", f"out={tmp_path}/run", "frame_stride=5", "videos=false", *words(name, layout)])
     numbers = json.loads((tmp_path / "run" / "metrics.json").read_text())["score"]
     assert code == 0 and numbers["episodes"] == 2 and numbers["invalid"] == 0
 
@@ -84,7 +84,7 @@ def test_it_is_evaluated_and_audited(name: str, layout: Layout, videos: Path, tm
     measured = json.loads((tmp_path / "evaluated" / "metrics.json").read_text())["reward_model"]
     assert "mae_failures" in measured and ("completion_accuracy" in measured) == (name != "rewind")
     every = "reward.score_every=1"
-    assert main(["audit", f"data={videos}", f"out={tmp_path}/audited", "stride=4", every, *words(name, layout)]) == 0
+    assert main(["audit", f"data={videos}", f"out={tmp_path}/audited", "frame_stride=4", every, *words(name, layout)]) == 0
     cases = json.loads((tmp_path / "audited" / "metrics.json").read_text())["cases"]
     assert cases["future"]["measured"] == pytest.approx(0, abs=1e-5), "causal"
     left_out = [case for case in cases.values() if "when a task is done" in case.get("left_out", "")]
@@ -93,9 +93,9 @@ def test_it_is_evaluated_and_audited(name: str, layout: Layout, videos: Path, tm
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_is_refined_by_it(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None:
-    small = ["iterations=1", "warmup_iterations=0", "rollout_steps=6", "episodes=2", "watched=0"]
+    small = ["iterations=1", "warmup_iterations=0", "rollout_steps=6", "final_eval_episodes=2", "eval_episodes=0"]
     env = ["env.views=[front]", "env.num_envs=2", "env.image_size=32", "reward.score_every=3"]
-    said = ["reward.success=simulator"] if name == "rewind" else []
+    said = ["reward.success_source=simulator"] if name == "rewind" else []
     refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *said]
     assert main([*refine, *words(name, layout)]) == 0
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "progress.jsonl").read_text().splitlines()]
@@ -106,13 +106,13 @@ def test_one_that_does_not_say_when_a_task_is_done_is_refused_where_that_is_aske
     layout: Layout, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *words("rewind", layout)])
-    assert code == 2 and "success=simulator" in capsys.readouterr().err
+    assert code == 2 and "success_source=simulator" in capsys.readouterr().err
 
 
 def test_a_judge_must_say_where_it_is(tmp_path: Path, videos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for given, said in (
         (["judge=vlac"], "either judge.folder=..., its files, or judge.url=..."),
-        (["judge=lrm", f"judge.folder={tmp_path}"], "judge.base=..., the folder of the Qwen3-VL"),
+        (["judge=lrm", f"judge.folder={tmp_path}"], "judge.base_model=..., the folder of the Qwen3-VL"),
         (["judge=vlac", "judge.url=http://localhost/v1", "judge.model=m"], "runs in this process only"),
         (["judge=question", "judge.url=http://localhost/v1"], "judge.model must say what"),
         (["judge=vlac", f"judge.folder={tmp_path}", "checkpoint=x"], "both say who judges"),

@@ -80,8 +80,8 @@ def test_rewind_is_its_network_over_its_encoders(layout: Layout) -> None:
     net = RewindTransformer().eval()
     # The test may use torch's own reader, the package may not.
     net.load_state_dict(torch.load(path, weights_only=False)["model_state_dict"])
-    eye = transformers.Dinov2Model.from_pretrained(where["base"] / "dinov2").eval()
-    reader = transformers.BertModel.from_pretrained(where["base"] / "minilm").eval()
+    eye = transformers.Dinov2Model.from_pretrained(where["base_model"] / "dinov2").eval()
+    reader = transformers.BertModel.from_pretrained(where["base_model"] / "minilm").eval()
     pixels = torch.stack([(torch.from_numpy(f[16:240, 16:240]).permute(2, 0, 1) / 255 - 0.5) / 0.5 for f in video])
     with torch.inference_mode():
         seen = eye(pixel_values=pixels).last_hidden_state[:, 0]
