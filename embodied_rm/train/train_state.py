@@ -133,7 +133,7 @@ class TrainState:
             "architecture": ARCHITECTURE,
             "settings": dict(settings),
             "steps": self.steps,
-            "seconds": self.elapsed_s,
+            "elapsed_s": self.elapsed_s,
         }
         save_tensors(folder, tensors, manifest)
 
@@ -159,7 +159,7 @@ class TrainState:
         load_into(self.module, {**stored, **sharded}, folder)
         for name in self._optimizers:
             self._load_optimizer_state(name, strip_prefix(name, tensors))
-        self.steps, self.elapsed_s = manifest["steps"], manifest["seconds"]
+        self.steps, self.elapsed_s = manifest["steps"], manifest["elapsed_s"]
 
     def _optimizer_state(self, optimizer_name: str) -> dict[str, Tensor]:
         """Return the state tensors of an optimizer by "<name>.<index of the parameter>"."""
