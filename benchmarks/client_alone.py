@@ -20,23 +20,23 @@ CLIENT_SCRIPT = """
 import sys
 import gymnasium as gym
 import numpy as np
-from embodied_rm.serve.client.episode_scorer import Shaping
-from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, rendered
+from embodied_rm.serve.client.episode_scorer import ShapingConfig
+from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, frames_from_render
 from embodied_rm.serve.client.reward_client import RewardClient
 
 url = sys.argv[1]
 with RewardClient(url) as client:
     env = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync", render_mode="rgb_array")
-    env = LearnedReward(env, client, Shaping(gamma=0.99), views=rendered(), instructions="hold the pole up")
+    env = LearnedReward(env, client, ShapingConfig(gamma=0.99), views=frames_from_render(), instructions="hold the pole up")
     env.reset(seed=0)
     total, ends = 0.0, 0
     for _ in range(60):
         _, reward, terminated, truncated, infos = env.step(env.action_space.sample())
-        assert np.isfinite(reward).all() and (reward[~infos["stepped"]] == 0).all()
+        assert np.isfinite(reward).all() and (reward[~infos["valid_transition"]] == 0).all()
         total, ends = total + reward.sum(), ends + int((terminated | truncated).sum())
     env.close()
     one = gym.make("CartPole-v1", render_mode="rgb_array")
-    one = SingleLearnedReward(one, client, Shaping(gamma=0.99), views=rendered(), instruction="hold the pole up")
+    one = SingleLearnedReward(one, client, ShapingConfig(gamma=0.99), views=frames_from_render(), instruction="hold the pole up")
     one.reset(seed=0)
     paid = [one.step(one.action_space.sample())[1] for _ in range(5)]
     one.close()

@@ -28,7 +28,7 @@ class RequestMessage:
 
 def make_messages(state: bytes) -> list[RequestMessage]:
     """One of every kind; `state`: the memory of two episodes."""
-    episode_ids: dict[str, Any] = {"run": "r", "env": [0, 1], "episode": [0, 0]}
+    episode_ids: dict[str, Any] = {"client_id": "r", "env_ids": [0, 1], "episode_ids": [0, 0]}
     raw_frames: dict[str, Any] = {"views": VIEW_NAMES, "frames": {"shape": [2, 2, 8, 8, 3]}}
     files = [
         encode_image(frame, kind)
@@ -36,9 +36,9 @@ def make_messages(state: bytes) -> list[RequestMessage]:
     ]
     encoded_frames: dict[str, Any] = {
         "views": VIEW_NAMES,
-        "frames": {"shape": [2, 2], "lengths": [len(file) for file in files]},
+        "frames": {"shape": [2, 2], "image_bytes": [len(file) for file in files]},
     }
-    restore = {**episode_ids, "step": [1, 1], "row": [0, 1], "rows": 2, "state": len(state)}
+    restore = {**episode_ids, "steps": [1, 1], "state_rows": [0, 1], "num_state_rows": 2, "state_bytes": len(state)}
     video = np.moveaxis(FRAMES, 0, 1)
     tensors: list[dict[str, Any]] = [
         {
@@ -57,17 +57,17 @@ def make_messages(state: bytes) -> list[RequestMessage]:
     ]
     pixels = FRAMES[0].tobytes()
     requests: list[tuple[str, Any, bytes]] = [
-        ("begin", {**episode_ids, **raw_frames, "instruction": [LIFT_INSTRUCTION, "open; then close"]}, pixels),
+        ("reset", {**episode_ids, **raw_frames, "instructions": [LIFT_INSTRUCTION, "open; then close"]}, pixels),
         (
-            "begin",
-            {**episode_ids, **encoded_frames, "instruction": [LIFT_INSTRUCTION, "open it"], "state": True},
+            "reset",
+            {**episode_ids, **encoded_frames, "instructions": [LIFT_INSTRUCTION, "open it"], "return_state": True},
             b"".join(files),
         ),
-        ("advance", {**episode_ids, **raw_frames, "step": [1, 1], "state": True}, pixels),
-        ("advance", {**episode_ids, **encoded_frames, "step": [1, 1]}, b"".join(files)),
+        ("step", {**episode_ids, **raw_frames, "steps": [1, 1], "return_state": True}, pixels),
+        ("step", {**episode_ids, **encoded_frames, "steps": [1, 1]}, b"".join(files)),
         ("end", episode_ids, b""),
         ("restore", restore, state),
-        ("infer", {"id": "1", "inputs": tensors, "outputs": [{"name": "value"}]}, video.tobytes()),
+        ("infer", {"id": "1", "inputs": tensors, "outputs": [{"name": "progress"}]}, video.tobytes()),
         ("infer", {"inputs": json_tensors, "parameters": {"binary_data_output": True}}, b""),
     ]
     return [RequestMessage(kind, json.dumps(header).encode(), body) for kind, header, body in requests]
@@ -117,11 +117,17 @@ def make_protobufs(valid_messages: list[RequestMessage]) -> list[tuple[Any, Any]
     return [
         (infer_kind, infer_kind(model_name="reward", inputs=inputs)),
         (infer_kind, infer_kind(model_name="reward", inputs=raw, raw_input_contents=contents)),
-        (SESSION_CLASSES["Request"], SESSION_CLASSES["Request"](header=reset_message.header, body=reset_message.body)),
+        (
+            SESSION_CLASSES["SessionRequest"],
+            SESSION_CLASSES["SessionRequest"](header=reset_message.header, body=reset_message.body),
+        ),
     ]
 
 
 def grpc_calls(valid_messages: list[RequestMessage]) -> list[tuple[str, Any]]:
     """Path and message of each call."""
-    paths = {"ModelInferRequest": "/inference.GRPCInferenceService/ModelInfer", "Request": "/embodied_rm.Rewards/Begin"}
+    paths = {
+        "ModelInferRequest": "/inference.GRPCInferenceService/ModelInfer",
+        "SessionRequest": "/embodied_rm.RewardService/Reset",
+    }
     return [(paths[kind.DESCRIPTOR.name], message) for kind, message in make_protobufs(valid_messages)]

@@ -26,13 +26,13 @@ from serving import HASH_SERVICE_COMMAND, RunningService, free_port, run_service
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
-SERVICE_LIMITS = {"body_mb": 4.0, "body_s": 0.5, "queue": 64, "side": 512}
+SERVICE_LIMITS = {"max_body_mb": 4.0, "body_timeout_s": 0.5, "max_queue": 64, "max_image_side": 512}
 MAX_GROWTH_BYTES = 1 << 20
 IDLE_S = 4.0
 """Seconds in which the service gives back what it does not need."""
 WARM_UP_REQUESTS = 100
 NUM_PARALLEL = 8
-REQUEST_HEAD = "POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+REQUEST_HEAD = "POST /v1/reset HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
 Parts = Iterator[bytes]
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -70,8 +70,8 @@ def png_text_bomb() -> Callable[[], Parts]:
 
 def reset_with_image(file: bytes) -> Callable[[], Parts]:
     """An episode that begins with this image."""
-    header = {"run": "bomb", "env": [0], "episode": [0], "instruction": ["lift"], "views": ["front"]}
-    frames = {"shape": [1, 1], "lengths": [len(file)]}
+    header = {"client_id": "bomb", "env_ids": [0], "episode_ids": [0], "instructions": ["lift"], "views": ["front"]}
+    frames = {"shape": [1, 1], "image_bytes": [len(file)]}
     return one_piece(json.dumps({**header, "frames": frames}).encode(), file)
 
 
@@ -101,13 +101,13 @@ BOMBS = (
     Bomb("a million chunks of one byte", chunked(1_000_000, 1), ("400", "413", "408")),
     Bomb("JSON larger than is read", one_piece(b" " * 600_000), ("413",)),
     Bomb("JSON 200,000 deep", one_piece(b"[" * 200_000), ("400", "422")),
-    Bomb("JSON of 100,000 numbers", one_piece(b'{"env": [' + b"1," * 100_000 + b"1]}"), ("422",)),
-    Bomb("a number of 100,000 digits", one_piece(b'{"env": [' + b"9" * 100_000 + b"]}"), ("400", "422")),
+    Bomb("JSON of 100,000 numbers", one_piece(b'{"env_ids": [' + b"1," * 100_000 + b"1]}"), ("422",)),
+    Bomb("a number of 100,000 digits", one_piece(b'{"env_ids": [' + b"9" * 100_000 + b"]}"), ("400", "422")),
     Bomb("PNG of 144 megapixels", png_bomb(12_000, 12_000), ("413",)),
     Bomb("PNG of 400 megapixels", png_bomb(20_000, 20_000), ("413", "422")),
     Bomb("PNG that inflates to more than it says", png_bomb(512, 512), ("200", "422", "409")),
     Bomb("PNG with text that inflates a thousandfold", png_text_bomb(), ("413", "422")),
-    Bomb("memory of 2^62 bytes", one_piece(b'{"run":"r","env":[0],"episode":[0],"step":[1],"row":[0],"rows":1,"state":16}',
+    Bomb("memory of 2^62 bytes", one_piece(b'{"client_id":"r","env_ids":[0],"episode_ids":[0],"steps":[1],"state_rows":[0],"num_state_rows":1,"state_bytes":16}',
          (1 << 62).to_bytes(8, "little") + bytes(8)), ("422",)),
     Bomb("compressed body", one_piece(b"{}", zlib.compress(bytes(1_000_000)), {"content-encoding": "gzip"}), ("415",)),
     Bomb("form of 30,000 parts", lambda: iter([FORM_HEAD.encode() + MANY_PARTS_LENGTH + MANY_PARTS]), ("400",)),
@@ -145,7 +145,7 @@ def send_grpc(port: int, content: bytes, compression: grpc.Compression) -> str:
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=options, compression=compression) as channel:
         try:
-            channel.unary_unary("/embodied_rm.Rewards/Begin")(content, timeout=20)
+            channel.unary_unary("/embodied_rm.RewardService/Reset")(content, timeout=20)
         except grpc.RpcError as error:
             return str(error.code().name)
     return "OK"

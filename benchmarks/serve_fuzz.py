@@ -89,7 +89,7 @@ async def fuzz_in_process(count: OutcomeCount, total: int) -> None:
                     if kind is INFERENCE_CLASSES["ModelInferRequest"]:
                         await infer_grpc(service, message, expires)
                     else:
-                        await service.handlers["begin"](message.header, memoryview(message.body), expires)
+                        await service.handlers["reset"](message.header, memoryview(message.body), expires)
                 case 7:
                     await evaluate_form(service, content_type, mutator.mutate_bytes(body), "front", expires)
                 case _:
@@ -126,15 +126,15 @@ async def record_outcome(count: OutcomeCount, attempt: Awaitable[Any], location:
 async def make_state(service: RewardService) -> bytes:
     """The memory of two episodes."""
     episode_ids = {
-        "run": "m",
-        "env": [0, 1],
-        "episode": [0, 0],
+        "client_id": "m",
+        "env_ids": [0, 1],
+        "episode_ids": [0, 0],
         "views": VIEW_NAMES,
         "frames": {"shape": [2, 2, 8, 8, 3]},
     }
-    header = {**episode_ids, "instruction": [LIFT_INSTRUCTION, "open it"], "state": True}
+    header = {**episode_ids, "instructions": [LIFT_INSTRUCTION, "open it"], "return_state": True}
     expires = asyncio.get_running_loop().time() + 5
-    _, blobs = await service.handlers["begin"](json.dumps(header).encode(), memoryview(FRAMES[0].tobytes()), expires)
+    _, blobs = await service.handlers["reset"](json.dumps(header).encode(), memoryview(FRAMES[0].tobytes()), expires)
     return bytes(blobs[-1])
 
 
@@ -147,18 +147,18 @@ def expected_progress() -> float:
 async def check_valid_episode(ask: AskFn, count: OutcomeCount, episode: int) -> None:
     """A good episode."""
     episode_ids = {
-        "run": "golden",
-        "env": [0],
-        "episode": [episode],
+        "client_id": "golden",
+        "env_ids": [0],
+        "episode_ids": [episode],
         "views": VIEW_NAMES,
         "frames": {"shape": [1, 2, 8, 8, 3]},
     }
     for endpoint, fields, frames in (
-        ("begin", {"instruction": [LIFT_INSTRUCTION]}, FRAMES[0, 0]),
-        ("advance", {"step": [1]}, FRAMES[1, 0]),
+        ("reset", {"instructions": [LIFT_INSTRUCTION]}, FRAMES[0, 0]),
+        ("step", {"steps": [1]}, FRAMES[1, 0]),
     ):
         answer, length = await ask(endpoint, {**episode_ids, **fields}, frames.tobytes())
-    value = float(decode_response(answer, length)[1]["value"][0])
+    value = float(decode_response(answer, length)[1]["progress"][0])
     if value != np.float32(expected_progress()):
         count.record("wrong", f"after {episode} messages a good episode is told {value}")
 

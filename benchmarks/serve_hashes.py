@@ -85,23 +85,23 @@ class IsolationClient:
             self.num_episodes[video.env] += 1
             video.frames = video.frames[:0]
         episode = [self.num_episodes[video.env] for video in videos]
-        header = request_header(self.run, videos, episode, instruction=[LIFT_INSTRUCTION] * len(videos))
-        if await self.request("/v1/begin", header, videos) is not None:
+        header = request_header(self.run, videos, episode, instructions=[LIFT_INSTRUCTION] * len(videos))
+        if await self.request("/v1/reset", header, videos) is not None:
             for video, episode_number in zip(videos, episode, strict=True):
                 video.record_reset(episode_number)
 
     async def step(self, videos: list[HashedEpisode]) -> None:
         """One more frame of these."""
         steps = [video.step + 1 for video in videos]
-        header = request_header(self.run, videos, [video.episode for video in videos], step=steps)
-        values = await self.request("/v1/advance", header, videos)
+        header = request_header(self.run, videos, [video.episode for video in videos], steps=steps)
+        values = await self.request("/v1/step", header, videos)
         for video, value in zip(videos, values or [], strict=bool(values)):
             if not video.check_progress(value):
                 self.trial.wrong_answers.append(f"{self.run}, environment {video.env}, step {video.step}")
 
     async def end(self, video: HashedEpisode) -> None:
         """An episode is over."""
-        header = {"run": self.run, "env": [video.env], "episode": [max(video.episode, 0)]}
+        header = {"client_id": self.run, "env_ids": [video.env], "episode_ids": [max(video.episode, 0)]}
         await self.request("/v1/end", header, [])
         video.episode = -1
 

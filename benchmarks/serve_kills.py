@@ -52,9 +52,11 @@ async def terminate_under_load(seed: int) -> tuple[int, int, int, int]:
         try:
             while True:
                 is_first = video.episode < 0
-                fields: dict[str, Any] = {"instruction": [LIFT_INSTRUCTION]} if is_first else {"step": [video.step + 1]}
+                fields: dict[str, Any] = (
+                    {"instructions": [LIFT_INSTRUCTION]} if is_first else {"steps": [video.step + 1]}
+                )
                 header = request_header(f"r{index}", [video], [0], **fields)
-                path = "/v1/begin" if is_first else "/v1/advance"
+                path = "/v1/reset" if is_first else "/v1/step"
                 answer = await connection.request(path, header, video.next_frame().tobytes())
                 num_answers += 1
                 if answer.status != 200:
@@ -73,7 +75,7 @@ async def terminate_under_load(seed: int) -> tuple[int, int, int, int]:
 
     await asyncio.gather(end(), *(ask(index) for index in range(NUM_CLIENTS)))
     end_event = await asyncio.to_thread(read_end_event, service)
-    return end_event["answered"], end_event["accepted"], num_answers, num_wrong
+    return end_event["num_answered"], end_event["num_accepted"], num_answers, num_wrong
 
 
 def read_end_event(service: RunningService) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def read_end_event(service: RunningService) -> dict[str, Any]:
     code = service.process.wait(60)
     assert service.process.stdout is not None
     lines = [json.loads(line) for line in service.process.stdout if line.startswith("{")]
-    end_events = [line for line in lines if line["event"] == "ended"]
+    end_events = [line for line in lines if line["event"] == "shutdown"]
     if code != 0 or not end_events:
         raise RuntimeError(f"the service ended with {code} and {lines[-3:]}")
     return end_events[0]
@@ -90,9 +92,17 @@ def read_end_event(service: RunningService) -> dict[str, Any]:
 def clone_policy(root: Path) -> Path:
     """A policy to refine."""
     run(
-        [*CLI_COMMAND, "collect", "tasks=[lift_cube]", "successes=4", "failures=0", f"out={root / 'demos'}", *SMALL_ENV]
+        [
+            *CLI_COMMAND,
+            "collect",
+            "tasks=[lift_cube]",
+            "num_successes=4",
+            "num_failures=0",
+            f"out={root / 'demos'}",
+            *SMALL_ENV,
+        ]
     )
-    settings = ["task=lift_cube", f"data={root / 'demos'}", "demonstrations=4", "steps=50", "episodes=2"]
+    settings = ["task=lift_cube", f"data={root / 'demos'}", "num_demonstrations=4", "steps=50", "eval_episodes=2"]
     run([*CLI_COMMAND, "clone", *settings, f"out={root / 'cloned'}", *SMALL_ENV])
     return root / "cloned"
 
@@ -105,7 +115,7 @@ def run(command: list[str]) -> None:
 def refine_command(policy: Path, out: Path, port: int, iterations: int) -> list[str]:
     """The refinement on a service."""
     settings = ["task=lift_cube", f"policy={policy}", f"out={out}", f"iterations={iterations}", "rollout_steps=60"]
-    settings += ["watched=0", "episodes=2", "ppo.epochs=2", "ppo.minibatches=4", "judge=served"]
+    settings += ["eval_episodes=0", "final_eval_episodes=2", "ppo.epochs=2", "ppo.minibatches=4", "judge=remote"]
     return [*CLI_COMMAND, "refine", *settings, f"judge.url=http://127.0.0.1:{port}", *SMALL_ENV]
 
 

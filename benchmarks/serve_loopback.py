@@ -108,7 +108,7 @@ def main() -> None:
     in_process_s: list[float] = []
     with (
         run_service(SERVE_COMMAND) as service,
-        run_service([*SERVE_COMMAND, f"port={free_port()}", "ray.replicas=1"]) as replica,
+        run_service([*SERVE_COMMAND, f"port={free_port()}", "ray.min_replicas=1"]) as replica,
     ):
         scorers = {
             "service": ServiceScorer(service.url, args.envs, frames, keep_state=False),

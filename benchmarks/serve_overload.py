@@ -63,7 +63,7 @@ async def send_step(client: OverloadClient, result: LoadResult) -> None:
     """The next step of an episode, or its first."""
     video, start = client.video, time.perf_counter()
     is_first = video.episode < 0
-    fields = {"instruction": [LIFT_INSTRUCTION]} if is_first else {"step": [video.step + 1]}
+    fields = {"instructions": [LIFT_INSTRUCTION]} if is_first else {"steps": [video.step + 1]}
     header = (
         request_header(client.run, [video], [0], **fields)
         if is_first
@@ -71,7 +71,7 @@ async def send_step(client: OverloadClient, result: LoadResult) -> None:
     )
     try:
         answer = await client.connection.request(
-            "/v1/begin" if is_first else "/v1/advance", header, video.next_frame().tobytes()
+            "/v1/reset" if is_first else "/v1/step", header, video.next_frame().tobytes()
         )
     except ConnectionBrokenError:
         result.num_lost += 1
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    limits = f'{{"queue": {MAX_QUEUE}, "share": 1.0}}'
+    limits = f'{{"max_queue": {MAX_QUEUE}, "max_queue_share": 1.0}}'
     with run_service(
         [*HASH_SERVICE_COMMAND, "--pause", str(BATCH_S), "--batch", str(BATCH_SIZE), "--limits", limits]
     ) as service:

@@ -167,7 +167,14 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    command = [*SERVE_COMMAND, f"port={free_port()}", "ray.replicas=1", "ray.most=2", "ray.ongoing=2", "ray.cpus=0.5"]
+    command = [
+        *SERVE_COMMAND,
+        f"port={free_port()}",
+        "ray.min_replicas=1",
+        "ray.max_replicas=2",
+        "ray.target_ongoing_requests=2",
+        "ray.num_cpus=0.5",
+    ]
     with run_service(command) as service:
         rows, counts = run_trial(service, args.clients, args.seconds, args.kills)
     write_section(args.page, "serve ray", report(rows, counts, args.clients), title="Scale")

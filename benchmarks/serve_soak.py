@@ -53,10 +53,10 @@ async def score_video(
     """What is said of a video, frame by frame, at the pace."""
     values = []
     for step, frame in enumerate(video):
-        fields: dict[str, Any] = {"step": [step]} if step else {"instruction": [LIFT_INSTRUCTION]}
+        fields: dict[str, Any] = {"steps": [step]} if step else {"instructions": [LIFT_INSTRUCTION]}
         start = time.perf_counter()
         answer = await connection.request(
-            "/v1/advance" if step else "/v1/begin",
+            "/v1/step" if step else "/v1/reset",
             frames_header("soak", [env], [episode], IMAGE_SIZE, **fields),
             frame.tobytes(),
         )
@@ -66,7 +66,7 @@ async def score_video(
         log.durations.append(now - start)
         values += progress_values(answer)
         await asyncio.sleep(max(0.0, STEP_INTERVAL_S - (now - start)))
-    await connection.request("/v1/end", {"run": "soak", "env": [env], "episode": [episode]}, b"")
+    await connection.request("/v1/end", {"client_id": "soak", "env_ids": [env], "episode_ids": [episode]}, b"")
     return np.array(values)
 
 
@@ -100,19 +100,19 @@ async def send_bad_requests(service: RunningService, video: np.ndarray, log: Soa
         if time.perf_counter() > deadline:
             break
         connection, kind = WireConnection(*service.address), index % 4
-        header = frames_header(f"other{index}", [0], [0], IMAGE_SIZE, instruction=[LIFT_INSTRUCTION])
+        header = frames_header(f"other{index}", [0], [0], IMAGE_SIZE, instructions=[LIFT_INSTRUCTION])
         if kind == 0:
-            answer = await connection.request("/v1/begin", {"run": 7}, b"\0" * 100)
+            answer = await connection.request("/v1/reset", {"client_id": 7}, b"\0" * 100)
             log.num_rejected += answer.status == 422
         elif kind == 1:
-            answer = await connection.request("/v1/begin", header, video[0].tobytes()[:-1])
+            answer = await connection.request("/v1/reset", header, video[0].tobytes()[:-1])
             log.num_rejected += answer.status == 422
         elif kind == 2:
-            await connection.request("/v1/begin", header, video[0].tobytes())
+            await connection.request("/v1/reset", header, video[0].tobytes())
         else:
             _, writer = await asyncio.open_connection(*service.address)
             writer.write(
-                f"POST /v1/begin HTTP/1.1\r\nhost: x\r\n{HEADER_LENGTH_HEADER}: 9\r\ncontent-length: 99\r\n\r\n{{".encode()
+                f"POST /v1/reset HTTP/1.1\r\nhost: x\r\n{HEADER_LENGTH_HEADER}: 9\r\ncontent-length: 99\r\n\r\n{{".encode()
             )
             await writer.drain()
             writer.transport.abort()
@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with run_service([*SERVE_COMMAND, f"limits.idle_s={IDLE_TIMEOUT_S}"]) as service:
+    with run_service([*SERVE_COMMAND, f"limits.idle_timeout_s={IDLE_TIMEOUT_S}"]) as service:
         log = asyncio.run(run_soak(service, args.seconds))
     write_section(args.page, "serve soak", report(log, args.seconds), title="Reliability")
     if failed := failed_targets(log, args.seconds):

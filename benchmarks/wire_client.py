@@ -119,10 +119,17 @@ def frames_header(
 ) -> dict[str, Any]:
     """The JSON of a request about a frame of each environment, of so many pixels a side."""
     shape = {"shape": [len(env), len(VIEW_NAMES), image_size, image_size, 3]}
-    return {"run": run, "env": list(env), "episode": list(episode), "views": VIEW_NAMES, "frames": shape, **fields}
+    return {
+        "client_id": run,
+        "env_ids": list(env),
+        "episode_ids": list(episode),
+        "views": VIEW_NAMES,
+        "frames": shape,
+        **fields,
+    }
 
 
 def progress_values(answer: WireResponse) -> list[float]:
     """The progress in an answer."""
     _, columns, _ = decode_response(answer.body, int(answer.headers[HEADER_LENGTH_HEADER.lower()]))
-    return [float(value) for value in columns["value"]]
+    return [float(value) for value in columns["progress"]]

@@ -14,30 +14,30 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
             "baselines": blind,
         }
 
-    paraphrase = next(case for case in AUDIT_CASES if case.name == "paraphrase_order")
+    paraphrase = next(case for case in AUDIT_CASES if case.name == "paraphrase_order_correlation")
     text = model_card({
         "collect": {"episodes": 3, "successes": 2, "frames": 70},
         "train": {"parameters": 1234567, "seconds": 1800.0},
         "calibrate": {"interval_scale": 2.5, "episodes": 40},
         "splits": {"seen": judged(0.987), "unseen_arm": judged(0.5)},
-        "audit": {"passed": 1, "failed": 1, "left_out": 1},
+        "audit": {"passed": 1, "failed": 1, "skipped": 1},
         "cases": {
-            "clock": {"expected": "at most 0.05", "measured": 0.09, "passed": False},
-            "black": {"expected": "at most 0.05", "measured": 0.0, "passed": True},
-            "paraphrase_order": AuditResult(case=paraphrase, value=None, n=0).as_dict(),
+            "time_baseline": {"expected": "at most 0.05", "value": 0.09, "passed": False},
+            "black_images": {"expected": "at most 0.05", "value": 0.0, "passed": True},
+            "paraphrase_order_correlation": AuditResult(case=paraphrase, value=None, n=0).as_dict(),
         },
         "seconds": {"total": 3600.0},
         "machine": "two cores",
     })  # fmt: skip
     lines = text.splitlines()
-    assert "value +- 2.50 (spread + 0.01)" in text and "of 40 other episodes" in text
+    assert "value +- 2.50 (uncertainty + 0.01)" in text and "of 40 other episodes" in text
     assert "1,234,567 parameters. 60 minutes in all, 30 of them training, on two cores." in lines
     assert f"| seen | 0.987 | - | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 3)}" in lines
     for split in ("seen", "unseen_arm"):
-        assert f"| _clock_ ({split}) | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 1)}" in lines
+        assert f"| _time_ ({split}) | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 1)}" in lines
     assert [line for line in lines if line.startswith("| lift_cube")] == [
         f"| lift_cube (seen) | 0.987 |{' - |' * (len(METRIC_COLUMNS) - 1)}"
     ]
-    assert "| clock | at most 0.05 | 0.09 | **failed** |" in lines
-    assert "| black | at most 0.05 | 0 | passed |" in lines
-    assert f"| paraphrase_order | needs {paraphrase.required_data} | - | left out |" in lines
+    assert "| time_baseline | at most 0.05 | 0.09 | **failed** |" in lines
+    assert "| black_images | at most 0.05 | 0 | passed |" in lines
+    assert f"| paraphrase_order_correlation | needs {paraphrase.required_data} | - | skipped |" in lines

@@ -62,10 +62,10 @@ def episode(length: int = 12, **fields: object) -> Episode:
             },
             "instruction": HOSTILE,
             "fps": 20.0,
-            "steps": (Subtask(name="reach", start=0, end=5), Subtask(name="grasp", start=5, end=length)),
+            "subtasks": (Subtask(name="reach", start=0, end=5), Subtask(name="grasp", start=5, end=length)),
             "success": True,
             "progress": np.linspace(0, 1, length, dtype=np.float32),
-            "meta": {"outcome": "success"},
+            "metadata": {"outcome": "success"},
             **fields,
         }
     )
@@ -75,7 +75,7 @@ def full_report() -> Report:
     panel = EpisodePanel(
         episode=episode(), progress=np.linspace(0, 0.9, 12, dtype=np.float32), success_prob=np.zeros(12, np.float32)
     )
-    bare = episode(steps=(), success=None, progress=None, meta={})
+    bare = episode(subtasks=(), success=None, progress=None, metadata={})
     return Report(
         title="The loop <end to end>",
         subtitle="what it did",
@@ -128,7 +128,7 @@ def test_the_page_asks_nothing_of_the_network(text: str) -> None:
 
 
 def test_text_from_a_dataset_cannot_become_markup(text: str, data: dict) -> None:
-    assert data["panels"][0]["instruction"] == HOSTILE
+    assert data["episodes"][0]["instruction"] == HOSTILE
     assert len(Page(text).scripts) == 2
     assert not any(tag == "img" for tag, _ in Page(text).elements)
     assert "<title>The loop &lt;end to end&gt;</title>" in text
@@ -136,20 +136,25 @@ def test_text_from_a_dataset_cannot_become_markup(text: str, data: dict) -> None
 
 def test_every_number_is_in_the_page(data: dict) -> None:
     report = full_report()
-    assert data["figures"][0] == {"label": "order correlation", "value": 0.97, "target": "at least 0.95", "met": True}
-    check = {"name": "negated", "done": "<b>", "measured": "share", "expected": "at most 1", "why": ""}
-    assert data["checks"] == [{**check, "value": 0.5, "n": 2, "met": False}]
-    assert data["success"][0]["rates"]["refined"] == {"value": 0.98, "low": 0.95, "high": 0.99, "episodes": 200}
-    assert data["curves"][0]["lines"]["verdict"] == [0.1, None, None, 0.9]
-    shown = data["panels"][0]
-    assert [step["name"] for step in shown["steps"]] == ["reach", "grasp"]
+    assert data["key_metrics"][0] == {
+        "label": "order correlation",
+        "value": 0.97,
+        "target": "at least 0.95",
+        "passed": True,
+    }
+    check = {"name": "negated", "procedure": "<b>", "metric": "share", "expected": "at most 1", "note": ""}
+    assert data["cases"] == [{**check, "value": 0.5, "num_trials": 2, "passed": False}]
+    assert data["success_rates"][0]["rates"]["refined"] == {"value": 0.98, "low": 0.95, "high": 0.99, "episodes": 200}
+    assert data["charts"][0]["series"]["verdict"] == [0.1, None, None, 0.9]
+    shown = data["episodes"][0]
+    assert [step["name"] for step in shown["subtasks"]] == ["reach", "grasp"]
     np.testing.assert_allclose(shown["progress"], report.episodes[0].progress, atol=1e-4)
-    np.testing.assert_allclose(shown["truth"], report.episodes[0].episode.progress, atol=1e-4)
-    assert data["panels"][1]["truth"] is None and data["panels"][1]["done"] is None
+    np.testing.assert_allclose(shown["true_progress"], report.episodes[0].episode.progress, atol=1e-4)
+    assert data["episodes"][1]["true_progress"] is None and data["episodes"][1]["success"] is None
 
 
 def test_the_video_has_every_frame_and_every_view(data: dict) -> None:
-    clip = io.BytesIO(base64.b64decode(data["panels"][0]["video"]))
+    clip = io.BytesIO(base64.b64decode(data["episodes"][0]["video"]))
     with av.open(clip) as container:
         assert container.streams.video[0].codec_context.name == "h264"
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
@@ -168,7 +173,7 @@ def test_views_stand_side_by_side() -> None:
 
 def test_an_empty_report_is_a_page(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", Report(title="nothing yet"))
-    assert json.loads(Page((tmp_path / "report.html").read_text()).scripts[0])["panels"] == []
+    assert json.loads(Page((tmp_path / "report.html").read_text()).scripts[0])["episodes"] == []
 
 
 def test_a_curve_of_another_length_is_refused() -> None:

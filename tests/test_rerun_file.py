@@ -26,7 +26,7 @@ from embodied_rm.score import TABLE_FILE, plot_series
 from embodied_rm.train import TrainConfig, make_net
 from embodied_rm.types import RewardOutput, Subtask, Views
 
-LINES = ("progress", "low", "high", "success", "spread")
+LINES = ("progress", "low", "high", "success", "uncertainty")
 NAMES = {0: "sprite_000_carry", 2: "sprite_002_carry"}
 """Episodes that are scored."""
 Table = dict[str, list]
@@ -57,7 +57,14 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.add(one)
     config = TrainConfig(image_size=(32, 32))
     save_progress_net(folder / "model", make_net(episodes(2), config).eval(), {})
-    words = ["episodes=[0,2]", "rerun=true", "plots=false", "videos=false", "shown=0", f"out={folder / 'run'}"]
+    words = [
+        "episode_indices=[0,2]",
+        "rerun=true",
+        "plots=false",
+        "videos=false",
+        "report_episodes=0",
+        f"out={folder / 'run'}",
+    ]
     assert main(["score", f"data={folder / 'data'}", f"checkpoint={folder / 'model'}", *words]) == 0
     return folder / "run"
 
@@ -73,9 +80,9 @@ def test_curves_are_those_of_the_table_by_frame_and_by_time(scored, number):
     told = read(scored / f"{NAMES[number]}.rrd")
     table = pq.read_table(scored / TABLE_FILE, filters=[("episode_index", "=", number)]).to_pydict()
     frames = table["frame_index"]
-    value, spread = (np.float32(table[name]) for name in ("progress_dense", "spread"))
+    value, spread = (np.float32(table[name]) for name in ("progress_dense", "uncertainty"))
     expected = {"progress": value, "low": np.clip(value - spread, 0, 1), "high": np.clip(value + spread, 0, 1),
-                "success": np.float32(table["success"]), "spread": spread}  # fmt: skip
+                "success": np.float32(table["success"]), "uncertainty": spread}  # fmt: skip
     for name in LINES:
         line = told[f"/prediction/{name}"]
         assert line["frame"] == frames and line["SeriesLines:names"] == [[name]]
@@ -102,9 +109,9 @@ def test_words_are_there_and_steps_end(scored):
     whole, failed = (read(scored / f"{NAMES[number]}.rrd") for number in (0, 2))
     assert whole["/instruction"]["TextDocument:text"] == [[episode(0).instruction]]
     steps = [(step.start, [step.name]) for step in episode(0).subtasks]
-    assert list(zip(whole["/step"]["frame"], whole["/step"]["StateChange:state"], strict=True)) == steps
+    assert list(zip(whole["/subtask"]["frame"], whole["/subtask"]["StateChange:state"], strict=True)) == steps
     assert whole["/__properties"]["RecordingInfo:name"] == [[NAMES[0]]]
-    assert failed["/step"]["frame"][0] == 0
+    assert failed["/subtask"]["frame"][0] == 0
 
 
 def test_views_stand_above_the_curves(scored):
@@ -129,7 +136,7 @@ class LongVideo:
 
     views = ("front", "what/is this")
     fps = 10.0
-    faults = ()
+    issues = ()
     meta = (
         EpisodeMeta(
             name="long/video",
@@ -156,7 +163,7 @@ class LongVideo:
     def image_size(self, index: int) -> tuple[int, int]:
         return 72, 96
 
-    def timesteps(self, index: int, start: int, stop: int, *, views, size) -> Views:
+    def read_frames(self, index: int, start: int, stop: int, *, views, size) -> Views:
         block = Views(names=tuple(views), frames=np.full((stop - start, len(views), *size, 3), 99, np.uint8))
         self.alive.add(Alive(block))
         self.most = max(self.most, len(self.alive))
@@ -180,12 +187,12 @@ def test_a_video_is_never_held_whole_and_what_was_not_judged_is_not_drawn(tmp_pa
     assert PREFETCH_COUNT <= source.most <= PREFETCH_COUNT + 3
     told = read(tmp_path / "long" / "video.rrd")
     assert {name for name in told if name.startswith("/prediction")} == {
-        f"/prediction/{name}" for name in ("progress", "low", "high", "spread", "ood")
+        f"/prediction/{name}" for name in ("progress", "low", "high", "uncertainty", "ood")
     }
     assert told["/prediction/progress"]["frame"] == [t for t in range(length) if t != 7]
     assert told["/prediction/ood"]["frame"] == np.flatnonzero(line > 0.5).tolist()
-    assert told["/step"]["frame"] == [1, 3, 5, 9]
-    assert told["/step"]["StateChange:state"] == [["a"], ["b"], [None], ["c"]]
+    assert told["/subtask"]["frame"] == [1, 3, 5, 9]
+    assert told["/subtask"]["StateChange:state"] == [["a"], ["b"], [None], ["c"]]
     videos = {name: video["frame"] for name, video in told.items() if name.startswith("/views")}
     assert list(videos.values()) == [list(range(length))] * 2 and "/views/front" in videos
 

@@ -11,8 +11,8 @@ METRIC_COLUMNS = {
     "success_auc": "AUC",
     "mae": "MAE",
     "mae_failures": "MAE, failures",
-    "step_accuracy": "step accuracy",
-    "spread_correlation": "spread and error",
+    "subtask_accuracy": "subtask accuracy",
+    "uncertainty_correlation": "uncertainty and error",
     "interval_coverage": "coverage",
     "ood_rate": "out of distribution",
 }
@@ -40,8 +40,8 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "",
         *_split_table(metrics["splits"]),
         "",
-        "Spread and error: Spearman's correlation; coverage: of the interval",
-        f"value +- {metrics['calibrate']['interval_scale']:.2f} (spread + 0.01), fitted to cover 90 % of the frames",
+        "Uncertainty and error: Spearman's correlation; coverage: of the interval",
+        f"value +- {metrics['calibrate']['interval_scale']:.2f} (uncertainty + 0.01), fitted to cover 90 % of the frames",
         f"of {metrics['calibrate']['episodes']} other episodes of `seen`; out of distribution: share of the frames",
         "that are less usual than 99 % of theirs. All columns: docs/metrics.md.",
         "Curves that look at no image, on the same episodes:",
@@ -54,7 +54,7 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "",
         "## Audit",
         "",
-        "{passed} cases passed, {failed} failed, {left_out} left out (docs/audit.md).".format(**metrics["audit"]),
+        "{passed} cases passed, {failed} failed, {skipped} skipped (docs/audit.md).".format(**metrics["audit"]),
         "",
         *_case_table(metrics["cases"]),
         "",
@@ -98,11 +98,11 @@ def _markdown_table(row_header: str, rows: Mapping[str, Mapping[str, float]]) ->
 
 
 def _case_table(cases: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    lines = ["| case | expected | measured | |", "|---|---|---|---|"]
+    lines = ["| case | expected | value | |", "|---|---|---|---|"]
     for name, case in cases.items():
-        if "left_out" in case:
-            lines.append(f"| {name} | {case['left_out']} | - | left out |")
+        if "skipped" in case:
+            lines.append(f"| {name} | {case['skipped']} | - | skipped |")
             continue
         result = {True: "passed", False: "**failed**", None: ""}[case["passed"]]
-        lines.append(f"| {name} | {case['expected']} | {case['measured']:.3g} | {result} |")
+        lines.append(f"| {name} | {case['expected']} | {case['value']:.3g} | {result} |")
     return lines

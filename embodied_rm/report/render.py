@@ -43,12 +43,12 @@ def to_json_dict(report: Report) -> dict[str, Any]:
     return {
         "title": report.title,
         "subtitle": report.subtitle,
-        "figures": [dataclasses.asdict(metric) for metric in report.key_metrics],
-        "checks": [dataclasses.asdict(case) for case in report.cases],
-        "success": [dataclasses.asdict(row) for row in report.success_rates],
-        "curves": [dataclasses.asdict(chart) for chart in report.charts],
+        "key_metrics": [dataclasses.asdict(metric) for metric in report.key_metrics],
+        "cases": [dataclasses.asdict(case) for case in report.cases],
+        "success_rates": [dataclasses.asdict(row) for row in report.success_rates],
+        "charts": [dataclasses.asdict(chart) for chart in report.charts],
         "tables": [dataclasses.asdict(table) for table in report.tables],
-        "panels": [_episode_dict(panel) for panel in report.episodes],
+        "episodes": [_episode_dict(panel) for panel in report.episodes],
         "details": {key: str(value) for key, value in report.details.items()},
     }
 
@@ -64,14 +64,14 @@ def _episode_dict(panel: EpisodePanel) -> dict[str, Any]:
         "name": episode.name,
         "instruction": episode.instruction,
         "fps": episode.fps,
-        "length": len(episode),
+        "num_frames": len(episode),
         "views": list(episode.views),
-        "steps": [dataclasses.asdict(subtask) for subtask in episode.subtasks],
+        "subtasks": [dataclasses.asdict(subtask) for subtask in episode.subtasks],
         "outcome": episode.metadata.get("outcome", ""),
-        "done": episode.success,
+        "success": episode.success,
         "progress": _round_values(panel.progress),
-        "success": _round_values(panel.success_prob),
-        "truth": _round_values(episode.progress),
+        "success_prob": _round_values(panel.success_prob),
+        "true_progress": _round_values(episode.progress),
         "video": base64.b64encode(encode_episode(episode)).decode("ascii"),
     }
 

@@ -44,22 +44,22 @@
 
   function figures() {
     const grid = add(page, "section", "figures");
-    for (const f of data.figures) {
+    for (const f of data.key_metrics) {
       const card = add(grid, "div", "figure card");
       add(card, "div", "label", escape(f.label));
       add(card, "div", "value number", escape(number(f.value)));
-      const verdict = f.met === null ? "" : f.met ? "met" : "missed";
+      const verdict = f.passed === null ? "" : f.passed ? "met" : "missed";
       add(card, "div", `target ${verdict}`, escape(f.target ? `${{ met: "✓ ", missed: "✗ ", "": "" }[verdict]}${f.target}` : ""));
     }
   }
 
   function checks() {
     const part = section("Cases", "What was done to the episodes, what should happen, and what happened.");
-    const rows = data.checks.map((c) => {
-      const [verdict, sign] = c.met === null ? ["", c.value === null ? "left out" : "not judged"] : c.met ? ["met", "✓ passed"] : ["missed", "✗ failed"];
-      const said = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.measured)}, n&nbsp;=&nbsp;${c.n}</small>`;
-      const note = c.why && c.met !== true ? `<small>${escape(c.why)}</small>` : "";
-      return `<tr class="${verdict}"><td>${words(c.name)}</td><td>${escape(c.done)}${note}</td>
+    const rows = data.cases.map((c) => {
+      const [verdict, sign] = c.passed === null ? ["", c.value === null ? "left out" : "not judged"] : c.passed ? ["met", "✓ passed"] : ["missed", "✗ failed"];
+      const said = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.metric)}, n&nbsp;=&nbsp;${c.num_trials}</small>`;
+      const note = c.note && c.passed !== true ? `<small>${escape(c.note)}</small>` : "";
+      return `<tr class="${verdict}"><td>${words(c.name)}</td><td>${escape(c.procedure)}${note}</td>
         <td>${escape(c.expected)}</td><td class="number">${said}</td><td>${sign}</td></tr>`;
     });
     add(add(part, "div", "card"), "table", "checks", `<tr><th>case</th><th>what is done</th><th>expected</th><th>measured</th><th></th></tr>${rows.join("")}`);
@@ -67,7 +67,7 @@
 
   function success() {
     const box = add(section("Success", "Episodes judged by the simulator's state, never by the model. The whiskers are 95 % intervals."), "div", "success card");
-    for (const row of data.success) {
+    for (const row of data.success_rates) {
       const task = add(box, "div", "task");
       add(task, "div", "name", escape(row.task));
       const bars = add(task, "div");
@@ -94,16 +94,16 @@
   function curve(parent, c) {
     const card = add(parent, "div", "curve card");
     add(card, "h3", "", escape(c.title));
-    const names = Object.keys(c.lines);
+    const names = Object.keys(c.series);
     const legend = add(card, "div", "key number");
     const box = add(card, "div", "chart");
-    const all = [...names.map((n) => c.lines[n]), ...Object.values(c.bands).flat()].flat().filter((v) => v !== null);
-    const length = Math.max(...names.map((n) => c.lines[n].length));
-    let low = Math.min(0, ...all), high = Math.max(0, c.top ?? 0, ...all);
+    const all = [...names.map((n) => c.series[n]), ...Object.values(c.bands).flat()].flat().filter((v) => v !== null);
+    const length = Math.max(...names.map((n) => c.series[n].length));
+    let low = Math.min(0, ...all), high = Math.max(0, c.y_max ?? 0, ...all);
     if (high === low) high = low + 1;
     const label = (at) => {
       legend.innerHTML = names.map((n, i) => `<span>${stroke(`stroke="${COLORS[i % COLORS.length]}" stroke-width="2.5"`)}${escape(n)}${
-        at === null ? "" : ` <b>${number(c.lines[n][at] ?? null)}</b>`}</span>`).join("") +
+        at === null ? "" : ` <b>${number(c.series[n][at] ?? null)}</b>`}</span>`).join("") +
         (at === null ? "" : `<span>${escape(c.x_label)} ${at}</span>`);
     };
     label(null);
@@ -117,7 +117,7 @@
         .map((t) => `<text x="${x(t)}" y="${height - 9}" text-anchor="middle">${t}</text>`).join("");
       const around = names.map((n, i) => n in c.bands ? `<path class="band" fill="${COLORS[i % COLORS.length]}" d="${
         path(c.bands[n][0], x, y)}${path([...c.bands[n][1]].reverse(), (k) => x(c.bands[n][1].length - 1 - k), y).replace("M", "L")}Z"/>` : "").join("");
-      const lines = names.map((n, i) => `<path class="path" stroke="${COLORS[i % COLORS.length]}" d="${path(c.lines[n], x, y)}"/>`).join("");
+      const lines = names.map((n, i) => `<path class="path" stroke="${COLORS[i % COLORS.length]}" d="${path(c.series[n], x, y)}"/>`).join("");
       box.innerHTML = `<svg height="${height}" role="img" aria-label="${escape(c.title)}">${across}${along}${around}${lines}
         <line class="cursor" y1="${top}" y2="${height - bottom}" visibility="hidden"/></svg>`;
       const cursor = box.querySelector(".cursor");
@@ -133,14 +133,14 @@
 
   function curves() {
     const grid = add(section("Learning", "Move over a chart to read its values."), "div", "curves");
-    for (const c of data.curves) curve(grid, c);
+    for (const c of data.charts) curve(grid, c);
   }
 
   function tables() {
     const code = (text) => escape(text).replace(/`([^`]*)`/g, "<code>$1</code>");
     for (const t of data.tables) {
       const rows = t.rows.map((row) => `<tr>${row.map((cell) => `<td>${code(cell)}</td>`).join("")}</tr>`);
-      const head = `<tr>${t.head.map((name) => `<th>${code(name)}</th>`).join("")}</tr>`;
+      const head = `<tr>${t.header.map((name) => `<th>${code(name)}</th>`).join("")}</tr>`;
       add(add(section(t.title), "div", "card wide"), "table", "plain number", head + rows.join(""));
     }
   }
@@ -151,11 +151,11 @@
   function chips(p) {
     const out = [];
     const good = (right) => (right === null ? "" : right ? "good" : "poor");
-    if (p.outcome) out.push(`<span class="chip ${good(p.done)}">${words(p.outcome)}</span>`);
-    else if (p.done !== null) out.push(`<span class="chip ${good(p.done)}">${p.done ? "success" : "failure"}</span>`);
-    if (p.success) {
-      const sure = p.success[p.success.length - 1];
-      const right = p.done === null ? null : (sure > 0.5) === p.done;
+    if (p.outcome) out.push(`<span class="chip ${good(p.success)}">${words(p.outcome)}</span>`);
+    else if (p.success !== null) out.push(`<span class="chip ${good(p.success)}">${p.success ? "success" : "failure"}</span>`);
+    if (p.success_prob) {
+      const sure = p.success_prob[p.success_prob.length - 1];
+      const right = p.success === null ? null : (sure > 0.5) === p.success;
       out.push(`<span class="chip number ${right === false ? "poor" : ""}">model: ${percent(sure)} sure of success</span>`);
     }
     return out.join("");
@@ -163,15 +163,15 @@
 
   function legend(p) {
     return (p.progress ? `<span>${stroke('stroke="var(--model)" stroke-width="2.5"')}model's progress</span>` : "") +
-      (p.truth ? `<span>${stroke('class="truth"')}true progress</span>` : "") +
-      (p.success ? `<span>${stroke('class="done"')}model's probability of success</span>` : "");
+      (p.true_progress ? `<span>${stroke('class="truth"')}true progress</span>` : "") +
+      (p.success_prob ? `<span>${stroke('class="done"')}model's probability of success</span>` : "");
   }
 
   function panel(parent, p, index) {
-    const length = p.length;
+    const length = p.num_frames;
     const card = add(parent, "article", "panel card");
     card.style.setProperty("--screen", `${Math.min(51, 20 * p.views.length)}%`);
-    card.dataset.outcome = p.outcome || (p.done === null ? "" : p.done ? "success" : "failure");
+    card.dataset.outcome = p.outcome || (p.success === null ? "" : p.success ? "success" : "failure");
     add(card, "header", "", `<h3>${escape(p.instruction) || "no instruction"}</h3>${chips(p)}<span class="file">${escape(p.name)}</span>`);
     const screen = add(card, "div", "screen");
     const video = add(screen, "video");
@@ -189,16 +189,16 @@
     const readout = add(side, "div", "readout number");
     let frame = -1, geometry = null;
 
-    const stepAt = (i) => p.steps.findIndex((s) => s.start <= i && i < s.end);
+    const stepAt = (i) => p.subtasks.findIndex((s) => s.start <= i && i < s.end);
     const show = (i) => {
       frame = i;
       box.setAttribute("aria-valuenow", i);
       const step = stepAt(i);
       const said = [`${(i / p.fps).toFixed(2)} s`];
       if (p.progress) said.push(`progress <b>${p.progress[i].toFixed(2)}</b>`);
-      if (p.truth) said.push(`true ${p.truth[i].toFixed(2)}`);
-      if (p.success) said.push(`success ${p.success[i].toFixed(2)}`);
-      if (step >= 0) said.push(`step: ${escape(p.steps[step].name)}`);
+      if (p.true_progress) said.push(`true ${p.true_progress[i].toFixed(2)}`);
+      if (p.success_prob) said.push(`success ${p.success_prob[i].toFixed(2)}`);
+      if (step >= 0) said.push(`step: ${escape(p.subtasks[step].name)}`);
       readout.innerHTML = said.join(" &nbsp;·&nbsp; ");
       if (!geometry) return;
       const { x, y } = geometry, line = box.querySelector(".cursor"), dot = box.querySelector(".dot");
@@ -215,7 +215,7 @@
       const x = (i) => left + (width - left - right) * (length > 1 ? i / (length - 1) : 0.5);
       const y = (v) => top + (height - top - bottom) * (1 - v);
       geometry = { x, y, left, right, width };
-      const bands = p.steps.map((s, i) => {
+      const bands = p.subtasks.map((s, i) => {
         const from = x(s.start), to = x(Math.min(s.end, length - 1)), room = to - from;
         const name = s.name.length * 6.3 < room ? s.name : room > 15 ? i + 1 : "";
         return `<g><title>${escape(s.name)}</title>${i % 2 ? "" : `<rect class="odd" x="${from}" y="${top - 18}" width="${room}" height="${height - top - bottom + 18}" rx="4"/>`}
@@ -226,8 +226,8 @@
       const seconds = (length - 1) / p.fps;
       const along = ticks(0, seconds, 6).map((t) => `<text x="${x(t * p.fps)}" y="${height - 5}" text-anchor="middle">${t} s</text>`).join("");
       box.innerHTML = `<svg height="${height}">${bands}${across}${along}
-        ${p.success ? `<path class="path done" d="${path(p.success, x, y)}"/>` : ""}
-        ${p.truth ? `<path class="path truth" d="${path(p.truth, x, y)}"/>` : ""}
+        ${p.success_prob ? `<path class="path done" d="${path(p.success_prob, x, y)}"/>` : ""}
+        ${p.true_progress ? `<path class="path truth" d="${path(p.true_progress, x, y)}"/>` : ""}
         ${p.progress ? `<path class="path" stroke="var(--model)" d="${path(p.progress, x, y)}"/>` : ""}
         <line class="cursor" y1="${top}" y2="${height - bottom}"/>
         ${p.progress ? `<circle class="dot" r="5" fill="var(--model)"/>` : ""}</svg>`;
@@ -271,7 +271,7 @@
   function panels() {
     const part = section("Episodes", "Click or drag in a chart to move the video, arrow keys to go frame by frame. The curve at a frame depends on the past only.");
     const filters = add(part, "div", "filters");
-    data.panels.forEach((p, i) => panel(part, p, i));
+    data.episodes.forEach((p, i) => panel(part, p, i));
     const cards = [...part.querySelectorAll(".panel")];
     const kinds = [...new Set(cards.map((c) => c.dataset.outcome))].filter(Boolean);
     if (kinds.length < 2) { filters.remove(); return; }
@@ -294,11 +294,11 @@
   page.textContent = "";
   add(page, "h1", "", escape(data.title));
   if (data.subtitle) add(page, "p", "lead", escape(data.subtitle));
-  if (data.figures.length) figures();
-  if (data.checks.length) checks();
-  if (data.success.length) success();
-  if (data.curves.length) curves();
+  if (data.key_metrics.length) figures();
+  if (data.cases.length) checks();
+  if (data.success_rates.length) success();
+  if (data.charts.length) curves();
   if (data.tables.length) tables();
-  if (data.panels.length) panels();
+  if (data.episodes.length) panels();
   if (Object.keys(data.details).length) details();
 })();

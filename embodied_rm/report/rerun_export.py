@@ -32,7 +32,7 @@ PREDICTION_COLORS = {
     "high": (60, 170, 90, 110),
     "success": (70, 120, 230),
 }
-UNCERTAINTY_COLORS = {"spread": (220, 150, 30), "ood": (220, 60, 60)}
+UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}
 """The curves of the two plots, and their colors."""
 
 
@@ -83,7 +83,7 @@ def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -
         subtask_changes = sorted({**subtask_ends, **{subtask.start: subtask.name for subtask in meta.subtasks}}.items())
         times = time_columns(np.array([frame for frame, _ in subtask_changes]), fps)
         names = rr.StateChange.columns(state=pa.array([name for _, name in subtask_changes]))
-        stream.send_columns("step", times, names, strict=True)
+        stream.send_columns("subtask", times, names, strict=True)
 
 
 def log_curves(stream: rr.RecordingStream, curves: Mapping[str, Array], fps: float) -> None:
@@ -138,8 +138,8 @@ def make_blueprint(views: Sequence[str], curves: Mapping[str, Array]) -> rrb.Blu
             rrb.TextDocumentView(name="instruction", origin="instruction"),
             rrb.Horizontal(*(rrb.Spatial2DView(name=view, origin=view_entity_path(view)) for view in views)),
             plot("progress and success", PREDICTION_COLORS, rrb.ScalarAxis(range=(-0.02, 1.02))),
-            plot("doubt", UNCERTAINTY_COLORS),
-            rrb.StateTimelineView(name="annotated steps", origin="step"),
+            plot("uncertainty", UNCERTAINTY_COLORS),
+            rrb.StateTimelineView(name="annotated subtasks", origin="subtask"),
             row_shares=[1, 5, 4, 2.5, 1.5],
         ),
         rrb.TimePanel(timeline="time", state="collapsed"),

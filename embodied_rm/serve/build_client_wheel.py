@@ -1,6 +1,6 @@
-"""The client of the reward service as a distribution of its own, `embodied-rm-client`, from the files of this one.
+"""Builds `embodied-rm-client`, a distribution with only the client of the reward service.
 
-It is called `embodied_rm.serve.client` there too: what is written for one runs with the other. Install one of them.
+Its modules have the same names as here, so code written for one distribution runs with the other. Install only one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 PACKAGE_DIR = Path(__file__).resolve().parents[1]
-CLIENT_FILE_PATTERNS = ("__init__.py", "shaping.py", "serve/__init__.py", "serve/client/*.py")
-"""What it is made of."""
+CLIENT_FILE_PATTERNS = (
+    "__init__.py",
+    "rewards/__init__.py",
+    "rewards/shaping.py",
+    "serve/__init__.py",
+    "serve/client/*.py",
+)
+"""Files of the wheel."""
 METADATA_TEMPLATE = """Metadata-Version: 2.1
 Name: embodied-rm-client
 Version: {version}
@@ -29,7 +35,7 @@ WHEEL_METADATA = "Wheel-Version: 1.0\nGenerator: embodied-rm\nRoot-Is-Purelib: t
 
 
 def build_client_wheel(folder: Path | str) -> Path:
-    """Write the wheel into a folder, the same bytes for the same files; its path."""
+    """Write the wheel into a folder and return its path. Equal files give equal bytes."""
     package_version = version("embodied-rm")
     name = f"embodied_rm_client-{package_version}"
     paths = sorted(path for pattern in CLIENT_FILE_PATTERNS for path in PACKAGE_DIR.glob(pattern))
@@ -48,5 +54,5 @@ def build_client_wheel(folder: Path | str) -> Path:
 
 
 def record_digest(data: bytes) -> str:
-    """As a wheel's record has it."""
+    """Return the digest in the format of a wheel's RECORD."""
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

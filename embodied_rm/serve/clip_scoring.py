@@ -1,4 +1,4 @@
-"""Whole videos, judged frame after frame, beside the episodes that are under way."""
+"""Scoring of whole clips, frame by frame, without sessions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from embodied_rm.types import Views
 
 @dataclass(frozen=True, kw_only=True)
 class ClipBatch:
-    """N videos of one length and size."""
+    """N clips of equal length and size."""
 
     client_id: str
-    """Whose: clients take turns."""
+    """For round-robin scheduling."""
     instructions: Sequence[str]
     view_names: tuple[str, ...]
     frames: npt.NDArray[np.uint8]
@@ -32,7 +32,7 @@ class ClipBatch:
 
 
 async def score_clips(service: RewardService, clips: ClipBatch, deadline: float) -> OutputColumns:
-    """What is said of every frame, [N, T] each, from the past of that frame alone. Raises `RefusalError`."""
+    """Score every frame from its past alone. Returns arrays [N, T]. Raises `RequestError`."""
     result = await service.engine.submit(_make_work_item(clips, 0, deadline, ()))
     outputs = [initial_outputs(len(clips))]
     for t in range(1, clips.frames.shape[1]):

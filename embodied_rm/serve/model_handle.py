@@ -48,7 +48,7 @@ class ModelHandle:
 
 def load_in_thread(load_model: Callable[[], tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]]) -> ModelHandle:
     """Open a model in a thread of its own."""
-    executor = ThreadPoolExecutor(1, thread_name_prefix="judge")
+    executor = ThreadPoolExecutor(1, thread_name_prefix="inference")
     model, metadata, example_state = executor.submit(load_model).result()
     torch.set_num_threads(1)  # of this thread, which now and then takes rows out of a memory, and of later ones
     return ModelHandle(model=model, metadata=metadata, example_state=example_state, executor=executor)

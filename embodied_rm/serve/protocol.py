@@ -1,4 +1,4 @@
-"""Requests as they come, and what is left of them when everything in them has been looked at."""
+"""Request headers as they arrive, and the validated requests that are built from them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Views
 
 CLIENT_ID_PATTERN = re.compile(r"[\w.:-]{1,128}")
-"""What a run, a client's own name for itself, may be called."""
+"""Allowed client ids. The client chooses its own."""
 VIEW_NAME_PATTERN = re.compile(r"[\w.:/-]{1,64}")
 CONTROL_CHAR_PATTERN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-"""Letters that no instruction has."""
+"""Characters that an instruction must not contain."""
 MAX_SAFE_INTEGER = 1 << 53
-"""Of a number that every JSON reader can hold."""
+"""Largest integer that every JSON parser represents exactly."""
 
 HeaderT = TypeVar("HeaderT")
 
 
 class EpisodesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What all requests about sessions say: whose, and of which episodes."""
+    """Fields of every session request: the client and its episodes."""
 
     client_id: str
     env_ids: list[int]
@@ -37,57 +37,57 @@ class EpisodesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class FramesHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How the frames behind the JSON are written."""
+    """Encoding of the frames that follow the JSON."""
 
     shape: list[int]
-    """[N, V, H, W, 3] of raw pixels, [N, V] of images."""
+    """[N, V, H, W, 3] for raw pixels, [N, V] for encoded images."""
     view_major: bool = False
-    """Whether the raw pixels of all environments follow each other view after view: [V, N, H, W, 3] in memory."""
+    """Whether raw pixels are ordered by view: [V, N, H, W, 3] in memory."""
     image_bytes: list[int] | None = None
-    """Bytes of each JPEG or PNG, view after view, environment after environment; None: the pixels are raw."""
+    """Size of each JPEG or PNG, in bytes, ordered by environment, then by view. None: the pixels are raw."""
 
 
 class FrameRequestHeader(EpisodesHeader, kw_only=True):
-    """What requests say that show a frame of each."""
+    """Fields of the requests that carry one frame per environment."""
 
     views: list[str]
     frames: FramesHeader
     return_state: bool = False
-    """Whether the memory is sent along, see `RestoreHeader`."""
+    """Whether the response includes the episode states, see `RestoreHeader`."""
 
 
 class ResetHeader(FrameRequestHeader, kw_only=True):
-    """Episodes begin: their first frames."""
+    """Start episodes with their first frames."""
 
     instructions: list[str]
 
 
 class StepHeader(FrameRequestHeader, kw_only=True):
-    """Episodes go on: one more frame each, the `step`-th since the first."""
+    """Continue episodes: one more frame each, number `steps` after the first."""
 
     steps: list[int]
 
 
 class EndHeader(EpisodesHeader, kw_only=True):
-    """Episodes are over, or of no more interest."""
+    """End episodes."""
 
 
 class RestoreHeader(EpisodesHeader, kw_only=True):
-    """Episodes that another service, or this one before it died, remembered so far: their memory is sent back."""
+    """Restore episodes from the state that a service returned earlier."""
 
     steps: list[int]
     state_rows: list[int]
-    """Which of the episodes that the memory is of each of them is."""
+    """Row of each episode within the state."""
     num_state_rows: int
-    """How many it is of."""
+    """Number of episodes in the state."""
     state_bytes: int
-    """Bytes of it, as they were sent along."""
+    """Size of the state, in bytes."""
 
 
 class FrameFingerprint:
-    """What a row shows, by a number for it: equal where it is shown again, as it was sent.
+    """Checksum of one row's frames, equal for a retry that sends the same bytes.
 
-    The number is worked out when somebody asks, and the frames are held until then: see `count`.
+    The checksum is computed on first use. Until then the frames stay in memory, see `checksum`.
     """
 
     __slots__ = ("_chunks", "_crc")
@@ -103,7 +103,7 @@ class FrameFingerprint:
         return hash(self.checksum())
 
     def checksum(self) -> int:
-        """Work it out, and let the frames go."""
+        """Compute the checksum and release the frames."""
         for chunk in self._chunks:
             self._crc = zlib.crc32(chunk, self._crc)
         self._chunks = ()
@@ -111,15 +111,15 @@ class FrameFingerprint:
 
 
 UNKNOWN_FINGERPRINT = FrameFingerprint(())
-"""Of an episode that was taken up again, nobody knows what was shown."""
+"""Fingerprint of a restored episode: its last frames are not known."""
 
 
 SessionKey = tuple[str, int]
-"""Run and environment."""
+"""Client id and environment id."""
 
 
 class FrameKey(NamedTuple):
-    """What a request shows of an episode; two that are equal are the same request."""
+    """Identity of one frame of an episode. Equal keys mean the same request."""
 
     episode_id: int
     step: int
@@ -128,7 +128,7 @@ class FrameKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeBatch:
-    """Which episodes a request is about."""
+    """The episodes of one request, one row per environment."""
 
     client_id: str
     env_ids: tuple[int, ...]
@@ -139,28 +139,28 @@ class EpisodeBatch:
 
     @cached_property
     def keys(self) -> list[SessionKey]:
-        """Of each row."""
+        """The session key of each row."""
         return [(self.client_id, env_id) for env_id in self.env_ids]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRequest:
-    """A request about the memory of episodes."""
+    """A validated request that changes the state of episodes."""
 
     episodes: EpisodeBatch
     steps: tuple[int, ...]
     fingerprints: tuple[FrameFingerprint, ...]
-    """By each row: a retry shows the same again."""
+    """One per row, to recognize retries."""
 
     @cached_property
     def frame_keys(self) -> list[FrameKey]:
-        """What each row shows."""
+        """The frame key of each row."""
         return list(map(FrameKey, self.episodes.episode_ids, self.steps, self.fingerprints))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRequest(SessionRequest):
-    """A frame of each."""
+    """A request with one frame per row."""
 
     views: Views
     return_state: bool
@@ -168,19 +168,19 @@ class FrameRequest(SessionRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ResetRequest(FrameRequest):
-    """Episodes that begin."""
+    """Episodes that start."""
 
     instructions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRequest(FrameRequest):
-    """Episodes that go on."""
+    """Episodes that continue."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest(SessionRequest):
-    """Episodes that are taken up again."""
+    """Episodes that are restored."""
 
     state_rows: tuple[int, ...]
     num_state_rows: int
@@ -189,57 +189,60 @@ class RestoreRequest(SessionRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class FramePayload:
-    """Frames whose header was believed, before anything is decoded."""
+    """Frames whose header is validated, before decoding."""
 
     view_names: tuple[str, ...]
     shape: tuple[int, ...]
     images: tuple[memoryview, ...] | None
-    """Encoded ones; None: they are raw."""
+    """Encoded images; None: `raw` holds pixels."""
     raw: memoryview
     view_major: bool = False
-    """Whether raw ones follow each other view after view."""
+    """Whether raw pixels are ordered by view."""
 
 
 def parse_header(header_type: type[HeaderT], header_json: bytes | memoryview) -> HeaderT:
-    """The JSON of a request. Raises `RefusalError` for what is no JSON, and for what says something else."""
+    """Parse the JSON of a request.
+
+    Raises `RequestError`: BAD_REQUEST for invalid JSON, VALIDATION_ERROR for wrong fields.
+    """
     try:
         return msgspec.json.decode(header_json, type=header_type, strict=True)
     except msgspec.ValidationError as error:
-        raise RequestError(ErrorCode.VALIDATION_ERROR, f"the JSON does not fit: {error}") from None
+        raise RequestError(ErrorCode.VALIDATION_ERROR, f"invalid field in the JSON: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(ErrorCode.BAD_REQUEST, f"the header is no JSON: {error}") from None
+        raise RequestError(ErrorCode.BAD_REQUEST, f"the header is not valid JSON: {error}") from None
 
 
 def parse_episodes(header: EpisodesHeader, limits: ServeLimits) -> EpisodeBatch:
-    """Which episodes it is about: at least one, none twice."""
+    """Return the episodes of a request: at least one, each environment once."""
     if not CLIENT_ID_PATTERN.fullmatch(header.client_id):
         raise validation_error("client_id", header.client_id[:40], "1 to 128 letters, digits and . : _ -")
     num_rows = len(header.env_ids)
     if not 0 < num_rows <= limits.max_envs_per_request:
-        raise validation_error("env_ids", f"{num_rows} of them", f"from 1 to {limits.max_envs_per_request}")
-    for name in ("env_ids", "episode"):
+        raise validation_error("env_ids", f"{num_rows} entries", f"from 1 to {limits.max_envs_per_request}")
+    for name in ("env_ids", "episode_ids"):
         validate_counts(name, getattr(header, name), num_rows)
     if len(set(header.env_ids)) != num_rows:
-        raise validation_error("env_ids", "one twice", "each once")
+        raise validation_error("env_ids", "a duplicate", "each environment once")
     return EpisodeBatch(
         client_id=header.client_id, env_ids=tuple(header.env_ids), episode_ids=tuple(header.episode_ids)
     )
 
 
 def validate_counts(name: str, values: Sequence[int], num_rows: int) -> tuple[int, ...]:
-    """A column of counts, one a row."""
+    """Check a list of counts: one per row, each from 0 to 2^53."""
     if len(values) != num_rows:
-        raise validation_error(name, f"{len(values)} of them", f"{num_rows}, one for each env")
+        raise validation_error(name, f"{len(values)} entries", f"{num_rows}, one per environment")
     for value in values:
         if not 0 <= value < MAX_SAFE_INTEGER:
-            raise validation_error(name, value, "whole numbers from 0 to 2^53")
+            raise validation_error(name, value, "integers from 0 to 2^53")
     return tuple(values)
 
 
 def validate_instructions(instructions: Sequence[str], num_rows: int, limits: ServeLimits) -> tuple[str, ...]:
-    """The instructions, one a row."""
+    """Check the instructions, one per row."""
     if len(instructions) != num_rows:
-        raise validation_error("instructions", f"{len(instructions)} of them", f"{num_rows}, one for each env")
+        raise validation_error("instructions", f"{len(instructions)} entries", f"{num_rows}, one per environment")
     for text in dict.fromkeys(instructions):
         if not text.strip() or len(text) > limits.max_instruction_chars:
             raise validation_error(
@@ -251,9 +254,9 @@ def validate_instructions(instructions: Sequence[str], num_rows: int, limits: Se
 
 
 def validate_view_names(names: Sequence[str], limits: ServeLimits) -> tuple[str, ...]:
-    """The views of a request."""
+    """Check the view names of a request."""
     if not 0 < len(names) <= limits.max_views or len(set(names)) != len(names):
-        raise validation_error("views", f"{len(names)} of them", f"from 1 to {limits.max_views}, each once")
+        raise validation_error("views", f"{len(names)} entries", f"from 1 to {limits.max_views}, each once")
     for name in names:
         if not VIEW_NAME_PATTERN.fullmatch(name):
             raise validation_error("views", repr(name[:40]), "names of 1 to 64 letters, digits and . : / _ -")
@@ -263,7 +266,7 @@ def validate_view_names(names: Sequence[str], limits: ServeLimits) -> tuple[str,
 def parse_frames(
     header: FramesHeader, views: Sequence[str], num_rows: int, payload: memoryview, limits: ServeLimits
 ) -> FramePayload:
-    """The frames, which must be exactly as long as they say."""
+    """Check that the frames have exactly the size that the header declares."""
     names, shape = validate_view_names(views, limits), header.shape
     if shape[:2] != [num_rows, len(names)]:
         raise validation_error("frames.shape", shape[:8], f"[{num_rows}, {len(names)}, ...], environments and views")
@@ -280,22 +283,22 @@ def parse_frames(
 
 
 def split_images(header: FramesHeader, payload: memoryview) -> tuple[memoryview, ...]:
-    """The encoded images, one after the other."""
+    """Split the payload into encoded images."""
     lengths = header.image_bytes or []
     if len(header.shape) != 2 or len(lengths) != header.shape[0] * header.shape[1]:
         raise validation_error(
-            "frames.lengths", f"{len(lengths)} of them", "one for each of N x V images of shape [N, V]"
+            "frames.image_bytes", f"{len(lengths)} of them", "one for each of N x V images of shape [N, V]"
         )
     if min(lengths) < 1 or sum(lengths) != len(payload):
         raise validation_error(
-            "frames.lengths", f"{sum(lengths)} together", f"{len(payload)}, the bytes behind the JSON"
+            "frames.image_bytes", f"{sum(lengths)} together", f"{len(payload)}, the bytes behind the JSON"
         )
     ends = np.cumsum([0, *lengths]).tolist()
     return tuple(payload[start:end] for start, end in pairwise(ends))
 
 
 def fingerprint_rows(num_rows: int, frames: FramePayload) -> tuple[FrameFingerprint, ...]:
-    """What each row shows."""
+    """Return one fingerprint per row."""
     num_views, raw = len(frames.view_names), frames.raw
     if frames.images is None:
         size = len(raw) // num_rows // (num_views if frames.view_major else 1)
@@ -308,5 +311,5 @@ def fingerprint_rows(num_rows: int, frames: FramePayload) -> tuple[FrameFingerpr
 
 
 def validation_error(field: str, got: Any, expected: str) -> RequestError:
-    """A field that is well-formed and does not fit."""
+    """Return the error for a field with an invalid value."""
     return RequestError(ErrorCode.VALIDATION_ERROR, f"{field}: got {got}, expected {expected}")

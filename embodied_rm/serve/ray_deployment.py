@@ -27,7 +27,7 @@ from embodied_rm.serve.model_handle import SELF_TEST_FAILED_MESSAGE, ModelMetada
 from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.service_config import ServeConfig
 
-REQUIRED_BY = "ray.replicas"
+REQUIRED_BY = "ray.min_replicas"
 APP_NAME = "embodied_rm"
 """Of the application and of its one deployment."""
 REQUEST_ROUTER_CLASS = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"

@@ -1,4 +1,4 @@
-"""What waits to be judged: bounded, and in fair turns, so that no client can keep the others waiting."""
+"""Bounded request queue with round-robin over clients, so that no client can starve the others."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.state_store import StateBatch, StateRow
 from embodied_rm.types import RewardOutput, Views
 
-RESET, STEP, RESTORE = "begin", "advance", "restore"
+RESET, STEP, RESTORE = "reset", "step", "restore"
+DEADLINE_MESSAGE = "the deadline passed before the request was scored"
 
 
 @dataclass(frozen=True)
 class WorkResult:
-    """What came out of a piece of work."""
+    """Result of a work item."""
 
     state_batch: StateBatch
-    """The memory of the whole batch."""
+    """State of the whole batch."""
     first_row: int
-    """The first of its rows in that."""
+    """First row of the item within the batch."""
     output: RewardOutput | None
-    """None of episodes that begin or are taken up."""
+    """None for episodes that start or are restored."""
     state_bytes: bytes = b""
-    """The memory of its rows, where that was asked for."""
+    """State of the item's rows, if requested."""
 
 
 class StatePayload(NamedTuple):
-    """A memory that was sent back."""
+    """A state that a client sent back."""
 
     content: memoryview
     num_rows: int
-    """Episodes that it is of."""
+    """Number of episodes in the state."""
     row_indices: tuple[int, ...]
-    """Those of them that are taken up."""
+    """Rows to restore."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WorkItem:
-    """Rows of one request that are judged together."""
+    """Rows of one request that are scored in one batch."""
 
     client_id: str
     kind: str
@@ -50,25 +51,25 @@ class WorkItem:
     views: Views | None = None
     instructions: Sequence[str] = ()
     state_rows: Sequence[StateRow] = ()
-    """Where their memory is."""
+    """Current state of each row."""
     restore_payload: StatePayload | None = None
-    """The memory that is to be taken up."""
+    """State to restore."""
     return_state: bool = False
-    """Whether the memory is asked for."""
+    """Whether the state is requested."""
     deadline: float
-    """When its answer is of no use any more, by the loop's clock."""
+    """Time on the loop's clock after which the response is of no use."""
     result: asyncio.Future[WorkResult]
 
     @property
     def batch_key(self) -> tuple[object, ...]:
-        """Works for which this is equal can be judged side by side."""
+        """Items with equal keys can share a batch."""
         if self.views is None:
             return (self.kind, id(self))
         return (self.kind, self.views.names, self.views.frames.shape[2:])
 
 
 class FairQueue:
-    """Works of many clients. Each has its own line, and they take turns."""
+    """Work items of many clients: one FIFO per client, served round-robin."""
 
     def __init__(self, limits: ServeLimits) -> None:
         self._limits = limits
@@ -80,32 +81,34 @@ class FairQueue:
 
     @property
     def num_rows(self) -> int:
-        """Of all that waits."""
+        """Number of queued rows."""
         return sum(item.num_rows for queue in self._queues.values() for item in queue)
 
     def check_capacity(self, client_id: str | None = None) -> None:
-        """Raises `RefusalError` if nothing more of this client, or of any, may wait."""
+        """Raise `RequestError` if the queue is full, overall or for this client."""
         if self._num_items >= self._limits.max_queue:
             raise RequestError(
-                ErrorCode.TOO_MANY_REQUESTS, f"{self._num_items} requests are waiting already", retry_after_s=1.0
+                ErrorCode.TOO_MANY_REQUESTS, f"{self._num_items} requests are queued already", retry_after_s=1.0
             )
         max_per_client = max(1, int(self._limits.max_queue * self._limits.max_queue_share))
         if client_id is not None and len(self._queues.get(client_id, ())) >= max_per_client:
             raise RequestError(
                 ErrorCode.TOO_MANY_REQUESTS,
-                f"{max_per_client} requests of this run are waiting already",
+                f"{max_per_client} requests of this client are queued already",
                 retry_after_s=1.0,
             )
 
     def put(self, item: WorkItem) -> None:
-        """Have it wait. Raises `RefusalError` where no more may."""
+        """Append an item. Raises `RequestError` if the queue is full."""
         self.check_capacity(item.client_id)
         self._queues.setdefault(item.client_id, deque()).append(item)
         self._num_items += 1
 
     def take(self, max_rows: int, now: float) -> list[WorkItem]:
-        """Works that can be judged side by side, `most` rows of them or one that has more; what has expired is answered
-        so, and left out. Whose turn it was waits longest for the next."""
+        """Take items for one batch: `max_rows` rows, or a single item with more.
+
+        Expired items are completed with an error and left out. The clients served now are last in the next round.
+        """
         batch: list[WorkItem] = []
         num_rows = 0
         for client_id in self._round_robin(now):
@@ -118,9 +121,8 @@ class FairQueue:
             batch.append(queue.popleft())
             num_rows += batch[-1].num_rows
             self._num_items -= 1
-        served_clients = dict.fromkeys(
-            reversed(dict.fromkeys(item.client_id for item in reversed(batch)))
-        )  # the last taken, last
+        # Clients in the order of their last item in this batch.
+        served_clients = dict.fromkeys(reversed(dict.fromkeys(item.client_id for item in reversed(batch))))
         waiting_queues = {
             client_id: queue for client_id, queue in self._queues.items() if queue and client_id not in served_clients
         }
@@ -130,7 +132,7 @@ class FairQueue:
         return batch
 
     def _round_robin(self, now: float) -> Iterator[str]:
-        """The clients, round after round, as long as a round takes anything."""
+        """Yield the clients, round after round, until a round takes nothing."""
         previous_count = -1
         while previous_count != self._num_items:
             previous_count = self._num_items
@@ -144,6 +146,4 @@ class FairQueue:
             item = queue.popleft()
             self._num_items -= 1
             if not item.result.done():
-                item.result.set_exception(
-                    RequestError(ErrorCode.DEADLINE_EXCEEDED, "its time was over before it was judged")
-                )
+                item.result.set_exception(RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE))

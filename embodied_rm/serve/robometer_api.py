@@ -145,7 +145,7 @@ def parse_npy_frames(content: memoryview, name: str, limits: ServeLimits) -> np.
 
 def build_response(outputs: list[OutputColumns], predicts_success: bool) -> dict[str, Any]:
     """What their server answers: a list of numbers for each video."""
-    progress = [columns["value"][0].tolist() for columns in outputs]
+    progress = [columns["progress"][0].tolist() for columns in outputs]
     success = [columns["success"][0].clip(0, 1).tolist() for columns in outputs]
     return {
         "outputs_preference": None,

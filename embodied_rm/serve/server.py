@@ -35,7 +35,7 @@ class HttpServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.draining = True
-        log_event("draining", signal=sig, waiting=len(self._service.queue))
+        log_event("draining", signal=sig, num_queued=len(self._service.queue))
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
@@ -100,4 +100,4 @@ async def _serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | 
             log_event("listening", grpc_port=grpc_server.port)
         await http_server.serve()
     num_accepted, num_answered = service.metrics.request_totals()
-    log_event("ended", accepted=num_accepted, answered=num_answered)
+    log_event("shutdown", num_accepted=num_accepted, num_answered=num_answered)

@@ -1,4 +1,4 @@
-"""What the service does, whichever way it is spoken to: bytes of a request in, bytes of an answer out."""
+"""The reward service, independent of the transport: request bytes in, response bytes out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,16 @@ from embodied_rm.serve.protocol import (
     validation_error,
 )
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
-from embodied_rm.serve.request_queue import RESET, RESTORE, STEP, FairQueue, StatePayload, WorkItem, WorkResult
+from embodied_rm.serve.request_queue import (
+    DEADLINE_MESSAGE,
+    RESET,
+    RESTORE,
+    STEP,
+    FairQueue,
+    StatePayload,
+    WorkItem,
+    WorkResult,
+)
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 from embodied_rm.serve.service_metrics import OK_STATUS, ServiceMetrics
 from embodied_rm.serve.sessions import OUTPUT_DTYPES, UNKNOWN_VALUE, OutputColumns, SessionStore, initial_outputs
@@ -46,20 +55,20 @@ from embodied_rm.types import RewardOutput
 
 
 class BatchResult(NamedTuple):
-    """What came out of a request."""
+    """Result of scoring the rows of a request."""
 
     columns: OutputColumns
     state_bytes: bytes
-    """The memory of its rows, where that was asked for and all of them were judged."""
+    """State of the rows, if requested and if all rows were scored."""
     committed: asyncio.Future[None]
-    """Done when that is remembered."""
+    """Done when the result is stored."""
 
 
 class RewardService:
-    """A reward model that judges episodes of many clients. `async with service:` runs it.
+    """A reward model that scores episodes of many clients. `async with service:` runs it.
 
-    Every `answer_*` takes the JSON of a request, the bytes behind it, and when its answer is of no use any more, by the
-    loop's clock. Raises `RefusalError`.
+    Every `handle_*` takes the JSON of a request, the bytes that follow it, and its deadline on the loop's clock.
+    It raises `RequestError`.
     """
 
     def __init__(self, model_handle: ModelHandle, config: ServeConfig) -> None:
@@ -76,14 +85,14 @@ class RewardService:
         )
         self._decode_executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self.handlers: dict[str, Callable[[bytes | memoryview, memoryview, float], Coroutine[Any, Any, Message]]] = {
-            "begin": self.handle_reset,
-            "advance": self.handle_step,
+            "reset": self.handle_reset,
+            "step": self.handle_step,
             "end": self.handle_end,
             "restore": self.handle_restore,
         }
-        self.metrics.add_gauge("sessions", "Episodes under way", lambda: len(self.sessions))
-        self.metrics.add_gauge("queue", "Requests that wait to be judged", lambda: len(self.queue))
-        self.metrics.add_gauge("ready", "Whether it takes requests", lambda: float(self.ready))
+        self.metrics.add_gauge("active_sessions", "Active episodes", lambda: len(self.sessions))
+        self.metrics.add_gauge("queued_requests", "Queued requests", lambda: len(self.queue))
+        self.metrics.add_gauge("ready", "Whether the service accepts requests", lambda: float(self.ready))
 
     async def __aenter__(self) -> RewardService:
         await self.engine.__aenter__()
@@ -101,27 +110,26 @@ class RewardService:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes requests: it judged what it was tested with as it should, and is not about to end."""
+        """Whether requests are accepted: the self-test passed, the engine runs, and no shutdown is in progress."""
         return self.metadata.passed_self_test and self.engine.is_running and not self.draining
 
     def check_ready(self) -> None:
-        """Raises `RefusalError` where no request is taken now, whatever it says."""
+        """Raise `RequestError` if no request is accepted now."""
         if not self.ready:
-            reason = "it is about to end" if self.draining else "it does not judge as it did when its model was made"
-            raise RequestError(ErrorCode.NOT_READY, f"the service takes no requests: {reason}", retry_after_s=1.0)
+            reason = "it is shutting down" if self.draining else "the model failed its self-test"
+            raise RequestError(ErrorCode.NOT_READY, f"the service accepts no requests: {reason}", retry_after_s=1.0)
         self.queue.check_capacity()
 
     def check_model_name(self, name: str) -> None:
-        """Raises `RefusalError` for a model that is not served here."""
+        """Raise `RequestError` for a model name that is not served here."""
         if name != self.metadata.name:
             raise RequestError(
-                ErrorCode.MODEL_NOT_FOUND, f"no model {name[:60]!r} here, there is {self.metadata.name!r}"
+                ErrorCode.MODEL_NOT_FOUND, f"model {name[:60]!r} not found, available: {self.metadata.name!r}"
             )
 
     @contextmanager
     def track_request(self, endpoint: str) -> Iterator[None]:
-        """A request is read and answered inside: it is counted on its way in and out. Raises `RefusalError` where none
-        is taken now, and what is raised inside."""
+        """Count a request on entry and on exit. Raises `RequestError` if no request is accepted now."""
         loop = asyncio.get_running_loop()
         start_s, status = loop.time(), OK_STATUS
         self.metrics.record_accepted(endpoint)
@@ -138,7 +146,7 @@ class RewardService:
             self.metrics.record_response(endpoint, loop.time() - start_s, status)
 
     def to_output_columns(self, output: RewardOutput) -> OutputColumns:
-        """A prediction as it is sent, counted: what is no number is `UNKNOWN`."""
+        """Convert a prediction to the columns that are sent, and count it. NaN becomes `UNKNOWN_VALUE`."""
         self.metrics.record_frames(output)
         columns = {name: getattr(output, name) for name in OUTPUT_DTYPES}
         for name in ("success", "ood"):
@@ -156,36 +164,34 @@ class RewardService:
     async def handle_step(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
         header = parse_header(StepHeader, header_json)
         episodes = parse_episodes(header, self.limits)
-        steps = validate_counts("step", header.steps, len(episodes))
+        steps = validate_counts("steps", header.steps, len(episodes))
         if min(steps) < 1:
-            raise validation_error("step", min(steps), "from 1 on: step 0 is the frame that begins an episode")
+            raise validation_error("steps", min(steps), "from 1 on: step 0 is the frame that begins an episode")
         request = StepRequest(episodes=episodes, steps=steps, **await self._parse_frames(header, episodes, payload))
         return await self._predict(request, deadline)
 
     async def handle_end(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
         episodes = parse_episodes(parse_header(EndHeader, header_json), self.limits)
         check_no_payload(payload)
-        return encode_response({}, {"ended": self.sessions.end(episodes)})
+        return encode_response({}, {"num_ended": self.sessions.end(episodes)})
 
     async def handle_restore(self, header_json: bytes | memoryview, payload: memoryview, deadline: float) -> Message:
         header = parse_header(RestoreHeader, header_json)
         episodes = parse_episodes(header, self.limits)
         if header.state_bytes != len(payload):
-            raise validation_error("state", f"{len(payload)} bytes", f"{header.state_bytes}, as the JSON says")
+            raise validation_error("state_bytes", f"{len(payload)} bytes", f"{header.state_bytes}, as the JSON says")
         if not self.metadata.supports_restore:
             raise RequestError(
-                ErrorCode.VALIDATION_ERROR, "state: what this model remembers cannot be sent along, and not sent back"
+                ErrorCode.VALIDATION_ERROR, "state_bytes: this model's state can be neither returned nor restored"
             )
-        steps, state_rows = (
-            validate_counts("step", header.steps, len(episodes)),
-            validate_counts("row", header.state_rows, len(episodes)),
-        )
+        steps = validate_counts("steps", header.steps, len(episodes))
+        state_rows = validate_counts("state_rows", header.state_rows, len(episodes))
         if (
             not 0 < header.num_state_rows <= self.limits.max_envs_per_request
             or max(state_rows) >= header.num_state_rows
         ):
             raise validation_error(
-                "row",
+                "state_rows",
                 f"{max(state_rows)} of {header.num_state_rows}",
                 f"rows of at most {self.limits.max_envs_per_request}",
             )
@@ -199,26 +205,28 @@ class RewardService:
         )
         self.sessions.check_restore(request)
         await (await self._run_batch(request, range(len(episodes)), deadline)).committed
-        return encode_response({}, {"restored": len(episodes)})
+        return encode_response({}, {"num_restored": len(episodes)})
 
     async def _parse_frames(
         self, header: FrameRequestHeader, episodes: EpisodeBatch, payload: memoryview
     ) -> dict[str, Any]:
-        """What a request shows, as a `Showing` has it. Encoded images are decoded in a thread."""
+        """Return the fields of a `FrameRequest`. Encoded images are decoded in a thread."""
         frames = parse_frames(header.frames, header.views, len(episodes), payload, self.limits)
         if frames.images is None:
             views = decode_views(frames, self.limits)
         else:
             decode = functools.partial(decode_views, frames, self.limits)
             views = await asyncio.get_running_loop().run_in_executor(self._decode_executor, decode)
-        return {"views": views, "shown": fingerprint_rows(len(episodes), frames), "state": header.return_state}
+        return {
+            "views": views,
+            "fingerprints": fingerprint_rows(len(episodes), frames),
+            "return_state": header.return_state,
+        }
 
     async def _predict(self, request: FrameRequest, deadline: float) -> Message:
-        """The prediction of every row: of those that are new, and of those that were asked about before."""
+        """Respond for every row: score the new ones, look up the others."""
         if request.return_state and not self.metadata.supports_restore:
-            raise RequestError(
-                ErrorCode.VALIDATION_ERROR, "state: what this model remembers cannot be sent along: ask without it"
-            )
+            raise RequestError(ErrorCode.VALIDATION_ERROR, "return_state: this model's state cannot be returned")
         partition = self.sessions.partition(request)
         if len(partition.new_rows) == len(request.episodes):
             result = await self._run_batch(request, partition.new_rows, deadline)
@@ -234,11 +242,11 @@ class RewardService:
         )
 
     def _encode_response(self, columns: OutputColumns, state_bytes: bytes) -> Message:
-        return encode_response(columns, {"model": self.metadata.version, "state": len(state_bytes)}, state_bytes)
+        metadata = {"model_version": self.metadata.version, "state_bytes": len(state_bytes)}
+        return encode_response(columns, metadata, state_bytes)
 
     async def _run_batch(self, request: SessionRequest, row_indices: Sequence[int], deadline: float) -> BatchResult:
-        """Have these rows judged. What came out is remembered when it has been sent: before anything else is asked, and
-        while whoever asked is reading."""
+        """Score rows. The result is stored while the client reads the response, and before the next request."""
         committed = self.sessions.mark_pending(request, row_indices)
         try:
             result = await self.engine.submit(self._make_work_item(request, row_indices, deadline))
@@ -251,7 +259,7 @@ class RewardService:
         def commit() -> None:
             self.sessions.commit(request, row_indices, result.state_batch, result.first_row, columns)
             committed.set_result(None)
-            for fingerprint in request.fingerprints:  # and their frames are held no longer
+            for fingerprint in request.fingerprints:  # releases the frames
                 fingerprint.checksum()
 
         self.sessions.defer(commit)
@@ -275,7 +283,7 @@ class RewardService:
         make_item = functools.partial(make_item, views=views, return_state=request.return_state and is_full_request)
         if isinstance(request, ResetRequest):
             return make_item(kind=RESET, instructions=[request.instructions[row] for row in row_indices])
-        return make_item(kind=STEP, places=self.sessions.state_rows(request.episodes, row_indices))
+        return make_item(kind=STEP, state_rows=self.sessions.state_rows(request.episodes, row_indices))
 
     def _output_columns(self, request: SessionRequest, result: WorkResult, num_rows: int) -> OutputColumns | None:
         if isinstance(request, RestoreRequest):
@@ -289,10 +297,10 @@ class RewardService:
         try:
             await asyncio.wait_for(asyncio.shield(pending), max(remaining_s, 0))
         except TimeoutError:
-            raise RequestError(ErrorCode.DEADLINE_EXCEEDED, "its time was over before it was judged") from None
+            raise RequestError(ErrorCode.DEADLINE_EXCEEDED, DEADLINE_MESSAGE) from None
 
 
 def check_no_payload(payload: memoryview) -> None:
-    """Raises `RefusalError` for bytes of which the JSON does not speak."""
+    """Raise `RequestError` for a payload that the JSON does not announce."""
     if len(payload):
-        raise RequestError(ErrorCode.BAD_REQUEST, f"{len(payload)} bytes behind the JSON, of which it does not speak")
+        raise RequestError(ErrorCode.BAD_REQUEST, f"{len(payload)} unexpected bytes after the JSON")

@@ -1,4 +1,4 @@
-"""How a service runs, and what it takes."""
+"""Configuration of the reward service."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ BYTES_PER_MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ServeLimits:
-    """What one client may ask of a service. Whatever is over them is refused before anything is allocated for it."""
+    """Limits per request and per service. A request over a limit is rejected before any allocation."""
 
     max_body_mb: float = 64.0
-    """Of one request."""
+    """Size of one request, in MiB."""
     max_header_kb: int = 512
-    """JSON of one request."""
+    """JSON of one request, in KiB."""
     max_envs_per_request: int = 1024
-    """Environments of one request."""
+    """Environments per request."""
     max_views: int = 8
     max_image_side: int = 1024
-    """Height and width of an image, pixels."""
+    """Height and width of an image, in pixels."""
     max_frames: int = 512
-    """Of one video."""
+    """Frames per clip."""
     max_instruction_chars: int = 2000
-    """Letters of an instruction."""
+    """Characters per instruction."""
     max_sessions: int = 4096
-    """Episodes that are remembered at once."""
+    """Episodes with state on the server."""
     idle_timeout_s: float = 900.0
-    """Seconds after which an episode that nobody advances is forgotten."""
+    """Seconds without a request after which an episode is evicted."""
     max_queue: int = 256
-    """Requests that wait at once; another one is refused."""
+    """Queued requests; further ones are rejected (429)."""
     max_queue_mb: float = 512.0
-    """Bytes that they have together, those still arriving among them."""
+    """Total size of queued requests, in MiB, including those still arriving."""
     max_queue_share: float = 0.5
-    """Of these places, for one client (a run) at most."""
+    """Largest share of the queue for one client."""
     response_timeout_s: float = 60.0
-    """Longest wait for an answer, where the client does not say less."""
+    """Seconds to respond, unless the client sets a shorter timeout."""
     body_timeout_s: float = 20.0
-    """Longest time that a request may take to arrive."""
+    """Seconds for a request to arrive."""
     max_connections: int = 1024
 
     def __post_init__(self) -> None:
@@ -48,11 +48,11 @@ class ServeLimits:
             if not value > 0:
                 raise UserError(f"limits.{name} must be > 0, got {value}")
         if self.max_queue_share > 1:
-            raise UserError(f"limits.share is a share of the queue, at most 1, got {self.max_queue_share}")
+            raise UserError(f"limits.max_queue_share must be at most 1, got {self.max_queue_share}")
 
     @property
     def max_body_bytes(self) -> int:
-        """Bytes."""
+        """`max_body_mb` in bytes."""
         return int(self.max_body_mb * BYTES_PER_MIB)
 
     @property
@@ -62,85 +62,88 @@ class ServeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RayConfig:
-    """Whether, and how, the service is several replicas that Ray Serve looks after."""
+    """Replicas of the service under Ray Serve."""
 
     min_replicas: int | None = None
-    """How many there are at least; None: none, this process serves alone."""
+    """Smallest number of replicas. None: no Ray, this process serves alone."""
     max_replicas: int | None = None
-    """How many there may be when they are asked for much; None: as many as there are at least."""
+    """Largest number of replicas under load. None: `min_replicas`."""
     target_ongoing_requests: int = 4
-    """Requests under way in a replica, on average, from which another one is started."""
+    """Mean ongoing requests per replica above which Ray Serve adds one."""
     num_cpus: float = 1.0
-    """Processors of each."""
+    """CPUs per replica."""
     num_gpus: float = 0.0
     address: str | None = None
-    """Of a cluster, `auto` for that of this machine; the service stays there. None: a Ray of our own, which ends with
-    us."""
+    """Address of a Ray cluster, `auto` for the one of this machine; the service keeps running there. None: start a
+    local Ray, which ends with this process."""
 
     def __post_init__(self) -> None:
         for name in ("max_replicas", "address"):
             if self.min_replicas is None and getattr(self, name) is not None:
-                raise UserError(f"ray.{name}={getattr(self, name)} is of replicas: say how many, ray.replicas=2")
+                raise UserError(f"ray.{name}={getattr(self, name)} needs replicas: set ray.min_replicas=2, for example")
         if self.min_replicas is not None and not 1 <= self.min_replicas <= self.resolved_max_replicas:
-            raise UserError(f"ray.replicas must be from 1 to ray.most, got {self.min_replicas} and {self.max_replicas}")
+            raise UserError(
+                f"ray.min_replicas must be from 1 to ray.max_replicas, got {self.min_replicas} and {self.max_replicas}"
+            )
         if self.target_ongoing_requests < 1 or not self.num_cpus > 0 or self.num_gpus < 0:
             raise UserError(
-                f"ray.ongoing must be >= 1, ray.cpus > 0 and ray.gpus >= 0, got {self.target_ongoing_requests}, {self.num_cpus:g} and "
-                f"{self.num_gpus:g}"
+                "ray.target_ongoing_requests must be >= 1, ray.num_cpus > 0 and ray.num_gpus >= 0, got "
+                f"{self.target_ongoing_requests}, {self.num_cpus:g} and {self.num_gpus:g}"
             )
 
     @property
     def resolved_max_replicas(self) -> int:
-        """How many there may be."""
+        """`max_replicas`, or `min_replicas` where that is None."""
         return self.max_replicas or self.min_replicas or 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """A service."""
+    """Configuration of one service."""
 
     host: str = "127.0.0.1"
     port: int = 8080
-    """Of HTTP; 0: any that is free."""
+    """HTTP port; 0: any free port."""
     grpc_port: int | None = None
-    """Of gRPC; None: it is not spoken."""
+    """gRPC port; None: no gRPC."""
     api_key_env: str | None = None
-    """Environment variable with the key that every request must show; needed where others than this machine listen."""
+    """Environment variable with the API key. Required unless the service listens on loopback only."""
     max_batch_size: int = 256
-    """Environments that are judged side by side at most."""
+    """Largest number of environments per batch."""
     max_queue_delay_ms: float = 0.0
-    """How long a batch that is not full waits for more; 0: never, what comes while one is judged is the next."""
+    """Milliseconds that an incomplete batch waits for more requests; 0: no wait."""
     drain_timeout_s: float = 30.0
-    """Longest time that accepted requests are given after SIGTERM."""
+    """Seconds for accepted requests to finish after SIGTERM."""
     limits: ServeLimits = field(default_factory=ServeLimits)
     ray: RayConfig = field(default_factory=RayConfig)
 
     def __post_init__(self) -> None:
         if self.ray.min_replicas is not None and self.port == 0:
-            raise UserError("port=0 finds a free port for a service alone: say one for replicas")
+            raise UserError("port=0 picks a free port for a single process: replicas need a fixed port")
         if self.ray.min_replicas is not None and self.grpc_port is not None:
-            raise UserError(f"grpc_port={self.grpc_port} is of a service alone: its replicas speak HTTP only")
+            raise UserError(f"grpc_port={self.grpc_port} needs a single process: replicas serve HTTP only")
         for name, port in (("port", self.port), ("grpc_port", self.grpc_port or 0)):
             if not 0 <= port < 1 << 16:
                 raise UserError(f"{name} must be a port, from 0 to 65535, got {port}")
         if self.max_batch_size < 1:
-            raise UserError(f"batch must be >= 1, got {self.max_batch_size}")
+            raise UserError(f"max_batch_size must be >= 1, got {self.max_batch_size}")
         if self.max_queue_delay_ms < 0 or not self.drain_timeout_s > 0:
             raise UserError(
-                f"wait_ms must be >= 0 and drain_s > 0, got {self.max_queue_delay_ms} and {self.drain_timeout_s}"
+                "max_queue_delay_ms must be >= 0 and drain_timeout_s > 0, got "
+                f"{self.max_queue_delay_ms} and {self.drain_timeout_s}"
             )
 
     def require_api_key(self, api_key: str | None) -> None:
-        """Raises `UserError` where strangers could ask without a key."""
+        """Raise `UserError` if other machines could reach the service without a key."""
         if api_key is None and not is_loopback(self.host):
             raise UserError(
                 f"host={self.host} listens to other machines, and nobody would have to show a key: put one into an "
-                "environment variable and name that, key_variable=..."
+                "environment variable and name that, api_key_env=..."
             )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:

@@ -25,31 +25,32 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         options: dict[str, Any] = {"registry": self.registry}
         self._requests = Counter(
-            "embodied_rm_requests", "Requests by what was asked and what became of it", ["asked", "outcome"], **options
+            "embodied_rm_requests",
+            "Requests by what was asked and what became of it",
+            ["endpoint", "status"],
+            **options,
         )
         self._accepted_requests = Counter(
-            "embodied_rm_accepted", "Requests that were let in, by what was asked", ["asked"], **options
+            "embodied_rm_accepted_requests", "Requests that were let in, by what was asked", ["endpoint"], **options
         )
         self._request_duration = Histogram(
-            "embodied_rm_request_seconds",
+            "embodied_rm_request_duration_seconds",
             "From the first byte of a request to its answer",
             buckets=DURATION_BUCKETS_S,
             **options,
         )
         self._batch_size = Histogram(
-            "embodied_rm_batch_rows", "Environments judged side by side", buckets=BATCH_SIZE_BUCKETS, **options
+            "embodied_rm_batch_size", "Environments judged side by side", buckets=BATCH_SIZE_BUCKETS, **options
         )
         self._inference_duration = Histogram(
-            "embodied_rm_batch_seconds", "Time of a batch", buckets=DURATION_BUCKETS_S, **options
+            "embodied_rm_inference_duration_seconds", "Time of a batch", buckets=DURATION_BUCKETS_S, **options
         )
-        self._invalid_frames = Counter(
-            "embodied_rm_unscored_frames", "Frames that the model could not judge", **options
-        )
-        self._ood_frames = Counter("embodied_rm_unusual_frames", "Frames out of the model's distribution", **options)
+        self._invalid_frames = Counter("embodied_rm_invalid_frames", "Frames that the model could not judge", **options)
+        self._ood_frames = Counter("embodied_rm_ood_frames", "Frames out of the model's distribution", **options)
         self._non_finite_outputs = Counter(
-            "embodied_rm_non_finite_rewards", "Predictions that were no number, and not sent", **options
+            "embodied_rm_non_finite_outputs", "Predictions that were no number, and not sent", **options
         )
-        self._model_errors = Counter("embodied_rm_model_faults", "Batches at which the model failed", **options)
+        self._model_errors = Counter("embodied_rm_model_errors", "Batches at which the model failed", **options)
 
     def request_totals(self) -> tuple[int, int]:
         """How many requests were let in so far, and how many answered or refused."""
@@ -81,7 +82,7 @@ class ServiceMetrics:
     def record_non_finite(self, num_rows: int) -> None:
         """The model said what is no number."""
         self._non_finite_outputs.inc(num_rows)
-        log_event("non_finite", rows=num_rows)
+        log_event("non_finite", num_rows=num_rows)
 
     def record_model_error(self, error: Exception) -> None:
         """The model failed, which is nobody's mistake but ours."""

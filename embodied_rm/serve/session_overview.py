@@ -66,8 +66,8 @@ def client_status(client_id: str, statuses: Sequence[SessionStatus]) -> ClientSt
         client_id=client_id,
         num_envs=len(statuses),
         max_step=max(status.frame_key.step for status in statuses),
-        mean_progress=mean_of_known([last_output(status, "value") for status in statuses]),
-        mean_success=mean_of_known([last_output(status, "mean_success") for status in statuses]),
+        mean_progress=mean_of_known([last_output(status, "progress") for status in statuses]),
+        mean_success=mean_of_known([last_output(status, "success") for status in statuses]),
         idle_s=round(min(status.idle_s for status in statuses), 1),
         envs=[env_status(status) for status in visible_statuses],
     )
@@ -79,8 +79,8 @@ def env_status(status: SessionStatus) -> EnvStatus:
         env_id=status.env_id,
         episode_id=status.frame_key.episode_id,
         step=status.frame_key.step,
-        progress=last_output(status, "value"),
-        success=last_output(status, "mean_success"),
+        progress=last_output(status, "progress"),
+        success=last_output(status, "success"),
         idle_s=round(status.idle_s, 1),
     )
 

@@ -1,7 +1,7 @@
-"""Episodes under way: which step each is at, what was answered last, and so which request is new, a retry or wrong.
+"""Active episodes: the step of each, its last result, and whether a request is new, a retry or out of order.
 
-A request may arrive twice: its sender saw a connection break and cannot know whether it had arrived. The same episode,
-step and frames get the same answer, and are judged once.
+A client that loses its connection cannot know whether its request arrived, and sends it again. The same episode, step
+and frames get the same response, and are scored once.
 """
 
 from __future__ import annotations
@@ -32,24 +32,30 @@ from embodied_rm.serve.state_store import StateBatch, StateRow, StateSlot
 
 Array = npt.NDArray[Any]
 SWEEP_INTERVAL_S = 60.0
-"""Seconds between two looks for episodes that nobody advances."""
-
+"""Seconds between two sweeps for idle episodes."""
 
 OutputColumns = dict[str, Array]
-"""What was judged of N frames, by name, as it is sent."""
+"""Output name -> array [N], as sent."""
 UNKNOWN_VALUE = -1.0
-"""On the wire, in the place of a number that the model does not tell."""
-OUTPUT_DTYPES = {"value": "<f4", "valid": "|b1", "stage": "<i8", "success": "<f4", "spread": "<f4", "ood": "<f4"}
+"""Sent in place of a value that the model does not predict."""
+OUTPUT_DTYPES = {
+    "progress": "<f4",
+    "valid": "|b1",
+    "subtask": "<i8",
+    "success": "<f4",
+    "uncertainty": "<f4",
+    "ood": "<f4",
+}
 
 
-def initial_outputs(row_indices: int) -> OutputColumns:
-    """Of the first frames of episodes."""
+def initial_outputs(num_rows: int) -> OutputColumns:
+    """Return the outputs for the first frames of N episodes."""
     initial_values = {"valid": True, "ood": UNKNOWN_VALUE}
-    return {name: np.full(row_indices, initial_values.get(name, 0), dtype) for name, dtype in OUTPUT_DTYPES.items()}
+    return {name: np.full(num_rows, initial_values.get(name, 0), dtype) for name, dtype in OUTPUT_DTYPES.items()}
 
 
 class CachedResult(NamedTuple):
-    """What was judged of one frame: a row of what was judged together."""
+    """Prediction of one frame: a row of its batch."""
 
     columns: OutputColumns
     row: int
@@ -57,7 +63,7 @@ class CachedResult(NamedTuple):
 
 @dataclass
 class EpisodeSession:
-    """An episode under way."""
+    """State of one active episode."""
 
     frame_key: FrameKey
     slot: StateSlot
@@ -66,37 +72,37 @@ class EpisodeSession:
 
 
 class SessionStatus(NamedTuple):
-    """An episode under way, as it is told to who looks on."""
+    """One active episode, for the overview."""
 
     env_id: int
     frame_key: FrameKey
     result: CachedResult | None
-    """None: it was taken up again, and nothing was judged since."""
+    """None: the episode was restored and not scored since."""
     idle_s: float
-    """Seconds since anybody asked about it."""
+    """Seconds since the last request."""
 
 
 @dataclass
 class PendingFrame:
-    """A moment that is being judged."""
+    """A frame that is being scored."""
 
     frame_key: FrameKey
     committed: asyncio.Future[None]
-    """Done when it is settled, either way."""
+    """Done when the result is stored or the request has failed."""
 
 
 @dataclass
 class RowPartition:
-    """The rows of a request, by what is to be done for them."""
+    """Rows of a request by the work that they need."""
 
     new_rows: list[int] = field(default_factory=list)
-    """To be judged."""
+    """Rows to score."""
     pending: list[asyncio.Future[None]] = field(default_factory=list)
-    """An earlier request of the same content is being judged: when that is done, they are known."""
+    """Futures of rows that an identical earlier request is scoring."""
 
 
 class SessionStore:
-    """All episodes under way. Lives in one thread."""
+    """All active episodes. Used from one thread only."""
 
     def __init__(self, limits: ServeLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
@@ -109,7 +115,7 @@ class SessionStore:
         return len(self._sessions)
 
     def status_by_client(self) -> dict[str, list[SessionStatus]]:
-        """Run -> its episodes under way."""
+        """Return client id -> its active episodes."""
         now, statuses = self._clock(), dict[str, list[SessionStatus]]()
         for (client_id, env_id), session in self._sessions.items():
             statuses.setdefault(client_id, []).append(
@@ -118,7 +124,7 @@ class SessionStore:
         return statuses
 
     def defer(self, callback: Callable[[], None]) -> None:
-        """Have something settled as soon as nobody waits for an answer, and before anything else is asked."""
+        """Run `callback` when the event loop is next idle, or before the next request, whichever is first."""
         self._deferred.append(callback)
         asyncio.get_running_loop().call_soon(self._run_deferred)
 
@@ -127,37 +133,35 @@ class SessionStore:
             self._deferred.popleft()()
 
     def partition(self, request: FrameRequest) -> RowPartition:
-        """What is to be done for the rows of a request. Raises `RefusalError` where one of them is out of step."""
+        """Split the rows of a request by the work that they need. Raises `RequestError` for a row out of order."""
         self._run_deferred()
         self.evict_idle()
-        row_indices, unknown_envs = RowPartition(), []
+        partition, unknown_envs = RowPartition(), []
         for row, (key, frame_key) in enumerate(zip(request.episodes.keys, request.frame_keys, strict=True)):
             pending = self._pending.get(key)
             if pending is not None:
                 if pending.frame_key != frame_key:
-                    raise out_of_order_error(
-                        key, frame_key, "an earlier request about this environment is not answered yet"
-                    )
-                row_indices.pending.append(pending.committed)
+                    raise out_of_order_error(key, frame_key, "an earlier request for this environment is pending")
+                partition.pending.append(pending.committed)
                 continue
             session = self._sessions.get(key)
             if session is not None and session.frame_key == frame_key and session.result is not None:
                 session.last_used_s = self._clock()
             elif isinstance(request, ResetRequest):
                 self._check_reset(key, frame_key, session)
-                row_indices.new_rows.append(row)
+                partition.new_rows.append(row)
             elif session is None or session.frame_key.episode_id < frame_key.episode_id:
                 unknown_envs.append(key[1])
             else:
                 self._check_step(key, frame_key, session)
-                row_indices.new_rows.append(row)
+                partition.new_rows.append(row)
         if unknown_envs:
             raise SessionNotFoundError(unknown_envs)
-        self._check_new_sessions(request, row_indices)
-        return row_indices
+        self._check_new_sessions(request, partition)
+        return partition
 
     def mark_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> asyncio.Future[None]:
-        """Note that these rows are being judged; the future is to be done when they are settled."""
+        """Mark rows as being scored. The caller completes the returned future once they are committed."""
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys, frame_keys = request.episodes.keys, request.frame_keys
         for row in row_indices:
@@ -172,8 +176,10 @@ class SessionStore:
         first_row: int,
         columns: OutputColumns | None,
     ) -> None:
-        """What came out for these rows, which are those of `slab` from `start` on; None: they were taken up, and
-        nobody knows what was said of them."""
+        """Store the results of rows, whose states are rows `first_row` onwards of `state_batch`.
+
+        `columns` is None for restored episodes: their last prediction is not known.
+        """
         now, touched_batches = self._clock(), set[StateBatch]()
         keys, frame_keys = request.episodes.keys, request.frame_keys
         for offset, row in enumerate(row_indices):
@@ -184,7 +190,7 @@ class SessionStore:
             if session is not None:
                 touched_batches.add(session.slot.move(state_batch, first_row + offset))
                 session.frame_key, session.result, session.last_used_s = frame_keys[row], result, now
-            elif not isinstance(request, StepRequest):  # else it was ended meanwhile
+            elif not isinstance(request, StepRequest):  # a missing session of a step was ended in the meantime
                 self._sessions[key] = EpisodeSession(
                     frame_keys[row], StateSlot(state_batch, first_row + offset), result, now
                 )
@@ -192,29 +198,29 @@ class SessionStore:
             batch.compact()
 
     def clear_pending(self, request: SessionRequest, row_indices: Sequence[int]) -> None:
-        """Nothing came out for these rows: their episodes are where they were."""
+        """Forget that rows are being scored, after a failure. Their episodes stay where they were."""
         keys = request.episodes.keys
         for row in row_indices:
             del self._pending[keys[row]]
 
     def state_rows(self, episodes: EpisodeBatch, row_indices: Sequence[int]) -> list[StateRow]:
-        """Where the memory of these rows is now."""
+        """Return the current states of rows."""
         keys = episodes.keys
         slots = [self._sessions[keys[row]].slot for row in row_indices]
         return [(slot.batch.state, slot.row) for slot in slots]
 
     def cached_outputs(self, request: FrameRequest) -> OutputColumns:
-        """What was said of a moment of each row. Raises `RefusalError` where that is no longer the last one."""
+        """Return the stored predictions of a request. Raises `RequestError` where a row is at another step by now."""
         results: list[CachedResult] = []
         for key, frame_key in zip(request.episodes.keys, request.frame_keys, strict=True):
             session = self._sessions.get(key)
             if session is None or session.frame_key != frame_key or session.result is None:
-                raise out_of_order_error(key, frame_key, "it was not judged, or a later one was")
+                raise out_of_order_error(key, frame_key, "it was not scored, or a later frame was")
             results.append(session.result)
         columns = results[0].columns
         if all(result.columns is columns and result.row == row for row, result in enumerate(results)) and len(
             results
-        ) == len(columns["value"]):
+        ) == len(columns["progress"]):
             return columns
         return {
             name: np.array([result.columns[name][result.row] for result in results], dtype)
@@ -222,7 +228,7 @@ class SessionStore:
         }
 
     def end(self, episodes: EpisodeBatch) -> int:
-        """Forget these episodes and those before them; how many there were."""
+        """End these episodes and earlier ones of the same environments. Returns the number that ended."""
         self._run_deferred()
         ended_keys = [
             key
@@ -234,12 +240,12 @@ class SessionStore:
         return len(ended_keys)
 
     def check_restore(self, request: RestoreRequest) -> None:
-        """Raises `RefusalError` unless these episodes may be taken up: none is being judged, or farther here."""
+        """Raise `RequestError` if an episode cannot be restored: it is being scored, or it is at a later step here."""
         self._run_deferred()
         for key, frame_key in zip(request.episodes.keys, request.frame_keys, strict=True):
             session = self._sessions.get(key)
             if key in self._pending:
-                raise out_of_order_error(key, frame_key, "a request about this environment is not answered yet")
+                raise out_of_order_error(key, frame_key, "a request for this environment is pending")
             if session is not None and session.frame_key[:2] > frame_key[:2]:
                 raise out_of_order_error(
                     key,
@@ -249,7 +255,7 @@ class SessionStore:
         self._check_capacity(sum(key not in self._sessions for key in request.episodes.keys))
 
     def evict_idle(self) -> None:
-        """Forget what nobody has asked about for long."""
+        """End episodes that have been idle for too long."""
         now = self._clock()
         if now - self._last_sweep_s < min(SWEEP_INTERVAL_S, self._limits.idle_timeout_s):
             return
@@ -260,20 +266,20 @@ class SessionStore:
 
     def _check_reset(self, key: SessionKey, frame_key: FrameKey, session: EpisodeSession | None) -> None:
         if session is not None and session.frame_key.episode_id >= frame_key.episode_id:
-            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} of it has begun already")
+            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} has already started")
 
     def _check_step(self, key: SessionKey, frame_key: FrameKey, session: EpisodeSession) -> None:
         if session.frame_key.episode_id > frame_key.episode_id:
-            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} of it has begun already")
+            raise out_of_order_error(key, frame_key, f"episode {session.frame_key.episode_id} has already started")
         if session.frame_key.step == frame_key.step:
-            raise out_of_order_error(key, frame_key, "this step was judged already, of other frames")
+            raise out_of_order_error(key, frame_key, "this step was already scored with other frames")
         if session.frame_key.step + 1 != frame_key.step:
-            raise out_of_order_error(key, frame_key, f"the next step of it is {session.frame_key.step + 1}")
+            raise out_of_order_error(key, frame_key, f"the next step is {session.frame_key.step + 1}")
 
-    def _check_new_sessions(self, request: FrameRequest, row_indices: RowPartition) -> None:
+    def _check_new_sessions(self, request: FrameRequest, partition: RowPartition) -> None:
         if isinstance(request, ResetRequest):
             keys = request.episodes.keys
-            self._check_capacity(sum(keys[row] not in self._sessions for row in row_indices.new_rows))
+            self._check_capacity(sum(keys[row] not in self._sessions for row in partition.new_rows))
 
     def _check_capacity(self, num_new: int) -> None:
         num_pending_new = sum(key not in self._sessions for key in self._pending)
@@ -281,24 +287,24 @@ class SessionStore:
             self._last_sweep_s = -self._limits.idle_timeout_s
             raise RequestError(
                 ErrorCode.TOO_MANY_REQUESTS,
-                f"{self._limits.max_sessions} episodes are under way already: end some",
+                f"{self._limits.max_sessions} episodes are active already: end some",
                 retry_after_s=1.0,
             )
 
 
 class SessionNotFoundError(RequestError):
-    """Episodes that are unknown here: their client may send back what was remembered of them."""
+    """Episodes that are unknown here. The client may restore them."""
 
     def __init__(self, env_ids: Sequence[int]) -> None:
         super().__init__(
             ErrorCode.SESSION_NOT_FOUND,
-            f"nothing is known of the episodes of {len(env_ids)} environments, {env_ids[0]} among them: begin or restore them",
+            f"no active episodes for {len(env_ids)} environments, among them {env_ids[0]}: reset or restore them",
         )
         self.env_ids = tuple(env_ids)
 
 
 def out_of_order_error(key: SessionKey, frame_key: FrameKey, reason: str) -> RequestError:
-    """For a moment that cannot be judged now."""
+    """Return the error for a frame that cannot be scored now."""
     return RequestError(
         ErrorCode.OUT_OF_ORDER, f"environment {key[1]}, episode {frame_key.episode_id}, step {frame_key.step}: {reason}"
     )

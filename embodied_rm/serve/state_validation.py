@@ -1,4 +1,4 @@
-"""Memory that a client sends back: believed only as far as it has the shape of what this model remembers."""
+"""Validation of states that clients send back: names, shapes and values must match those of this model."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.subgoal_state import COUNT_FIELDS, SubgoalState
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 
-PLAN_KEY = "plan"
+INSTRUCTIONS_KEY = "subgoals"
 
 
 def validate_state(state: Mapping[str, Tensor], example_state: SubgoalState, num_rows: int) -> None:
-    """Raises `RefusalError` unless `state` is that of a memory of `rows` episodes like `pattern`."""
+    """Raise `RequestError` unless `state` holds `num_rows` episodes, structured like `example_state`."""
     example_tensors = example_state.state_dict()
     model_tensors = {name.split(".", 1)[1]: tensor for name, tensor in example_tensors.items() if name.startswith("0.")}
     subgoal_indices = {name.split(".", 1)[0] for name in state if "." in name}
     if subgoal_indices != {str(index) for index in range(len(subgoal_indices))} or not subgoal_indices:
-        raise state_error("it is of other wishes")
+        raise state_error("its subgoals are not numbered from 0")
     expected = {name: example_tensors[name] for name in COUNT_FIELDS}
     expected |= {
         f"{subgoal_index}.{name}": tensor for subgoal_index in subgoal_indices for name, tensor in model_tensors.items()
     }
-    if set(state) != {*expected, PLAN_KEY}:
-        raise state_error("it holds other things")
+    if set(state) != {*expected, INSTRUCTIONS_KEY}:
+        raise state_error("it has other entries")
     for name, tensor in expected.items():
         validate_tensor(name, state[name], tensor, num_rows)
-    validate_plan(state, num_rows, len(subgoal_indices))
+    validate_instructions(state, num_rows, len(subgoal_indices))
 
 
 def validate_tensor(name: str, tensor: Tensor, expected: Tensor, num_rows: int) -> None:
-    """A column of numbers, one row an episode."""
+    """Check dtype, shape [num_rows, ...] and values of one tensor."""
     shape = (num_rows, *expected.shape[1:])
     if tensor.dtype != expected.dtype or tensor.shape != shape:
         raise state_error(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {expected.dtype} {list(shape)}")
     if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-        raise state_error(f"{name} holds what is no number")
+        raise state_error(f"{name} has non-finite values")
     if not tensor.is_floating_point() and tensor.dtype != torch.bool and tensor.lt(0).any():
-        raise state_error(f"{name} is below 0")
+        raise state_error(f"{name} has negative values")
 
 
-def validate_plan(state: Mapping[str, Tensor], num_rows: int, max_subgoals: int) -> None:
-    """The sentences, and how far each row is in them."""
+def validate_instructions(state: Mapping[str, Tensor], num_rows: int, max_subgoals: int) -> None:
+    """Check the subgoal instructions and the number of those done, per row."""
     try:
-        plan = unpack_json(state[PLAN_KEY])
+        instructions = unpack_json(state[INSTRUCTIONS_KEY])
     except (UserError, ValueError, RecursionError, TypeError):
         raise state_error("its instructions cannot be read") from None
     is_list_of_lists = (
-        isinstance(plan, list)
-        and len(plan) == num_rows
-        and all(isinstance(subgoals, list) and subgoals for subgoals in plan)
+        isinstance(instructions, list)
+        and len(instructions) == num_rows
+        and all(isinstance(subgoals, list) and subgoals for subgoals in instructions)
     )
-    if not is_list_of_lists or not all(isinstance(text, str) for subgoals in plan for text in subgoals):
-        raise state_error("its instructions are none")
-    lengths = torch.tensor([len(subgoals) for subgoals in plan])
-    if not torch.equal(lengths, state["wishes"]) or int(lengths.max()) != max_subgoals:
-        raise state_error("its instructions are not those that it counts")
-    if (state["done"] >= state["wishes"]).any():
-        raise state_error("it has done more wishes than there are")
+    if not is_list_of_lists or not all(isinstance(text, str) for subgoals in instructions for text in subgoals):
+        raise state_error("its instructions are not lists of strings")
+    lengths = torch.tensor([len(subgoals) for subgoals in instructions])
+    if not torch.equal(lengths, state["num_subgoals"]) or int(lengths.max()) != max_subgoals:
+        raise state_error("its instructions do not match num_subgoals")
+    if (state["num_done"] >= state["num_subgoals"]).any():
+        raise state_error("num_done is not below num_subgoals")
 
 
 def state_error(reason: str) -> RequestError:
-    """For a memory that cannot be taken up."""
-    return RequestError(ErrorCode.VALIDATION_ERROR, f"state: not the memory of episodes of this model: {reason}")
+    """Return the error for a state that cannot be restored."""
+    return RequestError(ErrorCode.VALIDATION_ERROR, f"state: not a state of this model: {reason}")

@@ -29,20 +29,20 @@ SMALL = ServeLimits(
 )
 VIDEO = videos(2, 2)
 GOOD: dict[str, Any] = {
-    "run": "r",
-    "env": [0, 1],
-    "episode": [3, 4],
-    "instruction": [LIFT, "open it"],
+    "client_id": "r",
+    "env_ids": [0, 1],
+    "episode_ids": [3, 4],
+    "instructions": [LIFT, "open it"],
     "views": ["front", "wrist"],
     "frames": {"shape": [2, 2, 8, 8, 3]},
 }
 PIXELS = VIDEO[0].tobytes()
 
 
-def post(url: str, header: Any, blob: bytes = PIXELS, asked: str = "begin", **headers: str) -> httpx.Response:
+def post(url: str, header: Any, blob: bytes = PIXELS, endpoint: str = "reset", **headers: str) -> httpx.Response:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     sent = {HEADER_LENGTH_HEADER: str(len(text)), "content-type": BINARY, **headers}
-    return httpx.post(f"{url}/v1/{asked}", content=text + blob, headers=sent)
+    return httpx.post(f"{url}/v1/{endpoint}", content=text + blob, headers=sent)
 
 
 def judges_as_ever(url: str) -> bool:

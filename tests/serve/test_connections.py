@@ -36,7 +36,7 @@ def raw(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
         return answer
 
 
-HEAD = b"POST /v1/begin HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+HEAD = b"POST /v1/reset HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
 
 
 @pytest.mark.parametrize(

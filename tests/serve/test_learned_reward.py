@@ -292,7 +292,13 @@ def test_what_does_not_fit_together_is_told_before_anything_is_judged(url) -> No
 
 
 CLIENT = sorted((Path(__file__).parents[2] / "embodied_rm" / "serve" / "client").glob("*.py"))
-TAKEN_ALONG = [*CLIENT, CLIENT[0].parents[2] / "shaping.py", CLIENT[0].parents[1] / "__init__.py"]
+REWARDS_DIR = CLIENT[0].parents[2] / "rewards"
+TAKEN_ALONG = [
+    *CLIENT,
+    REWARDS_DIR / "__init__.py",
+    REWARDS_DIR / "shaping.py",
+    CLIENT[0].parents[1] / "__init__.py",
+]
 
 
 @pytest.mark.parametrize("path", TAKEN_ALONG, ids=lambda path: path.stem)
@@ -333,8 +339,8 @@ import embodied_rm, numpy as np
 assert embodied_rm.__file__.startswith({str(tmp_path)!r}), embodied_rm.__file__
 with RewardClient({url!r}) as client:
     frames = {{"front": np.zeros((2, 8, 8, 3), np.uint8)}}
-    client.begin([0, 1], [0, 0], ["lift"] * 2, frames)
-    assert client.advance([0, 1], [0, 0], [1, 1], frames).valid.all()
+    client.reset([0, 1], [0, 0], ["lift"] * 2, frames)
+    assert client.step([0, 1], [0, 0], [1, 1], frames).valid.all()
 assert not {{"torch", "gymnasium", "msgspec", "starlette"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", trial], check=True, cwd=tmp_path, timeout=60)

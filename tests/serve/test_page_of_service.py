@@ -124,18 +124,19 @@ def test_what_the_page_shows_is_what_the_model_says_of_the_same_frames(page, url
     judge(page)
     _, curve = saved(page, 0, tmp_path)
     times = np.arange(LENGTH * RATE // FPS) / RATE
-    np.testing.assert_allclose(curve["time"], times)
-    assert curve["instruction"] == LIFT and curve["views"] == NAMES and curve["rate"] == RATE
+    np.testing.assert_allclose(curve["time_s"], times)
+    assert curve["instruction"] == LIFT and curve["views"] == NAMES and curve["fps"] == RATE
     assert curve["model"] == {"name": "reward", "version": "box" + "0" * 61}
     views = {
-        view: read_frames(folder / NAMES[view], list(times), size=net.sight.image_size) for view in net.config.views
+        view: read_frames(folder / NAMES[view], list(times), size=net.input_spec.image_size)
+        for view in net.config.views
     }
     (here,) = score_episodes(net, [Episode(name="e", views=views, instruction=LIFT, fps=RATE)])
-    for name in ("value", "success", "spread"):
+    for name in ("progress", "success", "uncertainty"):
         np.testing.assert_allclose(curve[name][1:], getattr(here, name)[1:], atol=CLOSE, err_msg=name)
-    assert curve["valid"] == here.valid.tolist() and curve["stage"][1:] == here.subtask[1:].tolist()
-    assert np.ptp(curve["value"]) > CLOSE, "a model that says the same of everything shows nothing"
-    at_the_end = [f"{curve['value'][-1]:.2f}", f"{curve['success'][-1]:.2f}", str(curve["stage"][-1] + 1)]
+    assert curve["valid"] == here.valid.tolist() and curve["subtask"][1:] == here.subtask[1:].tolist()
+    assert np.ptp(curve["progress"]) > CLOSE, "a model that says the same of everything shows nothing"
+    at_the_end = [f"{curve['progress'][-1]:.2f}", f"{curve['success'][-1]:.2f}", str(curve["subtask"][-1] + 1)]
     assert shown_numbers(page, 0) == at_the_end
 
 
@@ -197,7 +198,7 @@ def test_a_model_of_any_view_and_size_gets_the_videos_as_they_are(page, folder, 
         view.fill("top")
         judge(page)
         _, curve = saved(page, 0, tmp_path)
-    assert curve["views"] == {"top": wide.name} and len(curve["time"]) == 2
+    assert curve["views"] == {"top": wide.name} and len(curve["time_s"]) == 2
 
 
 RECORD = """async () => {
@@ -226,7 +227,7 @@ def test_a_video_that_a_browser_recorded_and_that_does_not_say_how_long_it_is(pa
         expect(page.locator("figure")).to_have_count(1)
         judge(page)
         _, curve = saved(page, 0, tmp_path)
-    assert curve["views"] == {"recorded": "recorded.webm"} and 4 <= len(curve["time"]) <= 10
+    assert curve["views"] == {"recorded": "recorded.webm"} and 4 <= len(curve["time_s"]) <= 10
 
 
 @pytest.mark.parametrize(
@@ -286,12 +287,12 @@ def test_what_is_stopped_keeps_what_was_judged_and_leaves_nothing_behind(page, f
         page.fill("#instruction", LIFT)
         page.click("#judge")
         expect(page.locator("#state")).to_have_text(re.compile(r"[3-6] of 12 frames"))
-        assert httpx.get(f"{url}/v1/sessions").json()["runs"][0]["run"].startswith("page-")
+        assert httpx.get(f"{url}/v1/sessions").json()["clients"][0]["client_id"].startswith("page-")
         page.click("#stop")
         expect(page.locator("body")).to_have_attribute("data-state", "stopped")
         _, curve = saved(page, 0, tmp_path)
-        assert 3 <= len(curve["time"]) < 12
-        assert httpx.get(f"{url}/v1/sessions").json() == {"runs": [], "unshown": 0}
+        assert 3 <= len(curve["time_s"]) < 12
+        assert httpx.get(f"{url}/v1/sessions").json() == {"clients": [], "num_omitted_clients": 0}
 
 
 def test_a_browser_asks_for_the_key_and_sends_it_with_everything(browser: Browser, folder: Path) -> None:
@@ -324,7 +325,7 @@ def test_who_looks_on_sees_the_runs_and_their_progress(page, browser):
         client.reset([0, 1, 2], [5] * 3, [LIFT] * 3, by_view(video[0]))
         for t in (1, 2, 3):
             said = client.step([0, 1, 2], [5] * 3, [t] * 3, by_view(video[t]))
-        row = page.locator("tr[data-run='arm-7']")
+        row = page.locator("tr[data-client='arm-7']")
         progress, success = (f"{x.mean():.2f}" for x in (said.progress, said.success))
         numbers = row.locator(".number")
         expect(numbers.nth(1)).to_have_text("3")
@@ -345,12 +346,14 @@ def test_of_many_runs_the_last_are_told_and_of_many_environments_the_first() -> 
         with RewardClient(url, client_id="wide") as client:
             client.reset(list(range(100)), [2] * 100, [LIFT] * 100, by_view(frame))
         told = httpx.get(f"{url}/v1/sessions").json()
-    assert len(told["runs"]) == 200 and told["unshown"] == 4
-    wide = next(run for run in told["runs"] if run["run"] == "wide")
-    assert wide["environments"] == 100 and [one["env"] for one in wide["shown"]] == list(range(64))
-    assert wide["shown"][3] == {**wide["shown"][0], "env": 3} and wide["shown"][0]["episode"] == 2
-    assert wide["step"] == 0 and wide["progress"] == 0
-    assert "r202" in {run["run"] for run in told["runs"]} and "r0" not in {run["run"] for run in told["runs"]}
+    assert len(told["clients"]) == 200 and told["num_omitted_clients"] == 4
+    wide = next(run for run in told["clients"] if run["client_id"] == "wide")
+    assert wide["num_envs"] == 100 and [one["env_id"] for one in wide["envs"]] == list(range(64))
+    assert wide["envs"][3] == {**wide["envs"][0], "env_id": 3} and wide["envs"][0]["episode_id"] == 2
+    assert wide["max_step"] == 0 and wide["mean_progress"] == 0
+    assert "r202" in {run["client_id"] for run in told["clients"]} and "r0" not in {
+        run["client_id"] for run in told["clients"]
+    }
 
 
 KINDS = {"": "text/html", "live": "text/html", "page/page.js": "text/javascript", "page/look.css": "text/css"}
@@ -374,5 +377,5 @@ def test_pages_load_nothing_from_elsewhere_and_are_what_they_say(url: str, path:
 )
 def test_nothing_else_lies_beside_them(url: str, path: str) -> None:
     told = httpx.get(f"{url}/{path}")
-    assert told.status_code == 404 and told.json()["code"] == "no_such_path"
+    assert told.status_code == 404 and told.json()["code"] == "not_found"
     assert httpx.post(url, content=b"{}").status_code == 405

@@ -55,7 +55,7 @@ def test_videos_by_the_open_inference_protocol_in_json_and_in_bytes() -> None:
             assert httpx.get(f"{url}/v2/models/{other}").status_code == 404
         frames, *rest = tensors(video)
         for data in (pixels.ravel().tolist(), pixels.tolist()):
-            asked = {"id": "7", "inputs": [{**frames, "data": data}, *rest], "outputs": [{"name": "value"}]}
+            asked = {"id": "7", "inputs": [{**frames, "data": data}, *rest], "outputs": [{"name": "progress"}]}
             told = httpx.post(f"{url}/v2/models/reward/infer", json=asked).json()
             assert told["id"] == "7" and told["model_name"] == "reward" and len(told["outputs"]) == 1
             np.testing.assert_allclose(np.reshape(told["outputs"][0]["data"], (2, 5)), both(video), atol=1e-7)
@@ -69,7 +69,7 @@ def test_videos_by_the_open_inference_protocol_in_json_and_in_bytes() -> None:
         headers = {HEADER_LENGTH_HEADER: str(len(text)), "content-type": "application/octet-stream"}
         response = httpx.post(f"{url}/v2/models/reward/infer", content=text + b"".join(blobs), headers=headers)
         _, columns, _ = decode_response(response.content, int(response.headers[HEADER_LENGTH_HEADER]))
-        np.testing.assert_allclose(columns["value"], both(video), atol=1e-7)
+        np.testing.assert_allclose(columns["progress"], both(video), atol=1e-7)
         assert (columns["ood"] == -1).all() and columns["valid"].all()
 
 
@@ -86,7 +86,7 @@ def spoken():
     with pytest.MonkeyPatch.context() as patch:
         import embodied_rm.serve.server as server
 
-        patch.setattr(server, "tell", lambda event, **facts: lines.append(facts.get("grpc_port", 0)))
+        patch.setattr(server, "log_event", lambda event, **facts: lines.append(facts.get("grpc_port", 0)))
         with serving(HashModel(), config=SPOKEN, key="open sesame") as url:
             port = next(line for line in lines if line)
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -110,7 +110,7 @@ def test_videos_by_grpc(spoken) -> None:
     asked = INFERENCE_CLASSES["ModelInferRequest"](model_name="reward", id="9", inputs=[frames, *rest])
     told = infer(asked, metadata=KEY, timeout=20)
     values = dict(zip([one.name for one in told.outputs], told.raw_output_contents, strict=True))
-    np.testing.assert_allclose(np.frombuffer(values["value"], "<f4").reshape(2, 4), both(video), atol=1e-7)
+    np.testing.assert_allclose(np.frombuffer(values["progress"], "<f4").reshape(2, 4), both(video), atol=1e-7)
     assert told.id == "9" and list(told.outputs[0].shape) == [2, 4]
     with pytest.raises(grpc.RpcError) as refused:
         infer(asked, timeout=20)
@@ -124,26 +124,30 @@ def test_videos_by_grpc(spoken) -> None:
 def test_sessions_by_grpc_are_those_of_http(spoken) -> None:
     _, channel = spoken
     video = videos(2, 3, seed=5)
-    told = {"run": "g", "env": [0, 1], "episode": [0, 0], "views": ["front", "wrist"]}
+    told = {"client_id": "g", "env_ids": [0, 1], "episode_ids": [0, 0], "views": ["front", "wrist"]}
     told["frames"] = {"shape": list(video.shape[1:])}
 
     def ask(method: str, header: dict, body: bytes):
         call = channel.unary_unary(
-            f"/embodied_rm.Rewards/{method}", lambda m: m.SerializeToString(), SESSION_CLASSES["Answer"].FromString
+            f"/embodied_rm.RewardService/{method}",
+            lambda m: m.SerializeToString(),
+            SESSION_CLASSES["SessionResponse"].FromString,
         )
-        return call(SESSION_CLASSES["Request"](header=json.dumps(header).encode(), body=body), metadata=KEY, timeout=20)
+        return call(
+            SESSION_CLASSES["SessionRequest"](header=json.dumps(header).encode(), body=body), metadata=KEY, timeout=20
+        )
 
-    ask("Begin", {**told, "instruction": [LIFT, "open it"]}, video[0].tobytes())
+    ask("Reset", {**told, "instructions": [LIFT, "open it"]}, video[0].tobytes())
     for t in (1, 2):
-        answer = ask("Advance", {**told, "step": [t, t]}, video[t].tobytes())
+        answer = ask("Step", {**told, "steps": [t, t]}, video[t].tobytes())
         _, columns, _ = decode_response(answer.header + answer.body, len(answer.header))
-        np.testing.assert_allclose(columns["value"], both(video)[:, t], atol=1e-7)
+        np.testing.assert_allclose(columns["progress"], both(video)[:, t], atol=1e-7)
     with pytest.raises(grpc.RpcError) as refused:
-        ask("Advance", {**told, "episode": [1, 0], "step": [1, 3]}, video[1].tobytes())
+        ask("Step", {**told, "episode_ids": [1, 0], "steps": [1, 3]}, video[1].tobytes())
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-    assert ("env", "[0]") in [tuple(pair) for pair in refused.value.trailing_metadata()]
+    assert ("env_ids", "[0]") in [tuple(pair) for pair in refused.value.trailing_metadata()]
     with pytest.raises(grpc.RpcError) as refused:
-        ask("Advance", {**told, "step": [7, 7]}, video[1].tobytes())
+        ask("Step", {**told, "steps": [7, 7]}, video[1].tobytes())
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -268,14 +272,14 @@ def images(video: np.ndarray, kind: str) -> list[bytes]:
 def test_images_are_judged_like_their_pixels() -> None:
     video = videos(2, 3)
     with serving(HashModel()) as url:
-        for t, asked in enumerate(("begin", "advance", "advance")):
+        for t, asked in enumerate(("reset", "step", "step")):
             files = images(video[t], "PNG")
-            told = {"run": "p", "env": [0, 1], "episode": [0, 0], "views": ["front", "wrist"]}
-            told["frames"] = {"shape": [2, 2], "lengths": [len(one) for one in files]}
-            told |= {"instruction": [LIFT, "open it"]} if t == 0 else {"step": [t, t]}
+            told = {"client_id": "p", "env_ids": [0, 1], "episode_ids": [0, 0], "views": ["front", "wrist"]}
+            told["frames"] = {"shape": [2, 2], "image_bytes": [len(one) for one in files]}
+            told |= {"instructions": [LIFT, "open it"]} if t == 0 else {"steps": [t, t]}
             text, blobs = encode_request(told, files)
             headers = {HEADER_LENGTH_HEADER: str(len(text)), "content-type": "application/octet-stream"}
             response = httpx.post(f"{url}/v1/{asked}", content=text + b"".join(blobs), headers=headers)
             assert response.status_code == 200, response.text
             _, columns, _ = decode_response(response.content, int(response.headers[HEADER_LENGTH_HEADER]))
-        np.testing.assert_allclose(columns["value"], both(video)[:, 2], atol=1e-7)
+        np.testing.assert_allclose(columns["progress"], both(video)[:, 2], atol=1e-7)

@@ -56,7 +56,7 @@ def test_everything_comes_out_once_in_its_clients_order_and_no_batch_is_too_larg
     assert Counter(map(id, out)) == Counter(map(id, works))
     for client in "abcd":
         mine = [id(one) for one in works if one.client_id == client]
-        assert [id(one) for one in out if one.client == client] == mine
+        assert [id(one) for one in out if one.client_id == client] == mine
 
 
 @settings(max_examples=40, deadline=None)

@@ -156,7 +156,14 @@ def test_a_thousand_wrong_keys_open_nothing() -> None:
 
 
 def restored(url: str, content: bytes, **change: Any) -> httpx.Response:
-    header = {"client_id": "m", "env_ids": [0], "episode_ids": [0], "steps": [1], "state_rows": [0], "num_state_rows": 1}
+    header = {
+        "client_id": "m",
+        "env_ids": [0],
+        "episode_ids": [0],
+        "steps": [1],
+        "state_rows": [0],
+        "num_state_rows": 1,
+    }
     header |= {"state_bytes": len(content)}
     return post(url, {**header, **change}, content, "restore")
 

@@ -50,7 +50,7 @@ JPEG, PNG = encoded("JPEG"), encoded("PNG")
 )
 def test_images_that_are_none_or_too_large_are_refused(url: str, image: bytes, status: int) -> None:
     files = [PNG, PNG, PNG, image]
-    header = {**GOOD, "frames": {"shape": [2, 2], "lengths": [len(one) for one in files]}}
+    header = {**GOOD, "frames": {"shape": [2, 2], "image_bytes": [len(one) for one in files]}}
     refused = post(url, header, b"".join(files))
     assert refused.status_code == status and "frames" in refused.json()["error"], refused.text
 
@@ -62,5 +62,5 @@ def test_images_of_other_colors_become_red_green_and_blue(url: str, mode: str) -
         file = io.BytesIO()
         Image.new("RGB", (8, 8), (1, 2, 3)).convert(mode).save(file, "PNG")
         image = file.getvalue()
-    header = {**GOOD, "run": mode, "frames": {"shape": [2, 2], "lengths": [len(image)] * 4}}
+    header = {**GOOD, "client_id": mode, "frames": {"shape": [2, 2], "image_bytes": [len(image)] * 4}}
     assert post(url, header, image * 4).status_code == 200

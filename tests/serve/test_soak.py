@@ -10,7 +10,7 @@ SECONDS = 12.0
 
 def test_a_few_seconds_of_an_hour() -> None:
     """A small one of `python benchmarks/serve_soak.py`."""
-    with run_service([*SERVE_COMMAND, f"limits.idle_s={IDLE_TIMEOUT_S}"]) as service:
+    with run_service([*SERVE_COMMAND, f"limits.idle_timeout_s={IDLE_TIMEOUT_S}"]) as service:
         seen = asyncio.run(run_soak(service, SECONDS))
     assert service.process.returncode == 0
     assert seen.num_wrong == 0 and seen.num_rejected > 0 and len(seen.durations) > 100

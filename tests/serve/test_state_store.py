@@ -31,7 +31,7 @@ def test_rows_of_many_memories_come_together_in_their_order(data) -> None:
     order = data.draw(st.permutations(range(len(places))))
     kept = order[: data.draw(st.integers(1, len(order)))]
     flat = [value for values in lists for value in values]
-    rows = [(places[i].slab.memory, places[i].row) for i in kept]
+    rows = [(places[i].batch.state, places[i].row) for i in kept]
     assert gather_states(rows).digest.tolist() == [flat[i] for i in kept]
 
 

@@ -70,10 +70,10 @@ class EpisodeScorer:
 
     def __init__(self, client: RewardClient, num_envs: int, shaping: ShapingConfig) -> None:
         parameters = client.get_metadata()["parameters"]
-        self.predicts_success: bool = parameters["tells_success"]
+        self.predicts_success: bool = parameters["predicts_success"]
         self.num_invalid_frames = 0
         """Frames that could not be judged; they carry the potential before them."""
-        self._client, self._shaping, self._keep_state = client, shaping, bool(parameters["storable"])
+        self._client, self._shaping, self._keep_state = client, shaping, bool(parameters["supports_restore"])
         self._handles: list[Optional[EpisodeHandle]] = [None] * num_envs
         self._num_episodes = np.zeros(num_envs, np.int64)
         self._potential = np.zeros(num_envs, np.float32)

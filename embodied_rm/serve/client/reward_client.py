@@ -84,7 +84,7 @@ class RewardClient:
 
     def get_metadata(self) -> dict[str, Any]:
         """The model that is served: its name, version, views, and whether it tells success."""
-        response_json = json.loads(self._send("GET", "/v1/about").content)
+        response_json = json.loads(self._send("GET", "/v1/metadata").content)
         return dict(response_json)
 
     def reset(
@@ -101,12 +101,12 @@ class RewardClient:
         `state`: whether what the service remembers is sent along, so that it can be sent back with `restore`.
         """
         header = {
-            "env": list(env_ids),
-            "episode": list(episode_ids),
-            "instruction": list(instructions),
-            "state": return_state,
+            "env_ids": list(env_ids),
+            "episode_ids": list(episode_ids),
+            "instructions": list(instructions),
+            "return_state": return_state,
         }
-        return self._predict("begin", header, frames)
+        return self._predict("reset", header, frames)
 
     def step(
         self,
@@ -121,13 +121,21 @@ class RewardClient:
 
         Raises `LostError` where the service knows nothing of an episode, `OutOfStepError` where it is at another step.
         """
-        header = {"env": list(env_ids), "episode": list(episode_ids), "step": list(steps), "state": return_state}
-        return self._predict("advance", header, frames)
+        header = {
+            "env_ids": list(env_ids),
+            "episode_ids": list(episode_ids),
+            "steps": list(steps),
+            "return_state": return_state,
+        }
+        return self._predict("step", header, frames)
 
     def end(self, env_ids: Sequence[int], episode_ids: Sequence[int]) -> None:
         """Have episodes forgotten."""
         self._post(
-            "end", encode_request({"run": self.client_id, "env": list(env_ids), "episode": list(episode_ids)}, [])
+            "end",
+            encode_request(
+                {"client_id": self.client_id, "env_ids": list(env_ids), "episode_ids": list(episode_ids)}, []
+            ),
         )
 
     def restore(
@@ -141,22 +149,35 @@ class RewardClient:
         state_rows: Sequence[int],
     ) -> None:
         """Send back what the service remembered of `rows` episodes: of these, number `row` is each environment's."""
-        header = {"run": self.client_id, "env": list(env_ids), "episode": list(episode_ids), "step": list(steps)}
+        header = {
+            "client_id": self.client_id,
+            "env_ids": list(env_ids),
+            "episode_ids": list(episode_ids),
+            "steps": list(steps),
+        }
         self._post(
             "restore",
-            encode_request({**header, "rows": num_state_rows, "row": list(state_rows), "state": len(state)}, [state]),
+            encode_request(
+                {**header, "num_state_rows": num_state_rows, "state_rows": list(state_rows), "state_bytes": len(state)},
+                [state],
+            ),
         )
 
     def _predict(self, endpoint: str, header: dict[str, Any], frames: Frames) -> RewardPrediction:
         shape, blobs = encode_frames(frames)
-        metadata = {"run": self.client_id, **header, "views": list(frames), "frames": {"shape": shape, "by_view": True}}
+        metadata = {
+            "client_id": self.client_id,
+            **header,
+            "views": list(frames),
+            "frames": {"shape": shape, "view_major": True},
+        }
         response = self._post(endpoint, encode_request(metadata, blobs))
         metadata, columns, trailing_bytes = decode_response(
             response.content, int(response.headers[HEADER_LENGTH_HEADER])
         )
         for name in ("success", "ood"):
             columns[name] = np.where(columns[name] < 0, np.float32(np.nan), columns[name])
-        return RewardPrediction(**columns, state=bytes(trailing_bytes) if metadata["state"] else None)
+        return RewardPrediction(**columns, state=bytes(trailing_bytes) if metadata["state_bytes"] else None)
 
     def _post(self, endpoint: str, message: Message) -> httpx.Response:
         header_json, blobs = message
@@ -223,7 +244,7 @@ def error_from_response(response: httpx.Response) -> ServiceError:
     body, status = error_body(response), response.status_code
     message = f"{body.get('error') or response.reason_phrase} ({status})"
     if status == 410:
-        return EpisodeLostError(message, body.get("env", []))
+        return EpisodeLostError(message, body.get("env_ids", []))
     if status == 409:
         return OutOfOrderError(message, status)
     return ServiceError(message, status)

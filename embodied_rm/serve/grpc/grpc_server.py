@@ -48,7 +48,7 @@ class GrpcServer:
         )
         session_methods = {endpoint.capitalize(): self._session_method(endpoint) for endpoint in service.handlers}
         handlers = [
-            grpc.method_handlers_generic_handler(f"{REWARD_PACKAGE}.Rewards", session_methods),
+            grpc.method_handlers_generic_handler(f"{REWARD_PACKAGE}.RewardService", session_methods),
             grpc.method_handlers_generic_handler(
                 f"{INFERENCE_PACKAGE}.GRPCInferenceService", self._inference_methods()
             ),
@@ -74,9 +74,9 @@ class GrpcServer:
             header_json, blobs = await self._service.handlers[endpoint](
                 request.header, memoryview(request.body), deadline
             )
-            return SESSION_CLASSES["Answer"](header=header_json, body=b"".join(blobs))
+            return SESSION_CLASSES["SessionResponse"](header=header_json, body=b"".join(blobs))
 
-        return self._rpc_method(SESSION_CLASSES["Request"], endpoint, answer)
+        return self._rpc_method(SESSION_CLASSES["SessionRequest"], endpoint, answer)
 
     def _inference_methods(self) -> dict[str, grpc.RpcMethodHandler]:
         service = self._service
@@ -158,6 +158,6 @@ async def abort_call(context: aio.ServicerContext, error: RequestError) -> None:
     if error.retry_after_s is not None:
         trailing_metadata.append(("retry-after-ms", str(round(1000 * error.retry_after_s))))
     if isinstance(error, SessionNotFoundError):
-        trailing_metadata.append(("env", json.dumps(error.env_ids)))
+        trailing_metadata.append(("env_ids", json.dumps(error.env_ids)))
     message = error.message.encode("ascii", "replace").decode()
     await context.abort(getattr(grpc.StatusCode, error.code.grpc_status), message, tuple(trailing_metadata))

@@ -82,7 +82,7 @@ INFERENCE_MESSAGES: Mapping[str, MessageFields] = {
     },
 }
 SESSION_MESSAGES: Mapping[str, MessageFields] = {
-    name: {"header": (1, "bytes"), "body": (2, "bytes")} for name in ("Request", "Answer")
+    name: {"header": (1, "bytes"), "body": (2, "bytes")} for name in ("SessionRequest", "SessionResponse")
 }
 """The JSON of the session API, and the bytes behind it."""
 ONEOF_NAMES = {"InferParameter": "parameter_choice"}

@@ -55,7 +55,7 @@ async def handle_request_error(request: Request, error: Exception) -> Response:
 async def handle_http_exception(request: Request, error: Exception) -> Response:
     """A path or method that there is not."""
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail, "code": "no_such_path"}, error.status_code, error.headers)
+    return JSONResponse({"error": error.detail, "code": "not_found"}, error.status_code, error.headers)
 
 
 async def handle_internal_error(request: Request, error: Exception) -> Response:

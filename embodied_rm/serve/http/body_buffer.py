@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-STATE_KEY = "incoming"
+STATE_KEY = "body_buffer"
 """Under which the protocol leaves it in the state of a request."""
 
 

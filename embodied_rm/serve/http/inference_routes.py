@@ -33,7 +33,9 @@ INTERNAL_ERROR = RequestError(ErrorCode.INTERNAL_ERROR, "the service failed; its
 def inference_routes(service: RewardService) -> list[Route]:
     """The paths at which something is judged."""
     budget = BodyBudget(service.limits)
-    service.metrics.add_gauge("queue_bytes", "Bytes of requests that are held", lambda: budget.reserved_bytes)
+    service.metrics.add_gauge(
+        "buffered_request_bytes", "Bytes of requests that are held", lambda: budget.reserved_bytes
+    )
 
     def make_route(path: str, endpoint: str, handler: RequestHandler, *content_types: str) -> Route:
         async def handle(request: Request) -> Response:

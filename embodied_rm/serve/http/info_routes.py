@@ -50,7 +50,7 @@ def info_routes(service: RewardService) -> list[Route]:
         Route("/v2", server),
         Route("/v2/models/{name}", model),
         Route("/v2/models/{name}/ready", model_ready),
-        Route("/v1/about", served),
+        Route("/v1/metadata", served),
         Route("/health", health),
         Route("/metrics", metrics),
     ]
@@ -67,7 +67,7 @@ def describe_model(service: RewardService) -> dict[str, Any]:
         "parameters": {
             "views": None if metadata.views is None else list(metadata.views),
             "image_size": None if metadata.image_size is None else list(metadata.image_size),
-            "tells_success": metadata.predicts_success,
-            "storable": metadata.supports_restore,
+            "predicts_success": metadata.predicts_success,
+            "supports_restore": metadata.supports_restore,
         },
     }

@@ -89,7 +89,7 @@ async def read_body(
     try:
         async with asyncio.timeout(limits.body_timeout_s):
             if buffer is not None:
-                return await buffer.accept()
+                return await buffer.receive()
             async for chunk in request.stream():
                 num_bytes += len(chunk)
                 if num_bytes > limits.max_body_bytes:

@@ -31,7 +31,7 @@ def error_response(error: RequestError) -> Response:
     body: dict[str, Any] = {"error": error.message, "code": error.code.name.lower()}
     headers = {}
     if isinstance(error, SessionNotFoundError):
-        body["env"] = list(error.env_ids)
+        body["env_ids"] = list(error.env_ids)
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     if error.code is ErrorCode.UNAUTHENTICATED:

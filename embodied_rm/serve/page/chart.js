@@ -18,7 +18,7 @@ export class Chart {
   // `curves`: [{curve, color}]; `seconds`: how long the videos last.
   show(curves, seconds, now) {
     [this.curves, this.now] = [curves, now];
-    this.seconds = Math.max(seconds, ...curves.map(({ curve }) => curve.time.at(-1) ?? 0)) || NOTHING;
+    this.seconds = Math.max(seconds, ...curves.map(({ curve }) => curve.time_s.at(-1) ?? 0)) || NOTHING;
     this.draw();
   }
 
@@ -67,7 +67,7 @@ export class Chart {
 
   lines(curve, color) {
     const { pen } = this;
-    const points = (column) => curve.time.map((time, i) => [this.x(time), this.y(column[i])]);
+    const points = (column) => curve.time_s.map((time, i) => [this.x(time), this.y(column[i])]);
     [pen.strokeStyle, pen.lineJoin, pen.lineWidth] = [color, "round", 1.5];
     if (!curve.success.includes(null)) {
       pen.setLineDash([5, 4]);
@@ -75,9 +75,9 @@ export class Chart {
       pen.setLineDash([]);
     }
     pen.lineWidth = 2.5;
-    this.stroke(points(curve.value));
+    this.stroke(points(curve.progress));
     [pen.strokeStyle, pen.lineWidth] = [this.color("--bad"), 2];
-    points(curve.value).forEach(([x, y], i) => {
+    points(curve.progress).forEach(([x, y], i) => {
       if (curve.valid[i]) return;
       this.stroke([[x - 4, y - 4], [x + 4, y + 4]]);
       this.stroke([[x + 4, y - 4], [x - 4, y + 4]]);
@@ -90,7 +90,7 @@ export class Chart {
     pen.fillRect(LEFT - 12, top, 5, BAND);
     for (const [from, to, stage] of stagesOf(curve)) {
       if (stage < 0) continue;  // a model that knows no steps
-      const left = this.x(curve.time[from]), right = this.x(curve.time[to] ?? curve.time.at(-1) + 1 / curve.rate);
+      const left = this.x(curve.time_s[from]), right = this.x(curve.time_s[to] ?? curve.time_s.at(-1) + 1 / curve.fps);
       const width = Math.min(right, LEFT + this.span) - left, text = [`step ${stage + 1}`, stage + 1].find((said) => pen.measureText(said).width < width - 6);
       pen.fillStyle = tone(stage, dark);
       pen.fillRect(left, top, Math.max(1, width - 1), BAND);

@@ -19,26 +19,26 @@ async function ask(path) {
 
 function row(run) {
   const line = document.createElement("tr");
-  line.dataset.run = run.run;
-  add(line, "td", "who", run.run).title = run.run;
-  for (const text of [run.environments, run.step, two(run.progress), two(run.success), `${run.idle_s.toFixed(0)} s ago`]) add(line, "td", "number", text);
+  line.dataset.client = run.client_id;
+  add(line, "td", "who", run.client_id).title = run.client_id;
+  for (const text of [run.num_envs, run.max_step, two(run.mean_progress), two(run.mean_success), `${run.idle_s.toFixed(0)} s ago`]) add(line, "td", "number", text);
   const bars = add(add(line, "td"), "div", "bars");
-  for (const one of run.shown) {
+  for (const one of run.envs) {
     const bar = add(bars, "span", one.success > 0.5 ? "bar done" : "bar");
-    bar.title = `environment ${one.env}, episode ${one.episode}, step ${one.step}: progress ${two(one.progress)}, success ${two(one.success)}`;
+    bar.title = `environment ${one.env_id}, episode ${one.episode_id}, step ${one.step}: progress ${two(one.progress)}, success ${two(one.success)}`;
     add(bar, "i").style.height = `${100 * (one.progress ?? 0)}%`;
   }
-  const more = run.environments - run.shown.length;
+  const more = run.num_envs - run.envs.length;
   if (more) add(bars, "small", "", `and ${more} more`);
   return line;
 }
 
-function render({ runs, unshown }) {
-  $("runs").tBodies[0].replaceChildren(...runs.map(row));
-  $("runs").hidden = runs.length === 0;
-  $("empty").hidden = runs.length > 0;
-  $("unshown").hidden = unshown === 0;
-  $("unshown").textContent = `and ${unshown} runs more, asked about longer ago`;
+function render({ clients, num_omitted_clients }) {
+  $("runs").tBodies[0].replaceChildren(...clients.map(row));
+  $("runs").hidden = clients.length === 0;
+  $("empty").hidden = clients.length > 0;
+  $("unshown").hidden = num_omitted_clients === 0;
+  $("unshown").textContent = `and ${num_omitted_clients} runs more, asked about longer ago`;
 }
 
 async function refresh() {
@@ -49,4 +49,4 @@ async function refresh() {
 }
 
 refresh();
-ask("v1/about").then(({ name, versions }) => { $("model").textContent = `${name} ${versions[0].slice(0, 12)}`; }, () => {});
+ask("v1/metadata").then(({ name, versions }) => { $("model").textContent = `${name} ${versions[0].slice(0, 12)}`; }, () => {});

@@ -83,7 +83,7 @@ async function judged(shows, instruction, rate, signal) {
   const taken = shows.map(({ video }) => video), views = shows.map(({ view }) => view);
   const moments = momentsOf(taken, rate), size = sizeOf(taken, model.parameters.image_size);
   const run = `page-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (b) => b.toString(16).padStart(2, "0")).join("")}`;
-  const episode = { run, env: [0], episode: [0] };
+  const episode = { client_id: run, env_ids: [0], episode_ids: [0] };
   const images = (k) => Promise.all(taken.map((video) => video.image(moments[k], size)));
   const waiting = (why) => { $("state").textContent = why; };
   let curve = null;
@@ -91,13 +91,13 @@ async function judged(shows, instruction, rate, signal) {
     let next = images(0);
     for (let k = 0; k < moments.length; k++) {
       const files = await next;
-      const header = { ...episode, ...(k ? { step: [k] } : { instruction: [instruction] }), views,
-                       frames: { shape: [1, views.length], lengths: files.map((file) => file.size) } };
-      const answer = post(k ? "v1/advance" : "v1/begin", header, files, signal, waiting);
+      const header = { ...episode, ...(k ? { steps: [k] } : { instructions: [instruction] }), views,
+                       frames: { shape: [1, views.length], image_bytes: files.map((file) => file.size) } };
+      const answer = post(k ? "v1/step" : "v1/reset", header, files, signal, waiting);
       // The next moment is decoded while this one is judged; a mistake of either is told where it is awaited.
       if (k + 1 < moments.length) (next = images(k + 1)).catch(() => {});
       const { told, columns } = await answer;
-      curve ??= keep(emptyCurve({ name: model.name, version: told.model }, instruction, namesOf(shows), rate));
+      curve ??= keep(emptyCurve({ name: model.name, version: told.model_version }, instruction, namesOf(shows), rate));
       append(curve, moments[k], columns, known);
       $("state").textContent = `${k + 1} of ${moments.length} frames`;
       look(moments[k]);
@@ -133,7 +133,7 @@ async function load(files) {
 // ---- the moment that is looked at
 
 const length = () => Math.max(0, ...videos.map(({ video }) => video.seconds));
-const whole = () => Math.max(length(), ...kept.map(({ curve }) => curve.time.at(-1) ?? 0));
+const whole = () => Math.max(length(), ...kept.map(({ curve }) => curve.time_s.at(-1) ?? 0));
 
 function look(seconds) {
   now = Math.min(Math.max(seconds, 0), whole());
@@ -209,8 +209,8 @@ function renderMoment() {
   $("chart").setAttribute("aria-valuemax", whole().toFixed(2));
   const two = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
   kept.forEach(({ curve }, i) => {
-    const line = $("curves").tBodies[0].rows[i], at = indexAt(curve, now), stage = curve.stage[at];
-    line.querySelector(".progress").textContent = two(curve.value[at]) + (curve.valid[at] === false ? " (not judged)" : "");
+    const line = $("curves").tBodies[0].rows[i], at = indexAt(curve, now), stage = curve.subtask[at];
+    line.querySelector(".progress").textContent = two(curve.progress[at]) + (curve.valid[at] === false ? " (not judged)" : "");
     line.querySelector(".success").textContent = two(curve.success[at]);
     line.querySelector(".step").textContent = stage >= 0 ? stage + 1 : "–";
   });

@@ -17,7 +17,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export const known = (value) => (value === UNKNOWN ? null : value);
 
 export async function about() {
-  const response = await reached("v1/about", {});
+  const response = await reached("v1/metadata", {});
   return refuse(response, await response.json());
 }
 
