@@ -1,4 +1,4 @@
-"""docs/bring_your_own.md is so: its template is a whole task, and an arm's site and actuator have any name."""
+"""docs/bring_your_own.md: the template is a complete task; site and actuator of an arm may have any name."""
 
 import json
 import re
@@ -25,51 +25,51 @@ TINY = ("env.num_envs=2", "env.image_size=32")
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is forgotten after it."""
+def restore_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo registrations after each test."""
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
 
 
-def saved(folder: Path, text: str = TEMPLATE, name: str = "my_task.py") -> str:
+def save_task(folder: Path, text: str = TEMPLATE, name: str = "my_task.py") -> str:
     path = folder / name
     path.write_text(text)
     return str(path)
 
 
-def successes(task: str, kind: str, episodes: int, robot: str) -> float:
+def success_rate(task: str, outcome: str, episodes: int, robot: str) -> float:
     envs = TabletopVecEnv(task, episodes, robot=robot, autoreset_mode=AutoresetMode.DISABLED)
-    actor = ScriptedPolicy(envs, (kind,), seed=1)
+    policy = ScriptedPolicy(envs, (outcome,), seed=1)
     envs.reset(seed=7)
-    actor.reset(np.arange(episodes))
+    policy.reset(np.arange(episodes))
     for _ in range(envs.max_episode_steps):
-        *_, info = envs.step(actor.act())
+        *_, info = envs.step(policy.act())
     envs.close()
     return info["success"].mean()
 
 
-def test_the_template_fits_a_page() -> None:
+def test_template_fits_a_page() -> None:
     assert len(TEMPLATE.splitlines()) <= 60
 
 
 @pytest.mark.parametrize("robot", ["panda", "six_axis"])
-def test_the_expert_of_the_template_succeeds_and_its_failures_fail(tmp_path: Path, robot: str) -> None:
-    task = saved(tmp_path)
-    kinds = make_task(task).failure_plans()
-    assert len(kinds) >= 2
-    assert successes(task, SUCCESS_OUTCOME, 100, robot) >= 0.95
-    assert [successes(task, kind, 16, robot) for kind in kinds] == [0] * len(kinds)
+def test_template_expert_succeeds_and_failures_fail(tmp_path: Path, robot: str) -> None:
+    task = save_task(tmp_path)
+    failures = make_task(task).failure_plans()
+    assert len(failures) >= 2
+    assert success_rate(task, SUCCESS_OUTCOME, 100, robot) >= 0.95
+    assert [success_rate(task, outcome, 16, robot) for outcome in failures] == [0] * len(failures)
 
 
-def test_the_template_draws_colors_object_and_side_by_seed(tmp_path: Path) -> None:
-    task = make_task(saved(tmp_path))
-    drawn = [task.draw_layout(np.random.default_rng(seed), 1) for seed in range(40)]
-    assert len({layout.colors[0] for layout in drawn}) == 6
-    assert {(layout.object_order[0], layout.side_index) for layout in drawn} == {(0, 0), (0, 1), (1, 0), (1, 1)}
-    assert len({task.instruction(drawn[0], phrasing) for phrasing in range(5)}) == len(task.templates) >= 2
+def test_template_draws_colors_object_and_side_by_seed(tmp_path: Path) -> None:
+    task = make_task(save_task(tmp_path))
+    layouts = [task.draw_layout(np.random.default_rng(seed), 1) for seed in range(40)]
+    assert len({layout.colors[0] for layout in layouts}) == 6
+    assert {(layout.object_order[0], layout.side_index) for layout in layouts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert len({task.instruction(layouts[0], phrasing) for phrasing in range(5)}) == len(task.templates) >= 2
 
 
-def test_a_file_is_run_once_and_its_task_has_its_name_from_then_on(tmp_path: Path) -> None:
-    path = saved(tmp_path)
+def test_file_runs_once_and_registers_its_task(tmp_path: Path) -> None:
+    path = save_task(tmp_path)
     task = make_task(path)
     assert type(make_task(path)) is type(task) is type(make_task("cube_in_tray"))
     envs = TabletopVecEnv("cube_in_tray", 2)
@@ -77,8 +77,8 @@ def test_a_file_is_run_once_and_its_task_has_its_name_from_then_on(tmp_path: Pat
     envs.close()
 
 
-def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path)
+def test_python_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_task(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (lines,) = re.findall(r"^```py\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     space: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "my_task")
 
 
-def test_a_class_defined_anew_takes_the_place_of_the_old_one() -> None:
+def test_redefined_class_replaces_the_old_one() -> None:
     for limit in (90, 80):
         space = {"__name__": "__notebook__"}
         exec(TEMPLATE.replace("steps = 90", f"steps = {limit}"), space)
@@ -101,83 +101,99 @@ def test_a_class_defined_anew_takes_the_place_of_the_old_one() -> None:
 MISTAKES = {
     "import numpy as np": ("import numpyy", r"ModuleNotFoundError: .*numpyy.* \(line 3 of .*my_task.py\)"),
     "@register\n": ("", "it must register one task, write @register above its class; it registers none"),
-    'name = "cube_in_tray"': ('name = "Cube In Tray"', "name must be a text in small letters such as 'lift_cube'"),
+    'name = "cube_in_tray"': ('name = "Cube In Tray"', "name must be a lowercase identifier such as 'lift_cube'"),
     '"cube_in_tray"': ('"lift_cube"', "two tasks are called 'lift_cube'"),
     "max_episode_steps = 90": ("", "max_episode_steps must be a whole number .* got None"),
-    '"grasp", "place")': ('"grasp")', "gives step 2, but steps names 0 to 1: reach, grasp"),
+    '"grasp", "place")': ('"grasp")', "returns 2, but subtasks has 0 to 1: reach, grasp"),
     'Item("other"))': ('Item("cube"))', "two props are called 'cube'"),
     'Item("other")': ('Item("other", "rd")', "unknown color of 'other' .* 'rd'. Did you mean 'red'?"),
-    "sides = SIDES": ("sides = SIDES; watched = ('left_try',)", "unknown watched point .* Did you mean 'left_tray'"),
-    "{side} tray": ("{sides} tray", "has a placeholder .'sides'. that is not known here. Available"),
+    "sides = SIDE_NAMES": (
+        "sides = SIDE_NAMES; observed_points = ('left_try',)",
+        "unknown observed point .* Did you mean 'left_tray'",
+    ),
+    "{side} tray": ("{sides} tray", "has an unknown placeholder .'sides'.. Available"),
     "templates = (": ("templates = 'lift' or (", "templates must be a tuple of sentences .* got 'lift'"),
-    "def expert": ("def exprt", r"it must define expert\(\)"),
-    "return WHOLE": ("return ()", "the plans for 'success' must be a tuple of one waypoint or more"),
-    '{"wrong_object"': ('{"wrong"', r"failures\(\) must give plans for two kinds .* 'wrong_object' among them"),
-    "(missed(WHOLE, x=0.06),)": ("missed(WHOLE, x=0.06)", "the plans for 'miss' must be one tuple or more"),
-    "moved(z=0.1), SHUT": ("moved(z=0.5), SHUT", r"waypoint 3 of expert\(\) leads to \[.*\] m, where the tool cannot"),
-    'at_side(state, "tray")': ('at_side(state, "try")', r"ended in KeyError: 'left_try'"),
+    "def expert_plan": ("def exprt_plan", r"it must define expert_plan\(\)"),
+    "return FULL_PLAN": ("return ()", "the plans for 'success' must be a tuple of one or more waypoints"),
+    '{"wrong_object"': (
+        '{"wrong"',
+        r"failure_plans\(\) must return plans for at least two kinds of failure, including 'wrong_object'",
+    ),
+    "(shift_targets(FULL_PLAN, x=0.06),)": (
+        "shift_targets(FULL_PLAN, x=0.06)",
+        "the plans for 'miss' must be one or more tuples",
+    ),
+    "relative_to_start(z=0.1), GRIP_CLOSED": (
+        "relative_to_start(z=0.5), GRIP_CLOSED",
+        r"waypoint 3 of expert_plan\(\) leads to \[.*\] m, outside the workspace",
+    ),
+    'side_point(state, "tray")': ('side_point(state, "try")', r"ended in KeyError: 'left_try'"),
     "0.0, height])": ("0.0, height])[None, None]", r"waypoint 0 .*\[4, 3\] here.* got float64 \[1, 4, 3\]"),
-    "- 0.02, distance(start": ("- 0.02 + np.nan, distance(start", r"a share of stage\(\) is not finite"),
-    "return (CUBE(state) - place(state),)": ("return ()", "the policy cannot know which of its sides is meant"),
-    "return (distance(now.object(), place(now)) < 0.05) & (": ("return (", r"success\(\) holds at the start"),
+    "- 0.02, distance(start": ("- 0.02 + np.nan, distance(start", r"a fraction of current_subtask\(\) is not finite"),
+    "return (CUBE(state) - goal(state),)": ("return ()", "the observation does not depend on the side"),
+    "return (distance(now.object_position(), goal(now)) < 0.05) & (": (
+        "return (",
+        r"success\(\) holds at the start",
+    ),
     "return (distance(now": ("return 1 + (distance(now", r"success\(\) must be an array of bools"),
     "    def success": (
-        "    def layout(self, rng, poses): return super().layout(np.random.default_rng(), poses)\n    def success",
-        r"layout\(\) gives two starts for one seed",
+        "    def draw_layout(self, rng, poses): return super().draw_layout(np.random.default_rng(), poses)\n"
+        "    def success",
+        r"draw_layout\(\) returns two layouts for one seed",
     ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("right", MISTAKES)
-def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, right: str) -> None:
-    wrong, sentence = MISTAKES[right]
-    assert right in TEMPLATE
-    with pytest.raises(SimError, match=sentence) as mistake:
-        make_task(saved(tmp_path, TEMPLATE.replace(right, wrong, 1)))
-    assert "\n" not in str(mistake.value)
+@pytest.mark.parametrize("correct", MISTAKES)
+def test_mistake_in_the_file_gives_one_sentence(tmp_path: Path, correct: str) -> None:
+    wrong, message = MISTAKES[correct]
+    assert correct in TEMPLATE
+    with pytest.raises(SimError, match=message) as error:
+        make_task(save_task(tmp_path, TEMPLATE.replace(correct, wrong, 1)))
+    assert "\n" not in str(error.value)
 
 
-def test_every_task_in_the_box_is_sound() -> None:
+def test_every_bundled_task_is_valid() -> None:
     for name in registry.task_names():
         registry.check_task(type(make_task(name)))
 
 
-def test_the_commands_take_the_path_and_the_data_know_the_name(
+def test_commands_accept_the_path_and_datasets_store_the_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task, demos = saved(tmp_path), tmp_path / "demos"
+    task, demos = save_task(tmp_path), tmp_path / "demos"
     assert main(["tasks", f"task={task}"]) == 0
     assert "put the {color} cube into the {side} tray" in capsys.readouterr().out
-    assert main(["collect", f"tasks=[{task}]", "successes=2", "failures=3", f"out={demos}", *TINY]) == 0
+    assert main(["collect", f"tasks=[{task}]", "num_successes=2", "num_failures=3", f"out={demos}", *TINY]) == 0
     data = open_dataset(demos / "dataset")
     assert {meta.metadata["task"] for meta in data.meta} == {"cube_in_tray"}
     assert [meta.success for meta in data.meta] == [True, True, False, False, False]
-    words = ["clone", f"task={task}", f"data={demos}", "demonstrations=2", "steps=5", "episodes=2"]
-    assert main([*words, f"out={tmp_path / 'cloned'}", *TINY]) == 0
+    args = ["clone", f"task={task}", f"data={demos}", "num_demonstrations=2", "steps=5", "eval_episodes=2"]
+    assert main([*args, f"out={tmp_path / 'cloned'}", *TINY]) == 0
     assert main(["play", f"task={tmp_path / 'gone.py'}", f"out={tmp_path / 'run'}"]) == 2
     error = capsys.readouterr().err
     assert "gone.py: there is no such file" in error and error.count("\n") == 1
 
 
-def own_arm(folder: Path) -> Path:
-    """The six-axis arm with other names for what the simulator must find."""
+def write_renamed_arm(folder: Path) -> Path:
+    """Write the six-axis arm with another tool site and gripper actuator; return its path."""
     for file in ("six_axis_primitives.xml", "parallel_hand.xml"):
         text = (ROBOTS_DIR / file).read_text().replace('<site name="tool"', '<site name="tcp"')
         (folder / file).write_text(text.replace('<position name="grip"', '<position name="jaws"'))
     return folder / "six_axis_primitives.xml"
 
 
-def test_the_tool_and_the_grip_of_ones_own_arm_have_any_name(
+def test_site_and_actuator_of_an_arm_may_have_any_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arm, out = own_arm(tmp_path), f"out={tmp_path / 'run'}"
-    words = ["play", "task=lift_cube", f"env.robot={arm}", out, *TINY]
-    assert main([*words, "env.tool=tcp", "env.grip=jaws"]) == 0
+    arm, out = write_renamed_arm(tmp_path), f"out={tmp_path / 'run'}"
+    args = ["play", "task=lift_cube", f"env.robot={arm}", out, *TINY]
+    assert main([*args, "env.tool_site=tcp", "env.gripper_actuator=jaws"]) == 0
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["play"]["successes"] == 2
-    assert main([*words[:-3], f"out={tmp_path / 'other'}", "env.grip=jaws"]) == 2
+    assert main([*args[:-3], f"out={tmp_path / 'other'}", "env.gripper_actuator=jaws"]) == 2
     assert "unknown tool site of six_axis_primitives.xml 'tool'. Available: tcp" in capsys.readouterr().err
-    assert main([*words[:-3], f"out={tmp_path / 'other'}", "env.tool=tcp"]) == 2
+    assert main([*args[:-3], f"out={tmp_path / 'other'}", "env.tool_site=tcp"]) == 2
     error = capsys.readouterr().err
-    assert "unknown grip actuator of six_axis_primitives.xml 'grip'. Available: jaws, joint1" in error
-    assert main(["play", "task=lift_cube", "env.tool=tcp", f"out={tmp_path / 'other'}"]) == 2
+    assert "unknown gripper actuator of six_axis_primitives.xml 'grip'. Available: jaws, joint1" in error
+    assert main(["play", "task=lift_cube", "env.tool_site=tcp", f"out={tmp_path / 'other'}"]) == 2
     assert "unknown tool site of panda_primitives.xml 'tcp'. Available: tool" in capsys.readouterr().err

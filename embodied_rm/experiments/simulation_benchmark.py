@@ -31,9 +31,9 @@ class BenchSimConfig(RolloutConfig):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
         if any(count < 1 for count in self.num_envs_list):
-            raise UserError(f"counts must be >= 1, got {list(self.num_envs_list)}")
+            raise UserError(f"num_envs_list must be >= 1, got {list(self.num_envs_list)}")
         if not self.num_envs_list:
-            raise UserError("counts must name at least one number of environments")
+            raise UserError("num_envs_list must hold at least one number of environments")
 
 
 def main(config: BenchSimConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -72,8 +72,8 @@ def markdown_section(metrics: dict[str, Any]) -> str:
     speed_ratios, rollout = metrics["compared"], metrics["rollout"]
     labels = {
         "ours": "`TabletopVecEnv`",
-        "async_lean": "`AsyncVectorEnv` with `mujoco.Renderer`, shadows and antialiasing off",
-        "async_as_it_comes": "`AsyncVectorEnv` with `mujoco.Renderer` as it comes",
+        "async_fast": "`AsyncVectorEnv` with `mujoco.Renderer`, shadows and antialiasing off",
+        "async_default": "`AsyncVectorEnv` with `mujoco.Renderer`, default settings",
     }
     lines = [
         "## Simulator",

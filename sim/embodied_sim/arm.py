@@ -1,4 +1,4 @@
-"""The arm as its controller sees it: which columns are its joints, where its tool is, how it follows an action."""
+"""Arm control: Cartesian actions to actuator targets."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ ACTION_DIM = 4
 MAX_TOOL_STEP_M = 0.04
 """Tool displacement of a full action, m per control step."""
 MAX_TOOL_LEAD_M = 0.06
-"""How far the commanded tool position may run ahead of the real one, m."""
+"""Maximum distance per axis between commanded and actual tool position, m."""
 WORKSPACE_BOUNDS_M = np.array([[0.28, -0.36, 0.012], [0.72, 0.36, 0.36]])
-"""Lowest and highest tool position that can be commanded, m."""
+"""Lower and upper bounds of the commanded tool position, m."""
 POSTURE_GAIN = 0.2
 
 
 @dataclass
 class ArmController:
-    """Cartesian control of one arm in every world of a backend."""
+    """Cartesian controller of one arm per world of a backend."""
 
     backend: PhysicsBackend
     robot: Robot
     target_pos: FloatArray = field(init=False)
-    """[N, 3]: where the tool was told to be, m."""
+    """[N, 3]: commanded tool position, m."""
 
     def __post_init__(self) -> None:
         model = self.backend.model
@@ -53,21 +53,21 @@ class ArmController:
         self.target_pos = self.tool_pos().copy()
 
     def tool_pos(self) -> FloatArray:
-        """Tool position [N, 3], m."""
+        """Return the tool position [N, 3], m."""
         return self.backend.site_xpos[:, self.tool_site_id]
 
     def gripper_opening(self) -> FloatArray:
-        """Distance between the finger pads [N], m: 0 closed."""
+        """Return the distance between the finger pads [N], m; 0 is closed."""
         return self.backend.qpos[:, self.finger_qpos_ids].sum(axis=1)
 
     def hold_position(self, rows: np.ndarray) -> None:
-        """Command the current pose in `rows` (after a reset), grip open."""
+        """Command the current pose in `rows` with the gripper open; for use after a reset."""
         self.target_pos[rows] = self.tool_pos()[rows]
         self.backend.ctrl[rows[:, None], self.actuator_ids] = self.backend.qpos[rows[:, None], self.qpos_ids]
         self.backend.ctrl[rows, self.gripper_actuator_id] = self.open_ctrl
 
     def apply_action(self, action: FloatArray) -> None:
-        """Turn actions [N, 4] in [-1, 1] into actuator targets."""
+        """Convert actions [N, 4] in [-1, 1] to actuator targets."""
         tool_pos = self.tool_pos()
         goal = self.target_pos + MAX_TOOL_STEP_M * action[:, :3]
         goal = np.clip(goal, tool_pos - MAX_TOOL_LEAD_M, tool_pos + MAX_TOOL_LEAD_M)
@@ -88,9 +88,19 @@ class ArmController:
 def inverse_kinematics(
     model: mujoco.MjModel, robot: Robot, position: FloatArray, max_iterations: int = 60
 ) -> FloatArray:
-    """Joint angles [N, J] that put the tool at `position` [N, 3], fingers down; for start poses.
+    """Compute joint angles that place the tool at given positions with the fingers down.
 
-    Raises `SimError` when a position is not reached within 1 mm.
+    Args:
+        model: The compiled scene.
+        robot: The arm.
+        position: [N, 3], m.
+        max_iterations: Iterations per position.
+
+    Returns:
+        Joint angles [N, J], rad.
+
+    Raises:
+        SimError: A position is not reached within 1 mm.
     """
     data = mujoco.MjData(model)
     joint_ids = robot.joint_ids(model)

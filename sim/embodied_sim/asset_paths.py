@@ -1,4 +1,4 @@
-"""The folder of the robots: inside the installed package, or at the top of a checkout."""
+"""Folder of the robot files: inside the installed package, or at the top of a checkout."""
 
 from __future__ import annotations
 

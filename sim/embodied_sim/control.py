@@ -1,4 +1,4 @@
-"""Cartesian action -> joint targets, by damped least squares, for all worlds at once."""
+"""Batched differential inverse kinematics by damped least squares."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ FloatArray = npt.NDArray[np.float64]
 
 CONTROL_HZ = 20
 SUBSTEPS_PER_STEP = 10
-"""Steps of the physics in a control step."""
+"""Physics steps per control step."""
 
 DOWN_ORIENTATION = np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
-"""Tool orientation the controller holds: fingers down, opening along y."""
+"""Tool orientation that the controller holds: fingers down, opening along y."""
 
 
 def geometric_jacobian(xanchor: FloatArray, xaxis: FloatArray, tool: FloatArray) -> FloatArray:
-    """Jacobian of the tool for hinge joints: rows 0-2 translation, 3-5 rotation.
+    """Compute the geometric Jacobian of the tool for hinge joints.
 
-    `xanchor`, `xaxis`: [N, J, 3] world frame; `tool`: [N, 3]. Returns [N, 6, J].
     Source: Siciliano et al., Robotics (2009), eq. 3.30.
+
+    Args:
+        xanchor: Joint anchors [N, J, 3], world frame, m.
+        xaxis: Joint axes [N, J, 3], world frame.
+        tool: Tool position [N, 3], m.
+
+    Returns:
+        [N, 6, J]: rows 0-2 translation, rows 3-5 rotation.
     """
     linear = np.cross(xaxis, tool[:, None, :] - xanchor)
     return np.concatenate([linear, xaxis], axis=2).transpose(0, 2, 1)
 
 
 def orientation_error(current: FloatArray, desired: FloatArray) -> FloatArray:
-    """Small-angle rotation vector from `current` to `desired`, both [N, 3, 3] or broadcastable; [N, 3], rad.
+    """Compute the small-angle rotation vector [N, 3], rad, between two orientations [N, 3, 3].
 
     Source: Siciliano et al., Robotics (2009), eq. 3.91.
     """
@@ -36,10 +43,18 @@ def orientation_error(current: FloatArray, desired: FloatArray) -> FloatArray:
 def damped_least_squares(
     jacobian: FloatArray, error: FloatArray, posture: FloatArray | None = None, damping: float = 0.05
 ) -> FloatArray:
-    """Joint step [N, J] that reduces the task-space `error` [N, 6]: J# error + (I - J# J) posture.
+    """Compute the joint displacement J# error + (I - J# J) posture, with J# = J^T (J J^T + damping^2 I)^-1.
 
-    J# = J^T (J J^T + damping^2 I)^-1; `posture` [N, J] is the step wanted where the task leaves freedom.
     Source: Nakamura and Hanafusa, J. Dyn. Sys. Meas. Control 108 (1986), eq. 12; Siciliano (2009), eq. 3.54.
+
+    Args:
+        jacobian: [N, 6, J].
+        error: Task-space error [N, 6].
+        posture: Desired joint displacement [N, J] in the null space of the task.
+        damping: Damping factor.
+
+    Returns:
+        Joint displacement [N, J], rad.
     """
     gram = jacobian @ jacobian.transpose(0, 2, 1)
     gram[:, range(6), range(6)] += damping**2

@@ -1,4 +1,4 @@
-"""Worlds that broke down, written to files from which the breakdown can be played again."""
+"""Dumps of diverged worlds, from which the divergence can be replayed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import numpy as np
 from embodied_sim.backends.backend import VARIABLE_FIELDS, Array, PhysicsBackend
 from embodied_sim.sim_errors import SimError, lookup
 
-DIVERGENCE_FORMAT = "embodied_rm fault 1"
+DIVERGENCE_FORMAT = "embodied_rm divergence 1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """The last good state of a world that diverged in the next control step, and what was commanded then."""
+    """Last valid state of a world before it diverged, and the controls of the diverging control step."""
 
     task: str
     robot: str
     reason: str
-    """What MuJoCo, or the check of the speeds, said."""
+    """Message of MuJoCo or of the speed check."""
     qpos: list[float]
     qvel: list[float]
     ctrl: list[float]
     mocap_pos: list[list[float]]
     model_fields: dict[str, list[object]]
-    """Model fields that this world had of its own."""
+    """Model fields that were specific to this world."""
 
     def apply_to(self, backend: PhysicsBackend, row: int) -> None:
-        """Bring a world of the same scene to that state, the command applied: the next `step` repeats the fault.
+        """Write the state and controls into a world, so that the next `step` repeats the divergence.
 
-        Raises `SimError` when it is of another scene.
+        Raises:
+            SimError: The dump is of another scene.
         """
         for name, value in self.model_fields.items():
             lookup(dict.fromkeys(VARIABLE_FIELDS), name, "model field")
@@ -49,14 +50,14 @@ class Divergence:
 
 
 def reshape_like(name: str, value: object, template: Array) -> Array:
-    """What a file says of a state as an array of the shape of `like`. Raises `SimError` naming what does not fit."""
+    """Convert a field of a dump to an array of the shape of `template`. Raises `SimError` if it does not fit."""
     try:
         array = np.array(value, np.float64)
     except (TypeError, ValueError):
-        raise SimError(f"the fault's {name} is not an array of numbers") from None
+        raise SimError(f"{name} of the divergence dump is not an array of numbers") from None
     if array.size != template.size or not np.isfinite(array).all():
         raise SimError(
-            f"the fault is of another scene: {name} must be {template.size} finite numbers, got {array.size}"
+            f"the divergence dump is of another scene: {name} must be {template.size} finite numbers, got {array.size}"
         )
     return array.reshape(template.shape)
 
@@ -64,7 +65,7 @@ def reshape_like(name: str, value: object, template: Array) -> Array:
 def write_divergence(
     dump_dir: Path, backend: PhysicsBackend, row: int, ctrl: Array, reason: str, task: str, robot: str
 ) -> Path:
-    """Write the fault of a world that has just diverged under the command `ctrl` [nu] to a new file; its path."""
+    """Write a world that just diverged under the controls `ctrl` [nu] to a new file, and return its path."""
     divergence = Divergence(
         task=task,
         robot=robot,
@@ -76,17 +77,17 @@ def write_divergence(
         model_fields={name: values[row].tolist() for name, values in backend.expanded_fields.items()},
     )
     dump_dir.mkdir(parents=True, exist_ok=True)
-    path = dump_dir / f"fault_{len(list(dump_dir.glob('fault_*.json'))):06d}.json"
+    path = dump_dir / f"divergence_{len(list(dump_dir.glob('divergence_*.json'))):06d}.json"
     path.write_text(json.dumps({"format": DIVERGENCE_FORMAT, **asdict(divergence)}))
     return path
 
 
 def read_divergence(path: Path) -> Divergence:
-    """What `write_fault` wrote. Raises `SimError` naming the file when it is something else."""
+    """Read a file of `write_divergence`. Raises `SimError`, which names the file, for any other content."""
     try:
         content = json.loads(path.read_text())
         if content.pop("format") != DIVERGENCE_FORMAT:
-            raise SimError(f"{path}: not a fault of this version")
+            raise SimError(f"{path}: not a divergence dump of this version")
         divergence = Divergence(**content)
         text_fields = (divergence.task, divergence.robot, divergence.reason)
         if not (all(isinstance(text, str) for text in text_fields) and isinstance(divergence.model_fields, dict)):
@@ -95,4 +96,4 @@ def read_divergence(path: Path) -> Divergence:
     except OSError as error:
         raise SimError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise SimError(f"{path}: not a fault that the simulator wrote") from None
+        raise SimError(f"{path}: not a divergence dump of the simulator") from None

@@ -1,4 +1,4 @@
-"""A fault played again: the scene of a world that broke down, its last good state, and the control step after that."""
+"""Replay of a divergence dump: the last valid state and the control step that diverged."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from embodied_sim.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class DivergenceReplay:
-    """What was seen of a fault that was played again."""
+    """Rendered replay of a divergence."""
 
     images: npt.NDArray[np.uint8]
-    """[1 + T, V, H, W, 3]: the last good state, then the end of every time step that went well."""
+    """uint8 [1 + T, V, H, W, 3]: the last valid state, then the state after each valid physics step."""
     reason: str | None
-    """Why the world diverged in the time step after these; None: it did not, all of the control step went well."""
+    """Reason of the divergence in the next physics step; None: the whole control step was valid."""
 
 
 def replay_divergence(
     divergence: Divergence, task: Task, robot: Robot, *, views: Sequence[str], image_size: int, backend: str = "batch",
     device: str = "cpu", renderer: str = "auto",
 ) -> DivergenceReplay:  # fmt: skip
-    """Bring a world to where the fault left it and step it, one time step of the physics at a time.
+    """Restore a world from a dump and advance it by single physics steps.
 
-    The caller names task and robot: the fault's own names may be of files, and a fault is data.
+    The caller passes task and robot: names in a dump may be file paths, and data never name code.
 
-    Raises `SimError` for a fault of another scene, and for a view, backend, device or renderer that there is not.
+    Raises:
+        SimError: The dump is of another scene, or a view, backend, device or renderer is unknown.
     """
     model = build_scene(task.props, robot)
     rows, images = np.zeros(1, np.int64), []

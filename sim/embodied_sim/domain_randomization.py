@@ -1,4 +1,4 @@
-"""How worlds differ from each other beyond their layouts: cameras, light, colors, friction, mass, latency; seeded."""
+"""Seeded domain randomization: cameras, light, colors, friction, mass and action latency."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from embodied_sim.sim_errors import SimError
 
 @dataclass(frozen=True, kw_only=True)
 class Randomization:
-    """Largest deviations, drawn anew for every episode; 0: none."""
+    """Maximum deviations, drawn again for every episode; 0: none."""
 
     camera_shift: float = 0.0
-    """Of a camera's position along each axis, m."""
+    """Camera position along each axis, m."""
     camera_rotation: float = 0.0
-    """Of a camera about a random axis, rad."""
+    """Camera rotation about a random axis, rad."""
     light_rotation: float = 0.0
-    """Of a light's direction about a random axis, rad."""
+    """Rotation of a light's direction about a random axis, rad."""
     brightness: float = 0.0
-    """Of a light's brightness, as a share of it."""
+    """Brightness of a light, relative."""
     color: float = 0.0
-    """Of each of R, G and B of everything but the objects whose color is drawn for every episode."""
+    """R, G and B of every geom, except objects whose color the episode draws."""
     friction: float = 0.0
-    """Of the sliding friction of every geom, as a factor: between 1 / (1 + friction) and 1 + friction."""
+    """Sliding friction of every geom: a factor between 1 / (1 + friction) and 1 + friction."""
     mass: float = 0.0
-    """Of the mass of every item, as a factor likewise."""
+    """Mass of every item: a factor between 1 / (1 + mass) and 1 + mass."""
     latency: int = 0
-    """Of the number of control steps (50 ms) after which an action takes effect."""
+    """Control steps (50 ms) after which an action takes effect."""
     min_camera_fraction: float = 0.0
-    """Share of `camera_shift` and `camera_turn` that every draw reaches, in [0, 1]: with 0.5 no camera is nearer to its
-    place than half of that, along any axis."""
+    """Minimum of camera deviations as a fraction of `camera_shift` and `camera_rotation`, in [0, 1]."""
     min_appearance_fraction: float = 0.0
-    """The same for `light_turn`, `brightness` and `color`, before what no light or color can be is cut off."""
+    """The same for `light_rotation`, `brightness` and `color`, before values are clipped to their range."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -49,9 +48,17 @@ class Randomization:
     def sample(
         self, model: mujoco.MjModel, item_body_ids: Sequence[int], rng: np.random.Generator
     ) -> Mapping[str, FloatArray]:
-        """Model field -> its value in one world. `items`: ids of the bodies whose masses vary.
+        """Draw the randomized model fields of one world.
 
-        Every draw is made whatever is switched on, so that switching one thing off changes no other.
+        All draws are made regardless of the settings, so that disabling one deviation changes no other.
+
+        Args:
+            model: The compiled scene.
+            item_body_ids: Ids of the bodies whose mass varies.
+            rng: Random generator.
+
+        Returns:
+            Model field -> its value in the world.
         """
         camera_shift = apply_min_fraction(rng.uniform(-1, 1, model.cam_pos.shape), self.min_camera_fraction)
         camera_rotation = sample_rotations(rng, model.ncam, self.camera_rotation, self.min_camera_fraction)
@@ -79,7 +86,7 @@ class Randomization:
 
     @property
     def varied_fields(self) -> tuple[str, ...]:
-        """The model fields that differ between worlds."""
+        """Return the names of the model fields that differ between worlds."""
         amounts = {
             "cam_pos": self.camera_shift,
             "cam_quat": self.camera_rotation,
@@ -94,12 +101,12 @@ class Randomization:
 
 
 def apply_min_fraction(deviation: FloatArray, min_fraction: float) -> FloatArray:
-    """Deviations in [-1, 1] pressed together to those of at least `least`, each with its sign."""
+    """Rescale the magnitude of deviations in [-1, 1] to [min_fraction, 1]; signs are kept."""
     return np.copysign(min_fraction + (1 - min_fraction) * np.abs(deviation), deviation)
 
 
 def sample_rotations(rng: np.random.Generator, count: int, max_angle: float, min_fraction: float = 0.0) -> FloatArray:
-    """Unit quaternions [count, 4] about axes drawn from the sphere, by angles of `least * largest` to `largest` rad."""
+    """Draw unit quaternions [count, 4]: random axes, angles from `min_fraction * max_angle` to `max_angle` rad."""
     axis = rng.standard_normal((count, 3))
     axis /= np.linalg.norm(axis, axis=1, keepdims=True)
     half_angle = 0.5 * max_angle * apply_min_fraction(rng.uniform(0, 1, (count, 1)), min_fraction)
@@ -107,7 +114,7 @@ def sample_rotations(rng: np.random.Generator, count: int, max_angle: float, min
 
 
 def rotate_quaternions(quat: FloatArray, rotation: FloatArray) -> FloatArray:
-    """The orientations `quat` [K, 4], each turned in its own frame by `by` [K, 4]."""
+    """Rotate each orientation `quat` [K, 4] in its own frame by `rotation` [K, 4]."""
     result = np.empty_like(quat)
     for k in range(len(quat)):
         mujoco.mju_mulQuat(result[k], quat[k], rotation[k])
@@ -115,7 +122,7 @@ def rotate_quaternions(quat: FloatArray, rotation: FloatArray) -> FloatArray:
 
 
 def rotate_vectors(direction: FloatArray, rotation: FloatArray) -> FloatArray:
-    """The vectors `direction` [K, 3], each rotated by `by` [K, 4]."""
+    """Rotate each vector `direction` [K, 3] by `rotation` [K, 4]."""
     result = np.empty((len(direction), 3))
     for k in range(len(direction)):
         mujoco.mju_rotVecQuat(result[k], direction[k].astype(float), rotation[k])

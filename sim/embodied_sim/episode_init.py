@@ -1,4 +1,4 @@
-"""Brings worlds to where their episodes start."""
+"""Start states of episodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass
 class EpisodeInitializer:
-    """Writes layouts, and how worlds differ, into the worlds of a backend."""
+    """Write layouts and randomized model fields into the worlds of a backend."""
 
     backend: PhysicsBackend
     arm: ArmController
@@ -34,7 +34,7 @@ class EpisodeInitializer:
         self._start_qpos = inverse_kinematics(self.backend.model, self.arm.robot, start_tool_positions(NUM_START_POSES))
 
     def initialize(self, rows: Rows, layouts: Sequence[Layout]) -> None:
-        """Start an episode in each of `rows`."""
+        """Write the start state of an episode into each of `rows`."""
         model = self.backend.model
         qpos = np.tile(model.qpos0, (len(rows), 1))
         qpos[:, self.arm.qpos_ids] = self._start_qpos[[layout.start_pose_index for layout in layouts]]
@@ -54,9 +54,9 @@ class EpisodeInitializer:
         self.backend.set_state(rows, qpos, np.zeros((len(rows), model.nv)))
 
     def apply_randomization(self, rngs: Mapping[int, np.random.Generator]) -> Rows:
-        """Draw how the worlds of these rows differ; the latency of each, control steps.
+        """Draw and apply the randomization of these rows, and return their latencies in control steps.
 
-        Each draw has a stream of its own, so that the layouts stay what they would be anyway.
+        The draws use spawned random streams, so they do not change the layouts.
         """
         if self.randomization == Randomization():
             return np.zeros(len(rngs), np.int64)
@@ -70,7 +70,7 @@ class EpisodeInitializer:
         return np.array(latencies, np.int64)
 
     def _apply_colors(self, rows: Rows, layouts: Sequence[Layout]) -> None:
-        """Give the objects whose color is drawn for every episode the colors of their layouts."""
+        """Color the objects whose color the layout draws."""
         for c, prop in enumerate(self.task.object_props):
             if prop.color is None:
                 geoms = [self.backend.model.geom(name).id for name in prop.colored_geoms]

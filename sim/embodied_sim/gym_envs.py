@@ -1,7 +1,7 @@
-"""Every task under a Gymnasium id: `lift_cube` is `embodied_rm/LiftCube-v0`.
+"""Gymnasium registration of all tasks: `lift_cube` is `embodied_rm/LiftCube-v0`.
 
-`gymnasium.make` gives a `TabletopEnv`, `gymnasium.make_vec` a `TabletopVecEnv`; both take the keyword arguments of
-what they make. Gymnasium 1.0 and later load no plugins by themselves: `import sim` first, or ask for
+`gymnasium.make` returns a `TabletopEnv`, `gymnasium.make_vec` a `TabletopVecEnv`; both forward keyword arguments.
+Gymnasium 1.0 and later do not load plugins: `import embodied_sim` first, or use the id
 `embodied_sim:embodied_rm/LiftCube-v0`.
 """
 
@@ -15,13 +15,13 @@ ENV_NAMESPACE, ENV_VERSION = "embodied_rm", 0
 
 
 def gym_id(task: str) -> str:
-    """The Gymnasium id of a task: its name in camel case, with namespace and version."""
+    """Return the Gymnasium id of a task: its name in camel case, with namespace and version."""
     name = "".join(part.capitalize() for part in task.split("_"))
     return f"{ENV_NAMESPACE}/{name}-v{ENV_VERSION}"
 
 
 def register_envs() -> None:
-    """Register every task. The environments keep the time limit themselves, so Gymnasium is given none."""
+    """Register every task. The environments apply their time limit themselves, so none is registered."""
     for task in task_names():
         gym.register(
             id=gym_id(task),

@@ -1,4 +1,4 @@
-"""What worlds are not shown: colors of things, sides of tasks, phrasings; and the worlds that show nothing else."""
+"""Held-out colors, sides and phrasings, and the splits of episodes with and without them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from embodied_sim.sim_errors import SimError, lookup
 from embodied_sim.task import Task
 
 HoldoutSplit = Literal["any", "seen", "unseen"]
-"""Of an attribute: everything, all but what is held out, or only what is held out."""
+"""Values of an attribute: all, all except the held-out ones, or only the held-out ones."""
 MAX_DRAWS = 2000
-"""Starts that are drawn before it is said that none is allowed."""
+"""Draws after which a split counts as empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holdout:
-    """What is held out, and on which side of that line worlds are: "seen" and "unseen" share nothing."""
+    """Held-out attributes and the split of each; "seen" and "unseen" are disjoint."""
 
     color_object_pairs: tuple[str, ...] = ()
-    """Colors that are held out of things, e.g. ("green cube",)."""
+    """Held-out combinations of color and object, e.g. ("green cube",)."""
     sides: tuple[str, ...] = ()
-    """Sides that are held out of tasks, e.g. ("push_to_zone left",)."""
+    """Held-out combinations of task and side, e.g. ("push_to_zone left",)."""
     num_templates: int = 0
-    """How many of every task's templates are held out, the last ones."""
+    """Number of held-out templates per task, counted from the last one."""
     color: HoldoutSplit = "any"
-    """Colors of the task's objects, of all of them: with "unseen" no object looks as in a "seen" world."""
+    """Split of the colors of all objects of a task; "unseen" shares no colored object with "seen"."""
     side: HoldoutSplit = "any"
     phrasing: HoldoutSplit = "any"
 
@@ -43,10 +43,10 @@ class Holdout:
         for name in ("color", "side", "phrasing"):
             lookup({part: part for part in ("any", "seen", "unseen")}, getattr(self, name), f"value of {name}")
         if self.num_templates < 0:
-            raise SimError(f"templates must be >= 0, got {self.num_templates}")
+            raise SimError(f"num_templates must be >= 0, got {self.num_templates}")
 
     def allows(self, task: Task, layout: Layout) -> bool:
-        """Whether an episode of these worlds may start like that; with "unseen" there must be something unseen."""
+        """Whether an episode may start with that layout; "unseen" requires at least one held-out value."""
         pairs, sides = color_object_pairs_of(task, layout), task_sides_of(task, layout)
         nothing_unseen = (self.color == "unseen" and not pairs) or (self.side == "unseen" and not sides)
         return not nothing_unseen and not self.violations(pairs, sides)
@@ -54,7 +54,7 @@ class Holdout:
     def violations(
         self, pairs: tuple[str, ...], sides: tuple[str, ...], phrasing: int | None = None
     ) -> tuple[str, ...]:
-        """What of these is on the wrong side of the line. `phrasing`: counted from the end, -1 is the last template."""
+        """Return the values outside the split. `phrasing` counts from the end: -1 is the last template."""
         violations = (
             *_violations(self.color, self.color_object_pairs, pairs),
             *_violations(self.side, self.sides, sides),
@@ -68,9 +68,10 @@ class Holdout:
         return (*violations, f"phrasing {phrasing}")
 
     def sample_layout(self, task: Task, rng: np.random.Generator) -> Layout:
-        """A random start among those that are allowed; where all are, the one that the task itself would draw.
+        """Draw a layout within the split; without a split it is the task's own draw.
 
-        Raises `SimError` when none is.
+        Raises:
+            SimError: No allowed layout was found in `MAX_DRAWS` draws.
         """
         for _ in range(MAX_DRAWS):
             layout = task.draw_layout(rng, NUM_START_POSES)
@@ -84,7 +85,7 @@ class Holdout:
         )
 
     def phrasing_indices(self, task: Task) -> range:
-        """Indices of the templates that may be drawn. Raises `SimError` when there are none."""
+        """Return the indices of the templates in the split. Raises `SimError` if there are none."""
         num_templates = len(task.templates)
         num_seen = max(num_templates - self.num_templates, 0)
         indices = {"any": range(num_templates), "seen": range(num_seen), "unseen": range(num_seen, num_templates)}[
@@ -103,10 +104,10 @@ def _violations(split: HoldoutSplit, held_out: tuple[str, ...], present: tuple[s
 
 
 def color_object_pairs_of(task: Task, layout: Layout) -> tuple[str, ...]:
-    """Color and name of every object of the task, e.g. ("green cube", "red cube")."""
+    """Return color and noun of every object of the task, e.g. ("green cube", "red cube")."""
     return tuple(f"{color} {prop.noun}" for color, prop in zip(layout.colors, task.object_props, strict=True))
 
 
 def task_sides_of(task: Task, layout: Layout) -> tuple[str, ...]:
-    """The task and the side that is meant, e.g. ("push_to_zone left",); nothing where it has none."""
+    """Return task and target side, e.g. ("push_to_zone left",); empty for tasks without sides."""
     return (f"{task.name} {task.sides[layout.side_index]}",) if task.sides else ()

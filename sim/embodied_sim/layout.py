@@ -1,4 +1,4 @@
-"""How an episode starts and what it is about: places, joints, colors, and which thing the instruction names."""
+"""Start of an episode: poses, joints, colors, and the object and side that the instruction names."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from embodied_sim.props import Fixture, Item, Prop
 from embodied_sim.props.prop import PALETTE
 
 ITEM_START_BOUNDS_M = np.array([[0.36, -0.27], [0.54, -0.02]])
-"""Lowest and highest x, y at which an item may start, m."""
+"""Lower and upper bounds of an item's start position x, y, m."""
 MIN_ITEM_DISTANCE_M = 0.11
-"""Least distance between the middles of two items at the start, m."""
+"""Minimum distance between the centers of two items at the start, m."""
 TOOL_START_BOUNDS_M = np.array([[0.36, -0.14, 0.16], [0.5, 0.12, 0.25]])
-"""Lowest and highest tool position at which an episode may start, m."""
+"""Lower and upper bounds of the tool's start position, m."""
 MAX_FIXTURE_OFFSET_M = 0.02
-"""How far a fixture may stand from its nominal place along x and along y, m."""
+"""Maximum offset of a fixture from its nominal position along x and along y, m."""
 MAX_ITEM_YAW_RAD = 0.3
-"""Largest turn of an item about the vertical, rad."""
+"""Maximum yaw of an item, rad."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The start of one episode in one world."""
+    """Start of one episode."""
 
     start_pose_index: int
     """Index into the bank of start poses."""
@@ -35,17 +35,17 @@ class Layout:
     fixture_positions: FloatArray
     """[F, 2]: x, y of each fixture, m."""
     joint_positions: Mapping[str, float]
-    """Joint of a prop -> where it starts."""
+    """Joint of a prop -> its start position, m or rad."""
     object_order: tuple[int, ...]
-    """Index of the object in each role; the first one is what the instruction names."""
+    """Index of the object in each role; the instruction names the first one."""
     colors: tuple[str, ...]
     """Color of each object, in the order of the task's objects."""
     side_index: int
-    """Which of the task's sides is meant; 0 where it has none."""
+    """Index of the target side; 0 for tasks without sides."""
 
     @property
     def scene_hash(self) -> str:
-        """SHA-256 of where everything stands and in which colors, whatever is asked and whoever looks."""
+        """Return the SHA-256 of poses and colors; the instruction and the cameras do not change it."""
         digest = hashlib.sha256(self.item_poses.tobytes() + self.fixture_positions.tobytes())
         digest.update(repr((self.start_pose_index, sorted(self.joint_positions.items()), self.colors)).encode())
         return digest.hexdigest()
@@ -54,7 +54,7 @@ class Layout:
 def sample_layout(
     props: Sequence[Prop], objects: Sequence[Prop], num_sides: int, num_start_poses: int, rng: np.random.Generator
 ) -> Layout:
-    """A random start: items apart from each other, fixtures near their places, joints in their starting ranges."""
+    """Draw a layout: items apart from each other, fixtures near their places, joints in their start ranges."""
     items = [prop for prop in props if isinstance(prop, Item)]
     fixtures = [prop for prop in props if isinstance(prop, Fixture)]
     item_positions = _sample_item_positions(len(items), rng)
@@ -78,7 +78,7 @@ def sample_layout(
 
 
 def _sample_item_positions(count: int, rng: np.random.Generator) -> FloatArray:
-    """x, y of `count` items, [count, 2]."""
+    """Draw x, y of `count` items, [count, 2], m."""
     while True:
         xy = rng.uniform(ITEM_START_BOUNDS_M[0], ITEM_START_BOUNDS_M[1], size=(count, 2))
         distances = np.linalg.norm(xy[:, None] - xy[None], axis=2)[np.triu_indices(count, 1)]
@@ -87,7 +87,7 @@ def _sample_item_positions(count: int, rng: np.random.Generator) -> FloatArray:
 
 
 def sample_colors(objects: Sequence[Prop], rng: np.random.Generator) -> tuple[str, ...]:
-    """The color of each object: its own, or one that no other object has."""
+    """Return the color of each object: its own, or a random color that no other object has."""
     fixed = {prop.color for prop in objects} - {None}
     available = [color for color in PALETTE if color not in fixed]
     sampled = iter(rng.permutation(available) if None in {prop.color for prop in objects} else ())
@@ -95,7 +95,7 @@ def sample_colors(objects: Sequence[Prop], rng: np.random.Generator) -> tuple[st
 
 
 def start_tool_positions(count: int) -> FloatArray:
-    """Tool positions spread evenly over the start area: the R3 low-discrepancy sequence (Roberts 2018), [count, 3]."""
+    """Return evenly distributed tool positions [count, 3], m: the R3 low-discrepancy sequence (Roberts 2018)."""
     root = 1.2207440846057596
     lattice = (0.5 + np.outer(np.arange(1, count + 1), 1 / root ** np.arange(1, 4))) % 1.0
     return TOOL_START_BOUNDS_M[0] + lattice * (TOOL_START_BOUNDS_M[1] - TOOL_START_BOUNDS_M[0])

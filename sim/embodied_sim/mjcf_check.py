@@ -1,4 +1,4 @@
-"""Compiles somebody's MuJoCo XML in a process that may die: it cannot take the run along, nor the machine's memory.
+"""Compile an untrusted MuJoCo XML file in a child process, with limits on time and memory.
 
 `check_mjcf` starts a child that prints one line of JSON.
 """
@@ -17,13 +17,13 @@ from embodied_sim.sim_errors import SimError
 
 CHILD_SCRIPT = """import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
-from sim.compile_check import report
-report(sys.argv[1])"""
-"""Limits itself before it loads anything."""
+from embodied_sim.mjcf_check import print_problem
+print_problem(sys.argv[1])"""
+"""Limits its memory before it imports anything else."""
 COMPILE_TIMEOUT_S, MAX_MEMORY_BYTES = 60, 4 << 30
-"""What the compilation may take."""
+"""Limits of the compilation."""
 MAX_MODEL_SIZES = {"nbody": 500, "ngeom": 2000, "nv": 500}
-"""What the simulator steps at a useful rate."""
+"""Largest models that the simulator steps at a useful rate."""
 TIMESTEP_RANGE_S = (1e-4, 0.02)
 """Shortest and longest time step, s."""
 
@@ -35,8 +35,12 @@ def check_mjcf(path: Path) -> None:
     try:
         child = subprocess.run(
             [sys.executable, "-c", CHILD_SCRIPT, str(path.resolve()), str(MAX_MEMORY_BYTES)],
-            capture_output=True, timeout=COMPILE_TIMEOUT_S, check=False, text=True, cwd=Path(__file__).resolve().parents[1],
-        )  # fmt: skip
+            capture_output=True,
+            timeout=COMPILE_TIMEOUT_S,
+            check=False,
+            text=True,
+            cwd=Path(__file__).resolve().parents[1],
+        )
     except subprocess.TimeoutExpired:
         raise SimError(f"{path}: it did not compile within {COMPILE_TIMEOUT_S} s") from None
     if child.returncode != 0 or not child.stdout.strip():
@@ -46,7 +50,7 @@ def check_mjcf(path: Path) -> None:
 
 
 def find_problem(path: str) -> str | None:
-    """What is wrong with the file; None: nothing."""
+    """Return the first problem of the file, or None."""
     try:
         model = mujoco.MjModel.from_xml_path(path)
     except ValueError as error:
@@ -64,5 +68,5 @@ def find_problem(path: str) -> str | None:
 
 
 def print_problem(path: str) -> None:
-    """Print what is wrong with the file, as JSON: what the child does."""
+    """Print the first problem of the file as JSON; entry point of the child process."""
     sys.stdout.write(json.dumps(find_problem(path)))

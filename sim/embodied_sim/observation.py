@@ -1,4 +1,4 @@
-"""The state observation a policy gets: where things are, absolutely and as seen from the tool."""
+"""State observation: positions in the robot frame and relative to the tool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from embodied_sim.control import FloatArray
 from embodied_sim.state import SceneState
 
 PROPRIO_DIM = 7
-"""The first columns, which a robot knows of itself: tool, commanded - tool, opening."""
+"""Number of leading proprioceptive columns: tool, commanded - tool, gripper opening."""
 
 
 def build_observation(
     state: SceneState, point_names: Sequence[str], extra_columns: Sequence[FloatArray]
 ) -> npt.NDArray[np.float32]:
-    """float32 [N, D], metres: tool 3, commanded - tool 3, opening 1, objects by role 3 each, joints 1 each, watched
-    points 3 each; objects and watched points from the tool, 3 each; and what the task adds."""
+    """Return the observation, float32 [N, D], m or rad.
+
+    Columns: tool 3, commanded - tool 3, gripper opening 1, objects by role 3 each, joints 1 each, observed points 3
+    each, objects and observed points relative to the tool 3 each, and the extra columns of the task.
+    """
     objects = [state.object_position(role) for role in range(state.object_positions.shape[1])]
     points = [state.points[name] for name in point_names]
     columns = (

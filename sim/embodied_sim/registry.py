@@ -1,7 +1,7 @@
-"""Name -> task. A task file registers its class; asking for an unknown name lists the known ones.
+"""Registry of tasks by name.
 
-A file of one's own is named by its path, `task=my_task.py`: it is run, like any Python file. Only people name such
-files, on the command line or in Python; a name that a file brings is looked up by `find_task`, which runs nothing.
+A task file of your own is named by its path, `task=my_task.py`, and is executed like any Python file. Only users name
+such files, on the command line or in Python. Names that come from data go through `find_task`, which runs no file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ _TASKS_PACKAGE = "embodied_sim.tasks"
 
 
 def register(task: type[Task]) -> type[Task]:
-    """Class decorator: make the task known by its name. Raises `SimError` for a name that another task has.
+    """Register a task class by its name; a class decorator.
 
-    The same class defined anew, as in a notebook, takes the place of the old one.
+    A class that is defined again, as in a notebook, replaces the old one.
+
+    Raises:
+        SimError: The name is invalid, or another task has it.
     """
     name = getattr(task, "name", None)
     if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise SimError(f"{task.__qualname__}.name must be a text in small letters such as 'lift_cube', got {name!r}")
+        raise SimError(f"{task.__qualname__}.name must be a lowercase identifier such as 'lift_cube', got {name!r}")
     registered = _TASKS.setdefault(name, task)
     if (registered.__module__, registered.__qualname__) != (task.__module__, task.__qualname__):
         raise SimError(
@@ -40,7 +43,7 @@ def register(task: type[Task]) -> type[Task]:
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of all tasks, sorted."""
+    """Return the names of all tasks, sorted."""
     package = importlib.import_module(_TASKS_PACKAGE)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{_TASKS_PACKAGE}.{module.name}")
@@ -50,7 +53,7 @@ def task_names() -> tuple[str, ...]:
 def find_task(name: str) -> Task:
     """Return the registered task of that name; run no file.
 
-    Names that data bring (a divergence dump, a dataset's metadata) go through here: data never name code.
+    Names from data (a divergence dump, a dataset's metadata) are resolved here, because data never name code.
 
     Raises:
         SimError: For an unknown name, with the nearest name and all choices.
@@ -60,9 +63,10 @@ def find_task(name: str) -> Task:
 
 
 def make_task(name: str) -> Task:
-    """The task of that name, or of the Python file at that path, which is run.
+    """Return the task of that name, or run the Python file at that path and return its task.
 
-    Raises `SimError` with the nearest name and all choices, and for what `check_task` finds in a task of one's own.
+    Raises:
+        SimError: For an unknown name, with the nearest name and all choices; for problems that `check_task` finds.
     """
     if not name.endswith(".py"):
         return find_task(name)
@@ -81,7 +85,7 @@ _check_once = cache(check_task)
 
 @cache
 def _load_task_file(path: Path) -> type[Task]:
-    """The one task that the file registers."""
+    """Run the file and return the one task that it registers."""
     if not path.is_file():
         raise SimError(f"{path}: there is no such file")
     _import_file(path)
@@ -93,7 +97,7 @@ def _load_task_file(path: Path) -> type[Task]:
 
 
 def _import_file(path: Path) -> None:
-    """Import the file as a module whose name is its path: two files may be called alike."""
+    """Import the file as a module whose name is its path, so that file names need not be unique."""
     spec = spec_from_file_location(str(path), path)
     assert spec is not None and spec.loader is not None
     sys.modules[spec.name] = module = module_from_spec(spec)

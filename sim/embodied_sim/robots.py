@@ -1,4 +1,4 @@
-"""Arms: those in the box, and any position-actuated arm from a MuJoCo XML file."""
+"""Robot arms: the bundled ones, and any position-actuated arm from a MuJoCo XML file."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """An arm with a gripper, standing at the origin; x forwards, metres."""
+    """Arm with a gripper; base at the origin, x forward, meters."""
 
     mjcf_path: Path
-    """Its MuJoCo XML. Every hinge with a position actuator of its own is a joint of the arm."""
-    tool_site: str = "tool_site"
-    """Site between the finger tips: z out of the hand, the fingers open along y."""
-    gripper_actuator: str = "gripper_actuator"
-    """Actuator of the gripper: the upper end of its control range opens it, the lower end shuts it."""
+    """MuJoCo XML file. Every hinge with its own position actuator is a joint of the arm."""
+    tool_site: str = "tool"
+    """Site between the finger tips: z points out of the hand, the fingers open along y."""
+    gripper_actuator: str = "grip"
+    """Actuator of the gripper: the upper end of its control range is open, the lower end closed."""
 
     def load_spec(self) -> mujoco.MjSpec:
-        """Its description, to which a scene is added. Raises `SimError` saying what is missing."""
+        """Return the description, to which a scene is added. Raises `SimError` if the arm is not usable."""
         spec = mujoco.MjSpec.from_file(str(self.mjcf_path))
         self._validate(spec.copy().compile())
         return spec
 
     def joint_ids(self, model: mujoco.MjModel) -> IntArray:
-        """Ids of the arm's joints, in the order of their actuators, int [J]."""
+        """Return the ids of the arm's joints, int [J], in the order of their actuators."""
         return model.actuator_trnid[self.actuator_ids(model), 0]
 
     def actuator_ids(self, model: mujoco.MjModel) -> IntArray:
-        """Ids of the arm's actuators, int [J]."""
+        """Return the ids of the arm's actuators, int [J]."""
         drives_joint = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
         is_hinge = model.jnt_type[model.actuator_trnid[:, 0]] == mujoco.mjtJoint.mjJNT_HINGE
         return np.flatnonzero(
@@ -47,7 +47,7 @@ class Robot:
         )
 
     def finger_joint_ids(self, model: mujoco.MjModel) -> IntArray:
-        """Ids of the joints that the gripper's actuator moves, int [F]."""
+        """Return the ids of the joints that the gripper's actuator moves, int [F]."""
         actuator = model.actuator(self.gripper_actuator)
         driven_id = int(actuator.trnid[0])
         if actuator.trntype[0] == mujoco.mjtTrn.mjTRN_TENDON:
@@ -56,8 +56,10 @@ class Robot:
         return np.array([driven_id])
 
     def home_qpos(self, model: mujoco.MjModel) -> FloatArray:
-        """Joint angles that the arm prefers where the task leaves it freedom, [J], rad: those of the file's keyframe
-        "home", or without one the middle of each range."""
+        """Return the preferred joint angles for the null space of the task, [J], rad.
+
+        They are those of the keyframe "home", or without one the middle of each range.
+        """
         joints = self.joint_ids(model)
         keyframe_id = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
         return (
@@ -69,13 +71,14 @@ class Robot:
     def _validate(self, model: mujoco.MjModel) -> None:
         for kind, name, choices in (
             ("tool site", self.tool_site, [model.site(i).name for i in range(model.nsite)]),
-            ("grip actuator", self.gripper_actuator, [model.actuator(i).name for i in range(model.nu)]),
+            ("gripper actuator", self.gripper_actuator, [model.actuator(i).name for i in range(model.nu)]),
         ):
             lookup({choice: choice for choice in choices}, name, f"{kind} of {self.mjcf_path.name}")
         num_joints = len(self.joint_ids(model))
         if num_joints < 6:
             raise SimError(
-                f"{self.mjcf_path}: {num_joints} hinges have a position actuator of their own; reaching any pose takes at least 6"
+                f"{self.mjcf_path}: {num_joints} hinges have their own position actuator; "
+                "reaching any pose needs at least 6"
             )
         self._validate_ranges(model)
 
@@ -89,14 +92,21 @@ class Robot:
                 raise SimError(f"{self.mjcf_path}: its actuator {model.actuator(actuator).name!r} must be a <position>")
         if not model.actuator_ctrllimited[gripper_id]:
             raise SimError(
-                f"{self.mjcf_path}: its actuator {self.gripper_actuator!r} needs a ctrlrange, from shut to open"
+                f"{self.mjcf_path}: its actuator {self.gripper_actuator!r} needs a ctrlrange, from closed to open"
             )
 
 
-def load_robot_file(
-    mjcf_path: Path | str, tool_site: str = "tool_site", gripper_actuator: str = "gripper_actuator"
-) -> Robot:
-    """The arm of a MuJoCo XML file of one's own. Raises `SimError` when its file cannot be used."""
+def load_robot_file(mjcf_path: Path | str, tool_site: str = "tool", gripper_actuator: str = "grip") -> Robot:
+    """Load an arm from your own MuJoCo XML file.
+
+    Args:
+        mjcf_path: The file.
+        tool_site: Name of the site between the finger tips.
+        gripper_actuator: Name of the gripper's actuator.
+
+    Raises:
+        SimError: The file cannot be used.
+    """
     check_mjcf(Path(mjcf_path))
     robot = Robot(mjcf_path=Path(mjcf_path), tool_site=tool_site, gripper_actuator=gripper_actuator)
     robot.load_spec()
@@ -107,19 +117,16 @@ ROBOTS = {
     name: Robot(mjcf_path=ROBOTS_DIR / file)
     for name, file in (("panda", "panda_primitives.xml"), ("six_axis", "six_axis_primitives.xml"))
 }
-"""The arms in the box: seven joints, and six with another look."""
+"""Bundled arms: one with seven joints, one with six and another appearance."""
 
 
-def find_robot(name: str, tool_site: str = "tool_site", gripper_actuator: str = "gripper_actuator") -> Robot:
-    """The arm of that name, or of the XML file at that path, with its tool site and its gripper's actuator.
-
-    Raises `SimError` with the choices.
-    """
+def find_robot(name: str, tool_site: str = "tool", gripper_actuator: str = "grip") -> Robot:
+    """Return the bundled arm of that name, or load the XML file at that path. Raises `SimError` with the choices."""
     if name.endswith(".xml"):
         return load_robot_file(name, tool_site, gripper_actuator)
     return replace(lookup(ROBOTS, name, "robot"), tool_site=tool_site, gripper_actuator=gripper_actuator)
 
 
 def robot_name(robot: Robot) -> str:
-    """The arm's name in the box, or the path of its file."""
+    """Return the name of a bundled arm, or the path of its file."""
     return next((name for name, known in ROBOTS.items() if known == robot), str(robot.mjcf_path))

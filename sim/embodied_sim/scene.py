@@ -1,4 +1,4 @@
-"""The tabletop scene: an arm, a table, three cameras and whatever props a task puts there."""
+"""The tabletop scene: an arm, a table, three cameras and the props of a task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CAMERAS = {
     "front": ((0.98, -0.42, 0.72), (0.47, 0.02, 0.06), 46.0),
     "side": ((0.42, -0.78, 0.34), (0.5, 0.05, 0.09), 44.0),
 }
-"""Fixed camera -> position, point it looks at, vertical field of view (degrees). The arm carries "wrist"."""
+"""Fixed camera -> position, look-at point, vertical field of view (degrees). The arm carries "wrist"."""
 
 
 def build_scene(props: Sequence[Prop], robot: Robot, timestep: float = 0.005) -> mujoco.MjModel:
-    """Compile the scene. World frame: robot base at the origin, table top at z = 0, metres."""
+    """Compile the scene. World frame: robot base at the origin, table top at z = 0, meters."""
     spec = robot.load_spec()
     _set_options(spec, timestep)
     _add_table(spec)
@@ -56,7 +56,7 @@ def _add_table(spec: mujoco.MjSpec) -> None:
 
 
 def _camera_axes(position: Point, target: Point) -> list[float]:
-    """Camera x and y axes (MuJoCo `xyaxes`) for a camera at `position` that looks at `target`, z up."""
+    """Return the x and y axes (MuJoCo `xyaxes`) of a camera at `position` that looks at `target`, z up."""
     forward = np.subtract(target, position)
     right = np.cross(forward, (0.0, 0.0, 1.0))
     return [*right, *np.cross(right, forward)]

@@ -1,4 +1,4 @@
-"""Who acts when data is recorded: the scripted expert, or somebody who fails on purpose; own pace, own noise."""
+"""Scripted policies for data collection: the expert and deliberate failures, with random speed and noise."""
 
 from __future__ import annotations
 
@@ -16,27 +16,44 @@ __all__ = ["POST_SUCCESS_OUTCOME", "SUCCESS_OUTCOME", "WRONG_OBJECT_OUTCOME", "S
 
 
 def available_outcomes(env: TabletopVecEnv) -> tuple[str, ...]:
-    """What an actor can be asked to do in that environment: "success", "afterwards" where its task says how one goes on
-    after it, and each kind of failure."""
+    """Return the outcomes that can be scripted in an environment.
+
+    These are "success", "post_success" for tasks that define it, and each kind of failure.
+    """
     return tuple(plans_by_outcome(env.task))
 
 
 def plans_by_outcome(task: Task) -> dict[str, tuple[Plan, ...]]:
-    """Outcome -> the plans of those who are after it; outcomes that the task has no plan for are not in it."""
+    """Return outcome -> plans that lead to it; outcomes without plans are left out."""
     post_success = extend_plan(task.expert_plan(), task.post_success_plans())
     candidates = {SUCCESS_OUTCOME: (task.expert_plan(),), POST_SUCCESS_OUTCOME: post_success, **task.failure_plans()}
     return {outcome: plans for outcome, plans in candidates.items() if plans}
 
 
 class ScriptedPolicy:
-    """Plays plans in every row; a new plan, pace and noise level are drawn at each of the row's resets.
+    """Follow plans in every row; each reset of a row draws a new plan, speed and noise level."""
 
-    `kinds`: the outcomes to draw from, evenly. `noise`: largest standard deviation of the noise added to actions.
-    Pace is drawn from `pace` (share of full speed), so that time tells nothing about progress.
-    """
+    def __init__(
+        self,
+        env: TabletopVecEnv,
+        outcomes: Sequence[str] = (SUCCESS_OUTCOME,),
+        *,
+        seed: int = 0,
+        noise: float = 0.0,
+        speed_range: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        """Prepare the plans.
 
-    def __init__(self, env: TabletopVecEnv, outcomes: Sequence[str] = (SUCCESS_OUTCOME,), *, seed: int = 0, noise: float = 0.0,
-                 speed_range: tuple[float, float] = (1.0, 1.0)) -> None:  # fmt: skip
+        Args:
+            env: The environments to act in.
+            outcomes: Outcomes that are assigned in turn.
+            seed: Seed of plans, speeds and noise.
+            noise: Maximum standard deviation of the noise that is added to the motion.
+            speed_range: Range of speeds, relative to full speed. With a range, time does not predict progress.
+
+        Raises:
+            SimError: The task has no plan for an outcome.
+        """
         known_plans = plans_by_outcome(env.task)
         self._plans = [(outcome, lookup(known_plans, outcome, "outcome")) for outcome in outcomes]
         self._env = env
@@ -46,10 +63,10 @@ class ScriptedPolicy:
         self._num_assigned = 0
         self._follower = PlanFollower(env.num_envs)
         self.outcomes = np.full(env.num_envs, outcomes[0], dtype=object)
-        """[N]: the outcome that each row is after."""
+        """[N]: the intended outcome of each row."""
 
     def reset(self, rows: npt.NDArray[np.int64]) -> None:
-        """Draw who acts in `rows`, whose episodes have just been reset."""
+        """Draw new plans for `rows`, whose episodes were just reset."""
         assigned = []
         for row in rows:
             outcome, plans = self._plans[self._num_assigned % len(self._plans)]
@@ -61,7 +78,7 @@ class ScriptedPolicy:
         self._follower.assign(rows, assigned, speed, self._env.state)
 
     def act(self) -> npt.NDArray[np.float32]:
-        """Actions float32 [N, 4] in [-1, 1] for the worlds as they are now."""
+        """Return actions float32 [N, 4] in [-1, 1] for the current state."""
         action = self._follower.act(self._env.state)
         action[:, :3] += self._noise_std[:, None] * self._rng.standard_normal((len(action), 3))
         return np.clip(action, -1.0, 1.0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The mistakes a user of the simulator can make: each message names the thing, the value and the choices."""
+"""User errors of the simulator: each message names the setting, the value and the choices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class SimError(ValueError):
-    """A mistake in what the user asked of the simulator. Its message is for reading: no traceback is needed."""
+    """Invalid input of the user. The message is complete; no traceback is needed."""
 
 
 def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
-    """`table[name]`, or a `SimError` that says what was asked for, the nearest name and all there are."""
+    """Return `table[name]`. Raises `SimError` with the name, the nearest match and all choices."""
     if name in table:
         return table[name]
     matches = difflib.get_close_matches(name, table, n=1)
@@ -24,7 +24,7 @@ def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
 
 
 def describe_error(error: Exception, source_file: str) -> str:
-    """What an error says first, and the last line of somebody's `file` that it came through."""
+    """Return the first line of an error, and the last line of `source_file` in its traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source_file]
     location = f" (line {lines[-1]} of {source_file})" if lines else ""
     return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}{location}"

@@ -1,4 +1,4 @@
-"""`TabletopEnv`: one world as a plain `gymnasium.Env`, for whatever cannot step many worlds at once."""
+"""`TabletopEnv`: one environment as a plain `gymnasium.Env`, for code without vector environments."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from embodied_sim.sim_errors import SimError
 from embodied_sim.vec_env import CONTROL_HZ, TabletopVecEnv
 
 OBS_BOUND = 10.0
-"""Bound of every observation, m (or rad): a space needs one, and what falls off the table falls without end."""
+"""Bound of every observation, m (or rad): a space needs one, and items that fall off the table fall without end."""
 
 Observation = npt.NDArray[np.float32]
 StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
 class TabletopEnv(gym.Env[Observation, npt.NDArray[np.float32]]):
-    """One world of `TabletopVecEnv`; seeded alike, it is its row 0.
+    """One environment; with the same seed it equals row 0 of a `TabletopVecEnv`.
 
-    Observation float32 [D], clipped to `FARTHEST`; action, reward and ends as there. Infos: `success` (sustained),
-    `progress` (in [0, 1]), `stage` (index of the step under way), `diverged`.
-    `render_mode="rgb_array"`: `render` gives uint8 [H, V * W, 3], the `views` side by side, `image_size` pixels high.
+    Observation float32 [D], clipped to `OBS_BOUND`; action, reward and ends as in `TabletopVecEnv`. Infos: `success`
+    (sustained), `progress` (in [0, 1]), `subtask` (index of the current subtask) and `diverged`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": CONTROL_HZ}  # type: ignore[misc]
@@ -39,7 +38,18 @@ class TabletopEnv(gym.Env[Observation, npt.NDArray[np.float32]]):
         image_size: int = 256,
         ends_on_success: bool = False,
     ) -> None:
-        """Raises `SimError` for an unknown task, view or render mode."""
+        """Build the environment.
+
+        Args:
+            task: Name of a registered task, or path of a file that defines one.
+            render_mode: "rgb_array" or None.
+            views: Cameras that `render` shows side by side.
+            image_size: Height and width of each view, pixels.
+            ends_on_success: Terminate the episode at its first sustained success.
+
+        Raises:
+            SimError: Unknown task, view or render mode.
+        """
         if render_mode not in (None, "rgb_array"):
             raise SimError(f"unknown render_mode {render_mode!r}. Available: rgb_array, or None for no images")
         self.render_mode = render_mode
@@ -59,7 +69,7 @@ class TabletopEnv(gym.Env[Observation, npt.NDArray[np.float32]]):
 
     @property
     def instruction(self) -> str:
-        """What is to be done in the present episode."""
+        """Return the instruction of the current episode."""
         return self.vec_env.instructions[0]
 
     def reset(
@@ -71,18 +81,18 @@ class TabletopEnv(gym.Env[Observation, npt.NDArray[np.float32]]):
         return _first_row(observation), _scalar_infos(infos)
 
     def step(self, action: npt.NDArray[np.float32]) -> StepResult:
-        """One control step (50 ms) with an action [4] in [-1, 1]."""
+        """Advance by one control step (50 ms) with an action [4] in [-1, 1]."""
         observation, reward, terminated, truncated, infos = self.vec_env.step(np.asarray(action)[None])
         return _first_row(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _scalar_infos(infos)
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """The views now, side by side: uint8 [H, V * W, 3]."""
+        """Render the views side by side: uint8 [H, V * W, 3]."""
         if self.render_mode is None:
             raise SimError("render needs render_mode='rgb_array' in gymnasium.make")
         return np.concatenate(self.vec_env.render_views()[0], axis=1)
 
     def close(self) -> None:
-        """Free the renderer and the world. Twice is once."""
+        """Free the renderer and the physics. May be called twice."""
         self.vec_env.close()
 
 

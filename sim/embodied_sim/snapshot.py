@@ -1,4 +1,4 @@
-"""What an environment is in the middle of, as arrays that a file can hold, and what goes on from there as it would."""
+"""Snapshots of an environment as arrays that a file can store."""
 
 from __future__ import annotations
 
@@ -18,55 +18,62 @@ ArrayDict = dict[str, npt.NDArray[Any]]
 
 
 def add_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayDict:
-    """The arrays under `prefix.name`."""
+    """Return the arrays under the names `prefix.name`."""
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
 def select_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayDict:
-    """The arrays of a prefix, under their own names."""
+    """Return the arrays with a prefix, under their names without it."""
     return {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
 
 
 def json_to_array(value: object) -> npt.NDArray[np.uint8]:
-    """Anything that JSON can say, as bytes; numbers keep every digit."""
+    """Encode a JSON value as bytes; numbers keep every digit."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 def array_to_json(array: npt.NDArray[np.uint8]) -> Any:
-    """What was packed."""
+    """Decode `json_to_array`."""
     return json.loads(bytes(array))
 
 
 def pack_rngs(rngs: Iterable[np.random.Generator]) -> npt.NDArray[np.uint8]:
-    """Random streams: where they are, and how many were spawned from them."""
+    """Encode random generators: their states and the numbers of spawned children."""
     return json_to_array([{"state": rng.bit_generator.state, **_seed_info(rng)} for rng in rngs])
 
 
 def unpack_rngs(array: npt.NDArray[np.uint8]) -> list[np.random.Generator]:
-    """The streams, each of which goes on as the one that was packed."""
+    """Decode `pack_rngs`; each generator continues as the encoded one."""
     return [_restore_rng(payload) for payload in array_to_json(array)]
 
 
 def pack_layouts(layouts: Iterable[Layout]) -> npt.NDArray[np.uint8]:
-    """How episodes started."""
-    payloads = [{**asdict(layout), "items": layout.item_poses.tolist(), "fixtures": layout.fixture_positions.tolist()}
-               for layout in layouts]  # fmt: skip
+    """Encode layouts."""
+    payloads = [
+        {
+            **asdict(layout),
+            "item_poses": layout.item_poses.tolist(),
+            "fixture_positions": layout.fixture_positions.tolist(),
+        }
+        for layout in layouts
+    ]
     return json_to_array(payloads)
 
 
 def unpack_layouts(array: npt.NDArray[np.uint8]) -> list[Layout]:
-    """The layouts that were packed."""
+    """Decode `pack_layouts`."""
 
     def parse_layout(payload: dict[str, Any]) -> Layout:
-        sizes = {"items": 3, "fixtures": 2}
+        sizes = {"item_poses": 3, "fixture_positions": 2}
         arrays = {name: np.array(payload[name]).reshape(-1, size) for name, size in sizes.items()}
-        return Layout(**{**payload, **arrays, "order": tuple(payload["order"]), "colors": tuple(payload["colors"])})
+        tuples = {name: tuple(payload[name]) for name in ("object_order", "colors")}
+        return Layout(**{**payload, **arrays, **tuples})
 
     return [parse_layout(payload) for payload in array_to_json(array)]
 
 
 def flatten_state(state: SceneState) -> ArrayDict:
-    """The arrays of a scene's state; those of its mappings by the names there."""
+    """Return the arrays of a scene state by name; entries of mappings are `field.name`."""
     arrays: ArrayDict = {}
     for field in fields(state):
         value = getattr(state, field.name)
@@ -75,27 +82,29 @@ def flatten_state(state: SceneState) -> ArrayDict:
 
 
 def unflatten_state(arrays: Mapping[str, npt.NDArray[Any]]) -> SceneState:
-    """The state whose arrays these are."""
+    """Invert `flatten_state`."""
     mappings = {name: select_prefix(name, arrays) for name in ("points", "joints")}
     return SceneState(**{f.name: mappings.get(f.name, arrays.get(f.name)) for f in fields(SceneState)})  # type: ignore[arg-type]
 
 
 def check_same_env(current: Mapping[str, npt.NDArray[Any]], snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Raise `SimError` unless two snapshots are of environments alike: of the same, all numbers there, and as many."""
+    """Raise `SimError` unless both snapshots have the same arrays, shapes, task and robot."""
     numeric = {name: array for name, array in current.items() if array.dtype != np.uint8}
     same_shapes = all(name in snapshot and array.shape == snapshot[name].shape for name, array in numeric.items())
-    if not same_shapes or not np.array_equal(current["of"], snapshot["of"]):
-        raise SimError("the snapshot is of another environment: task, robot, num_envs, randomisation must be the same")
+    if not same_shapes or not np.array_equal(current["env_spec"], snapshot["env_spec"]):
+        raise SimError(
+            "the snapshot is of another environment: task, robot, num_envs and randomization must be the same"
+        )
 
 
 def _seed_info(rng: np.random.Generator) -> dict[str, Any]:
     seed: Any = rng.bit_generator.seed_seq
-    return {"entropy": seed.entropy, "spawn_key": list(seed.spawn_key), "spawned": seed.n_children_spawned}
+    return {"entropy": seed.entropy, "spawn_key": list(seed.spawn_key), "num_spawned": seed.n_children_spawned}
 
 
 def _restore_rng(payload: Mapping[str, Any]) -> np.random.Generator:
     seed = np.random.SeedSequence(
-        payload["entropy"], spawn_key=tuple(payload["spawn_key"]), n_children_spawned=payload["spawned"]
+        payload["entropy"], spawn_key=tuple(payload["spawn_key"]), n_children_spawned=payload["num_spawned"]
     )
     rng = np.random.Generator(np.random.PCG64(seed))
     rng.bit_generator.state = payload["state"]

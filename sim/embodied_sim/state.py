@@ -1,4 +1,4 @@
-"""What a task may know of its worlds: where tool, objects, named places and joints are; one row a world."""
+"""Scene state that tasks read: tool, objects, named points and joints; one row per environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embodied_sim.props import Item, Prop
 
 @dataclass(frozen=True)
 class SceneState:
-    """A snapshot of N worlds; every array owns its memory."""
+    """State of N environments; every array owns its memory."""
 
     tool_pos: FloatArray
     """[N, 3]: tool position, m."""
@@ -25,33 +25,33 @@ class SceneState:
     gripper_opening: FloatArray
     """[N]: distance between the finger pads, m."""
     object_positions: FloatArray
-    """[N, C, 3]: where the task's objects are, m."""
+    """[N, C, 3]: positions of the task's objects, m."""
     points: Mapping[str, FloatArray]
-    """Name -> [N, 3]: places of the props, m."""
+    """Name -> [N, 3]: points of the props, m."""
     joints: Mapping[str, FloatArray]
-    """Name -> [N]: joints of the props, m or rad."""
+    """Name -> [N]: joint positions of the props, m or rad."""
     object_order: npt.NDArray[np.int64]
-    """[N, C]: index of the object in each role; role 0 is what the instruction names."""
+    """[N, C]: index of the object in each role; the instruction names role 0."""
     side_index: npt.NDArray[np.int64]
-    """[N]: which of the task's sides is meant."""
+    """[N]: index of the target side."""
 
     def __len__(self) -> int:
         return len(self.tool_pos)
 
     def object_position(self, role: int = 0) -> FloatArray:
-        """[N, 3]: where the object in that role is, m; by default the one that the instruction names."""
+        """Return the position [N, 3] of the object in a role, m; by default the one that the instruction names."""
         return self.object_positions[np.arange(len(self)), self.object_order[:, role]]
 
     def with_swapped_objects(self) -> SceneState:
-        """The same worlds seen by somebody who mistakes the named object for the next one."""
+        """Return the state with roles 0 and 1 swapped, as if the named object were confused with the next one."""
         return replace(self, object_order=self.object_order[:, [1, 0, *range(2, self.object_order.shape[1])]])
 
     def with_other_side(self) -> SceneState:
-        """The same worlds seen by somebody who mistakes one of two sides for the other."""
+        """Return the state with the other of two sides as the target."""
         return replace(self, side_index=1 - self.side_index)
 
     def replace_rows(self, rows: np.ndarray, source: SceneState) -> SceneState:
-        """This snapshot with `rows` (bool [N] or indices) taken from `other` (same N)."""
+        """Return this state with `rows` (bool [N] or indices) taken from `source` (same N)."""
 
         def merge(current: Any, replacement: Any) -> Any:
             if isinstance(current, Mapping):
@@ -64,10 +64,10 @@ class SceneState:
 
 
 class SceneReader:
-    """Reads snapshots of a scene from a backend."""
+    """Read the state of a scene from a backend."""
 
     def __init__(self, arm: ArmController, props: Sequence[Prop], object_names: Sequence[str]) -> None:
-        """`objects`: names of the items, or of the points, that can be what the instruction names."""
+        """Look up bodies, sites and joints. `object_names`: items or points that instructions can name."""
         model = arm.backend.model
         item_names = {prop.name for prop in props if isinstance(prop, Item)}
         self._arm = arm
@@ -82,7 +82,7 @@ class SceneReader:
         self._joints = {name: int(model.joint(name).qposadr[0]) for prop in props for name in prop.joint_names}
 
     def read(self, object_order: npt.NDArray[np.int64], side_index: npt.NDArray[np.int64]) -> SceneState:
-        """The state of every world now; `order` int64 [N, C] and `side` int64 [N] are what its episode is about."""
+        """Return the current state, with the episodes' `object_order` int64 [N, C] and `side_index` int64 [N]."""
         backend = self._arm.backend
         object_positions = np.empty((backend.num_worlds, self._num_objects, 3))
         for index, body in self._object_bodies:

@@ -1,6 +1,6 @@
-"""Finds the mistakes in a task before anybody records with it: what it says of itself, where its plans lead, its steps.
+"""Validation of a task before it is used: attributes, templates, plans and progress.
 
-Takes a quarter of a second or so: the scene is compiled, and the expert plays one episode in a few trial.
+Takes about a quarter of a second: it compiles the scene and plays the expert for one episode in a few environments.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ from embodied_sim.task import SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME, Task
 from embodied_sim.task_sandbox import TaskSandbox
 from embodied_sim.waypoints import Plan, Waypoint
 
-OPTIONAL_ATTRIBUTES = ("watched", "sides")
+OPTIONAL_ATTRIBUTES = ("observed_points", "sides")
 NUM_TEST_ENVS = 4
-"""In which a task is tried."""
 TUPLE_ATTRIBUTES: Mapping[str, tuple[type, str]] = {
     "props": (Prop, "props such as (Bowl(), Item('cube'))"),
-    "steps": (str, "names such as ('reach', 'lift')"),
+    "subtasks": (str, "names such as ('reach', 'lift')"),
     "templates": (str, "sentences such as ('lift the {color} cube',)"),
-    "watched": (str, "points of the props"),
+    "observed_points": (str, "points of the props"),
     "sides": (str, "words such as ('left', 'right')"),
 }
 
 
 def check_task(task_class: type[Task]) -> None:
-    """Raise `SimError`, one sentence that names the task and says what to mend, unless the task is sound.
+    """Validate a task class.
 
-    Whether the expert succeeds and the failures fail is not judged: `embodied-rm play` and `collect` show it.
+    It does not check that the expert succeeds and the failure plans fail; `embodied-rm play` and `collect` show that.
+
+    Raises:
+        SimError: One sentence that names the task and the first problem.
     """
     check_attributes(task_class)
     TaskCheck(task_class()).run()
 
 
 def check_attributes(task_class: type[Task]) -> None:
-    """Raise `SimError` unless attributes and methods are there and of the right kind."""
+    """Raise `SimError` unless all attributes and methods exist and have the right type."""
     if missing := sorted(task_class.__abstractmethods__):
         raise task_error(task_class, f"it must define {', '.join(f'{name}()' for name in missing)}")
     for name, (entry_type, description) in TUPLE_ATTRIBUTES.items():
@@ -63,18 +65,18 @@ def check_attributes(task_class: type[Task]) -> None:
 
 
 def task_error(task_class: type[Task], message: str) -> SimError:
-    """The sentence about a mistake in a task."""
+    """Return the error for a problem of a task."""
     return SimError(f"task {task_class.name!r}: {message}")
 
 
 class TaskCheck:
-    """The checks of one task, in the order in which a mistake would mislead the next."""
+    """Checks of one task, ordered so that each may rely on those before it."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
     def run(self) -> None:
-        """Every check."""
+        """Run all checks."""
         self.check_props()
         layouts = [self.check_layout(seed) for seed in range(NUM_TEST_ENVS)]
         self.check_templates(layouts[0])
@@ -85,19 +87,19 @@ class TaskCheck:
         for outcome, outcome_plans in plans.items():
             for index, plan in enumerate(outcome_plans):
                 self.check_targets(
-                    "expert()" if outcome == SUCCESS_OUTCOME else f"failures()[{outcome!r}][{index}]",
+                    "expert_plan()" if outcome == SUCCESS_OUTCOME else f"failure_plans()[{outcome!r}][{index}]",
                     plan,
                     sandbox.read(),
                 )
-        self.call_task("playing expert()", lambda: self.check_expert(sandbox))
+        self.call_task("playing expert_plan()", lambda: self.check_expert(sandbox))
         sandbox.close()
 
     def error(self, message: str) -> SimError:
-        """The sentence about a mistake."""
+        """Return the error for a problem of this task."""
         return task_error(type(self.task), message)
 
     def call_task(self, action: str, call: Callable[[], Any]) -> Any:
-        """What the task answers; an error in it becomes a sentence with the line."""
+        """Return the result of a call of the task; turn its exceptions into a `SimError` with the line."""
         try:
             return call()
         except SimError:
@@ -108,135 +110,138 @@ class TaskCheck:
             ) from error
 
     def check_props(self) -> None:
-        """Props have names of their own, known colors and points that the task's objects and watched points are."""
+        """Check that props have unique names and known colors, and that observed points and objects exist."""
         names = [prop.name for prop in self.task.props]
         if duplicates := {name for name in names if names.count(name) > 1}:
-            raise self.error(f"two props are called {min(duplicates)!r}: give each a name of its own")
+            raise self.error(f"two props are called {min(duplicates)!r}: names must be unique")
         points = {name: name for prop in self.task.props for name in prop.point_names}
         for prop in self.task.props:
             if prop.color is not None:
                 lookup(PALETTE, prop.color, f"color of {prop.name!r} in task {self.task.name!r}:")
         for name in self.task.observed_points:
-            lookup(points, name, f"watched point of task {self.task.name!r}:")
+            lookup(points, name, f"observed point of task {self.task.name!r}:")
         object_names = {**points, **{item.name: item.name for item in self.task.items}}
         for name in self.call_task("objects", lambda: self.task.objects):
             lookup(object_names, name, f"object of task {self.task.name!r}:")
 
     def check_layout(self, seed: int) -> Layout:
-        """A start that the seed alone decides."""
+        """Draw a layout, and check that it depends on the seed only."""
         first, second = (
-            self.call_task("layout()", lambda: self.task.draw_layout(np.random.default_rng(seed), NUM_START_POSES))
+            self.call_task("draw_layout()", lambda: self.task.draw_layout(np.random.default_rng(seed), NUM_START_POSES))
             for _ in range(2)
         )
         if not all(np.array_equal(getattr(first, field.name), getattr(second, field.name)) for field in fields(Layout)):
-            raise self.error("layout() gives two starts for one seed: draw everything from the rng that it is given")
+            raise self.error("draw_layout() returns two layouts for one seed: use only the rng argument")
         return first
 
     def check_templates(self, layout: Layout) -> None:
-        """Every placeholder of a template is known."""
-        placeholders = self.call_task("words()", lambda: self.task.template_fields(layout))
+        """Check the placeholders of the templates."""
+        placeholders = self.call_task("template_fields()", lambda: self.task.template_fields(layout))
         available = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(placeholders)) or "none"
         for template in self.task.templates:
             try:
                 template.format(**placeholders)
             except (KeyError, IndexError, ValueError) as error:
                 raise self.error(
-                    f"the template {template!r} has a placeholder ({error}) that is not known here. Available: {available}"
+                    f"the template {template!r} has an unknown placeholder ({error}). Available: {available}"
                 ) from None
 
     def check_plans(self) -> dict[str, tuple[Plan, ...]]:
-        """Outcome -> plans: the expert's, and at least two ways to fail, mistaking the object among them."""
-        failures = self.call_task("failures()", self.task.failure_plans)
+        """Return outcome -> plans: the expert's, and at least two kinds of failure, including `wrong_object`."""
+        failures = self.call_task("failure_plans()", self.task.failure_plans)
         outcomes = tuple(failures) if isinstance(failures, Mapping) else ()
         if len(outcomes) < 2 or WRONG_OBJECT_OUTCOME not in outcomes or SUCCESS_OUTCOME in outcomes:
             raise self.error(
-                f"failures() must give plans for two kinds of failure or more, {WRONG_OBJECT_OUTCOME!r} among them (the right "
-                f"thing done to the wrong object, or the wrong thing done) and not {SUCCESS_OUTCOME!r}, got {outcomes}"
+                f"failure_plans() must return plans for at least two kinds of failure, including "
+                f"{WRONG_OBJECT_OUTCOME!r} (the right action on the wrong object, or the wrong action) and not "
+                f"{SUCCESS_OUTCOME!r}, got {outcomes}"
             )
-        plans = {SUCCESS_OUTCOME: (self.call_task("expert()", self.task.expert_plan),), **failures}
+        plans = {SUCCESS_OUTCOME: (self.call_task("expert_plan()", self.task.expert_plan),), **failures}
         for outcome, outcome_plans in plans.items():
             if (
                 not isinstance(outcome_plans, tuple)
                 or not outcome_plans
                 or not all(_is_plan(plan) for plan in outcome_plans)
             ):
-                prefix = "" if outcome == SUCCESS_OUTCOME else "one tuple or more, each "
-                raise self.error(f"the plans for {outcome!r} must be {prefix}a tuple of one waypoint or more")
+                prefix = "" if outcome == SUCCESS_OUTCOME else "one or more tuples, each "
+                raise self.error(f"the plans for {outcome!r} must be {prefix}a tuple of one or more waypoints")
         return plans
 
     def check_start(self, state: SceneState) -> None:
-        """Nothing is done yet, and the policy sees what the words mean."""
+        """Check that the task is not done at the start, and that the observation shows the target side."""
         self.check_progress(state, state)
         if self.call_task("success()", lambda: self.task.success(state)).any():
-            raise self.error(
-                "success() holds at the start of an episode: let layout() draw starts in which it does not"
-            )
+            raise self.error("success() holds at the start of an episode: draw_layout() must not draw such starts")
         observation = self.observe(state)
         other_side = replace(state, side_index=(state.side_index + 1) % max(len(self.task.sides), 1))
         if self.task.sides and np.array_equal(observation, self.observe(other_side)):
-            raise self.error("the policy cannot know which of its sides is meant: let extra() give what depends on it")
+            raise self.error("the observation does not depend on the side: extra_observation() must depend on it")
 
     def check_named_bodies(self, sandbox: TaskSandbox, layout: Layout) -> None:
-        """The instruction names bodies that are there."""
+        """Check that the bodies that the instruction names exist."""
         bodies = {sandbox.model.body(i).name: i for i in range(sandbox.model.nbody)}
         for name in self.call_task("named_bodies()", lambda: self.task.named_bodies(layout)):
             lookup(bodies, name, f"body named by task {self.task.name!r}:")
 
     def observe(self, state: SceneState) -> FloatArray:
-        """What the policy observes."""
+        """Return the observation of a policy."""
         return self.call_task(
-            "extra()", lambda: build_observation(state, self.task.observed_points, self.task.extra_observation(state))
+            "extra_observation()",
+            lambda: build_observation(state, self.task.observed_points, self.task.extra_observation(state)),
         )
 
     def check_progress(self, now: SceneState, start: SceneState) -> None:
-        """stage() and success() give what the environment reads."""
-        subtask, fraction = self.call_task("stage()", lambda: self.task.current_subtask(now, start))
-        self.check_column("the steps of stage()", subtask, len(now), "iu", "whole numbers")
-        self.check_column("the shares of stage()", fraction, len(now), "fiu", "numbers")
+        """Check the results of current_subtask() and success()."""
+        subtask, fraction = self.call_task("current_subtask()", lambda: self.task.current_subtask(now, start))
+        self.check_column("the subtasks of current_subtask()", subtask, len(now), "iu", "whole numbers")
+        self.check_column("the fractions of current_subtask()", fraction, len(now), "fiu", "numbers")
         self.check_column(
             "success()", self.call_task("success()", lambda: self.task.success(now)), len(now), "b", "bools"
         )
         if not np.isfinite(fraction).all():
-            raise self.error("a share of stage() is not finite: is something divided by 0?")
+            raise self.error("a fraction of current_subtask() is not finite: is something divided by 0?")
         if out_of_range := set(subtask.tolist()) - set(range(len(self.task.subtasks))):
             names = ", ".join(self.task.subtasks)
             raise self.error(
-                f"stage() gives step {min(out_of_range)}, but steps names 0 to {len(self.task.subtasks) - 1}: {names}"
+                f"current_subtask() returns {min(out_of_range)}, "
+                f"but subtasks has 0 to {len(self.task.subtasks) - 1}: {names}"
             )
 
     def check_column(self, label: str, value: Any, count: int, kinds: str, expected: str) -> None:
-        """An array [count] of such numbers."""
+        """Check that a value is an array [count] of a dtype kind."""
         if not isinstance(value, np.ndarray) or value.shape != (count,) or value.dtype.kind not in kinds:
             raise self.error(
-                f"{label} must be an array of {expected}, one a world ([{count}] here), got {_shape(value)}"
+                f"{label} must be an array of {expected}, one per environment ([{count}] here), got {_shape(value)}"
             )
 
     def check_targets(self, label: str, plan: Plan, state: SceneState) -> None:
-        """Every waypoint has a point for every world."""
+        """Check that every waypoint has a finite goal in every environment."""
         for index, waypoint in enumerate(plan):
             goal = self.call_task(f"waypoint {index} of {label}", partial(waypoint.target, state, state.tool_pos))
             self.check_finite(f"waypoint {index} of {label}", goal, len(state))
 
     def check_finite(self, label: str, goal: Any, count: int) -> None:
-        """Points [count, 3] of finite numbers."""
+        """Check that goals are finite points [count, 3]."""
         if not isinstance(goal, np.ndarray) or goal.shape != (count, 3) or not np.isfinite(goal).all():
-            raise self.error(f"{label} must lead to finite points, one a world ([{count}, 3] here), got {_shape(goal)}")
+            raise self.error(
+                f"{label} must lead to finite points, one per environment ([{count}, 3] here), got {_shape(goal)}"
+            )
 
     def check_expert(self, sandbox: TaskSandbox) -> None:
-        """Along the expert's way the tool is sent where it can go, and stage() stays among the steps."""
+        """Play the expert and check that all goals are reachable and the progress is valid."""
         start, plan = sandbox.read(), self.task.expert_plan()
         for state, waypoints, goals in sandbox.play(plan, self.task.max_episode_steps):
             self.check_progress(state, start)
             for index, goal in zip(waypoints.tolist(), goals, strict=True):
-                self.check_reachable(f"waypoint {index} of expert()", goal, plan[index].tolerance)
+                self.check_reachable(f"waypoint {index} of expert_plan()", goal, plan[index].tolerance)
 
     def check_reachable(self, label: str, goal: FloatArray, tolerance: float) -> None:
-        """The tool can be sent there, or nearer than the tolerance."""
+        """Check that a goal lies in the workspace, within the tolerance."""
         if np.linalg.norm(goal - np.clip(goal, *WORKSPACE_BOUNDS_M)) > tolerance:
             limits = ", ".join(
                 f"{axis} {low:g} to {high:g}" for axis, low, high in zip("xyz", *WORKSPACE_BOUNDS_M, strict=True)
             )
-            raise self.error(f"{label} leads to {goal.round(3).tolist()} m, where the tool cannot be sent: {limits} m")
+            raise self.error(f"{label} leads to {goal.round(3).tolist()} m, outside the workspace: {limits} m")
 
 
 def _is_plan(plan: object) -> bool:

@@ -1,4 +1,4 @@
-"""A few worlds in which a task is tried once, before it has a name under which an environment could find it."""
+"""A few environments for checking a task before it is registered."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from embodied_sim.waypoints import Plan, PlanFollower
 
 
 class TaskSandbox:
-    """Worlds of a task with the arm "panda", one a layout, each at the start of its episode."""
+    """Environments of a task with the arm "panda", one per layout, each at the start of its episode."""
 
     def __init__(self, task: Task, layouts: Sequence[Layout]) -> None:
         robot, rows = ROBOTS["panda"], np.arange(len(layouts))
         self.model = build_scene(task.props, robot)
         for fixture in task.fixtures:
             if self.model.body(fixture.name).mocapid[0] < 0:
-                raise SimError(f"task {task.name!r}: fixture {fixture.name!r} must make its body with self.body(spec)")
+                raise SimError(
+                    f"task {task.name!r}: fixture {fixture.name!r} must create its body with self.add_body(spec)"
+                )
         self._backend = make_backend("batch", self.model, len(layouts))
         self._arm = ArmController(self._backend, robot)
         self._reader = SceneReader(self._arm, task.props, task.objects)
@@ -38,16 +40,15 @@ class TaskSandbox:
         self._arm.hold_position(rows)
 
     def read(self) -> SceneState:
-        """The state of every world now."""
+        """Return the current state."""
         return self._reader.read(self._order, self._side)
 
     def close(self) -> None:
-        """Free the worlds."""
+        """Free the physics."""
         self._backend.close()
 
     def play(self, plan: Plan, num_steps: int) -> Iterator[tuple[SceneState, IntArray, FloatArray]]:
-        """After each of `steps` control steps of the plan: the state, the waypoints [N] that were under way and their
-        goals [N, 3]."""
+        """Follow a plan; after each control step, yield the state, the waypoint indices [N] and the goals [N, 3]."""
         state, rows = self.read(), np.arange(len(self._side))
         follower = PlanFollower(len(rows))
         follower.assign(rows, [plan] * len(rows), np.ones(len(rows)), state)

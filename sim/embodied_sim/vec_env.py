@@ -1,8 +1,9 @@
-"""`TabletopVecEnv`: N worlds of one task as a `gymnasium.vector.VectorEnv` that can show its cameras."""
+"""`TabletopVecEnv`: N environments of one task as a `gymnasium.vector.VectorEnv` with cameras."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +21,15 @@ from embodied_sim.backends import make_backend
 from embodied_sim.control import CONTROL_HZ, SUBSTEPS_PER_STEP, FloatArray
 from embodied_sim.divergence import write_divergence
 from embodied_sim.domain_randomization import Randomization
+from embodied_sim.env_config import VIEW_NAMES, EnvConfig
 from embodied_sim.episode_init import EpisodeInitializer
 from embodied_sim.holdout import Holdout, color_object_pairs_of, task_sides_of
 from embodied_sim.observation import PROPRIO_DIM, build_observation
 from embodied_sim.registry import make_task
 from embodied_sim.render import Renderer, make_renderer, render_torch
-from embodied_sim.robots import Robot, find_robot, robot_name
+from embodied_sim.robots import find_robot, robot_name
 from embodied_sim.scene import build_scene
-from embodied_sim.sim_errors import SimError, lookup
+from embodied_sim.sim_errors import SimError
 from embodied_sim.snapshot import (
     ArrayDict,
     add_prefix,
@@ -46,90 +48,76 @@ from embodied_sim.state import SceneReader, SceneState
 if TYPE_CHECKING:
     from torch import Tensor
 
-VIEW_NAMES = ("front", "side", "wrist")
-ROW_STATE_FIELDS = ("order", "side", "phrasing", "elapsed", "held")
-"""Of an environment, what is counted or drawn for each row, int64 [N, ...]."""
+__all__ = ["SUCCESS_HOLD_STEPS", "VIEW_NAMES", "EnvConfig", "TabletopVecEnv"]
+
+ROW_STATE_FIELDS = ("order", "side", "phrasing", "elapsed", "success_steps")
+"""Snapshot keys of the per-environment attributes, int64 [N, ...]."""
 SUCCESS_HOLD_STEPS = 5
-"""Control steps for which the task must have been done without a break to count as success."""
+"""Consecutive control steps in which the task must be done to count as a sustained success."""
 
 BoolArray = npt.NDArray[np.bool_]
 
 
 class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
-    """N tabletop worlds, stepped together at 20 Hz.
+    """N tabletop environments, stepped together at 20 Hz.
 
-    Action: float [N, 4] in [-1, 1], displacement of the tool (4 cm a unit) and grip (-1 opens, +1 closes).
-    Observation: float32 [N, D], see `observation.py`. Reward: 1 at the step in which success is first sustained.
+    Action: float [N, 4] in [-1, 1]: tool displacement (1 is 4 cm) and grip (-1 opens, +1 closes).
+    Observation: float32 [N, D], see `observation.py`. Reward: 1 at the step at which a success is first sustained.
 
-    `terminated`: a diverged world, and with `ends_on_success` a sustained success; `truncated`: the time limit.
-    Every step's infos hold, dense over rows: `success` (sustained), `progress` (float32, true step progress),
-    `stage` (int64, step under way), `diverged`; with SAME_STEP also `final_obs` [N, D] (the true next observation
-    of every row, before any reset) and `final_info` with the four above as they were before the reset. With
-    `final_views=True` the steps in which rows end also hold `final_views`, uint8 [N, V, H, W, 3]: what the cameras of
-    those rows showed before the reset, drawn then; the others are black (`_final_views` [N] says which).
+    `terminated` marks diverged environments and, with `ends_on_success`, sustained successes. `truncated` marks the
+    time limit.
 
-    `holdout`: which colors of things, sides and phrasings are drawn. `randomize`: how else worlds differ.
+    The infos of every step are dense over the rows: `success` (sustained), `progress` (float32, true progress),
+    `subtask` (int64, index of the current subtask) and `diverged`. With SAME_STEP they also hold `final_obs` [N, D],
+    the true next observation of every row before any reset, and `final_info`, the four infos before the reset.
+
+    With `final_views=True`, steps at which rows end also hold `final_views`, uint8 [N, V, H, W, 3]. These are the
+    camera views of the ended rows before the reset; other rows are black. The mask is `_final_views` [N].
 
     Autoreset: SAME_STEP, or DISABLED with `reset(options={"reset_mask": bool [N]})`.
     """
 
-    def __init__(
-        self,
-        task: str,
-        num_envs: int = 64,
-        *,
-        robot: str | Robot = "panda",
-        views: Sequence[str] = VIEW_NAMES,
-        image_size: int = 64,
-        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
-        ends_on_success: bool = False,
-        backend: str = "batch",
-        device: str = "cpu",
-        max_contacts: int = 0,
-        renderer: str = "auto",
-        threads: int = 0,
-        randomize: Randomization | None = None,
-        holdout: Holdout | None = None,
-        divergence_dump_dir: Path | None = None,
-        final_views: bool = False,
-    ) -> None:
-        for view in views:
-            lookup({name: name for name in VIEW_NAMES}, view, "view")
-        if autoreset_mode is AutoresetMode.NEXT_STEP:
-            raise SimError("autoreset_mode must be SAME_STEP or DISABLED: with NEXT_STEP terminal views are lost")
-        if final_views and autoreset_mode is not AutoresetMode.SAME_STEP:
-            raise SimError("final_views needs autoreset_mode=SAME_STEP: else render_views shows them until the reset")
-        if num_envs < 1:
-            raise SimError(f"num_envs must be >= 1, got {num_envs}")
+    def __init__(self, task: str, num_envs: int | None = None, *, config: EnvConfig | None = None, **options: Any):
+        """Build the environments.
+
+        Args:
+            task: Name of a registered task, or path of a file that defines one.
+            num_envs: Number of environments; None: `config.num_envs`.
+            config: Settings; None: `EnvConfig()`.
+            **options: Fields of `EnvConfig` that replace those of `config`.
+
+        Raises:
+            SimError: A setting is unknown or invalid.
+        """
+        if num_envs is not None:
+            options["num_envs"] = num_envs
+        self.config = config = replace(EnvConfig() if config is None else config, **options)
         self.task = make_task(task)
-        self.num_envs = num_envs
-        self.view_names = tuple(views)
+        self.num_envs = config.num_envs
+        self.view_names = tuple(config.views)
         self.subtask_names = self.task.subtasks
-        self.image_size = image_size
-        self.ends_on_success = ends_on_success
-        self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
+        self.image_size = config.image_size
+        self.metadata = {"autoreset_mode": config.autoreset_mode, "render_modes": [], "render_fps": CONTROL_HZ}
         self.render_mode = None
-        robot_spec = find_robot(robot) if isinstance(robot, str) else robot
-        model = build_scene(self.task.props, robot_spec)
-        self._backend = make_backend(backend, model, num_envs, threads, device, max_contacts)
-        self._renderer_name, self._threads = renderer, threads
-        self._arm = ArmController(self._backend, robot_spec)
-        self._initializer = EpisodeInitializer(
-            self._backend, self._arm, self.task, Randomization() if randomize is None else randomize
+        robot = find_robot(config.robot) if isinstance(config.robot, str) else config.robot
+        model = build_scene(self.task.props, robot)
+        self._backend = make_backend(
+            config.backend, model, self.num_envs, config.threads, config.device, config.max_contacts
         )
+        self._arm = ArmController(self._backend, robot)
+        self._initializer = EpisodeInitializer(self._backend, self._arm, self.task, config.randomize or Randomization())
         self._reader = SceneReader(self._arm, self.task.props, self.task.objects)
-        self._divergence_dump_dir, self._final_views = divergence_dump_dir, final_views
-        self._robot_name = robot_name(robot_spec)
-        self._action_delay = ActionDelay(num_envs, ACTION_DIM, self._initializer.randomization.latency)
-        self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(num_envs)]
-        self._holdout = Holdout() if holdout is None else holdout
+        self._robot_name = robot_name(robot)
+        self._action_delay = ActionDelay(self.num_envs, ACTION_DIM, self._initializer.randomization.latency)
+        self._rngs = [np.random.default_rng(seed) for seed in np.random.SeedSequence().spawn(self.num_envs)]
+        self._holdout = config.holdout or Holdout()
         self._phrasing_indices = self._holdout.phrasing_indices(self.task)
         self._layouts = [self._holdout.sample_layout(self.task, rng) for rng in self._rngs]
-        self._order = np.array([layout.object_order for layout in self._layouts], np.int64).reshape(num_envs, -1)
+        self._order = np.array([layout.object_order for layout in self._layouts], np.int64).reshape(self.num_envs, -1)
         self._side = np.array([layout.side_index for layout in self._layouts], np.int64)
-        self._phrasing = np.full(num_envs, self._phrasing_indices[0], np.int64)
-        self._elapsed = np.zeros(num_envs, np.int64)
-        self._success_steps = np.zeros(num_envs, np.int64)
+        self._phrasing = np.full(self.num_envs, self._phrasing_indices[0], np.int64)
+        self._elapsed = np.zeros(self.num_envs, np.int64)
+        self._success_steps = np.zeros(self.num_envs, np.int64)
         self.state = self._start_state = self._read()
         self._define_spaces()
 
@@ -142,7 +130,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        """The instruction of every row's present episode."""
+        """Return the instruction of each row's current episode."""
         return tuple(
             self.task.instruction(layout, int(phrasing))
             for layout, phrasing in zip(self._layouts, self._phrasing, strict=True)
@@ -150,13 +138,17 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     @property
     def goals(self) -> tuple[str, ...]:
-        """What every row's instruction wants, see `Task.goal`."""
+        """Return the goal of each row's instruction, see `Task.goal`."""
         return tuple(self.task.goal(layout) for layout in self._layouts)
 
     def episode_metadata(self, row: int) -> dict[str, str]:
-        """What was drawn for that row's present episode: `scene`, its fingerprint; `objects` in their colors and
-        `side`, as a `Holdout` names them; `phrasing`, counted from the end: -1 is the task's last template. Sentences,
-        joined by " | ": `paraphrases` of the instruction; `opposites` and `fulfils`, see `Task`."""
+        """Return the random draws behind a row's current episode.
+
+        Returns:
+            `scene`: hash of the start. `objects` and `side`: colored objects and side, as a `Holdout` names them.
+            `phrasing`: index of the template from the end; -1 is the last one. `paraphrases`, `opposites` and
+            `fulfils`: sentences joined by " | ", see `Task`.
+        """
         task, layout = self.task, self._layouts[row]
         templates = (*(task.templates[i] for i in self._phrasing_indices), *task.paraphrases)
         return {
@@ -171,7 +163,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     @property
     def proprio_size(self) -> int:
-        """Leading columns of an observation that are of the robot itself."""
+        """Number of leading observation columns that describe the robot itself."""
         return PROPRIO_DIM
 
     @property
@@ -182,9 +174,18 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Start new episodes in every row, or in those of `options["reset_mask"]` (bool [N]).
+        """Start new episodes in every row, or in those of `options["reset_mask"]`.
 
-        With a seed, row i gets its own stream (seed + i for an int), so row i's episodes do not depend on the others.
+        Args:
+            seed: One seed per row, or an int, which gives row i the seed `seed + i`. Each row has its own random
+                stream, so its episodes do not depend on the other rows.
+            options: `reset_mask`, bool [N]: the rows to reset.
+
+        Returns:
+            Observations [N, D] and infos.
+
+        Raises:
+            SimError: The mask or the number of seeds does not fit.
         """
         mask = np.ones(self.num_envs, np.bool_)
         if options and "reset_mask" in options:
@@ -231,19 +232,29 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     def step(
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
-        """One control step (50 ms) in every row."""
+        """Advance every row by one control step (50 ms).
+
+        Args:
+            actions: [N, 4], clipped to [-1, 1].
+
+        Returns:
+            Observations [N, D], rewards [N], terminated [N], truncated [N] and infos.
+
+        Raises:
+            SimError: The actions have the wrong shape or are not finite.
+        """
         self._arm.apply_action(self._action_delay.push(self._validate_actions(actions)))
         diverged = (
             self._backend.step(SUBSTEPS_PER_STEP)
-            if self._divergence_dump_dir is None
-            else self._step_and_dump(self._divergence_dump_dir)
+            if self.config.divergence_dump_dir is None
+            else self._step_and_dump(self.config.divergence_dump_dir)
         )
         self._elapsed += 1
         self.state = self._read()
         self._success_steps = np.where(self.task.success(self.state) & ~diverged, self._success_steps + 1, 0)
         info = self._info(diverged)
         reward = (self._success_steps == SUCCESS_HOLD_STEPS).astype(np.float64)
-        terminated = diverged | (info["success"] & self.ends_on_success)
+        terminated = diverged | (info["success"] & self.config.ends_on_success)
         truncated = (self._elapsed >= self.max_episode_steps) & ~terminated
         obs = self._observe()
         if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
@@ -251,7 +262,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return obs, reward, terminated, truncated, info
 
     def _validate_actions(self, actions: npt.NDArray[np.float32]) -> FloatArray:
-        """Actions as float64, clipped to the action space; refused when of another shape or not finite."""
+        """Return actions as float64, clipped to the action space."""
         values = np.asarray(actions, np.float64)
         if values.shape != (self.num_envs, ACTION_DIM):
             raise SimError(f"actions must have shape [{self.num_envs}, {ACTION_DIM}], got {list(values.shape)}")
@@ -261,7 +272,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return np.clip(values, -1.0, 1.0)
 
     def _step_and_dump(self, dump_dir: Path) -> BoolArray:
-        """A step of the physics that writes down the worlds that diverge in it, with what they were commanded."""
+        """Step the physics and dump the worlds that diverge, with their controls."""
         already_diverged, ctrl = self._backend.divergence_reasons(), self._backend.ctrl.copy()
         diverged = self._backend.step(SUBSTEPS_PER_STEP)
         for row, reason in self._backend.divergence_reasons().items():
@@ -274,7 +285,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return {
             "success": self._success_steps >= SUCCESS_HOLD_STEPS,
             "progress": progress.astype(np.float32),
-            "stage": subtask.astype(np.int64),
+            "subtask": subtask.astype(np.int64),
             "diverged": diverged,
         }
 
@@ -283,7 +294,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         final = {"final_obs": obs, "_final_obs": done, "final_info": info, "_final_info": done}
         if done.any():
-            if self._final_views:
+            if self.config.final_views:
                 final |= {"final_views": self._render_masked(done), "_final_views": done}
             self._reset_rows(np.flatnonzero(done))
             reset_info = self._info(np.zeros(self.num_envs, np.bool_))
@@ -291,7 +302,7 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
         return self._observe(), {**info, **final}
 
     def _render_masked(self, mask: BoolArray) -> npt.NDArray[np.uint8]:
-        """The views [N, V, H, W, 3] of the rows `seen`, black for the others."""
+        """Return the views [N, V, H, W, 3] of the rows in `mask`, black for the others."""
         views = self.render_views(np.flatnonzero(mask))
         all_views = np.zeros((self.num_envs, *views.shape[1:]), np.uint8)
         all_views[mask] = views
@@ -299,68 +310,72 @@ class TabletopVecEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32],
 
     @cached_property
     def renderer(self) -> Renderer:
-        """Made at the first image, so that an environment nobody looks at needs no GL."""
+        """Create the renderer at the first image, so that environments without images need no OpenGL."""
         size = (self.image_size, self.image_size)
-        return make_renderer(self._renderer_name, self._backend, self.view_names, size, self._threads)
+        return make_renderer(self.config.renderer, self._backend, self.view_names, size, self.config.threads)
 
     def render_views(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.uint8]:
-        """What the cameras of `rows` (default: all) show now: uint8 [n, V, H, W, 3]."""
+        """Render the current camera views of `rows` (default: all): uint8 [n, V, H, W, 3]."""
         return self.renderer.render(np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
     def render_tensor(self, rows: npt.NDArray[np.int64] | None = None) -> Tensor:
-        """`render_views` as a tensor, on the device where the images are drawn: they do not cross the host."""
+        """Return `render_views` as a tensor on the device of the renderer, without a copy through the host."""
         return render_torch(self.renderer, np.arange(self.num_envs) if rows is None else np.asarray(rows))
 
     def physics_state(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4] of the worlds now, for a renderer of
-        one's own. Live: read, do not write."""
+        """Return qpos [N, nq], mocap_pos [N, nmocap, 3] and mocap_quat [N, nmocap, 4] for a renderer of your own.
+
+        The arrays are live: read them, do not write to them.
+        """
         return self._backend.qpos, self._backend.mocap_pos, self._backend.mocap_quat
 
     @property
     def model(self) -> mujoco.MjModel:
-        """The compiled scene. Read only."""
+        """Return the compiled scene. Read only."""
         return self._backend.model
 
     def snapshot(self) -> ArrayDict:
-        """Everything that the episodes under way, and those that follow, depend on: arrays by name, for `restore`.
+        """Return the full state of the current and all later episodes as named arrays, for `restore`.
 
-        Raises `SimError` while a world that diverged has not been reset.
+        Raises:
+            SimError: An environment has diverged and was not reset.
         """
         if self._backend.divergence_reasons():
             raise SimError(
-                f"world {min(self._backend.divergence_reasons())} has diverged: reset it before taking a snapshot"
+                f"environment {min(self._backend.divergence_reasons())} has diverged: reset it before taking a snapshot"
             )
         return self._snapshot_arrays()
 
     def _snapshot_arrays(self) -> ArrayDict:
         return {
             **add_prefix("physics", self._backend.snapshot()),
-            **add_prefix("line", self._action_delay.snapshot()),
-            **add_prefix("start", flatten_state(self._start_state)),
+            **add_prefix("action_delay", self._action_delay.snapshot()),
+            **add_prefix("start_state", flatten_state(self._start_state)),
             **{name: getattr(self, f"_{name}").copy() for name in ROW_STATE_FIELDS},
-            "commanded": self._arm.target_pos.copy(),
-            "of": json_to_array([self.task.name, self._robot_name]),
-            "streams": pack_rngs(self._rngs),
+            "target_pos": self._arm.target_pos.copy(),
+            "env_spec": json_to_array([self.task.name, self._robot_name]),
+            "rngs": pack_rngs(self._rngs),
             "layouts": pack_layouts(self._layouts),
         }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """Go on from what `snapshot` of such an environment gave, bit for bit on the CPU; the observation then.
+        """Restore a `snapshot` and return the observation [N, D]. On the CPU, the continuation is bit-identical.
 
-        Raises `SimError` for one of another environment.
+        Raises:
+            SimError: The snapshot is of another environment.
         """
         check_same_env(self._snapshot_arrays(), snapshot)
         self._backend.restore(select_prefix("physics", snapshot))
-        self._action_delay.restore(select_prefix("line", snapshot))
+        self._action_delay.restore(select_prefix("action_delay", snapshot))
         for name in ROW_STATE_FIELDS:
             getattr(self, f"_{name}")[...] = snapshot[name]
-        self._arm.target_pos[...] = snapshot["commanded"]
-        self._rngs, self._layouts = unpack_rngs(snapshot["streams"]), unpack_layouts(snapshot["layouts"])
-        self._start_state, self.state = unflatten_state(select_prefix("start", snapshot)), self._read()
+        self._arm.target_pos[...] = snapshot["target_pos"]
+        self._rngs, self._layouts = unpack_rngs(snapshot["rngs"]), unpack_layouts(snapshot["layouts"])
+        self._start_state, self.state = unflatten_state(select_prefix("start_state", snapshot)), self._read()
         return self._observe()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free the renderer and the worlds."""
+        """Free the renderer and the physics."""
         if "renderer" in self.__dict__:
             self.renderer.close()
         self._backend.close()

@@ -1,4 +1,4 @@
-"""Scripted experts and deliberate failures: plans of waypoints, followed by many worlds at once."""
+"""Waypoint plans of scripted experts and deliberate failures, and their batched execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embodied_sim.state import SceneState
 
 GRIP_OPEN, GRIP_CLOSED = -1.0, 1.0
 HOLD_FOREVER_STEPS = 10**6
-"""Control steps: a waypoint that is held so long ends a plan."""
+"""Control steps of a waypoint that ends a plan."""
 
 Target = Callable[[SceneState, FloatArray], FloatArray]
 """(state, tool position [N, 3] when the waypoint began) -> goal position [N, 3], m."""
@@ -21,50 +21,50 @@ Target = Callable[[SceneState, FloatArray], FloatArray]
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Go there with the grip like that, stay `hold` control steps, then on to the next."""
+    """Move to `target` with the given grip, stay `hold_steps` control steps, then continue with the next waypoint."""
 
     target: Target
     grip: float
     tolerance: float = 0.012
     hold_steps: int = 0
     timeout_steps: int = 40
-    """Control steps after which the plan goes on although the goal was not reached."""
+    """Control steps after which the plan continues although the goal was not reached."""
 
 
 Plan = tuple[Waypoint, ...]
 
 
 def keep_position(_: SceneState, start_pos: FloatArray) -> FloatArray:
-    """The goal of a waypoint that keeps the tool where it is."""
+    """Target of a waypoint that keeps the tool in place."""
     return start_pos
 
 
 def hold_forever(grip: float) -> Waypoint:
-    """Stay for ever as one is: the end of a plan."""
+    """Return a waypoint that keeps the pose until the episode ends."""
     return Waypoint(keep_position, grip, hold_steps=HOLD_FOREVER_STEPS)
 
 
 def relative_to_start(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
-    """A goal relative to where the tool was when the waypoint began, m."""
+    """Return a target relative to the tool position at the start of the waypoint, m."""
     offset = np.array([x, y, z])
     return lambda state, start_pos: start_pos + offset
 
 
 def relative_to_point(name: str, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Target:
-    """A goal relative to that point of the props, wherever it is by then, m."""
+    """Return a target relative to the current position of a point of the props, m."""
     offset = np.array([x, y, z])
     return lambda state, _: state.points[name] + offset
 
 
 def stall_after(plan: Plan, num_waypoints: int) -> Plan:
-    """The first `after` waypoints, then stay for ever as one is."""
+    """Return the first `num_waypoints` waypoints of a plan, then hold the pose."""
     prefix = plan[:num_waypoints]
     grip = prefix[-1].grip if prefix else GRIP_OPEN
     return (*prefix, hold_forever(grip))
 
 
 def misperceive(plan: Plan, perceive: Callable[[SceneState], SceneState] = SceneState.with_swapped_objects) -> Plan:
-    """The same plan by somebody who sees the worlds like that: mistakes one object, or one side, for the other."""
+    """Return the plan with a changed perception, such as one object or side confused with the other."""
 
     def wrap_target(target: Target) -> Target:
         return lambda state, start_pos: target(perceive(state), start_pos)
@@ -73,7 +73,7 @@ def misperceive(plan: Plan, perceive: Callable[[SceneState], SceneState] = Scene
 
 
 def shift_targets(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Plan:
-    """The same plan, every goal displaced by (x, y, z) m: the fingers close beside or above the thing."""
+    """Return the plan with every goal displaced by (x, y, z) m, so that the fingers miss the object."""
 
     def shift_target(target: Target) -> Target:
         return lambda state, start_pos: target(state, start_pos) + np.array([x, y, z])
@@ -85,40 +85,40 @@ def shift_targets(plan: Plan, x: float = 0.0, y: float = 0.0, z: float = 0.0) ->
 
 
 def override_grip(plan: Plan, grip: float, first_waypoint: int = 0) -> Plan:
-    """The same plan with the grip like that from waypoint `after` on: an open hand, a fist, a hand that lets go."""
+    """Return the plan with a fixed grip from waypoint `first_waypoint` on."""
     return (*plan[:first_waypoint], *(replace(waypoint, grip=grip) for waypoint in plan[first_waypoint:]))
 
 
 def extend_plan(plan: Plan, continuations: Sequence[Plan]) -> tuple[Plan, ...]:
-    """The plan, its last rest left out, and then each of the ways to go on."""
+    """Return the plan without its final hold, followed by each of the continuations."""
     prefix = plan[:-1] if plan[-1] == hold_forever(plan[-1].grip) else plan
     return tuple((*prefix, *continuation) for continuation in continuations)
 
 
 def retreat_plans(grip: float, height: float = 0.08) -> tuple[Plan, ...]:
-    """Ways to leave: up by `height` m and then back, to the left, to the right or nowhere, and rest there."""
+    """Return plans that move up by `height` m and then stay, or move back, left or right."""
     up, end = Waypoint(relative_to_start(z=height), grip, tolerance=0.02), hold_forever(grip)
     offsets = ((-0.1, 0.0), (-0.05, 0.12), (-0.05, -0.12))
     return ((up, end), *((up, Waypoint(relative_to_start(x, y), grip, tolerance=0.02), end) for x, y in offsets))
 
 
 class PlanFollower:
-    """Follows one plan per world; the whole batch is advanced together."""
+    """Follow one plan per environment, batched."""
 
     def __init__(self, num_envs: int) -> None:
         self._plans: list[Plan] = []
         self._plan_index = np.zeros(num_envs, np.int64)
         self.waypoint_index = np.zeros(num_envs, np.int64)
-        """[N]: index of the waypoint under way."""
+        """[N]: index of the current waypoint."""
         self.goal = np.zeros((num_envs, 3))
-        """[N, 3]: where the tool was last sent, m."""
+        """[N, 3]: last goal of the tool, m."""
         self._arrived_steps = np.zeros(num_envs, np.int64)
         self._waypoint_steps = np.zeros(num_envs, np.int64)
         self._start_pos = np.zeros((num_envs, 3))
         self._speed = np.ones(num_envs)
 
     def assign(self, rows: np.ndarray, plans: Sequence[Plan], speed: FloatArray, state: SceneState) -> None:
-        """Start `plans[i]` in world `rows[i]` at `speed[i]` (share of the full step)."""
+        """Start `plans[i]` in row `rows[i]` at `speed[i]`, relative to full speed."""
         for row, plan, row_speed in zip(rows, plans, speed, strict=True):
             if plan not in self._plans:
                 self._plans.append(plan)
@@ -128,7 +128,7 @@ class PlanFollower:
         self._start_pos[rows] = state.tool_pos[rows]
 
     def act(self, state: SceneState) -> FloatArray:
-        """Actions [N, 4] in [-1, 1] for the state now; advances the plans."""
+        """Return actions [N, 4] in [-1, 1] for the current state, and advance the plans."""
         goal, grip = np.zeros_like(state.tool_pos), np.zeros(len(state))
         tolerance, hold_steps, timeout_steps = np.zeros(len(state)), np.zeros(len(state)), np.zeros(len(state))
         last_index = np.array([len(plan) - 1 for plan in self._plans])[self._plan_index]

@@ -43,7 +43,7 @@ class Told(PointReachEnv):
 
     def _told(self):
         progress = np.clip(1 - np.linalg.norm(self.position, axis=1), 0, 1).astype(np.float32)
-        return {"progress": progress, "stage": np.zeros(self.num_envs, np.int64)}
+        return {"progress": progress, "subtask": np.zeros(self.num_envs, np.int64)}
 
 
 class EmbeddedMemory:

@@ -70,7 +70,7 @@ class CountingWithProgress(CountingEnv):
 
     def _told(self):
         share = (self.count / (np.arange(self.num_envs) + 2)).astype(np.float32)
-        return {"progress": share, "stage": np.zeros(self.num_envs, np.int64)}
+        return {"progress": share, "subtask": np.zeros(self.num_envs, np.int64)}
 
 
 def test_cost_compares_whole_iterations_and_shares_add_up():

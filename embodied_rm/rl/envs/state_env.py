@@ -1,4 +1,4 @@
-"""The vector environment whose scores are the simulator's own."""
+"""A vector environment with a reward from the simulator's state."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from embodied_rm.types import IntArray, RewardOutput
 
 
 class StateRewardEnv(RewardEnv):
-    """Scores are the simulator's own, for comparison. Where the rule asks how far the task is, the environment's infos
-    must also hold `progress` and `stage` [N]; else nobody is told, the critic neither."""
+    """A `RewardEnv` whose scores come from the simulator's state, for comparison.
+
+    If the rule uses the simulator's progress, the infos must have `progress` and `subtask` [N]. Otherwise all
+    potentials are 0, for the critic too.
+    """
 
     def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
         return self._read_infos("progress", rows, infos)
 
     def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> RewardOutput:
-        success = infos["success"][rows].astype(np.float32)
         return RewardOutput(
             progress=self._read_infos("progress", rows, infos),
             valid=np.ones(len(rows), bool),
-            subtask=self._read_infos("stage", rows, infos).astype(np.int64),
-            success=success,
+            subtask=self._read_infos("subtask", rows, infos).astype(np.int64),
+            success=infos["success"][rows].astype(np.float32),
             uncertainty=np.zeros(len(rows), np.float32),
         )
 

@@ -1,4 +1,4 @@
-"""For rsl-rl (`pip install embodied-rm[rsl-rl]`): its `VecEnv` over one of our vector environments."""
+"""Adapter for rsl-rl (`pip install embodied-rm[rsl-rl]`)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,27 @@ from embodied_sim.adapters.same_step import EnvTransition, check_autoreset_mode,
 from embodied_sim.sim_errors import SimError
 
 OBS_GROUP = "policy"
-"""The one observation group; rsl-rl gives it to actor and critic where a config names no other."""
+"""The only observation group; rsl-rl uses it for actor and critic by default."""
 
 
 class RslRlVecEnv(VecEnv):
-    """All rows of `env` as an rsl-rl `VecEnv`, tensors on `device`; the first episodes begin at once, by `seed`.
+    """An rsl-rl `VecEnv` over a vector environment; the first episodes start at construction.
 
-    Extras: `time_outs` bool [N], ended by the time limit alone; `final_obs`, the true next observations, before any
-    reset; and where the environment tells `success`, its share of the episodes that have just ended, in `log`.
+    Extras: `time_outs` bool [N], episodes that ended by the time limit only; `final_obs`, the true next observations
+    before any reset. If the infos hold `success`, `log` has the success rate of the episodes that ended in this step.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, seed: int | None = None, device: str = "cpu") -> None:
-        """Raises `SimError` unless the environment has SAME_STEP autoreset."""
+        """Reset the environment.
+
+        Args:
+            env: A vector environment.
+            seed: Seed of the first episodes.
+            device: Device of all tensors.
+
+        Raises:
+            SimError: The environment has no SAME_STEP autoreset.
+        """
         check_autoreset_mode(env)
         assert env.single_action_space.shape is not None
         self.env, self.device = env, device
@@ -38,24 +47,24 @@ class RslRlVecEnv(VecEnv):
 
     @property
     def max_episode_length(self) -> int:
-        """The environment's time limit, control steps."""
+        """Return the time limit, control steps."""
         return self.env.unwrapped.max_episode_steps  # type: ignore[attr-defined]
 
     @property
     def episode_length_buf(self) -> Tensor:
-        """Steps since each row's episode began, int64 [N]. To set it is refused: the environment keeps the time."""
+        """Return the steps since the start of each row's episode, int64 [N]. It cannot be set."""
         return self._elapsed
 
     @episode_length_buf.setter
     def episode_length_buf(self, value: Tensor) -> None:
-        raise SimError("episodes begin at their beginning: call learn with init_at_random_ep_len=False")
+        raise SimError("episodes cannot start at a random length: call learn with init_at_random_ep_len=False")
 
     def get_observations(self) -> TensorDict:
-        """What to act on now: group "policy", float32 [N, D]."""
+        """Return the current observations: group "policy", float32 [N, D]."""
         return self._to_tensordict(self._observation)
 
     def step(self, actions: Tensor) -> tuple[TensorDict, Tensor, Tensor, dict[str, Any]]:
-        """Step every row with actions [N, A]: observations, rewards float32 [N], dones int64 [N], extras."""
+        """Step every row with actions [N, A]; return observations, rewards float32 [N], dones int64 [N], extras."""
         transition = step_env(self.env, actions.detach().cpu().numpy())
         self._observation = transition.observation
         dones = self._to_tensor(transition.done)

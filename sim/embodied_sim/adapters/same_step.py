@@ -1,4 +1,4 @@
-"""What all adapters share: a step with the truth about the rows that ended and were reset within it."""
+"""Shared by the adapters: steps with the final observations and infos of rows that were reset within the step."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ class EnvTransition:
     """One step of N rows; every array owns its memory."""
 
     observation: npt.NDArray[np.float32]
-    """[N, D]: what to act on next; where an episode ended, the first of the new one."""
+    """[N, D]: input of the next action; for ended episodes, the first observation of the next one."""
     final_observation: npt.NDArray[np.float32]
     """[N, D]: the true next observation, before any reset."""
     reward: npt.NDArray[np.float32]
-    """[N]; 0 where the environment says that the transition is not `valid`, for these libraries can leave none out."""
+    """[N]; 0 for invalid transitions, because these libraries cannot skip any."""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
-    """[N]: ended, but not `terminated`."""
+    """[N]: ended by the time limit, not `terminated`."""
     infos: Mapping[str, Array]
-    """Name -> [N], as they were before any reset."""
+    """Name -> [N], before any reset."""
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
-        """[N]: the episode ended, either way."""
+        """Return whether the episodes ended, bool [N]."""
         return self.terminated | self.truncated
 
 
 def check_autoreset_mode(env: VectorEnv[Any, Any, Any]) -> None:
-    """Raise `SimError` unless the environment resets the rows that end within the step."""
+    """Raise `SimError` unless the environment has SAME_STEP autoreset."""
     mode = env.metadata.get("autoreset_mode")
     if mode is not AutoresetMode.SAME_STEP:
         raise SimError(f"the adapter needs an environment with autoreset_mode={AutoresetMode.SAME_STEP}, got {mode}")
 
 
 def reset_env(env: VectorEnv[Any, Any, Any], seed: int | None) -> npt.NDArray[np.float32]:
-    """Begin an episode in every row: observations [N, D]."""
+    """Start an episode in every row and return the observations [N, D]."""
     observation, _ = env.reset(seed=seed)
     return np.array(observation, np.float32)
 
 
 def step_env(env: VectorEnv[Any, Any, Any], actions: Array) -> EnvTransition:
-    """Step every row. Raises `SimError` where the infos lack a dense `final_obs`."""
+    """Step every row. Raises `SimError` if the infos have no dense `final_obs`."""
     raw_observation, reward, terminated, truncated, infos = env.step(actions)
     observation, final_observation = np.array(raw_observation, np.float32), infos.get("final_obs")
     if not isinstance(final_observation, np.ndarray) or final_observation.shape != observation.shape:
@@ -71,7 +71,7 @@ def step_env(env: VectorEnv[Any, Any, Any], actions: Array) -> EnvTransition:
 
 
 def _infos_before_reset(infos: Mapping[str, Any], num_envs: int) -> dict[str, Array]:
-    """The infos with one value a row, those of `final_info` in the place of those after the reset."""
+    """Return the infos with one value per row; `final_info` replaces values after a reset."""
     merged = {**infos, **infos.get("final_info", {})}
     return {
         name: values.copy()

@@ -1,4 +1,4 @@
-"""Physics engines behind one interface. Nothing outside this package may know which one runs."""
+"""Physics engines behind one interface. Code outside this package does not depend on the engine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from embodied_sim.sim_errors import SimError, lookup
 def make_backend(
     name: str, model: mujoco.MjModel, num_worlds: int, threads: int = 0, device: str = "cpu", max_contacts: int = 0
 ) -> PhysicsBackend:
-    """`num_worlds` worlds of `model` on the engine called `name`.
+    """Create a physics backend.
 
-    `threads` is for "batch" (0: one a processor); `device`, "cpu" or "cuda", and `contacts`, room for so many a world
-    (0: chosen from the model), for "warp". Raises `SimError` for an unknown engine, and for one that is not installed
-    or cannot run on that device or that model.
+    Args:
+        name: "batch" or "warp".
+        model: The compiled scene.
+        num_worlds: Number of worlds.
+        threads: CPU threads of "batch"; 0: one per processor.
+        device: Device of "warp": "cpu" or "cuda".
+        max_contacts: Contacts per world for which "warp" allocates memory; 0: chosen from the model.
+
+    Raises:
+        SimError: The engine is unknown or not installed, or cannot run on that device or model.
     """
     return lookup(BACKENDS, name, "backend")(model, num_worlds, threads, device, max_contacts)
 

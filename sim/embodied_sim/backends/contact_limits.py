@@ -1,4 +1,4 @@
-"""Room for contacts: mujoco_warp allocates it beforehand and drops what does not fit."""
+"""Contact limits of mujoco_warp, which allocates memory in advance and drops contacts that do not fit."""
 
 from __future__ import annotations
 
@@ -13,30 +13,38 @@ from mujoco_warp import OverflowType
 from embodied_sim.sim_errors import SimError
 
 CONTACTS_PER_BODY = 12
-"""For which a moving body gets room in the solver. Measured with the experts of the tabletop tasks: 147 constraints at
-most in a world of 6 moving bodies, a third of what this leaves room for."""
+"""Default contacts per moving body. The experts of the tabletop tasks reach 147 constraints in a world of 6 moving
+bodies, a third of the resulting limit."""
 
 _CONTACT_FLAGS = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD | OverflowType.HFIELD
 
 
 @dataclass(frozen=True)
 class ContactLimits:
-    """How much a world may have on average (contacts) and at most (constraints)."""
+    """Limits per world: contacts on average over the worlds, constraints at most."""
 
     max_contacts: int
-    """Shared: N worlds have room for N times as many. A contact of two boxes counts up to 8."""
+    """Shared pool: N worlds have N times as many. A contact of two boxes counts up to 8."""
     max_constraints: int
-    """Rows of the solver: a contact takes 2 (condim - 1), a limit, dry friction or equality one or more."""
+    """Solver rows: a contact takes 2 (condim - 1); a limit, dry friction or equality one or more."""
 
     OVERFLOW_FLAGS: ClassVar[int] = int(_CONTACT_FLAGS | OverflowType.NEFC | OverflowType.NJMAX_NNZ)
-    """The flags of `Data.overflow` which say that something that touches was left out."""
+    """Flags of `Data.overflow` that mean that contacts were dropped."""
 
     @classmethod
     def from_model(cls, model: mujoco.MjModel, max_contacts: int = 0) -> ContactLimits:
-        """Room for so many contacts a world, in the solver too; 0: ample for things on a table, and as many as pairs
-        of geoms, so that the broad phase cannot overflow. Raises `SimError` for less than 0."""
+        """Choose the limits of a model.
+
+        Args:
+            model: The compiled scene.
+            max_contacts: Contacts per world; 0: ample for a tabletop, and at least the number of geom pairs, so that
+                the broad phase cannot overflow.
+
+        Raises:
+            SimError: `max_contacts` is negative.
+        """
         if max_contacts < 0:
-            raise SimError(f"contacts must be >= 0, got {max_contacts}")
+            raise SimError(f"max_contacts must be >= 0, got {max_contacts}")
         pairs = list(_collision_pairs(model))
         colliding_bodies = {
             int(body) for pair in pairs for body in model.body_weldid[model.geom_bodyid[list(pair)]]
@@ -50,17 +58,17 @@ class ContactLimits:
         )
 
     def overflow_message(self, flags: int) -> str:
-        """What to say of a world with these flags of `Data.overflow`."""
+        """Return the message for a world with these flags of `Data.overflow`."""
         if flags & _CONTACT_FLAGS:
-            quantity, limit = "max_contacts", self.max_contacts
+            exceeded = f"max_contacts={self.max_contacts}"
         else:
-            quantity, limit = "max_constraints", self.max_constraints
-        remedy = f"set contacts (world.contacts on the command line) to more than {self.max_contacts}"
-        return f"more {quantity} than the room for {limit} a world: {remedy}"
+            exceeded = f"max_constraints={self.max_constraints}"
+        remedy = f"set max_contacts (env.max_contacts on the command line) to more than {self.max_contacts}"
+        return f"more than {exceeded} per world: {remedy}"
 
 
 def _collision_pairs(model: mujoco.MjModel) -> Iterator[tuple[int, int]]:
-    """Pairs of geoms that can touch, by MuJoCo's rules for bits and for bodies that are welded or parent and child."""
+    """Yield pairs of geoms that can collide, by MuJoCo's rules for bit masks and for welded or parent-child bodies."""
     weld = model.body_weldid[model.geom_bodyid]
     parent = model.body_weldid[model.body_parentid[weld]]
     bits, masks = model.geom_contype, model.geom_conaffinity

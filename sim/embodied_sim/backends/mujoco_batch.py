@@ -1,10 +1,10 @@
-"""The CPU engine: `mujoco.batch` with divergence seen in the step in which it happens (reliability of the loop).
+"""CPU engine: `mujoco.batch` with divergence detection in every control step.
 
-MuJoCo resets a diverged world silently and its counters with it. Here automatic reset is disabled, the counters are
-zeroed before and read after every control step, and the state is checked besides.
+MuJoCo silently resets a diverged world and its warning counters. This engine disables the automatic reset, reads the
+counters after every control step, and checks the state.
 
-Measured on two cores, 64 seven-joint arms with four cubes, 10 substeps a call: persistent data with the velocity
-stage costs nothing over no stage at all (the next step continues from it), without persistence it costs 10 %.
+Measured on two cores with 64 seven-joint arms and four cubes, 10 substeps per call: computing the velocity stage costs
+nothing with persistent data, because the next step continues from it, and 10 % without.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WARNING_NAMES = {
 
 
 class BatchBackend:
-    """`Backend` on the native thread pool of `mujoco.batch`; bit-identical to a loop of `mj_step`."""
+    """`PhysicsBackend` on the native thread pool of `mujoco.batch`; bit-identical to a loop of `mj_step`."""
 
     device = "cpu"
 
@@ -80,7 +80,7 @@ class BatchBackend:
             errors = self._step_rows(active_rows, substeps)
         new_divergences = errors | self._find_divergences(active_rows, valid & self._valid_states())
         self._divergence_reasons |= new_divergences
-        # Rows that were already standing still are put back too: a write to their state must not revive them.
+        # Rows that diverged earlier are restored too: a write to their state must not revive them.
         self._restore_last_good(np.array(sorted(self._divergence_reasons), np.int64))
         self._last_good_state[...] = self._batch.state
         return self._diverged_mask()
@@ -124,7 +124,7 @@ class BatchBackend:
         self.__dict__.pop("_batch", None)
 
     def _step_rows(self, active_rows: Rows, substeps: int) -> dict[int, str]:
-        """Step the live worlds; MuJoCo's own errors (which left their worlds where they were) by world."""
+        """Step the active worlds; return world -> MuJoCo error. Worlds with an error did not move."""
         try:
             self._batch.step(active_rows, nstep=substeps, stage=REFRESH_STAGE)
         except SimulationError as error:
@@ -132,11 +132,11 @@ class BatchBackend:
         return {}
 
     def _valid_states(self) -> BoolArray:
-        """[N]: positions are finite and speeds within the limit."""
+        """Return whether positions are finite and speeds within the limit, bool [N]."""
         return np.asarray(np.isfinite(self.qpos).all(axis=1) & (np.abs(self.qvel) <= MAX_SPEED).all(axis=1))
 
     def _find_divergences(self, active_rows: Rows, valid: BoolArray) -> dict[int, str]:
-        """What is wrong with which of the live worlds, given those that are `fit`."""
+        """Return diverged world -> reason, among the active worlds; `valid` [N] is the result of the state check."""
         counts = self._batch.warning[:, list(WARNING_NAMES), 1]
         diverged_rows = active_rows[(counts.any(axis=1) | ~valid)[active_rows]]
         return {int(row): self._describe_divergence(int(row)) for row in diverged_rows}
@@ -160,7 +160,7 @@ class BatchBackend:
 
 @contextmanager
 def mute_mujoco_log() -> Iterator[None]:
-    """Keep MuJoCo from writing a warning per fault to the terminal and to MUJOCO_LOG.TXT: faults are reported."""
+    """Disable MuJoCo's warnings on the terminal and in MUJOCO_LOG.TXT: divergences are reported otherwise."""
     saved_config = mujoco.MjLogConfig.get()
     quiet_config = mujoco.MjLogConfig.get()
     quiet_config.logto_console = quiet_config.logto_file = False

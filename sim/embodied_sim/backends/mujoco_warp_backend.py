@@ -1,14 +1,13 @@
-"""The batch engine for GPUs: `mujoco_warp`, float32, all worlds in one launch; also on Warp's `cpu` device.
+"""GPU engine: `mujoco_warp`, float32, all worlds in one launch; also on Warp's `cpu` device.
 
-The host works with mirrors: what it has written is pushed before each call, all it can read is pulled after it.
-`torch` gives the same arrays without a copy. Both devices run the same code, save that on "cuda" the launches of a
-control step are recorded once as a CUDA graph and then replayed. Tested on the `cpu` device; "cuda" has not been run.
+The host uses mirrors: its writes are pushed before each call, and all readable fields are pulled after it. `as_tensor`
+returns the device arrays without a copy. Both devices run the same code, but on "cuda" the launches of a control step
+are recorded once as a CUDA graph and then replayed. Tested on the `cpu` device; "cuda" has not been run.
 
-What differs from the C engine: float32, a solver tolerance of no less than 1e-6, never a reset of a diverged world by
-MuJoCo (the flag that forbids it is unknown there), no mid-phase to disable. Integrator, cone, solver and iterations
-are those of the model. A contact so stiff or deep that it asks for more than some 1e8 m/s2 is past its line search:
-the C engine diverges there, here the bodies sink into each other. Bit-identical from run to run on the `cpu` device,
-not on a GPU (atomic sums).
+Differences from the C engine: float32; a solver tolerance of at least 1e-6; no automatic reset of diverged worlds (the
+flag that disables it is unknown there); no mid-phase. Integrator, cone, solver and iterations are those of the model.
+A contact that needs more than about 1e8 m/s2 exceeds the line search: the C engine diverges, while here the bodies
+penetrate each other. Results are bit-identical from run to run on the `cpu` device, but not on a GPU (atomic sums).
 """
 
 from __future__ import annotations
@@ -37,27 +36,34 @@ MASS_DERIVED_FIELDS = (
     "body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0", "cam_poscom0",
     "light_poscom0",
 )  # fmt: skip
-"""Model fields that are computed from masses, so that each world needs its own."""
+"""Model fields that are computed from masses, so each world needs its own values."""
 
 STATE_FIELDS = ("qpos", "qvel", "act", "qacc_warmstart", "time")
 INPUT_FIELDS = ("ctrl", "mocap_pos", "mocap_quat")
 DERIVED_FIELDS = ("site_xpos", "site_xmat", "xpos", "xquat", "xanchor", "xaxis")
 
 UNSUPPORTED_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
-"""What mujoco_warp never does anyway, and refuses to be told not to do."""
+"""Flags that disable features which mujoco_warp does not have; it rejects these flags."""
 
 
 class WarpBackend:
-    """`Backend` on mujoco_warp."""
+    """`PhysicsBackend` on mujoco_warp."""
 
     def __init__(
         self, model: mujoco.MjModel, num_worlds: int, device: str = "cpu", contact_limits: ContactLimits | None = None
     ) -> None:
-        """`device`: "cpu" or "cuda"; `budget`: room for contacts, by default chosen from the model.
+        """Put the model and its worlds on the device.
 
-        Raises `SimError` where there is no such device, or for a model that mujoco_warp cannot run.
+        Args:
+            model: The compiled scene.
+            num_worlds: Number of worlds.
+            device: "cpu" or "cuda".
+            contact_limits: Limits per world; None: chosen from the model.
+
+        Raises:
+            SimError: The device does not exist, or mujoco_warp cannot run the model.
         """
-        warp.config.log_level = warp.LOG_WARNING  # or it greets, and names every module it loads
+        warp.config.log_level = warp.LOG_WARNING  # suppresses the banner and the list of loaded modules
         self.device = _validate_device(device)
         self.model = copy.copy(model)
         self.num_worlds = num_worlds
@@ -95,23 +101,28 @@ class WarpBackend:
         return {name: mirror.host for name, mirror in self._expanded_fields.items()}
 
     def as_tensor(self, name: str) -> Tensor:
-        """The MjData field `name`, or the model field if it is one of `VARIABLE`, as a tensor float32 [N, ...] that
-        shares its memory with the worlds (rotation matrices: [..., 3, 3]).
+        """Return a field as a tensor that shares its memory with the worlds.
 
-        What is written to it counts at the next call, unless the host has written to its array of that name too; the
-        host sees it after the next call. Masses are for `vary`, which knows what follows from them. On a GPU use
-        torch's default stream, which waits for Warp's and the reverse.
+        Writes take effect at the next call, unless the host has also written to its array of that name; the host sees
+        them after the next call. Change masses through `expand_field`, which updates the derived fields. On a GPU use
+        torch's default stream, which synchronizes with Warp's.
+
+        Args:
+            name: A field of MjData, or a model field of `VARIABLE_FIELDS`.
+
+        Returns:
+            float32 [N, ...]; rotation matrices are [..., 3, 3].
         """
-        import torch  # heavy, and nothing else here needs it
+        import torch  # deferred: heavy, and not needed elsewhere in this module
 
         source = getattr(self.warp_model if name in VARIABLE_FIELDS else self.warp_data, name)
-        if not source.size:  # Warp has no memory to share for an empty array
+        if not source.size:  # Warp allocates no memory for an empty array
             return torch.zeros(source.numpy().shape, device=self.device)
         tensor: Tensor = warp.to_torch(source)
         return tensor
 
     def step(self, substeps: int) -> BoolArray:
-        # Looked at before as well: damping may slow down, within the step, what the host has made too fast.
+        # Also checked before the step: damping may slow down a too high speed written by the host.
         self._record_divergences(self._find_invalid_states())
         self._last_good_state.restore(self._diverged_rows())
         self._push()
@@ -154,12 +165,11 @@ class WarpBackend:
         self._last_good_state.save(slice(None))
 
     def close(self) -> None:
-        for name in ("_graphs", "_mirrors", "_expanded_fields", "_last_good_state", "worlds", "data"):
+        for name in ("_graphs", "_mirrors", "_expanded_fields", "_last_good_state", "warp_model", "warp_data"):
             self.__dict__.pop(name, None)
 
     def sync_kinematics(self) -> None:
-        """Bring what the host has written to the device, and the poses of bodies, cameras and lights up to date
-        there; for who draws from `worlds` and `data`."""
+        """Push host writes and update the poses of bodies, cameras and lights on the device, for renderers."""
         self._push()
         with self._on_device():
             mujoco_warp.fwd_kinematics(self.warp_model, self.warp_data)
@@ -186,14 +196,14 @@ class WarpBackend:
             mirror.pull()
 
     def _update_derived(self) -> None:
-        """Everything derived made current, for what the host has written."""
+        """Push host writes, update all derived fields and pull them."""
         self._push()
         with self._on_device():
             self._compute_derived()
         self._pull()
 
     def _compute_derived(self) -> None:
-        """What depends on positions and velocities only, contacts apart."""
+        """Compute the fields that depend on positions and velocities only, without contacts."""
         model, data = self.warp_model, self.warp_data
         mujoco_warp.fwd_kinematics(model, data)
         mujoco_warp.transmission(model, data)
@@ -207,7 +217,7 @@ class WarpBackend:
         if graph is not None:
             warp.capture_launch(graph)
             return
-        self._launch_kernels(substeps)  # which also loads the kernels: that is not allowed in a recording
+        self._launch_kernels(substeps)  # also loads the kernels, which is not allowed during capture
         if self.device == "cuda" and warp.is_mempool_enabled(self.device) and warp.is_conditional_graph_supported():
             with warp.ScopedCapture() as capture:
                 self._launch_kernels(substeps)
@@ -222,11 +232,11 @@ class WarpBackend:
         return np.array(sorted(self._divergence_reasons), np.int64)
 
     def _record_divergences(self, new_divergences: Mapping[int, str]) -> None:
-        """Add faults; a world keeps its first."""
+        """Add divergences; a world keeps its first reason."""
         self._divergence_reasons = {**new_divergences, **self._divergence_reasons}
 
     def _find_invalid_states(self) -> dict[int, str]:
-        """What is wrong with the state and the controls of which worlds."""
+        """Return world -> problem of its state or controls."""
         problems = {
             "QPOS not finite": ~np.isfinite(self.qpos).all(axis=1),
             "QVEL not finite": ~np.isfinite(self.qvel).all(axis=1),
@@ -236,7 +246,7 @@ class WarpBackend:
         return {int(row): reason for reason, rows in reversed(problems.items()) for row in np.flatnonzero(rows)}
 
     def _find_overflows(self) -> dict[int, str]:
-        """Worlds some of whose contacts were dropped for want of room; warned of, as it is not the worlds' fault."""
+        """Return world -> message for worlds with dropped contacts, and warn, because the limits are too low."""
         flags = self.warp_data.overflow.numpy()
         overflows = {
             int(row): self._contact_limits.overflow_message(int(flags[row]))
@@ -244,7 +254,7 @@ class WarpBackend:
         }
         for row, reason in overflows.items():
             if row not in self._divergence_reasons:
-                warnings.warn(f"world {row} stands still: {reason}", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"world {row} has diverged: {reason}", RuntimeWarning, stacklevel=3)
         return overflows
 
 
@@ -258,7 +268,7 @@ def _validate_device(name: str) -> str:
 def _put_on_device(
     model: mujoco.MjModel, num_worlds: int, contact_limits: ContactLimits
 ) -> tuple[mujoco_warp.Model, mujoco_warp.Data]:
-    """The model, with every field that can differ between worlds apart, and the worlds, on the current device."""
+    """Put the model, with expanded `VARIABLE_FIELDS`, and the worlds on the current device."""
     model = copy.copy(model)
     model.opt.disableflags &= ~UNSUPPORTED_FLAGS
     try:
@@ -267,7 +277,7 @@ def _put_on_device(
         )
     except (NotImplementedError, ValueError) as error:
         raise SimError(f"the backend 'warp' cannot run this model: {error}") from error
-    warp_model.opt.warn_overflow = 0  # it would print: `faults` reports instead
+    warp_model.opt.warn_overflow = 0  # suppresses prints; `divergence_reasons` reports overflows
     data = mujoco_warp.make_data(
         model, nworld=num_worlds, nconmax=contact_limits.max_contacts, njmax=contact_limits.max_constraints
     )

@@ -1,1 +1,1 @@
-"""How fast the simulator is, against what people would use without it; ratios of one run on one machine."""
+"""Benchmarks of the simulator."""

@@ -1,4 +1,4 @@
-"""How often a task's scripted expert succeeds, by arm and physics engine."""
+"""Success rate of the scripted experts by arm and physics engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embodied_sim.vec_env import TabletopVecEnv
 
 
 def expert_success_rate(task: str, robot: str, backend: str, episodes: int, seed: int = 7) -> float:
-    """Share of `episodes` seeded episodes, all side by side, whose last state is a success; no noise, full pace."""
+    """Return the fraction of seeded episodes that end in success, without noise, at full speed."""
     env = TabletopVecEnv(task, episodes, robot=robot, backend=backend, autoreset_mode=AutoresetMode.DISABLED)
     try:
         env.reset(seed=seed)

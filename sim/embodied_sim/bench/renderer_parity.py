@@ -1,4 +1,4 @@
-"""The same worlds drawn by OpenGL and by the ray tracer: whoever draws, a reward model must see the same."""
+"""Comparison of OpenGL and the ray tracer: a reward model must get the same images from both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embodied_sim.vec_env import VIEW_NAMES, TabletopVecEnv
 
 @dataclass(frozen=True, kw_only=True)
 class RendererComparison:
-    """Episodes of N worlds, seen at T moments."""
+    """Images of N episodes at T timesteps by both renderers."""
 
     instructions: tuple[str, ...]
     views: tuple[str, ...]
@@ -27,11 +27,11 @@ class RendererComparison:
     """[T, N, V, H, W, 3]."""
 
     def psnr(self) -> dict[str, float]:
-        """View -> peak signal-to-noise ratio over all its images, dB."""
+        """Return view -> peak signal-to-noise ratio over all its images, dB."""
         return {view: psnr(self.gl_frames[:, :, v], self.traced_frames[:, :, v]) for v, view in enumerate(self.views)}
 
     def min_psnr(self) -> float:
-        """The lowest peak signal-to-noise ratio of any one moment and view, over the worlds, dB."""
+        """Return the lowest peak signal-to-noise ratio of any timestep and view, over the environments, dB."""
         frame_pairs = zip(self.gl_frames, self.traced_frames, strict=True)
         return min(psnr(a[:, v], b[:, v]) for a, b in frame_pairs for v in range(len(self.views)))
 
@@ -39,14 +39,14 @@ class RendererComparison:
 def compare_renderers(
     task: str, robot: str, *, num_envs: int, frame_stride: int, image_size: int, views: Sequence[str] = VIEW_NAMES
 ) -> RendererComparison:
-    """The expert's episodes, seen at the start and then every `every` steps to the time limit."""
+    """Render the expert's episodes at every `frame_stride`-th step, from the start to the time limit."""
     env = TabletopVecEnv(
         task,
         num_envs,
         robot=robot,
         views=views,
         image_size=image_size,
-        renderer="gl_frames",
+        renderer="gl",
         autoreset_mode=AutoresetMode.DISABLED,
     )
     rows = np.arange(num_envs)
@@ -63,7 +63,7 @@ def compare_renderers(
 
 
 def _play_expert(env: TabletopVecEnv, frame_stride: int) -> Iterator[int]:
-    """Play the expert and pause at the moments that are drawn."""
+    """Play the expert; yield at the steps that are rendered."""
     policy = ScriptedPolicy(env, seed=0)
     policy.reset(np.arange(env.num_envs))
     for step in range(env.max_episode_steps + 1):
@@ -73,6 +73,6 @@ def _play_expert(env: TabletopVecEnv, frame_stride: int) -> Iterator[int]:
 
 
 def psnr(first: Frames, second: Frames) -> float:
-    """Peak signal-to-noise ratio of 8-bit images, dB; infinite where they are the same."""
+    """Return the peak signal-to-noise ratio of 8-bit images, dB; infinite for equal images."""
     error = np.square(first.astype(np.float32) - second).mean(dtype=np.float64)
     return float("inf") if error == 0 else float(10 * np.log10(255**2 / error))

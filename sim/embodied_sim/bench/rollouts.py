@@ -1,4 +1,4 @@
-"""The rollouts that are timed: every step of every environment with an image of every view."""
+"""Timed rollouts: every step of every environment with an image of every view."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from embodied_sim.vec_env import TabletopVecEnv
 
 WARM_UP_STEPS = 2
-"""Steps that are not timed: first images are slower."""
+"""Untimed first steps: the first images are slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
-    """What is played."""
+    """Settings of a rollout."""
 
     task: str = "lift_cube"
     num_envs: int = 64
@@ -33,15 +33,15 @@ class RolloutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSpeed:
-    """What came of it."""
+    """Speed and memory of a rollout."""
 
     env_steps_per_s: float
     memory_mib: float
-    """Largest resident memory of this process and, of those that it waited for, the largest."""
+    """Peak resident memory of this process plus that of its largest child process."""
 
 
 def time_tabletop_env(rollout: RolloutConfig, steps: int, *, render_images: bool = True) -> RolloutSpeed:
-    """`TabletopVecEnv`, with images after every step, left where they are drawn, unless none are wanted."""
+    """Time a `TabletopVecEnv`; images stay on the device on which they are rendered."""
     env = TabletopVecEnv(
         rollout.task,
         rollout.num_envs,
@@ -65,9 +65,14 @@ def time_tabletop_env(rollout: RolloutConfig, steps: int, *, render_images: bool
 
 
 def time_gymnasium_async(rollout: RolloutConfig, steps: int, *, fast_render: bool) -> RolloutSpeed:
-    """Gymnasium's `AsyncVectorEnv`, a process an environment, each with a `mujoco.Renderer`: as it comes, with a
-    lamp as it comes, or `lean`: with shadows and antialiasing off."""
-    # Not forked: the environment that it makes to learn the spaces leaves OpenGL behind.
+    """Time Gymnasium's `AsyncVectorEnv`: one process per environment, each with a `mujoco.Renderer`.
+
+    Args:
+        rollout: The settings.
+        steps: Steps per environment.
+        fast_render: Disable shadows and antialiasing; otherwise the renderer keeps its defaults.
+    """
+    # Not forked: the environment that Gymnasium creates to read the spaces leaves OpenGL state behind.
     env = AsyncVectorEnv([lambda: ImageEnv(rollout, fast_render)] * rollout.num_envs, context="spawn")
     env.reset(seed=0)
     rng = np.random.default_rng(0)
@@ -79,7 +84,7 @@ def time_gymnasium_async(rollout: RolloutConfig, steps: int, *, fast_render: boo
 
 
 class ImageEnv(gym.Env[dict[str, Any], np.ndarray]):
-    """One world of the task as a plain environment whose observation holds the images."""
+    """One environment of the task whose observation holds the images."""
 
     def __init__(self, rollout: RolloutConfig, fast_render: bool) -> None:
         self._vec_env = TabletopVecEnv(
@@ -87,7 +92,7 @@ class ImageEnv(gym.Env[dict[str, Any], np.ndarray]):
         )
         self._views, size = rollout.views, rollout.image_size
         model = copy.copy(self._vec_env.model)
-        # Lamps cast shadows unless told otherwise; ours is told, which is part of what is compared.
+        # Lights cast shadows by default, but not in our scene; this difference is part of the comparison.
         model.light_castshadow[:] = not fast_render
         if fast_render:
             model.vis.quality.shadowsize = model.vis.quality.offsamples = 0

@@ -1,4 +1,4 @@
-"""Measurements side by side, each in a process of its own: no OpenGL context, no memory of one reaches another."""
+"""Speed comparison, each measurement in its own process, so that OpenGL contexts and memory are not shared."""
 
 from __future__ import annotations
 
@@ -16,44 +16,48 @@ from embodied_sim.sim_errors import SimError
 
 T = TypeVar("T")
 NUM_ROUNDS = 3
-"""Each measurement is made so often, in turn; the median counts."""
+"""Repetitions of each measurement, interleaved; the median is reported."""
 
 
 def measure_speeds(rollout: RolloutConfig, steps: int) -> Iterator[tuple[str, RolloutSpeed]]:
-    """The speeds of this package and of Gymnasium's processes, one after the other, `ROUNDS` times over.
+    """Yield the speeds of this package and of Gymnasium's processes, interleaved, `NUM_ROUNDS` times.
 
-    `steps` are ours; the others take fewer, in proportion to how slow they are known to be.
+    `steps` is for this package; the others take fewer steps, because they are slower.
     """
     for _ in range(NUM_ROUNDS):
         yield "ours", run_in_subprocess(time_tabletop_env, rollout, steps)
-        yield "async_lean", run_in_subprocess(time_gymnasium_async, rollout, max(steps // 3, 4), lean=True)
-        yield "async_as_it_comes", run_in_subprocess(time_gymnasium_async, rollout, max(steps // 20, 3), lean=False)
+        yield "async_fast", run_in_subprocess(time_gymnasium_async, rollout, max(steps // 3, 4), fast_render=True)
+        yield (
+            "async_as_it_comes",
+            run_in_subprocess(time_gymnasium_async, rollout, max(steps // 20, 3), fast_render=False),
+        )
 
 
 def measure_scaling(
     rollout: RolloutConfig, counts: Sequence[int], env_steps: int
 ) -> Iterator[tuple[int, RolloutSpeed, RolloutSpeed]]:
-    """Number of environments, its speed with images, and without; about `env_steps` environment steps each."""
+    """Yield number of environments, speed with images and speed without; about `env_steps` environment steps each."""
     for count in counts:
         scaled, steps = replace(rollout, num_envs=count), max(env_steps // count, 5)
         yield (
             count,
             run_in_subprocess(time_tabletop_env, scaled, steps),
-            run_in_subprocess(time_tabletop_env, scaled, steps, images=False),
+            run_in_subprocess(time_tabletop_env, scaled, steps, render_images=False),
         )
 
 
 def speed_ratios(speeds: Sequence[tuple[str, RolloutSpeed]]) -> dict[str, float]:
-    """Median environment steps per second of each contender, and how many times faster ours is."""
+    """Return the median environment steps per second of each contender, and the speedups of this package."""
     rates = {name: median(speed.env_steps_per_s for label, speed in speeds if label == name) for name, _ in speeds}
     speedups = {f"ours_to_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}
     return {**{f"{name}_env_steps_per_s": rate for name, rate in rates.items()}, **speedups}
 
 
 def run_in_subprocess(measure: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """The result of `measure(*args, **kwargs)` in a fresh process, where `mujoco.Renderer` finds its OpenGL.
+    """Return `measure(*args, **kwargs)` of a fresh process in which `mujoco.Renderer` finds OpenGL.
 
-    Raises `SimError` where there is none.
+    Raises:
+        SimError: OpenGL is not available.
     """
     platform = find_gl_platform()
     if platform is None:

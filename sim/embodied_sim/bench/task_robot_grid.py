@@ -1,4 +1,4 @@
-"""What a benchmark of tasks goes through: every task with every arm of the box."""
+"""Grid of tasks and bundled arms for benchmarks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from embodied_sim.sim_errors import lookup
 
 
 def task_robot_pairs(tasks: Sequence[str]) -> list[tuple[str, str]]:
-    """(task, robot) for those tasks, or for all where none is named. Raises `SimError` for an unknown task."""
+    """Return (task, robot) pairs for these tasks, or for all if empty. Raises `SimError` for an unknown task."""
     task_by_name = {name: name for name in task_names()}
     return list(product([lookup(task_by_name, task, "task") for task in tasks] or task_by_name, ROBOTS))

@@ -1,4 +1,4 @@
-"""Things that stand on the table: items that move freely and fixtures that keep their place. One file a kind."""
+"""Objects on the table: items, which move freely, and fixtures, which do not move. One file per kind."""
 
 from embodied_sim.props.bowl import Bowl
 from embodied_sim.props.button import Button

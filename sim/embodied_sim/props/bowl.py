@@ -10,7 +10,7 @@ import numpy as np
 from embodied_sim.props.prop import Fixture
 
 BOWL_RADIUS_M = 0.08
-"""From the middle of the bowl to the middle of a side of its rim, m: an open hand fits between."""
+"""Distance from the center of the bowl to the middle of a side of its rim, m: an open hand fits inside."""
 BOWL_FLOOR_Z_M = 0.006
 """Height of the floor of the bowl, m."""
 
@@ -22,7 +22,7 @@ _BOWL_RGBA = (0.66, 0.76, 0.82, 1.0)
 
 @dataclass(frozen=True)
 class Bowl(Fixture):
-    """Point: `bowl`, the middle of its floor."""
+    """Bowl. Point: `bowl`, the center of its floor."""
 
     name = "bowl"
     nominal_xy = (0.56, 0.17)
@@ -38,7 +38,7 @@ class Bowl(Fixture):
                 (BOWL_RADIUS_M, _RIM_HALF_HEIGHT_M),
                 (_WALL_HALF_THICKNESS_M, half_side + _WALL_HALF_THICKNESS_M / 2, _RIM_HALF_HEIGHT_M),
             )
-        # Four strips through the middle, each as wide as a side, cover the octagon.
+        # Four strips through the center, each as wide as a side, cover the octagon.
         for angle in np.arange(4) * np.pi / 4:
             _add_slab(body, angle, (0.0, BOWL_FLOOR_Z_M / 2), (BOWL_RADIUS_M, half_side, BOWL_FLOOR_Z_M / 2))
         body.add_site(name="bowl", pos=(0, 0, BOWL_FLOOR_Z_M), size=(0.004, 0, 0), group=5)
@@ -47,9 +47,12 @@ class Bowl(Fixture):
 def _add_slab(
     body: mujoco.MjsBody, angle: float, offset: tuple[float, float], half_size: tuple[float, float, float]
 ) -> None:
-    """A box `at` (distance from the middle, height), turned by `angle` (rad) about the bowl's axis."""
+    """Add a box at `offset` (distance from the center, height), rotated by `angle` (rad) about the bowl's axis."""
     distance, height = offset
     body.add_geom(
-        type=mujoco.mjtGeom.mjGEOM_BOX, size=half_size, rgba=_BOWL_RGBA, quat=(np.cos(angle / 2), 0, 0, np.sin(angle / 2)),
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        size=half_size,
+        rgba=_BOWL_RGBA,
+        quat=(np.cos(angle / 2), 0, 0, np.sin(angle / 2)),
         pos=(distance * np.cos(angle), distance * np.sin(angle), height),
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""A push button on a box: its cap goes down under the hand and comes up again by itself."""
+"""A push button on a box; a spring returns its cap."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import mujoco
 from embodied_sim.props.prop import PALETTE, Fixture, add_box
 
 BUTTON_TRAVEL_M = 0.03
-"""How far the cap can be pressed, m."""
+"""Travel of the cap, m."""
 BUTTON_REST_Z_M = 0.075
-"""Height of the top of the cap when nobody presses it, m."""
+"""Height of the top of the cap at rest, m."""
 
 _BASE_HALF_SIZE_M = (0.045, 0.045, 0.015)
 _CAP_HALF_WIDTH_M = 0.027
@@ -20,7 +20,7 @@ _BASE_RGBA = (0.75, 0.75, 0.78, 1.0)
 
 @dataclass(frozen=True)
 class Button(Fixture):
-    """Point: the button's own name, the top of the cap. Joint: the same name, m pressed. Body of the cap: `cap`."""
+    """Button. Point: the button's name, the top of the cap. Joint: the same name, m; 0 is at rest."""
 
     name: str
     nominal_xy: tuple[float, float]
@@ -32,7 +32,7 @@ class Button(Fixture):
 
     @property
     def cap_name(self) -> str:
-        """Name of the body that moves."""
+        """Return the name of the cap's body."""
         return f"{self.name}_cap"
 
     @property
@@ -50,7 +50,7 @@ class Button(Fixture):
     def add(self, spec: mujoco.MjSpec) -> None:
         base = self.add_body(spec)
         add_box(base, (0, 0, _BASE_HALF_SIZE_M[2]), _BASE_HALF_SIZE_M, _BASE_RGBA)
-        # From the top of the base to the top of the cap, and as deep again as it can be pressed.
+        # At rest, the cap reaches from the top of the base to its own top; pressed, it enters the base.
         half_height = (BUTTON_REST_Z_M - 2 * _BASE_HALF_SIZE_M[2]) / 2
         cap = base.add_body(name=self.cap_name, pos=(0, 0, BUTTON_REST_Z_M - half_height), gravcomp=1)
         cap.add_joint(
@@ -58,7 +58,8 @@ class Button(Fixture):
             stiffness=150.0, damping=3.0, armature=0.05,
         )  # fmt: skip
         cap.add_geom(
-            name=self.cap_name, type=mujoco.mjtGeom.mjGEOM_BOX, size=(_CAP_HALF_WIDTH_M, _CAP_HALF_WIDTH_M, half_height), mass=0.05,
+            name=self.cap_name, type=mujoco.mjtGeom.mjGEOM_BOX,
+            size=(_CAP_HALF_WIDTH_M, _CAP_HALF_WIDTH_M, half_height), mass=0.05,
             rgba=PALETTE[self.color or "red"],
         )  # fmt: skip
         cap.add_site(name=self.name, pos=(0, 0, half_height), size=(0.004, 0, 0), group=5)

@@ -10,7 +10,7 @@ import mujoco
 from embodied_sim.props.prop import Fixture, add_box
 
 DRAWER_TRAVEL_M = 0.16
-"""How far the drawer slides out, m."""
+"""Travel of the drawer, m."""
 
 _CABINET_HALF_SIZE_M = (0.1, 0.1, 0.05)
 _WALL_HALF_THICKNESS_M = 0.004
@@ -23,14 +23,14 @@ _KNOB_RGBA = (0.1, 0.6, 0.3, 1.0)
 
 @dataclass(frozen=True)
 class Cabinet(Fixture):
-    """Points: `knob`, where the fingers hold it, and `tray`, the middle of the tray. Joint: `drawer`, m out."""
+    """Cabinet. Points: `knob`, the grasp point, and `tray`, the center of the tray. Joint: `drawer`, m; 0 is closed."""
 
     name = "cabinet"
     nominal_xy = (0.69, 0.2)
     point_names = ("knob", "tray")
     joint_names = ("drawer",)
     drawer_start_range: tuple[float, float] = (0.0, 0.008)
-    """How far the drawer may be out at the start, m."""
+    """Range of the drawer's opening at the start, m."""
 
     @property
     def joint_start_ranges(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]
@@ -60,7 +60,7 @@ def _add_tray(drawer: mujoco.MjsBody) -> None:
     add_box(drawer, (depth, 0, height), (wall, width, height - 0.01), _TRAY_RGBA, mass=0.05)
     front = -hx - wall
     add_box(drawer, (front, 0, 0.046), (wall, hy - 0.002, 0.044), _WOOD_RGBA, mass=0.1)
-    # A T-shaped knob: the fingers close on the neck, the cap keeps them from slipping off.
+    # A T-shaped knob: the fingers close on its neck, and its cap prevents slipping.
     neck = front - 0.024
     add_box(drawer, (neck, 0, _KNOB_Z_M), (0.022, 0.008, 0.012), _KNOB_RGBA, mass=0.02)
     add_box(drawer, (front - 0.05, 0, _KNOB_Z_M), (0.005, 0.028, 0.014), _KNOB_RGBA, mass=0.02)

@@ -1,4 +1,4 @@
-"""A lever that turns flat above its base, like a dial, and stays where it is left."""
+"""A lever that turns horizontally above its base, like a dial, and keeps its angle."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import mujoco
 from embodied_sim.props.prop import Fixture, add_box
 
 LEVER_ARM_Z_M = 0.065
-"""Height of the middle of the arm, m."""
+"""Height of the center of the arm, m."""
 LEVER_HALF_WIDTH_M = 0.01
-"""Half the width of the arm, m."""
+"""Half width of the arm, m."""
 
 _ARM_LENGTH_M = 0.12
 _BASE_HALF_SIZE_M = (0.06, 0.06, 0.02)
@@ -23,15 +23,17 @@ _ARM_RGBA = (0.95, 0.5, 0.1, 1.0)
 
 @dataclass(frozen=True)
 class Lever(Fixture):
-    """Points: `pivot`, at the height of the arm, and `handle`, at its end. Joint: `lever`, rad, 0 when it points at
-    the robot, anticlockwise from above."""
+    """Lever. Points: `pivot`, at the height of the arm, and `handle`, at its end.
+
+    Joint: `lever`, rad; 0 points at the robot, positive is anticlockwise viewed from above.
+    """
 
     name = "lever"
     nominal_xy = (0.6, 0.16)
     point_names = ("pivot", "handle")
     joint_names = ("lever",)
     start_angle_range: tuple[float, float] = (-0.15, 0.15)
-    """Where the lever may be at the start, rad."""
+    """Range of the start angle, rad."""
 
     @property
     def joint_start_ranges(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""A peg that stands on its shaft: a thick part for the fingers, a thinner one for a hole."""
+"""A peg that stands on its shaft: a thick grip for the fingers and a thinner shaft for a hole."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import mujoco
 from embodied_sim.props.prop import PALETTE, Item
 
 PEG_GRIP_HALF_SIZE_M = 0.022
-"""Half the width and half the height of the part that the fingers take, m."""
+"""Half width and half height of the grip, m."""
 PEG_SHAFT_HALF_WIDTH_M = 0.015
-"""Half the width of the shaft, m."""
+"""Half width of the shaft, m."""
 PEG_SHAFT_LENGTH_M = 0.05
-"""m."""
+"""Length of the shaft, m."""
 PEG_STANDING_Z_M = PEG_SHAFT_LENGTH_M + PEG_GRIP_HALF_SIZE_M
-"""Height of the middle of the grip when the peg stands on the table, m."""
+"""Height of the center of the grip when the peg stands on the table, m."""
 
 
 @dataclass(frozen=True)
 class Peg(Item):
-    """An item whose place is the middle of its grip. Point: `tip`, the middle of the foot of its shaft."""
+    """Item whose position is the center of its grip. Point: `<name>_tip`, the lower end of its shaft."""
 
     @property
     def noun(self) -> str:
@@ -28,7 +28,7 @@ class Peg(Item):
 
     @property
     def tip_name(self) -> str:
-        """Name of the point at the foot of the shaft."""
+        """Return the name of the point at the lower end of the shaft."""
         return f"{self.name}_tip"
 
     @property
@@ -43,7 +43,7 @@ class Peg(Item):
         body = spec.worldbody.add_body(name=self.name, pos=(0.45, 0, PEG_STANDING_Z_M))
         body.add_freejoint(name=self.name)
         grip, shaft = self.colored_geoms
-        # Heavy below, so that it keeps standing when the fingers brush it.
+        # The shaft is heavier, so that the peg keeps standing when the fingers touch it.
         parts = (
             (grip, 0.0, (PEG_GRIP_HALF_SIZE_M, PEG_GRIP_HALF_SIZE_M, PEG_GRIP_HALF_SIZE_M), 0.03),
             (

@@ -11,13 +11,13 @@ from embodied_sim.props.peg import PEG_SHAFT_HALF_WIDTH_M
 from embodied_sim.props.prop import Fixture, add_box
 
 HOLE_CLEARANCE_M = 0.002
-"""By how much the hole is wider than the shaft of a peg, m."""
+"""Difference of the widths of the hole and of the shaft of a peg, m."""
 BOARD_THICKNESS_M = 0.036
-"""m; the hole goes through to the table."""
+"""Thickness of the board, m; the hole reaches the table."""
 
 _BOARD_HALF_WIDTH_M = 0.065
 _FUNNEL_SIZE_M = (0.0055, 0.003)
-"""Half the length down the funnel and half the thickness of its sides, m."""
+"""Half length along the slope of the funnel and half thickness of its sides, m."""
 _LOW_FRICTION = (0.3, 0.005, 0.0001)
 _FUNNEL_RGBA = (0.75, 0.6, 0.4, 1.0)
 _WOOD_RGBA = (0.93, 0.84, 0.66, 1.0)
@@ -25,7 +25,7 @@ _WOOD_RGBA = (0.93, 0.84, 0.66, 1.0)
 
 @dataclass(frozen=True)
 class Pegboard(Fixture):
-    """Point: `hole`, the middle of its upper rim, at the foot of a funnel that leads a peg there."""
+    """Board with a hole and a funnel above it. Point: `hole`, the center of the hole's upper rim."""
 
     name = "pegboard"
     nominal_xy = (0.58, 0.16)
@@ -46,14 +46,15 @@ class Pegboard(Fixture):
 
 
 def _add_slope(board: mujoco.MjsBody, sign: int) -> None:
-    """Two opposite sides of the funnel, at 45 degrees, their lower inner edges on the rim of the hole."""
+    """Add two opposite sides of the funnel, at 45 degrees, with their lower inner edges on the rim of the hole."""
     length, thickness = _FUNNEL_SIZE_M
     edge = PEG_SHAFT_HALF_WIDTH_M + HOLE_CLEARANCE_M / 2
-    # From the lower inner edge up the slope, then into the wood.
+    # From the lower inner edge up the slope, then into the board.
     outward, upward = (length + thickness) / np.sqrt(2), (length - thickness) / np.sqrt(2)
     half_width = edge + np.sqrt(2) * length
     angle = sign * np.pi / 4
-    add_box(board, (sign * (edge + outward), 0, BOARD_THICKNESS_M + upward), (length, half_width, thickness), _FUNNEL_RGBA,
-        quat=(np.cos(angle / 2), 0, -np.sin(angle / 2), 0), priority=1, friction=_LOW_FRICTION)  # fmt: skip
-    add_box(board, (0, sign * (edge + outward), BOARD_THICKNESS_M + upward), (half_width, length, thickness), _FUNNEL_RGBA,
-        quat=(np.cos(angle / 2), np.sin(angle / 2), 0, 0), priority=1, friction=_LOW_FRICTION)  # fmt: skip
+    cos, sin = np.cos(angle / 2), np.sin(angle / 2)
+    offset, z = sign * (edge + outward), BOARD_THICKNESS_M + upward
+    material = {"priority": 1, "friction": _LOW_FRICTION}
+    add_box(board, (offset, 0, z), (length, half_width, thickness), _FUNNEL_RGBA, quat=(cos, 0, -sin, 0), **material)
+    add_box(board, (0, offset, z), (half_width, length, thickness), _FUNNEL_RGBA, quat=(cos, sin, 0, 0), **material)

@@ -1,4 +1,4 @@
-"""What every prop has: a name, a body in the scene, and places and joints that the state knows by name."""
+"""Base classes of props: name, body in the scene, and the points and joints that the state reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Color = tuple[float, float, float, float]
 Shape = Literal["cube", "cylinder"]
 
 ITEM_HALF_SIZE_M = 0.025
-"""Half the width and half the height of an item, m."""
+"""Half width and half height of an item, m."""
 PALETTE: dict[str, Color] = {
     "red": (0.85, 0.1, 0.1, 1.0),
     "blue": (0.1, 0.25, 0.9, 1.0),
@@ -24,35 +24,35 @@ PALETTE: dict[str, Color] = {
     "purple": (0.55, 0.2, 0.7, 1.0),
     "orange": (0.95, 0.5, 0.1, 1.0),
 }
-"""Color name, as instructions use it -> RGBA."""
+"""Color name in instructions -> RGBA."""
 
 
 class Prop(ABC):
-    """A thing on the table. Its body is called `name`."""
+    """Object on the table. Its body is called `name`."""
 
     name: str
     point_names: tuple[str, ...] = ()
-    """Sites of it that the state gives by name."""
+    """Sites that the state reads."""
     joint_names: tuple[str, ...] = ()
-    """Joints of it that the state gives by name."""
+    """Joints that the state reads."""
     color: str | None = None
-    """Name in `PALETTE`; None: drawn for every episode, if it is one of the task's objects."""
+    """Name in `PALETTE`; None: drawn per episode, if the prop is one of the task's objects."""
     colored_geoms: tuple[str, ...] = ()
-    """Geoms that show its color."""
+    """Geoms in the prop's color."""
 
     @property
     def noun(self) -> str:
-        """What instructions call it."""
+        """Return the noun that instructions use."""
         return self.name
 
     @abstractmethod
     def add(self, spec: mujoco.MjSpec) -> None:
-        """Add it to the scene, which has the table already."""
+        """Add the prop to the scene, which already has the table."""
 
 
 @dataclass(frozen=True)
 class Item(Prop):
-    """A thing of 5 cm that can be picked up."""
+    """Object of 5 cm that can be picked up."""
 
     name: str
     color: str | None = None
@@ -71,24 +71,24 @@ class Item(Prop):
         body = spec.worldbody.add_body(name=self.name, pos=(0.45, 0, ITEM_HALF_SIZE_M))
         body.add_freejoint(name=self.name)
         body.add_geom(
-            name=self.name, type=geom_types[self.shape], size=(ITEM_HALF_SIZE_M,) * 3, rgba=PALETTE[self.color or "red"], mass=0.08,
-            friction=(1, 0.005, 0.0001), condim=4, solref=(0.01, 1),
+            name=self.name, type=geom_types[self.shape], size=(ITEM_HALF_SIZE_M,) * 3,
+            rgba=PALETTE[self.color or "red"], mass=0.08, friction=(1, 0.005, 0.0001), condim=4, solref=(0.01, 1),
         )  # fmt: skip
 
 
 class Fixture(Prop):
-    """A thing that keeps its place in an episode: a mocap body, so that each world has it in its own place."""
+    """Object that does not move during an episode: a mocap body, so that its pose can differ between worlds."""
 
     nominal_xy: tuple[float, float]
-    """Nominal x, y of its middle on the table, m."""
+    """Nominal x, y of its center on the table, m."""
     joint_start_ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
-    """Joint -> lowest and highest value at which an episode may start."""
+    """Joint -> range of its start position, m or rad."""
 
     def add_body(self, spec: mujoco.MjSpec) -> mujoco.MjsBody:
-        """Its body, still empty."""
+        """Add an empty body and return it."""
         return spec.worldbody.add_body(name=self.name, pos=(*self.nominal_xy, 0), mocap=True)
 
 
 def add_box(body: mujoco.MjsBody, pos: Point, half_size: Point, rgba: Color, **kwargs: object) -> None:
-    """Add a box of half sizes `half` (m)."""
+    """Add a box with half sizes `half_size`, m."""
     body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=half_size, rgba=rgba, **kwargs)

@@ -9,12 +9,12 @@ import mujoco
 from embodied_sim.props.prop import Item
 
 _FRICTION = (0.5, 0.005, 0.002)
-"""Of its own, whatever it stands on: with that of the table, as tall as wide, it would tip over instead of sliding."""
+"""Friction of the item, whatever it stands on: with the table's friction it would tip over instead of sliding."""
 
 
 @dataclass(frozen=True)
 class Slider(Item):
-    """An item that slides easily and does not roll on for ever once it lies on its side."""
+    """Item that slides easily and stops rolling when it lies on its side."""
 
     def add(self, spec: mujoco.MjSpec) -> None:
         super().add(spec)

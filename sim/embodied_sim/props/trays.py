@@ -1,4 +1,4 @@
-"""Two trays with a low rim, left and right as the robot sees them (left is y > 0)."""
+"""Two trays with a low rim, left and right of the robot (left is y > 0)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mujoco
 from embodied_sim.props.prop import Fixture, add_box
 
 TRAY_HALF_SIZE_M = (0.07, 0.085)
-"""Half the depth (x) and half the width (y) of a tray, m: an open hand fits between the rims."""
+"""Half depth (x) and half width (y) of a tray, m: an open hand fits between the rims."""
 TRAY_FLOOR_Z_M = 0.006
 """Height of the floor of a tray, m."""
 
@@ -22,7 +22,7 @@ _TRAY_RGBA = (0.74, 0.62, 0.62, 1.0)
 
 @dataclass(frozen=True)
 class Trays(Fixture):
-    """Points: `left_tray` and `right_tray`, the middles of their floors."""
+    """Trays. Points: `left_tray` and `right_tray`, the centers of their floors."""
 
     name = "trays"
     nominal_xy = (0.67, 0.0)

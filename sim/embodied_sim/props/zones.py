@@ -1,4 +1,4 @@
-"""Two flat zones, left and right as the robot sees them (left is y > 0)."""
+"""Two flat zones, left and right of the robot (left is y > 0)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import mujoco
 from embodied_sim.props.prop import Fixture, add_box
 
 ZONE_HALF_WIDTH_M = 0.06
-"""Half the width of a zone, m."""
+"""Half width of a zone, m."""
 ZONE_OFFSET_Y_M = 0.12
-"""From the middle between the zones to the middle of each, along y, m."""
+"""Distance along y from the center between the zones to the center of each, m."""
 
 _ZONE_HALF_THICKNESS_M = 0.001
 
@@ -20,7 +20,7 @@ _ZONE_RGBA = (0.8, 0.78, 0.72, 1.0)
 
 @dataclass(frozen=True)
 class Zones(Fixture):
-    """Points: `left_zone` and `right_zone`, their middles on the table. They are paint: things slide over them."""
+    """Zones. Points: `left_zone` and `right_zone`, their centers. They have no collisions: objects slide over them."""
 
     name = "zones"
     nominal_xy = (0.66, -0.03)

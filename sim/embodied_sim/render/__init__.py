@@ -1,15 +1,15 @@
-"""Images of the worlds of a backend, by OpenGL or, where there is none, by a ray tracer on the CPU.
+"""Rendering of a backend's worlds with OpenGL or, where it is missing, with a CPU ray tracer.
 
-For the scene author: the two agree (35 dB PSNR or more for each view of every task, by `embodied-rm bench renderers`;
-what differs is single pixels at the outlines of round shapes, which OpenGL draws with facets) as long as the scene
+The two agree with a PSNR of at least 35 dB for each view of every task (`embodied-rm bench renderers`). They differ in
+single pixels at the outlines of round shapes, which OpenGL draws with facets. The agreement needs a scene that
 
-* is made of primitive geoms in groups 0-2, opaque (alpha 1, or 0 for hidden), colored by `rgba`: no textures, and no
+* consists of primitive geoms in groups 0-2, opaque (alpha 1, or 0 for hidden), colored by `rgba`: no textures, and no
   material with reflectance, specular or emission;
-* is lit by the headlight and directional lights, `specular` 0 for all of them, sums of ambient and diffuse at most 1,
-  so that nothing saturates; shadows are drawn by neither;
-* shows nothing through sites, tendons or decoration, which neither draws;
+* is lit by the headlight and directional lights with `specular` 0 and sums of ambient and diffuse of at most 1, so
+  that nothing saturates; neither renderer draws shadows;
+* does not rely on sites, tendons or decoration, which neither renderer draws;
 * has finite planes or boxes for ground, no skybox, no fog or haze: the background is black;
-* keeps everything further from the cameras than the near plane (`vis.map.znear * stat.extent`).
+* keeps everything beyond the near plane of the cameras (`vis.map.znear * stat.extent`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,27 @@ _WARP_INSTALL_HINT = "pip install 'embodied-rm[warp]'"
 
 
 def make_renderer(name: str, backend: PhysicsBackend, cameras: Sequence[str], size: Size, threads: int = 0) -> Renderer:
-    """A renderer of `backend`'s worlds: "gl", "warp" (the ray tracer), or "auto": for worlds on a GPU the ray tracer
-    there, which their images need not leave; for others OpenGL where it works, else the ray tracer.
+    """Create a renderer of a backend's worlds.
 
-    `size` is H = W or (H, W) in pixels; `threads` 0 means one a processor. Raises `SimError` for an unknown name
-    or camera, and where the renderer asked for cannot work, saying what to install.
+    Args:
+        name: "gl", "warp" (ray tracer) or "auto". "auto" is the ray tracer for worlds on a GPU, so that images stay
+            there; otherwise OpenGL where it works, else the ray tracer.
+        backend: The worlds.
+        cameras: Camera names, in the order of the views.
+        size: H = W or (H, W), pixels.
+        threads: Threads of "gl"; 0: one per processor.
+
+    Raises:
+        SimError: Unknown name or camera, or the renderer cannot work; the message says what to install.
     """
     return lookup(RENDERERS, name, "renderer")(backend, cameras, size, threads or len(os.sched_getaffinity(0)))
 
 
 def render_torch(renderer: Renderer, rows: Rows) -> Tensor:
-    """What `renderer.render` gives, as a tensor: on the device that it draws on, else in the memory of the host."""
+    """Return `renderer.render(rows)` as a tensor, on the renderer's device if it supports that, else on the CPU."""
     if isinstance(renderer, TensorRenderer):
         return renderer.render_torch(rows)
-    import torch  # heavy, and nothing else here needs it
+    import torch  # deferred: heavy, and not needed elsewhere in this module
 
     return torch.from_numpy(renderer.render(rows))
 
@@ -69,8 +76,9 @@ def _auto(backend: PhysicsBackend, cameras: Sequence[str], size: Size, threads: 
     if find_gl_platform() is not None:
         return _gl(backend, cameras, size, threads)
     gl_problem = describe_missing_gl()
-    error_message = f"{gl_problem} and mujoco_warp is not installed, so no image can be made: {_GL_INSTALL_HINT}, or {_WARP_INSTALL_HINT}"
-    return _ray_tracer(backend, cameras, size, error_message, f"; {gl_problem}: for a faster one {_GL_INSTALL_HINT}")
+    remedy = f"{_GL_INSTALL_HINT}, or {_WARP_INSTALL_HINT}"
+    error_message = f"{gl_problem} and mujoco_warp is not installed, so images cannot be rendered: {remedy}"
+    return _ray_tracer(backend, cameras, size, error_message, f"; {gl_problem}: for faster images {_GL_INSTALL_HINT}")
 
 
 def _ray_tracer(backend: PhysicsBackend, cameras: Sequence[str], size: Size, error_message: str, hint: str) -> Renderer:

@@ -1,4 +1,4 @@
-"""The scene for the eye alone: every geom, camera and light in the world's own frame, round shapes as light meshes."""
+"""Visual copy of a scene: all geoms, cameras and lights in the world frame, round shapes as small meshes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _VIS_SETTINGS = {
 
 
 def is_primitive_only(model: mujoco.MjModel) -> bool:
-    """Whether the model is made of colored primitives only, as our own scenes are; others are drawn as they are."""
+    """Return whether the model consists of colored primitives only; other models are drawn unchanged."""
     return not (model.nmesh or model.nhfield or model.nmat or model.nskin or model.nflex)
 
 
 def flatten_model(model: mujoco.MjModel, slices: int) -> mujoco.MjModel:
-    """A model of the same geoms, cameras and lights, by the same ids; none of them moves by itself.
+    """Return a static model with the same geoms, cameras and lights under the same ids.
 
-    `slices`: facets around the thickest of the round geoms. The model must be plain.
+    Args:
+        model: A model for which `is_primitive_only` holds.
+        slices: Facets around the thickest round geom.
     """
     assert is_primitive_only(model)
     spec = mujoco.MjSpec()
@@ -64,20 +66,20 @@ def _add_geom(spec: mujoco.MjSpec, model: mujoco.MjModel, geom: int, slices: int
 
 
 class FlatScene:
-    """A flat model whose things are kept where those of the real one are."""
+    """A flattened model whose poses follow those of the original."""
 
     def __init__(self, model: mujoco.MjModel, slices: int) -> None:
-        """See `flat_model`; images get the size and quality that `model` says."""
+        """Flatten `model`, see `flatten_model`; image size and quality are those of `model`."""
         self.model = flat = flatten_model(model, slices)
         self._data = mujoco.MjData(flat)
-        # A mesh is compiled about its own middle and axes of inertia: a wide cylinder lies on its side.
+        # The compiler moves a mesh to its center and principal axes of inertia: a wide cylinder lies on its side.
         axes = np.empty((flat.ngeom, 9))
         for axes_out, quat in zip(axes, flat.geom_quat, strict=True):
             mujoco.mju_quat2Mat(axes_out, quat)
         self._geom_axes = axes.reshape(-1, 3, 3)
 
     def update(self, data: mujoco.MjData) -> mujoco.MjData:
-        """Take over the poses of the real model's data; the data to draw from."""
+        """Copy the poses of the original model's data, and return the data to draw."""
         flat_data = self._data
         frames = data.geom_xmat.reshape(-1, 3, 3)
         flat_data.geom_xpos[:] = data.geom_xpos + (frames @ self.model.geom_pos[:, :, None])[:, :, 0]

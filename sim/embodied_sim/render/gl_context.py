@@ -1,4 +1,4 @@
-"""Find an OpenGL library that really draws here, and make off-screen contexts on it."""
+"""Find an OpenGL library that works, and create off-screen contexts with it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Protocol
 
 GL_PLATFORMS = ("egl", "osmesa")
 GL_PACKAGES = "libegl1 and libgl1-mesa-dri (or libosmesa6)"
-"""The Debian packages that bring software OpenGL."""
+"""Debian packages of software OpenGL."""
 
-# A library may load and still fail to draw (no driver), or take the process with it: so a child process tries.
+# A library may load but fail to draw (no driver), or crash: therefore a child process tries it.
 _PROBE_SCRIPT = """
 import importlib, sys, mujoco, numpy
 context = importlib.import_module("mujoco." + sys.argv[1]).GLContext(8, 8)
@@ -46,9 +46,9 @@ class GLContext(Protocol):
 
 @functools.cache
 def find_gl_platform() -> str | None:
-    """The first of `PLATFORMS` that draws an image in a child process, or None.
+    """Return the first of `GL_PLATFORMS` that renders an image in a child process, or None.
 
-    `MUJOCO_GL=egl` or `MUJOCO_GL=osmesa` in the environment restricts the choice, `MUJOCO_GL=off` leaves none.
+    The variable `MUJOCO_GL=egl` or `MUJOCO_GL=osmesa` restricts the choice, `MUJOCO_GL=off` leaves none.
     """
     requested = os.environ.get("MUJOCO_GL", "").lower().strip()
     if requested in ("disable", "disabled", "off", "false", "0"):
@@ -58,8 +58,8 @@ def find_gl_platform() -> str | None:
 
 
 def make_gl_context(platform: str, height: int, width: int) -> GLContext:
-    """A context of the calling thread, current there."""
-    # Read by MuJoCo and Mesa when a context is made. Mesa's own rasteriser threads only get in the way of ours.
+    """Create a context and make it current in the calling thread."""
+    # MuJoCo and Mesa read these when a context is created. Mesa's rasterizer threads would compete with ours.
     os.environ["MUJOCO_GL"] = platform
     os.environ.setdefault("LP_NUM_THREADS", "0")
     context: GLContext = importlib.import_module(f"mujoco.{platform}").GLContext(width, height)
@@ -68,9 +68,9 @@ def make_gl_context(platform: str, height: int, width: int) -> GLContext:
 
 
 def describe_missing_gl() -> str:
-    """The sentence for a machine where `working_platform` is None."""
+    """Return the message for a machine where `find_gl_platform` returns None."""
     requested = os.environ.get("MUJOCO_GL")
-    return "no OpenGL library draws here" + (f" (MUJOCO_GL={requested} restricts the choice)" if requested else "")
+    return "no OpenGL library works here" + (f" (MUJOCO_GL={requested} restricts the choice)" if requested else "")
 
 
 def _can_render(platform: str) -> bool:

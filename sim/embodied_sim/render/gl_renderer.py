@@ -1,8 +1,8 @@
-"""OpenGL images: one context a thread, each world drawn whole by whichever thread is free.
+"""OpenGL rendering with one context per thread; each world is drawn by the next free thread.
 
-Everything whose cost exceeds what it adds to a small image is off: shadow map, multisampling, reflections, skybox.
-Boxes and planes are drawn as single quads (under directional light the image is the same), and round shapes get as
-many facets as the image can show (`flat`): on a software rasteriser vertices are what a small image costs.
+Features that cost more than they add to a small image are off: shadow map, multisampling, reflections, skybox. Boxes
+and planes are single quads (under directional light the image is the same). Round shapes have as many facets as the
+image can show (`flat_scene`), because vertices dominate the cost of small images in software rasterizers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GEOM_CATEGORIES = int(mujoco.mjtCatBit.mjCAT_STATIC | mujoco.mjtCatBit.mjCAT_DY
 
 
 class GLRenderer:
-    """`Renderer` on OpenGL. `platform` is what `working_platform` found."""
+    """`Renderer` on OpenGL. `platform` is the result of `find_gl_platform`."""
 
     def __init__(
         self, backend: PhysicsBackend, cameras: Sequence[str], size: int | tuple[int, int], threads: int, platform: str
@@ -56,7 +56,7 @@ class GLRenderer:
             worker.stop()
 
     def _draw(self, rows: Rows, pending: Iterator[int], out: Frames, draw_context: DrawContext) -> None:
-        """Draw rows until none is left; `todo` is shared by the threads (taking from it is atomic)."""
+        """Draw rows until none is left; the threads share `pending`, whose `next` is atomic."""
         backend = self._backend
         visual_fields = {name: values for name, values in backend.expanded_fields.items() if name in VISUAL_FIELDS}
         for i in pending:
@@ -66,10 +66,12 @@ class GLRenderer:
 
 
 class DrawContext:
-    """What one thread draws with. Make it with a context current, use it under the same one."""
+    """Drawing state of one thread. Create and use it with the same OpenGL context current."""
 
     def __init__(self, model: mujoco.MjModel, cameras: Sequence[int], size: tuple[int, int]) -> None:
-        self._model = model = low_resolution_model(model, *size)  # the looks of one world are written into it
+        self._model = model = low_resolution_model(
+            model, *size
+        )  # a copy: `draw` writes model fields of single worlds into it
         self._data = mujoco.MjData(model)
         self._flat = FlatScene(model, model.vis.quality.numslices) if is_primitive_only(model) else None
         self._draw_model = draw_model = self._flat.model if self._flat else model
@@ -86,7 +88,7 @@ class DrawContext:
     def draw(
         self, qpos: Array, mocap_pos: Array, mocap_quat: Array, field_values: Mapping[str, Array], out: Frames
     ) -> None:
-        """The views of one world into `out`, uint8 [V, H, W, 3]; `looks`: its own values of model fields."""
+        """Draw the views of one world into `out`, uint8 [V, H, W, 3]; `field_values`: its own model fields."""
         model, data, scene = self._model, self._data, self._scene
         for name, value in field_values.items():
             getattr(model, name)[:] = getattr(self._draw_model, name)[:] = value
@@ -96,7 +98,7 @@ class DrawContext:
         mujoco.mj_camlight(model, data)
         draw_data = self._flat.update(data) if self._flat else data
         for view, camera in enumerate(self._cameras):
-            # A whole update a view, not only the camera's: it moves the headlight too, and costs 5 us of 500.
+            # A full update per view, not only of the camera: it also moves the headlight, and costs 5 of 500 us.
             mujoco.mjv_updateScene(self._draw_model, draw_data, self._option, None, camera, _GEOM_CATEGORIES, scene)
             mujoco.mjr_render(self._viewport, scene, self._context)
             mujoco.mjr_readPixels(self._flipped_buffer, None, self._viewport, self._context)
@@ -122,13 +124,13 @@ def _open_draw_context(
 
 
 def low_resolution_model(model: mujoco.MjModel, height: int, width: int) -> mujoco.MjModel:
-    """A copy of `model` whose `vis` fields cost no more than an H x W image can show."""
+    """Return a copy of `model` whose `vis` settings have no more detail than an H x W image can show."""
     model = copy.copy(model)
     quality, global_settings = model.vis.quality, model.vis.global_
     global_settings.offheight, global_settings.offwidth = height, width
     quality.shadowsize = quality.offsamples = 0
     quality.numquads = 1
-    # A circle across half the image then leaves its polygon by at most 0.05 pixels; MuJoCo's own count is the cap.
+    # A circle across half the image then deviates from its polygon by at most 0.05 pixels.
     slices = round(3.5 * max(height, width) ** 0.5)
     quality.numslices = min(quality.numslices, max(slices, 8))
     quality.numstacks = min(quality.numstacks, max(slices // 2, 4))
@@ -136,7 +138,7 @@ def low_resolution_model(model: mujoco.MjModel, height: int, width: int) -> mujo
 
 
 def _geom_options() -> mujoco.MjvOption:
-    """Draw what the ray tracer draws too: geoms, with their textures; no sites, tendons or decoration."""
+    """Return options that draw the same as the ray tracer: textured geoms; no sites, tendons or decoration."""
     option = mujoco.MjvOption()
     option.flags[:] = 0
     option.flags[mujoco.mjtVisFlag.mjVIS_STATIC] = 1

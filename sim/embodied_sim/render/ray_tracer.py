@@ -1,7 +1,7 @@
-"""Images without OpenGL: the batch ray tracer of mujoco_warp on Warp's `cpu` device.
+"""Rendering without OpenGL: the batch ray tracer of mujoco_warp on Warp's `cpu` device.
 
-Compiling its kernels takes some ten seconds the first time on a machine (they are cached) and for each new kind of
-scene one or two.
+The first use on a machine compiles kernels for about ten seconds, each new kind of scene for one or two; kernels are
+cached.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from embodied_sim.backends.backend import VISUAL_FIELDS, PhysicsBackend, Rows
 from embodied_sim.render.renderer import Frames, camera_ids, height_width
 
 CHUNK_SIZE = 8
-"""Worlds traced in one go. The tracer always draws all it has: more would waste time on few rows, fewer would
-launch more kernels (measured on the tabletop scene: 4 cost 3 % more than 8, 16 no less)."""
+"""Worlds per launch. The tracer always draws all of them, so more would waste time on few rows, and fewer launch more
+kernels. Measured on the tabletop scene: 4 cost 3 % more than 8, and 16 as much as 8."""
 
 
 class WarpRenderer:
-    """`Renderer` by ray tracing, one thread."""
+    """`Renderer` by ray tracing on one thread."""
 
     def __init__(
         self, backend: PhysicsBackend, cameras: Sequence[str], size: int | tuple[int, int], hint: str = ""
     ) -> None:
-        """`remedy`: what `describe` adds, when this renderer was second choice."""
+        """Build the tracer. `hint`: appended by `describe`, e.g. how to install a faster renderer."""
         self._backend = backend
         self._hint = hint
         self._cameras = camera_ids(backend.model, cameras)
         self._size = height_width(size)
-        warp.config.log_level = warp.LOG_WARNING  # or it greets, and names every module it loads
+        warp.config.log_level = warp.LOG_WARNING  # suppresses the banner and the list of loaded modules
         with warp.ScopedDevice("cpu"):
             self._tracer_state = _make_tracer_state(backend.model, self._cameras, self._size)
 
@@ -53,7 +53,7 @@ class WarpRenderer:
         self.__dict__.pop("_tracer_state", None)
 
     def _push(self, rows: Rows) -> None:
-        """Put the worlds `rows` first among the tracer's, and their looks."""
+        """Copy the poses and visual fields of the worlds `rows` to the first worlds of the tracer."""
         backend, (model, data, _) = self._backend, self._tracer_state
         for name, values in backend.expanded_fields.items():
             if name in VISUAL_FIELDS:
@@ -67,13 +67,13 @@ class WarpRenderer:
                 target.numpy()[: len(rows)] = source[rows]  # on the cpu device numpy() is a view
 
     def _trace(self) -> Frames:
-        """uint8 [CHUNK, V, H, W, 3] of the worlds pushed."""
+        """Render the pushed worlds: uint8 [CHUNK_SIZE, V, H, W, 3]."""
         model, data, tracer = self._tracer_state
         mujoco_warp.kinematics(model, data)
         mujoco_warp.com_pos(model, data)
         mujoco_warp.camlight(model, data)
         trace_worlds(model, data, tracer)
-        # One uint32 a pixel, 0xAARRGGBB: blue first in memory.
+        # One uint32 per pixel, 0xAARRGGBB: blue comes first in memory.
         pixels = tracer.rgb_data.numpy().view(np.uint8).reshape(CHUNK_SIZE, len(self._cameras), *self._size, 4)
         return pixels[..., 2::-1]
 
@@ -81,7 +81,7 @@ class WarpRenderer:
 def make_tracer(
     model: mujoco.MjModel, num_worlds: int, cameras: Sequence[int], size: tuple[int, int]
 ) -> mujoco_warp.RenderContext:
-    """A ray tracer of `num_worlds` worlds, each seen by the `cameras` (ids) in `size` (H, W); on the current device."""
+    """Create a ray tracer of `num_worlds` worlds, camera ids and image size (H, W) on the current device."""
     return mujoco_warp.create_render_context(
         model,
         nworld=num_worlds,
@@ -90,12 +90,12 @@ def make_tracer(
         render_depth=False,
         render_seg=False,
         cam_active=list(cameras),
-        use_precomputed_rays=False,  # they would be those of the model's `cam_fovy` in every world
+        use_precomputed_rays=False,  # precomputed rays would use the model's `cam_fovy` in every world
     )
 
 
 def trace_worlds(model: mujoco_warp.Model, data: mujoco_warp.Data, tracer: mujoco_warp.RenderContext) -> None:
-    """Draw all worlds into `tracer.rgb_data`; the poses of geoms, cameras and lights must be current."""
+    """Render all worlds into `tracer.rgb_data`; the poses of geoms, cameras and lights must be current."""
     mujoco_warp.refit_bvh(model, data, tracer)
     mujoco_warp.render(model, data, tracer)
 
@@ -103,8 +103,8 @@ def trace_worlds(model: mujoco_warp.Model, data: mujoco_warp.Data, tracer: mujoc
 def _make_tracer_state(
     model: mujoco.MjModel, cameras: Sequence[int], size: tuple[int, int]
 ) -> tuple[mujoco_warp.Model, mujoco_warp.Data, mujoco_warp.RenderContext]:
-    """The model, CHUNK worlds and the ray tracer on the current device."""
-    # Nothing moves here: options for physics that mujoco_warp does not know are beside the point.
+    """Put the model, `CHUNK_SIZE` worlds and the ray tracer on the current device."""
+    # No physics runs here: drop options that mujoco_warp does not support.
     model = copy.copy(model)
     model.opt.disableflags = model.opt.enableflags = 0
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER

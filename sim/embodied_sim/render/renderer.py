@@ -1,4 +1,4 @@
-"""What the environments need of a renderer: pixels of the worlds asked for, from named cameras."""
+"""Interface of renderers."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ Frames = npt.NDArray[np.uint8]
 
 
 class Renderer(Protocol):
-    """Draws worlds of one backend. It never writes to the backend, and a row's pixels depend on that row alone:
-    not on the other rows asked for, nor on the number of threads."""
+    """Renders worlds of one backend, without writing to it.
+
+    The pixels of a row depend on that row only: not on the other requested rows, nor on the number of threads.
+    """
 
     def render(self, rows: Rows) -> Frames:
-        """The views of the worlds `rows` (int [n], any order) as they are now: uint8 [n, V, H, W, 3], V in the
-        order of the cameras."""
+        """Render the current views of the worlds `rows` (int [n], any order): uint8 [n, V, H, W, 3]."""
         ...
 
     def describe(self) -> str:
-        """One line: what draws, and where something better could be had, how."""
+        """Return one line: the renderer, and a hint if a faster one could be installed."""
         ...
 
     def close(self) -> None:
-        """Free the contexts. No image can be made afterwards. Twice is once."""
+        """Free the contexts. Nothing can be rendered afterwards. May be called twice."""
         ...
 
 
 @runtime_checkable
 class TensorRenderer(Renderer, Protocol):
-    """A renderer that can leave its images on the device on which it draws them."""
+    """Renderer that can return its images on the device on which it draws them."""
 
     def render_torch(self, rows: Rows) -> Tensor:
-        """What `render` gives, as a tensor on that device."""
+        """Return `render(rows)` as a tensor on that device."""
         ...
 
 
 def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(H, W) in pixels from one number (square images) or two. Raises `SimError` unless both are positive."""
+    """Return (H, W) in pixels from one number (square) or two. Raises `SimError` unless both are positive."""
     height, width = (size, size) if isinstance(size, int) else size
     if height < 1 or width < 1:
         raise SimError(f"the image size must be at least 1 pixel each way, got {height} x {width} (height x width)")
@@ -54,7 +55,7 @@ def height_width(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def camera_ids(model: mujoco.MjModel, names: Sequence[str]) -> list[int]:
-    """Ids of the cameras so named. Raises `SimError` for an unknown name or for none at all."""
+    """Return the ids of named cameras. Raises `SimError` for an unknown name, or without any name."""
     id_by_name = {model.camera(index).name: index for index in range(model.ncam)}
     if not names:
         raise SimError(f"at least one camera is needed. Available: {', '.join(sorted(id_by_name))}")

@@ -1,4 +1,4 @@
-"""A thread that owns one thing from birth to death: OpenGL contexts may not change threads."""
+"""A thread that owns a resource for its whole lifetime; OpenGL contexts must not change threads."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ Job = tuple[Callable[[T], None], "Future[None]"]
 
 
 class ResourceThread(Generic[T]):
-    """Enters `owned` in a thread of its own, runs jobs on it there, and leaves it there when stopped."""
+    """Opens a resource in its own thread, runs jobs on it there, and closes it there when stopped."""
 
     def __init__(self, open_resource: Callable[[], AbstractContextManager[T]]) -> None:
-        """Raises whatever entering `owned` raises."""
+        """Start the thread. Raises the exception of `open_resource`, if any."""
         jobs: SimpleQueue[Job[T] | None] = SimpleQueue()
         ready: Future[None] = Future()
-        # The thread must not hold the worker, or dropping the last reference to it would never stop the thread.
+        # The thread must not reference `self`, or dropping the last other reference would never stop it.
         thread = threading.Thread(target=_run_thread, args=(open_resource, jobs, ready), daemon=True)
         thread.start()
         self._jobs = jobs
         self._stop = weakref.finalize(self, _stop_thread, jobs, thread)
-        # At exit the libraries below may be gone already: the thread just ends with the process.
+        # At exit the native libraries may be unloaded already: the thread ends with the process.
         self._stop.atexit = False
         ready.result()
 
     def submit(self, job: Callable[[T], None]) -> Future[None]:
-        """Run `job` on what is owned, after the jobs before it. The future carries its exception, if any."""
+        """Queue a job on the resource. The future carries its exception, if any."""
         assert self._stop.alive, "the worker was stopped"
         future: Future[None] = Future()
         self._jobs.put((job, future))
         return future
 
     def stop(self) -> None:
-        """Finish the jobs under way, let go of what is owned, end the thread. Twice is once."""
+        """Finish all jobs, close the resource and end the thread. May be called twice."""
         self._stop()
 
 
@@ -49,7 +49,7 @@ def _run_thread(
     with contextlib.ExitStack() as stack:
         try:
             resource = stack.enter_context(open_resource())
-        except BaseException as error:  # handed to the thread that waits for it
+        except BaseException as error:  # re-raised in the waiting thread
             ready.set_exception(error)
             return
         ready.set_result(None)
@@ -61,7 +61,7 @@ def _run_thread(
 def _run_job(resource: T, job: Callable[[T], None], future: Future[None]) -> None:
     try:
         job(resource)
-    except BaseException as error:  # handed to the thread that waits for it
+    except BaseException as error:  # re-raised in the waiting thread
         future.set_exception(error)
     else:
         future.set_result(None)

@@ -1,7 +1,7 @@
-"""Round shapes as meshes with no more facets than a small image can show.
+"""Meshes of round shapes with no more facets than a small image can show.
 
-MuJoCo's OpenGL draws every sphere, capsule and cylinder with one count of facets, the sides of tubes in as many rings
-as the caps: on a software rasteriser, vertices are what a small image costs.
+MuJoCo's OpenGL draws every sphere, capsule and cylinder with the same number of facets, and the sides of tubes in as
+many rings as the caps. In a software rasterizer, vertices dominate the cost of a small image.
 """
 
 from __future__ import annotations
@@ -20,28 +20,36 @@ SPHERE, CAPSULE, CYLINDER = (
 )
 ROUND_GEOM_TYPES = (SPHERE, CAPSULE, CYLINDER)
 MIN_SLICES = 8
-"""Facets around the thinnest shape."""
+"""Minimum facets around a shape."""
 
 
 def slices_for_radii(radius: FloatArray, max_slices: int) -> IntArray:
-    """Facets around shapes of these radii: `most` around the thickest, for the others so many that all polygons leave
-    their circles equally far."""
+    """Return the facets around shapes of these radii: `max_slices` around the thickest.
+
+    All polygons have the same maximum distance from their circles.
+    """
     fraction = np.sqrt(radius / max(float(radius.max(initial=0)), 1e-9))
     return np.maximum(np.rint(max_slices * fraction), MIN_SLICES).astype(np.int64)
 
 
 def mean_radius_factor(slices: int) -> float:
-    """By what a polygon inside its circle is widened, to leave it as far outwards as inwards.
+    """Return the factor that widens an inscribed polygon, so that it deviates equally outward and inward.
 
-    One that lies wholly inside makes every outline too thin, which costs 2 dB of PSNR against a ray tracer.
+    Without it every outline is too thin, which costs 2 dB of PSNR against a ray tracer.
     """
     return float(2 / (1 + np.cos(np.pi / slices)))
 
 
 def make_mesh(kind: int, size: FloatArray, slices: int) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Vertices [P, 3], their normals [P, 3] and triangles [F, 3] of a sphere, capsule or cylinder along z.
+    """Build the mesh of a sphere, capsule or cylinder along z.
 
-    `size` as in MuJoCo: radius, half length (without the caps).
+    Args:
+        kind: `SPHERE`, `CAPSULE` or `CYLINDER`.
+        size: As in MuJoCo: radius, half length without the caps, m.
+        slices: Facets around the axis.
+
+    Returns:
+        Vertices [P, 3], their normals [P, 3] and triangles [F, 3].
     """
     radius, half_length = size[0] * mean_radius_factor(slices), 0.0 if kind == SPHERE else float(size[1])
     profile = (
@@ -53,7 +61,7 @@ def make_mesh(kind: int, size: FloatArray, slices: int) -> tuple[FloatArray, Flo
 
 
 def _capsule_profile(radius: float, half_length: float, rings: int) -> tuple[FloatArray, FloatArray]:
-    """The outline of a capsule from pole to pole as distance from the axis and height [R, 2], and its normals."""
+    """Return the outline of a capsule from pole to pole [R, 2] (distance from the axis, height) and its normals."""
     angle = np.linspace(0, np.pi / 2, rings + 1)
     normal = np.column_stack([np.sin(angle), -np.cos(angle)])
     lower = radius * normal - [0, half_length]
@@ -65,7 +73,7 @@ def _capsule_profile(radius: float, half_length: float, rings: int) -> tuple[Flo
 
 
 def _cylinder_profile(radius: float, half_length: float) -> tuple[FloatArray, FloatArray]:
-    """Likewise of a cylinder; its edges are there twice, with the normal of either side."""
+    """Return the outline of a cylinder and its normals; edges appear twice, with the normal of either side."""
     outline = np.array(
         [
             [0, -half_length],
@@ -81,9 +89,9 @@ def _cylinder_profile(radius: float, half_length: float) -> tuple[FloatArray, Fl
 
 
 def _revolve(outline: FloatArray, normal: FloatArray, slices: int) -> tuple[FloatArray, FloatArray, IntArray]:
-    """The surface that an outline [R, 2] (distance from the axis, height) makes around the z axis.
+    """Rotate an outline [R, 2] (distance from the axis, height) around the z axis.
 
-    Rings nearer to the axis than the widest get fewer vertices, so that all leave their circles equally far.
+    Narrower rings have fewer vertices, so that all rings deviate equally from their circles.
     """
     fraction = np.sqrt(outline[:, 0] / outline[:, 0].max())
     counts = np.maximum(np.rint(slices * fraction), np.where(fraction > 0, 3, 1)).astype(np.int64)
@@ -105,8 +113,10 @@ def _revolve(outline: FloatArray, normal: FloatArray, slices: int) -> tuple[Floa
 
 
 def _ring_faces(first_lower: int, num_lower: int, first_upper: int, num_upper: int) -> IntArray:
-    """Triangles [F, 3] between a ring of `below` vertices, numbered from `low`, and one of `above`, from `high`: around
-    both at once, on where the next vertex comes first."""
+    """Return the triangles [F, 3] between two rings, given the first index and the number of vertices of each.
+
+    The walk advances on the ring whose next vertex comes first.
+    """
     faces, i, j = [], 0, 0
     while i < num_lower * (num_lower > 1) or j < num_upper * (num_upper > 1):
         if num_lower > 1 and (num_upper == 1 or (i + 1) * num_upper <= (j + 1) * num_lower):

@@ -1,4 +1,4 @@
-"""Images of the worlds of `mujoco_warp` where they are: traced on the same device, without a trip over the host."""
+"""Ray tracing of `mujoco_warp` worlds on their own device, without a copy through the host."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from embodied_sim.render.renderer import Frames, camera_ids, height_width
 
 
 class DeviceRenderer:
-    """`Renderer` of a `WarpBackend` that draws from its arrays. It always draws all worlds, however few are asked for.
+    """`Renderer` that reads the arrays of a `WarpBackend`. It always draws all worlds, whatever rows are requested.
 
-    The same images as `WarpRenderer`'s. Tested on the `cpu` device; "cuda" has not been run.
+    The images equal those of `WarpRenderer`. Tested on the `cpu` device; "cuda" has not been run.
     """
 
     def __init__(self, backend: WarpBackend, cameras: Sequence[str], size: int | tuple[int, int]) -> None:
@@ -30,12 +30,12 @@ class DeviceRenderer:
         return self.render_torch(rows).cpu().numpy()
 
     def render_torch(self, rows: Rows) -> torch.Tensor:
-        """`render` as a tensor on the device of the worlds, own memory."""
+        """Return `render(rows)` as a tensor on the device of the worlds; it owns its memory."""
         backend = self._backend
         backend.sync_kinematics()
         with warp.ScopedDevice(backend.device):
             trace_worlds(backend.warp_model, backend.warp_data, self._tracer)
-        # One uint32 a pixel, 0xAARRGGBB: blue first in memory.
+        # One uint32 per pixel, 0xAARRGGBB: blue comes first in memory.
         pixels = warp.to_torch(self._tracer.rgb_data.view(warp.int32)).view(torch.uint8)
         pixels = pixels.reshape(backend.num_worlds, len(self._cameras), *self._size, 4)
         selected = pixels.index_select(0, torch.as_tensor(rows, device=pixels.device))

@@ -1,4 +1,4 @@
-"""What the tasks with the cabinet share: the table with cabinet, red cube and blue cube, and tasks made of others."""
+"""Shared by the tasks with the cabinet: their base class, and templates of tasks that chain other tasks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from embodied_sim.task import Task
 
 
 class CabinetTask(Task):
-    """A task on the table with the cabinet and two cubes; a subclass says what is to be done there."""
+    """Base class of tasks with the cabinet, a red cube and a blue cube."""
 
     props = (Cabinet(), Item("red", "red"), Item("blue", "blue"))
     observed_points = ("knob",)
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """The named cube as seen from the tray."""
+        """Return the position of the named cube relative to the tray."""
         return (state.object_position() - state.points["tray"],)
 
 
 def chain_templates(*subgoals: Task) -> tuple[str, ...]:
-    """The templates of a task that is these tasks, one after the other: first with first, second with second."""
+    """Join the templates of consecutive tasks pairwise with "; then "."""
     return tuple(
         "; then ".join(sentences) for sentences in zip(*(subgoal.templates for subgoal in subgoals), strict=True)
     )

@@ -1,4 +1,4 @@
-"""Push the open drawer shut."""
+"""Close the open drawer."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from embodied_sim.waypoints import (
 )
 
 CLOSED_DRAWER_M = 0.01
-"""How far out the drawer may be to count as closed, m."""
+"""Maximum opening of a closed drawer, m."""
 KNOB_FRONT_OFFSET_M = 0.032
-"""From the knob's point to the front of the knob, m."""
+"""Distance from the point `knob` to the front of the knob, m."""
 FINGER_HALF_THICKNESS_M = 0.009
-"""Half the thickness of the closed fingers along the push, m."""
+"""Half thickness of the closed fingers along the push, m."""
 PUSH_BELOW_KNOB_M = 0.008
-"""How far below the knob's middle the hand pushes, so that an unsteady one does not slide over the knob, m."""
+"""Distance below the knob's center at which the hand pushes, so that a noisy hand does not slide over it, m."""
 
 APPROACH_PLAN: Plan = (
     Waypoint(before_knob_high, GRIP_CLOSED, tolerance=0.03),
@@ -45,7 +45,7 @@ END_WAYPOINT = hold_forever(GRIP_CLOSED)
 
 
 def push_to(opening: float) -> Target:
-    """The closed hand at the knob of a drawer that is `out` m out."""
+    """Return a target of the closed hand at the knob of a drawer with that opening, m."""
 
     def goal(state: SceneState, _: FloatArray) -> FloatArray:
         contact = state.points["knob"] - np.array(
@@ -61,7 +61,7 @@ PUSH_PLAN: Plan = (*APPROACH_PLAN, Waypoint(push_to(-0.03), GRIP_CLOSED, timeout
 
 
 def stop_short(opening: float) -> Plan:
-    """The drawer pushed until it is about `out` m out, slowly at the end, so that it does not slide on by itself."""
+    """Push the drawer to about that opening, m, slowly at the end so that it does not slide further."""
     openings = (opening + remaining for remaining in (0.05, 0.035, 0.02, 0.01, 0.0))
     return (
         *APPROACH_PLAN,
@@ -74,7 +74,7 @@ def stop_short(opening: float) -> Plan:
 
 @register
 class CloseDrawer(CabinetTask):
-    """Bring the closed hand before the knob of the open drawer, push the drawer in until it is less than 1 cm out."""
+    """Move the closed hand in front of the knob and push the drawer in, to an opening of less than 1 cm."""
 
     name = "close_drawer"
     props = (Cabinet(drawer_start_range=(0.1, 0.15)), Item("red", "red"), Item("blue", "blue"))

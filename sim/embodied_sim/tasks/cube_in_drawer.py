@@ -1,4 +1,4 @@
-"""Put the named cube into the drawer and shut it: open, pick, place, close."""
+"""Put the named cube into the drawer and close it: open, pick, place, close."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from embodied_sim.waypoints import (
 )
 
 CLOSED_DRAWER_M = 0.02
-"""How far out the drawer may be to count as shut, m."""
+"""Maximum opening of a closed drawer, m."""
 MAX_TRAVEL_M = 0.45
-"""Length over which reaching and carrying are measured, m: from the drawer to the farthest cube."""
+"""Length that normalizes reaching and carrying, m: from the drawer to the farthest cube."""
 
 
 before_knob_high = relative_to_point("knob", x=-0.08, z=0.1)
-"""In front of the knob, high."""
+"""In front of the knob and above it."""
 before_knob = relative_to_point("knob", x=-0.075)
 """In front of the knob, at its height."""
 
 
 def closing_progress(now: SceneState, closed_opening: float) -> FloatArray:
-    """How far the hand has come to the knob and the drawer to `shut_at` m, [N] in [0, 1]."""
+    """Return the progress [N] in [0, 1] of the hand to the knob and of the drawer to `closed_opening`, m."""
     reach_progress = 1.0 - distance(now.tool_pos, before_knob(now, now.tool_pos)) / MAX_TRAVEL_M
     drawer_progress = 1.0 - (now.joints["drawer"] - closed_opening) / (OPEN_DRAWER_M - closed_opening)
     return 0.4 * np.clip(reach_progress, 0.0, 1.0) + 0.6 * np.clip(drawer_progress, 0.0, 1.0)
@@ -66,7 +66,7 @@ FULL_PLAN: Plan = (*OPENING_PLAN, *CARRY_PLAN, *CLOSING_PLAN, hold_forever(GRIP_
 
 
 def leave_ajar(push_distance: float) -> Plan:
-    """The drawer pushed by `push` m from 7.5 cm before its knob, and left like that."""
+    """Push the drawer by `push_distance` m, starting 7.5 cm in front of its knob, and leave it ajar."""
     return (
         *CLOSING_PLAN[:-1],
         Waypoint(relative_to_start(x=push_distance), GRIP_CLOSED, tolerance=0.01, timeout_steps=25),
@@ -75,7 +75,7 @@ def leave_ajar(push_distance: float) -> Plan:
 
 @register
 class CubeInDrawer(CabinetTask):
-    """Open the drawer, pick the named cube, place it inside, close the drawer."""
+    """Open the drawer, pick the named cube, place it inside and close the drawer."""
 
     name = "cube_in_drawer"
     subtasks: ClassVar[tuple[str, ...]] = ("open", "pick", "place", "close")

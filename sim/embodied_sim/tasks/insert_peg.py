@@ -31,37 +31,39 @@ from embodied_sim.waypoints import (
 )
 
 MIN_INSERTION_DEPTH_M = 0.02
-"""How deep the peg must be in the hole, m."""
+"""Minimum depth of the peg in the hole, m."""
 PEG_GRIP_WIDTH_M = 2 * PEG_GRIP_HALF_SIZE_M
 PEGS = (Peg("peg_a"), Peg("peg_b"))
 CARRY_OFFSET_M = np.array([0.0, 0.0, 0.02])
-"""From the hole to where the tip is carried, m."""
+"""Offset from the hole to the carried tip, m."""
 OVERCORRECTION_GAIN = 2.0
-"""How much the expert overcorrects above the hole."""
+"""Gain of the expert's horizontal correction above the hole."""
 
 
 def tip_position(state: SceneState) -> FloatArray:
-    """Where the tip of the named peg is, [N, 3]."""
+    """Return the position of the tip of the named peg, [N, 3], m."""
     tips = np.stack([state.points[peg.tip_name] for peg in PEGS], axis=1)
     return tips[np.arange(len(state)), state.object_order[:, 0]]
 
 
 def tip_from_hole(state: SceneState) -> FloatArray:
-    """The tip of the named peg as seen from the hole, [N, 3]."""
+    """Return the position of the tip of the named peg relative to the hole, [N, 3], m."""
     return tip_position(state) - state.points["hole"]
 
 
 def lower_tip(depth: float, gain: float = 1.0) -> Target:
-    """The tip of the named peg, wherever the fingers hold it, that deep in the hole; above it where negative, m.
+    """Return a target that moves the tip of the named peg into the hole, wherever the fingers hold the peg.
 
-    `gain`: by how much an error across the hole is overcorrected; the arm stops about 2 mm short of its command.
+    Args:
+        depth: Depth in the hole, m; negative is above it.
+        gain: Gain of the horizontal correction; the arm stops about 2 mm short of its command.
     """
     axis_gains = np.array([gain, gain, 1.0])
     return lambda state, _: state.tool_pos - axis_gains * tip_from_hole(state) - np.array([0.0, 0.0, depth])
 
 
 def above_peg(state: SceneState, _: FloatArray) -> FloatArray:
-    """8 cm above the grip of the named peg."""
+    """Target 8 cm above the grip of the named peg."""
     return state.object_position() + np.array([0.0, 0.0, 0.08])
 
 
@@ -88,7 +90,7 @@ FULL_PLAN: Plan = (*PICK_PLAN, *CARRY_PLAN, *INSERT_PLAN, *RELEASE_PLAN, END_WAY
 
 
 def above_hole(height: float) -> Target:
-    """The tool where it would be with a peg in the fingers, its tip `height` m above the hole."""
+    """Return the target of a tool that would hold a peg with its tip `height` m above the hole."""
     return lambda state, _: state.points["hole"] + np.array([0.0, 0.0, height + PEG_STANDING_Z_M])
 
 
@@ -98,12 +100,12 @@ BLIND_INSERT_PLAN: Plan = (
     *RELEASE_PLAN,
     END_WAYPOINT,
 )
-"""The carrying and inserting as somebody does it who does not see that there is no peg in the fingers."""
+"""Carry and insert without a peg in the fingers."""
 
 
 @register
 class InsertPeg(Task):
-    """Pick the named peg, carry it over the hole, push it in by 2 cm; 2 mm of clearance in all."""
+    """Pick the named peg, carry it over the hole and push it in by 2 cm; the total clearance is 2 mm."""
 
     name = "insert_peg"
     props = (Pegboard(), *PEGS)
@@ -136,7 +138,7 @@ class InsertPeg(Task):
     )
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """The tip of the named peg as seen from the hole."""
+        """Return the position of the tip of the named peg relative to the hole."""
         return (tip_from_hole(state),)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

@@ -27,17 +27,17 @@ from embodied_sim.waypoints import (
 )
 
 LIFT_HEIGHT_M = 0.12
-"""How far above the table the cube counts as lifted, m."""
+"""Minimum height of a lifted cube above the table, m."""
 _GRASP_OFFSET_M = np.array([0.0, 0.0, -0.002])
 
 
 def above_cube(state: SceneState, _: FloatArray) -> FloatArray:
-    """10 cm above the named cube."""
+    """Target 10 cm above the named cube."""
     return state.object_position() + np.array([0.0, 0.0, 0.1])
 
 
 def grasp_point(state: SceneState, _: FloatArray) -> FloatArray:
-    """Where the fingers take the named cube."""
+    """Target at which the fingers grasp the named cube."""
     return state.object_position() + _GRASP_OFFSET_M
 
 
@@ -49,7 +49,7 @@ PICK_PLAN: Plan = (
 
 
 def raise_by(height: float) -> Plan:
-    """The cube picked and lifted by `height` m."""
+    """Pick the cube and lift it by `height` m."""
     return (*PICK_PLAN, Waypoint(relative_to_start(z=height), GRIP_CLOSED, tolerance=0.015))
 
 
@@ -58,7 +58,7 @@ LIFT_PLAN: Plan = (*raise_by(0.17), hold_forever(GRIP_CLOSED))
 
 @register
 class LiftCube(CabinetTask):
-    """Reach for the named cube, grasp it, lift it by 12 cm; the other cube is in the way of those who do not read."""
+    """Reach for the named cube, grasp it and lift it by 12 cm; the other cube is a distractor."""
 
     name = "lift_cube"
     subtasks = ("reach", "grasp", "lift")

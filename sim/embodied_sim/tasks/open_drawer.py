@@ -29,14 +29,14 @@ from embodied_sim.waypoints import (
 )
 
 OPEN_DRAWER_M = 0.13
-"""How far the drawer must be out to count as open, m."""
+"""Minimum opening of an open drawer, m."""
 KNOB_NECK_WIDTH_M = 0.016
 """Thickness of the knob's neck, m."""
 
 
 above_knob = relative_to_point("knob", z=0.1)
 knob_grasp_point = relative_to_point("knob")
-"""Where the fingers take the knob."""
+"""Target at which the fingers grasp the knob."""
 GRASP_KNOB_PLAN: Plan = (
     Waypoint(above_knob, GRIP_OPEN, tolerance=0.02),
     Waypoint(knob_grasp_point, GRIP_OPEN, tolerance=0.008),
@@ -53,7 +53,7 @@ RELEASE_PLAN: Plan = (
 
 
 def move_away_plans() -> tuple[Plan, ...]:
-    """Ways from the knob to places over the table, and to rest there: the drawer stays open whatever comes next."""
+    """Return plans that move from the knob to positions over the table and hold there."""
 
     def move_to(x: float, y: float, z: float) -> Waypoint:
         return Waypoint(lambda state, _: np.tile([x, y, z], (len(state), 1)), GRIP_OPEN, tolerance=0.02)
@@ -69,7 +69,7 @@ def move_away_plans() -> tuple[Plan, ...]:
 
 @register
 class OpenDrawer(CabinetTask):
-    """Reach for the knob, grasp it, pull the drawer out by 13 of its 16 cm."""
+    """Reach for the knob, grasp it and pull the drawer out by 13 of its 16 cm."""
 
     name = "open_drawer"
     subtasks = ("reach", "grasp", "pull")

@@ -1,4 +1,4 @@
-"""Open the drawer, put the named cube into it, close it: `cube_in_drawer`, its way spelled out."""
+"""Open the drawer, put the named cube into it, close it: `cube_in_drawer` with one instruction per subtask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUBGOALS = (OpenDrawer(), PlaceInDrawer(), CloseDrawer())
 
 @register
 class OpenPlaceClose(CubeInDrawer):
-    """Open the drawer, pick the named cube and place it inside, close the drawer, each said after the other."""
+    """Open the drawer, place the named cube inside and close the drawer; the instruction lists the three goals."""
 
     name = "open_place_close"
     subtasks = ("open", "place", "close")
@@ -30,7 +30,7 @@ class OpenPlaceClose(CubeInDrawer):
         opening, placing, _ = SUBGOALS
         is_open, is_placed = opening.success(now), placing.success(now)
         _, open_progress = opening.progress(now, start)
-        # The way to the cube begins where the drawer was let go.
+        # Reaching for the cube starts where the drawer was released.
         _, place_progress = placing.progress(now, replace(start, tool_pos=now.points["knob"]))
         subtask = np.select([is_placed, is_open], [2, 1], 0)
         return subtask, np.select(

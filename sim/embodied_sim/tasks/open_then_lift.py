@@ -1,4 +1,4 @@
-"""Open the drawer, then lift the named cube: two tasks in one, said one after the other."""
+"""Open the drawer, then lift the named cube; the instruction lists both goals."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from embodied_sim.waypoints import (
 SUBGOALS = (OpenDrawer(), LiftCube())
 FULL_PLAN: Plan = (*OPENING_PLAN, *LIFT_PLAN)
 PUSH_BACK_WAYPOINT = Waypoint(relative_to_start(x=0.17), GRIP_CLOSED, tolerance=0.015, timeout_steps=20)
-"""The knob still in the fingers."""
+"""Push the drawer back with the knob still grasped."""
 
 
 @register
 class OpenThenLift(CabinetTask):
-    """Pull the drawer out by 13 cm and let go, lift the named cube by 12 cm; in the end both must hold at once."""
+    """Pull the drawer out by 13 cm, release it and lift the named cube by 12 cm; both must hold at the end."""
 
     name = "open_then_lift"
     subtasks = ("open", "lift")
@@ -48,7 +48,7 @@ class OpenThenLift(CabinetTask):
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
         opening, lifting = SUBGOALS
         is_open, (_, open_progress) = opening.success(now), opening.progress(now, start)
-        # The way to the cube begins where the drawer was let go.
+        # Reaching for the cube starts where the drawer was released.
         _, lift_progress = lifting.progress(now, replace(start, tool_pos=now.points["knob"]))
         return np.where(is_open, 1, 0), np.where(is_open, lift_progress, open_progress)
 

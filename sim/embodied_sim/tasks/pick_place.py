@@ -1,4 +1,4 @@
-"""What the tasks share in which a thing is picked up and put down somewhere: the way, and how far along it is."""
+"""Shared by pick-and-place tasks: plans and progress."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from embodied_sim.waypoints import (
 )
 
 CARRY_HEIGHT_M = 0.12
-"""Height at which the middle of a thing is carried, m."""
+"""Height of the center of a carried object, m."""
 MAX_REST_GAP_M = 0.012
-"""How far above its place the middle of a thing may be and still count as resting there, m."""
+"""Maximum vertical distance of the center of an object at rest from its target, m."""
 
 TargetFn = Callable[[SceneState], FloatArray]
-"""State -> where the middle of the named thing belongs when it has been put down, [N, 3], m."""
+"""State -> target of the center of the placed object, [N, 3], m."""
 
 RELEASE_PLAN: Plan = (Waypoint(keep_position, GRIP_OPEN, hold_steps=4),)
 LEAVE_PLAN: Plan = (*RELEASE_PLAN, Waypoint(relative_to_start(z=0.1), GRIP_OPEN, tolerance=0.02))
@@ -38,13 +38,13 @@ PICK_UP_PLAN: Plan = (
     *(replace(w, timeout_steps=15) for w in PICK_PLAN),
     Waypoint(relative_to_start(z=CARRY_HEIGHT_M - ITEM_HALF_SIZE_M), GRIP_CLOSED, tolerance=0.02),
 )
-"""The named thing picked up and raised to where it is carried; an arm that stays a millimetre short grasps soon."""
+"""Pick up the named object and raise it to `CARRY_HEIGHT_M`; short timeouts help arms that stop 1 mm short."""
 MISS_OFFSETS_M = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.075), (0.0, -0.075))
-"""Offsets at which the fingers miss the thing, m."""
+"""Offsets at which the fingers miss the object, m."""
 
 
 def move_above(target_fn: TargetFn, height: float = CARRY_HEIGHT_M, x: float = 0.0, y: float = 0.0) -> Waypoint:
-    """To `height` above the table and (x, y) from the place, m, with what is held."""
+    """Move the held object to (x, y) from the target at `height` above the table, m."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
         return np.column_stack([target_fn(state)[:, :2] + (x, y), np.full(len(state), height)])
@@ -53,23 +53,23 @@ def move_above(target_fn: TargetFn, height: float = CARRY_HEIGHT_M, x: float = 0
 
 
 def lower_to(target_fn: TargetFn, above: float = 0.004, x: float = 0.0, y: float = 0.0) -> Waypoint:
-    """To (x, y, above) from the place, m, with what is held."""
+    """Move the held object to (x, y, above) from the target, m."""
     offset = np.array([x, y, above])
     return Waypoint(lambda state, _: target_fn(state) + offset, GRIP_CLOSED, tolerance=0.01, timeout_steps=15)
 
 
 def place_plan(target_fn: TargetFn, x: float = 0.0, y: float = 0.0) -> Plan:
-    """The named thing picked up, put down (x, y) m from its place and left there."""
+    """Pick up the named object, put it down (x, y) m from the target and leave."""
     return (*PICK_UP_PLAN, move_above(target_fn, x=x, y=y), lower_to(target_fn, x=x, y=y), *LEAVE_PLAN)
 
 
 def then_stall(plan: Plan) -> Plan:
-    """The plan, and then no movement."""
+    """Follow the plan, then hold the pose."""
     return stall_after(plan, len(plan))
 
 
 def undo_plan(target_fn: TargetFn) -> Plan:
-    """The named thing put in its place, then taken up again and put on the table."""
+    """Put the named object at the target, then pick it up again and put it on the table."""
     table_waypoints = (
         Waypoint(relative_to_start(y=-0.2), GRIP_CLOSED, tolerance=0.02),
         Waypoint(relative_to_start(z=-0.09), GRIP_CLOSED, tolerance=0.02, timeout_steps=12),
@@ -78,7 +78,7 @@ def undo_plan(target_fn: TargetFn) -> Plan:
 
 
 def drop_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
-    """Ways to lose the thing on its way: picked up, let go, the rest of the way without it."""
+    """Return plans that drop the object on the way and continue without it."""
     empty_handed = (*override_grip((move_above(target_fn), lower_to(target_fn)), GRIP_OPEN), *LEAVE_PLAN)
     early_drops = (move_above(target_fn, x=-0.04, y=-0.14), move_above(target_fn, x=-0.1, y=-0.13))
     return (
@@ -89,7 +89,7 @@ def drop_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
 
 
 def miss_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
-    """All the motions without the thing: beside it, above it, an open hand, a fist, a grip that gives."""
+    """Return plans with all motions but without the object: next to it, above it, open, closed, or releasing."""
     full_plan = place_plan(target_fn)
     return (
         *((*shift_targets(PICK_PLAN, x, y), *full_plan[len(PICK_PLAN) :]) for x, y in MISS_OFFSETS_M),
@@ -100,18 +100,18 @@ def miss_plans(target_fn: TargetFn) -> tuple[Plan, ...]:
 
 
 def is_released(now: SceneState, position: FloatArray) -> np.ndarray:
-    """Whether the fingers are clear of a thing at that point: open, or elsewhere; bool [N]."""
+    """Return whether the fingers do not hold an object at that position, bool [N]."""
     return (now.gripper_opening > ITEM_WIDTH_M + 0.012) | (distance(now.tool_pos, position) > 0.06)
 
 
 def is_at_rest(position: FloatArray, target: FloatArray, max_distance: float) -> np.ndarray:
-    """Whether the thing is down at its place, held or not, bool [N]; `within`: largest distance on the level, m."""
+    """Return whether the object is at its target, held or not, bool [N]; `max_distance` is horizontal, m."""
     horizontal = np.linalg.norm(position[:, :2] - target[:, :2], axis=1)
     return (horizontal < max_distance) & (np.abs(position[:, 2] - target[:, 2]) < MAX_REST_GAP_M)
 
 
 def remaining_distance(position: FloatArray, target: FloatArray) -> FloatArray:
-    """Length of the way of the thing up to where it is carried, over its place and down, [N], m."""
+    """Return the length of the object's path up to the carry height, over the target and down, [N], m."""
     horizontal = np.linalg.norm(position[:, :2] - target[:, :2], axis=1)
     drop_height = np.maximum(position[:, 2] - target[:, 2], 0.0)
     detour = np.maximum(CARRY_HEIGHT_M - position[:, 2], 0.0) + CARRY_HEIGHT_M - target[:, 2]
@@ -122,9 +122,15 @@ def remaining_distance(position: FloatArray, target: FloatArray) -> FloatArray:
 def pick_place_subtask(
     now: SceneState, start: SceneState, role: int, target: FloatArray, start_target: FloatArray, max_distance: float
 ) -> tuple[np.ndarray, FloatArray]:
-    """Step (0 reach, 1 grasp, 2 place; int64 [N]) and its share for the thing in that role.
+    """Return subtask (0 reach, 1 grasp, 2 place; int64 [N]) and completed fraction [N] of one object.
 
-    `place`, `at_start`: [N, 3], where it belongs now and where that was at the start; `within`: see `rests`.
+    Args:
+        now: Current state.
+        start: State at the start of the episode.
+        role: Role of the object.
+        target: Current target of the object, [N, 3], m.
+        start_target: Target at the start, [N, 3], m.
+        max_distance: See `is_at_rest`.
     """
     position, start_position = now.object_position(role), start.object_position(role)
     is_placed = is_at_rest(position, target, max_distance)

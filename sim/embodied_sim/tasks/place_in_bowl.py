@@ -1,4 +1,4 @@
-"""Put the named thing into the bowl."""
+"""Put the named object into the bowl."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from embodied_sim.tasks.pick_place import (
 from embodied_sim.waypoints import GRIP_OPEN, Plan, misperceive, retreat_plans, stall_after
 
 MAX_CENTER_DISTANCE_M = 0.05
-"""How far from the middle of the bowl a thing on its floor may be, m; its rim lets nothing be farther."""
+"""Maximum distance of the object from the center of the bowl, m; the rim prevents more."""
 BESIDE_DISTANCE_M = 0.125
-"""From the middle of the bowl to that of a thing beside it, m."""
+"""Distance of an object next to the bowl from its center, m."""
 
 
 def bowl_target(state: SceneState) -> FloatArray:
-    """Where the middle of a thing in the bowl is, [N, 3], m."""
+    """Return the target of the object's center in the bowl, [N, 3], m."""
     return state.points["bowl"] + np.array([0.0, 0.0, ITEM_HALF_SIZE_M])
 
 
 @register
 class PlaceInBowl(Task):
-    """Reach for the named thing, grasp it, put it down in the bowl and let go."""
+    """Reach for the named object, grasp it, put it down in the bowl and release it."""
 
     name = "place_in_bowl"
     props = (Bowl(), Item("cube"), Item("other"))
@@ -74,7 +74,7 @@ class PlaceInBowl(Task):
     )
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """The named thing as seen from the bowl."""
+        """Return the position of the named object relative to the bowl."""
         return (state.object_position() - bowl_target(state),)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

@@ -32,24 +32,24 @@ from embodied_sim.waypoints import (
 )
 
 TRAY_HALF_WIDTH_M = 0.085
-"""From the middle of the tray to that of a cube at its walls, along each axis, m."""
+"""Distance from the center of the tray to that of a cube at its walls, along each axis, m."""
 MAX_CUBE_HEIGHT_M = 0.065
-"""Height below which the middle of a cube in the tray is, m."""
+"""Maximum height of the center of a cube in the tray, m."""
 
 
 over_tray = relative_to_point("tray", x=-0.035, z=0.15)
 """Above the tray, clear of its walls."""
 low_in_tray = relative_to_point("tray", x=-0.035, z=0.05)
-"""Low in the tray, the palm still above its front."""
+"""Low in the tray, with the palm still above its front."""
 
 
 def tray_floor_target(state: SceneState) -> FloatArray:
-    """Where the middle of a cube is that lies in the middle of the tray, [N, 3], m."""
+    """Return the center of a cube in the middle of the tray, [N, 3], m."""
     return state.points["tray"] + np.array([0.0, 0.0, ITEM_HALF_SIZE_M - 0.016])
 
 
 def is_in_tray(now: SceneState) -> np.ndarray:
-    """Whether the named cube lies in the tray, bool [N]."""
+    """Return whether the named cube lies in the tray, bool [N]."""
     offset = np.abs(now.object_position() - now.points["tray"])
     return (offset[:, :2] < TRAY_HALF_WIDTH_M).all(axis=1) & (now.object_position()[:, 2] < MAX_CUBE_HEIGHT_M)
 
@@ -69,7 +69,7 @@ DROP_PLAN: Plan = (
 BESIDE_TRAY_WAYPOINTS = tuple(
     Waypoint(relative_to_start(y=y, z=-0.1), GRIP_CLOSED, tolerance=0.02) for y in (-0.1, 0.1)
 )
-"""Ways to put the cube down on the table."""
+"""Waypoints that put the cube down on the table."""
 CUBE_MISS_OFFSETS_M = ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.07))
 """Offsets at which the fingers miss the cube, m."""
 
@@ -77,12 +77,12 @@ AWAY_PLAN: Plan = (
     Waypoint(relative_to_start(x=-0.1, y=-0.16), GRIP_CLOSED, tolerance=0.02),
     Waypoint(relative_to_start(z=-0.13), GRIP_CLOSED, timeout_steps=12),
 )
-"""From over the tray back to the table."""
+"""Move from above the tray back to the table."""
 
 
 @register
 class PlaceInDrawer(CabinetTask):
-    """Reach for the named cube, grasp it, put it down in the open drawer and let go."""
+    """Reach for the named cube, grasp it, put it down in the open drawer and release it."""
 
     name = "place_in_drawer"
     props = (Cabinet(drawer_start_range=(0.12, 0.155)), Item("red", "red"), Item("blue", "blue"))

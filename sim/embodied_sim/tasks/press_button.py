@@ -29,18 +29,18 @@ from embodied_sim.waypoints import (
 )
 
 PRESSED_DEPTH_M = 0.018
-"""How far down the cap must be to count as pressed, m."""
+"""Minimum travel of a pressed cap, m."""
 FINGERTIP_OFFSET_M = 0.009
-"""How far below the tool the ends of the fingers are, m."""
+"""Distance from the tool down to the finger tips, m."""
 
 
 def press_depth(state: SceneState) -> FloatArray:
-    """How far the named button is pressed [N], m."""
+    """Return the travel of the named button [N], m."""
     return BUTTON_REST_Z_M - state.object_position()[:, 2]
 
 
 def move_to_depth(target_depth: float) -> Target:
-    """The ends of the fingers where the top of the named button is when it is pressed by that much, m."""
+    """Return a target with the finger tips at the top of the named button when pressed by that depth, m."""
 
     def goal(state: SceneState, _: FloatArray) -> FloatArray:
         button_top = state.object_position()
@@ -59,7 +59,7 @@ END_WAYPOINT = hold_forever(GRIP_CLOSED)
 
 
 def press_by(target_depth: float, hold_steps: int = 0) -> Plan:
-    """The named button pressed by that much, m."""
+    """Press the named button by that depth, m."""
     return (
         *APPROACH_PLAN,
         Waypoint(move_to_depth(target_depth), GRIP_CLOSED, tolerance=0.004, hold_steps=hold_steps, timeout_steps=12),
@@ -71,7 +71,7 @@ PRESS_PLAN: Plan = (*press_by(0.04), Waypoint(move_to_depth(0.04), GRIP_CLOSED, 
 
 @register
 class PressButton(Task):
-    """Bring the closed hand over the named button, press it by 1.8 of its 3 cm and keep it down."""
+    """Move the closed hand over the named button, press it by 1.8 of its 3 cm and hold it down."""
 
     name = "press_button"
     props = (Button("near_button", (0.47, 0.0)), Button("far_button", (0.56, 0.2)))
@@ -99,7 +99,7 @@ class PressButton(Task):
         return tuple(prop.name for prop in self.fixtures)
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """How far the named button is pressed."""
+        """Return the travel of the named button."""
         return (press_depth(state)[:, None],)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

@@ -1,4 +1,4 @@
-"""Push the named thing along the table into a zone."""
+"""Push the named object along the table into a zone."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from embodied_sim.waypoints import (
 )
 
 MISS_OFFSETS_M = ((-0.075, 0.0), (0.0, 0.065), (0.0, -0.065), (-0.1, 0.0))
-"""Offsets from the middle of a zone at which a thing is not all within, m."""
+"""Offsets from the center of a zone at which an object is not fully inside, m."""
 PASS_BY_OFFSET_M = 0.1
-"""How far beside the middle of a thing the hand passes without touching it, m."""
+"""Distance from the object's center at which the hand passes without contact, m."""
 FULL_PLAN: Plan = push_plan()
 ACROSS_PLAN: Plan = FULL_PLAN[:4]
-"""Level with the zone, and the hand up again."""
+"""Push across until the object is in line with the zone, then raise the hand."""
 
 
 @register
 class PushToZone(Task):
-    """Come down behind the named thing and push it along the table until all of it is in the zone that is said.
+    """Lower the hand behind the named object and push it along the table until it is fully inside the named zone.
 
     Left is the robot's left (y > 0). Carrying it there counts as well.
     """
@@ -79,8 +79,10 @@ class PushToZone(Task):
     )
 
     def draw_layout(self, rng: np.random.Generator, num_start_poses: int) -> Layout:
-        """A random start in which neither thing is in the way of the other, to either zone: where they stand says
-        nothing about which one is meant."""
+        """Draw a start in which neither object blocks the other's way to either zone.
+
+        The positions therefore do not reveal which object and zone the instruction names.
+        """
         while True:
             layout = super().draw_layout(rng, num_start_poses)
             zones = [layout.fixture_positions[0] + (0.0, y) for y in (ZONE_OFFSET_Y_M, -ZONE_OFFSET_Y_M)]
@@ -89,7 +91,7 @@ class PushToZone(Task):
                 return layout
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """The named thing as seen from its zone."""
+        """Return the position of the named object relative to its zone."""
         return (state.object_position() - zone_target(state),)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

@@ -1,7 +1,7 @@
-"""How a thing is pushed along the table into a zone: across, level with the zone, then on, away from the robot.
+"""Plans that push an object along the table into a zone: first across (y), then forward (x), away from the robot.
 
-One straight push along an axis at a time, because the faces of the fingers point along the axes: pushed aslant, a thing
-turns and slips off.
+Each push is straight along one axis, because the faces of the fingers are aligned with the axes. Pushed diagonally, an
+object turns and slips off.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from embodied_sim.tasks.sides import side_point
 from embodied_sim.waypoints import GRIP_CLOSED, Plan, Target, Waypoint, relative_to_start, shift_targets
 
 ZONE_TOLERANCE_M = 0.035
-"""How far along x and along y the middle of a thing may be from that of its zone, m: all of it is within."""
+"""Maximum distance of the object's center from that of its zone along x and y, m: it is fully inside."""
 BESIDE_OFFSET_M, BEHIND_OFFSET_M = 0.07, 0.075
-"""From the middle of a thing to where the hand comes down beside it (along y) and behind it (along x), m."""
+"""Distance from the object's center to the hand next to it (along y) and behind it (along x), m."""
 MIN_CLEARANCE_M = 0.09
-"""How far from the way of one thing and of the hand the other must be at the start, m."""
+"""Minimum distance of the other object from the path of the pushed object and the hand at the start, m."""
 PUSH_LEAD_M = 0.022
-"""How far ahead of the hand its goal is while it pushes, m: slow enough for the thing to stop where the hand does."""
+"""Distance from the hand to its goal during a push, m: slow enough that the object stops with the hand."""
 FOLLOW_GAIN = 2.0
-"""Of the correction along x in a push across: the hand keeps level with a thing that rolls off it."""
+"""Gain of the correction along x in a push across: the hand follows an object that rolls off it."""
 STEER_GAIN = 0.6
-"""Of the correction along y in a push along x: the arm drifts outwards as it stretches."""
+"""Gain of the correction along y in a push forward: the arm drifts outward as it stretches."""
 PUSH_HEIGHT_M, TRAVEL_HEIGHT_M = 0.025, 0.11
-"""Heights of the tool in a push and above the things, m; in a push the palm passes over them."""
+"""Heights of the tool during a push and above the objects, m; during a push the palm passes over them."""
 CENTERING_GAIN = 1.0
-"""Of the correction along y that keeps the hand behind the middle of the thing."""
+"""Gain of the correction along y that keeps the hand behind the object's center."""
 PUSH_TOLERANCE_M = 0.004
-"""How near to its place a thing is pushed along each axis, m."""
+"""Distance from the goal at which a push ends, along each axis, m."""
 PUSH_GRIP = 0.25
-"""Grip in a push along x: the fingers 3 cm apart, so that they touch the thing in two places and keep it straight."""
+"""Grip in a push forward: the fingers are 3 cm apart and touch the object at two points, which keeps it straight."""
 RETREAT_WAYPOINT = Waypoint(relative_to_start(z=0.1), GRIP_CLOSED, tolerance=0.03)
-"""The hand out of the way."""
+"""Raise the hand."""
 
 
 def with_height(position: FloatArray, height: float) -> FloatArray:
-    """`place` [N, 3] at another height, m."""
+    """Return `position` [N, 3] at another height, m."""
     return np.column_stack([position[:, :2], np.full(len(position), height)])
 
 
 def zone_target(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
-    """(x, y) off the middle of the zone that is meant, [N, 3], m."""
+    """Return the point at (x, y) from the center of the target zone, [N, 3], m."""
     return side_point(state, "zone") + np.array([x, y, 0.0])
 
 
 def offset_to_zone(state: SceneState, x: float = 0.0, y: float = 0.0) -> FloatArray:
-    """[N, 2]: how far the named thing is from (x, y) off the middle of its zone, m along x and y."""
+    """Return the offset [N, 2] from the named object to (x, y) from the center of its zone, m."""
     return (zone_target(state, x, y) - state.object_position())[:, :2]
 
 
 def behind_object(height: float) -> Target:
-    """Behind the named thing, as far back as the hand can go."""
+    """Return a target behind the named object, limited to the workspace."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
         position = with_height(state.object_position() + np.array([-BEHIND_OFFSET_M, 0.0, 0.0]), height)
@@ -66,7 +66,7 @@ def behind_object(height: float) -> Target:
 
 
 def beside_object(height: float, y: float = 0.0) -> Target:
-    """On the side of the named thing from which it has to be pushed to be level with the zone, or `y` m off it."""
+    """Return a target next to the named object, for a push across to `y` m from the zone's center."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
         position = state.object_position().copy()
@@ -77,7 +77,7 @@ def beside_object(height: float, y: float = 0.0) -> Target:
 
 
 def push_across(y: float) -> Target:
-    """Ahead of the hand along y, level with the thing along x, until that is level with the zone, or `y` m off it."""
+    """Return a target ahead of the hand along y, until the object is at `y` m from the zone's center along y."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
         position, tool_pos = state.object_position(), state.tool_pos
@@ -90,7 +90,7 @@ def push_across(y: float) -> Target:
 
 
 def push_forward(x: float, y: float) -> Target:
-    """Ahead of the hand along x, until the thing is (x, y) off the middle of the zone."""
+    """Return a target ahead of the hand along x, until the object is at (x, y) from the zone's center."""
 
     def target(state: SceneState, _: FloatArray) -> FloatArray:
         remaining = offset_to_zone(state, x, y)
@@ -103,7 +103,7 @@ def push_forward(x: float, y: float) -> Target:
 
 
 def skip_if_done(plan: Plan, x: float, y: float) -> Plan:
-    """The plan, passed over where the thing is (x, y) off the middle of the zone already."""
+    """Return the plan with no motion where the object is already at (x, y) from the zone's center."""
 
     def skip_when_done(target: Target) -> Target:
         def conditional_target(state: SceneState, start_pos: FloatArray) -> FloatArray:
@@ -116,8 +116,7 @@ def skip_if_done(plan: Plan, x: float, y: float) -> Plan:
 
 
 def push_plan(x: float = 0.0, y: float = 0.0) -> Plan:
-    """The thing pushed across and then on, to (x, y) off the middle of the zone; once more where it is not there yet;
-    the hand stays there."""
+    """Push the object across and then forward to (x, y) from the zone's center, and repeat if it is not there."""
     single_push = (
         Waypoint(beside_object(TRAVEL_HEIGHT_M, y), GRIP_CLOSED, tolerance=0.025),
         Waypoint(beside_object(PUSH_HEIGHT_M, y), GRIP_CLOSED, tolerance=0.012, timeout_steps=12),
@@ -131,14 +130,14 @@ def push_plan(x: float = 0.0, y: float = 0.0) -> Plan:
 
 
 def move_to_zone(height: float, lateral_offset: float = 0.0) -> Waypoint:
-    """The hand to the zone, or `aside` m to the left of it, with nothing."""
+    """Move the empty hand to the zone, or `lateral_offset` m to the left of it."""
     return Waypoint(
         lambda state, _: with_height(zone_target(state, y=lateral_offset), height), PUSH_GRIP, tolerance=0.015
     )
 
 
 def stray_plan(x: float) -> Plan:
-    """The thing lost on its way: the hand rises over it and goes on to the zone."""
+    """Lose the object on the way: the hand rises over it and continues to the zone."""
     return (
         *push_plan(x),
         Waypoint(relative_to_start(z=0.06), PUSH_GRIP, tolerance=0.015),
@@ -148,7 +147,7 @@ def stray_plan(x: float) -> Plan:
 
 
 def mime_plan(height: float, lateral_offset: float = 0.0) -> Plan:
-    """The motions without the thing, both pushes at `height` over it, or `aside` m beside its way."""
+    """Perform both pushes without the object: at another height, or at `lateral_offset` m from its path."""
 
     def target_at(x: float, y: float, z: float) -> Target:
         return lambda state, _: np.column_stack(
@@ -171,7 +170,7 @@ def mime_plan(height: float, lateral_offset: float = 0.0) -> Plan:
 
 
 def is_path_clear(position: FloatArray, other_position: FloatArray, zone: FloatArray) -> bool:
-    """Whether a push of `thing` to `zone`, across and then on, keeps clear of `other`, each [2], m."""
+    """Return whether a push from `position` to `zone` keeps clear of `other_position`, each [2], m."""
     lower, upper = sorted((position[1], zone[1]))
     nearest_points = np.array(
         [

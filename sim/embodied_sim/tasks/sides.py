@@ -1,4 +1,4 @@
-"""What the tasks with a left and a right share. Left is the robot's: y > 0."""
+"""Shared by tasks with a left and a right target. Left is the robot's left: y > 0."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SIDE_NAMES = ("left", "right")
 
 
 def side_point(state: SceneState, kind: str, *, other_side: bool = False) -> FloatArray:
-    """[N, 3]: the point `left_<kind>` or `right_<kind>`, whichever the instruction means, or the other one."""
+    """Return the point `left_<kind>` or `right_<kind>` of the target side, or of the other one, [N, 3], m."""
     left, right = (state.points[f"{side}_{kind}"] for side in SIDE_NAMES)
     return np.where((state.side_index == int(other_side))[:, None], left, right)
 
 
 def misperceive_side(plan: Plan) -> Plan:
-    """The same plan by somebody who mistakes one side for the other."""
+    """Return the plan with the sides confused."""
     return misperceive(plan, SceneState.with_other_side)

@@ -1,4 +1,4 @@
-"""Put the named thing into one tray and the other thing into the other tray."""
+"""Put the named object into one tray and the other object into the other tray."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from embodied_sim.tasks.sides import SIDE_NAMES, misperceive_side, side_point
 from embodied_sim.waypoints import GRIP_OPEN, Plan, misperceive, retreat_plans, stall_after
 
 MAX_CENTER_DISTANCE_M = 0.06
-"""How far from the middle of its tray a thing may lie, m."""
+"""Maximum distance of an object from the center of its tray, m."""
 
 
 def tray_target(state: SceneState, *, other_tray: bool = False) -> FloatArray:
-    """Where the middle of a thing in the tray that is meant, or in the other one, is, [N, 3], m."""
+    """Return the target of an object's center in the target tray, or in the other one, [N, 3], m."""
     return side_point(state, "tray", other_side=other_tray) + np.array([0.0, 0.0, ITEM_HALF_SIZE_M])
 
 
 def sort_second(plan: Plan) -> Plan:
-    """What the plan does to the named thing, done to the other thing and the other tray after the first is sorted."""
+    """Sort the first object, then apply the plan to the other object and the other tray."""
     return (*FIRST_PLAN, *misperceive(misperceive_side(plan)))
 
 
@@ -48,7 +48,7 @@ FULL_PLAN: Plan = sort_second(FIRST_PLAN)
 
 @register
 class SortTwo(Task):
-    """Put the named thing into the tray on the side that is said and the other thing into the other tray.
+    """Put the named object into the tray on the named side and the other object into the other tray.
 
     Left is the robot's left (y > 0).
     """
@@ -77,21 +77,21 @@ class SortTwo(Task):
     )
 
     def goal(self, layout: Layout) -> str:
-        """The same whichever of the two is named first."""
+        """Return the same goal whichever object is named first."""
         fields = self.template_fields(layout)
         names = [f"{fields[f'{prefix}color']} {fields[f'{prefix}thing']}" for prefix in ("", "other_")]
         left, right = names if fields["side"] == SIDE_NAMES[0] else reversed(names)
         return f"put the {left} into the left tray and the {right} into the right tray"
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """Both things as seen from where they belong."""
+        """Return the positions of both objects relative to their targets."""
         return (
             state.object_position() - tray_target(state),
             state.object_position(1) - tray_target(state, other_tray=True),
         )
 
     def is_sorted(self, now: SceneState, role: int) -> np.ndarray:
-        """Whether the thing in that role lies in its tray, let go of, bool [N]."""
+        """Return whether the object in that role lies in its tray and is released, bool [N]."""
         position = now.object_position(role)
         return is_at_rest(position, tray_target(now, other_tray=role == 1), MAX_CENTER_DISTANCE_M) & is_released(
             now, position

@@ -35,19 +35,19 @@ from embodied_sim.waypoints import (
 )
 
 MAX_OFFSET_M = 0.022
-"""How far the middles of the two cubes may be from one line, m; at 2.5 cm the upper one tips over."""
+"""Maximum horizontal offset of the two cubes' centers, m; at 2.5 cm the upper one tips over."""
 ADJACENT_DISTANCE_M = 0.056
-"""From the middle of a cube to that of one that stands next to it, m."""
+"""Distance between the centers of two adjacent cubes, m."""
 
 
 def stack_target(state: SceneState) -> FloatArray:
-    """Where the middle of the named cube is when it stands on the other, [N, 3], m."""
+    """Return the center of the named cube on top of the other, [N, 3], m."""
     return state.object_position(1) + np.array([0.0, 0.0, ITEM_WIDTH_M])
 
 
 @register
 class StackCubes(Task):
-    """Reach for the named cube, grasp it, put it down on the other and let go."""
+    """Reach for the named cube, grasp it, put it down on the other and release it."""
 
     name = "stack_cubes"
     props = (Item("cube"), Item("other"))
@@ -79,7 +79,7 @@ class StackCubes(Task):
     )
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """The named cube as seen from where it belongs."""
+        """Return the position of the named cube relative to its target."""
         return (state.object_position() - stack_target(state),)
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:

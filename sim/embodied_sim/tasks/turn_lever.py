@@ -1,4 +1,4 @@
-"""Turn the lever the way that is asked for."""
+"""Turn the lever in the named direction."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from embodied_sim.waypoints import (
 )
 
 TURNED_ANGLE_RAD = np.deg2rad(60.0)
-"""How far from pointing at the robot the lever must be turned, rad."""
+"""Minimum angle between the turned lever and the direction to the robot, rad."""
 PUSH_RADIUS_M = 0.088
 """Distance from the pivot at which the closed hand pushes, m."""
 CONTACT_ANGLE_RAD = 0.29
-"""Angle between the arm and a closed hand that touches it there, rad."""
+"""Angle between the lever's arm and a closed hand that touches it there, rad."""
 
 
 def turn_sign(state: SceneState) -> FloatArray:
-    """Which way is asked for [N]: -1 clockwise, 1 anticlockwise, seen from above."""
+    """Return the named direction [N]: -1 clockwise, 1 anticlockwise, viewed from above."""
     return np.where(state.side_index == 0, -1.0, 1.0)
 
 
 def turned_angle(state: SceneState) -> FloatArray:
-    """How far the lever is turned the way that is asked for [N], rad."""
+    """Return the angle of the lever in the named direction [N], rad."""
     return turn_sign(state) * state.joints["lever"]
 
 
 def point_around_pivot(state: SceneState, angle: FloatArray, z: float = 0.0) -> FloatArray:
-    """The point [N, 3] around the pivot at that angle [N] (rad, the way that is asked for), `z` m above the arm."""
+    """Return the point [N, 3] at that angle [N] around the pivot (rad, named direction), `z` m above the arm."""
     direction = np.column_stack([-np.cos(angle), -turn_sign(state) * np.sin(angle), np.zeros(len(angle))])
     return state.points["pivot"] + PUSH_RADIUS_M * direction + np.array([0.0, 0.0, z])
 
 
 def contact_point(state: SceneState) -> FloatArray:
-    """Where a closed hand is that touches the lever on the side from which it is to be pushed, [N, 3]."""
+    """Return the position [N, 3] of a closed hand that touches the lever on the side to push."""
     return point_around_pivot(state, turned_angle(state) - CONTACT_ANGLE_RAD)
 
 
 def move_to_angle(angle: float, z: float = 0.0) -> Target:
-    """The hand at that angle around the pivot, `z` m above the arm."""
+    """Return a target at that angle around the pivot, rad, `z` m above the arm."""
     return lambda state, _: point_around_pivot(state, np.full(len(state), angle), z)
 
 
 def sweep_through(*angles: float) -> Plan:
-    """The closed hand brought through these angles around the pivot."""
+    """Move the closed hand through these angles around the pivot, rad."""
     return tuple(Waypoint(move_to_angle(angle), GRIP_CLOSED, timeout_steps=12) for angle in angles)
 
 
@@ -74,7 +74,7 @@ TURN_PLAN: Plan = (*APPROACH_PLAN, *sweep_through(-0.4, 0.0, 0.4, 0.8, 1.2))
 
 
 def push_back(angle: float) -> Plan:
-    """From above: down behind the lever at that angle, and the lever pushed back."""
+    """Move down behind the lever at that angle, rad, and push it back."""
     return (
         Waypoint(move_to_angle(angle, z=0.09), GRIP_CLOSED, tolerance=0.02),
         Waypoint(move_to_angle(angle), GRIP_CLOSED),
@@ -84,7 +84,7 @@ def push_back(angle: float) -> Plan:
 
 @register
 class TurnLever(Task):
-    """Bring the closed hand beside the lever, push its arm through 60 degrees the way that is asked for."""
+    """Move the closed hand next to the lever and push its arm through 60 degrees in the named direction."""
 
     name = "turn_lever"
     props = (Lever(),)
@@ -110,7 +110,7 @@ class TurnLever(Task):
     )
 
     def extra_observation(self, state: SceneState) -> tuple[FloatArray, ...]:
-        """Where the lever is to be pushed, from the tool, and how far it is turned the way that is asked for."""
+        """Return the contact point relative to the tool, and the lever's angle in the named direction."""
         return (contact_point(state) - state.tool_pos, turned_angle(state)[:, None])
 
     def current_subtask(self, now: SceneState, start: SceneState) -> tuple[np.ndarray, FloatArray]:
@@ -119,7 +119,7 @@ class TurnLever(Task):
             distance(now.tool_pos, contact_point(now)) - 0.02, distance(start.tool_pos, contact_point(start)) - 0.02
         )
         turn_progress = (turned_angle(now) - turned_angle(start)) / (TURNED_ANGLE_RAD - turned_angle(start))
-        # What has been turned the wrong way has to be turned back first.
+        # A lever that was turned in the wrong direction must be turned back first.
         return np.where(is_moving, 1, 0), np.where(
             is_moving, turn_progress, reach_progress * np.clip(1.0 + turn_progress, 0.0, 1.0)
         )

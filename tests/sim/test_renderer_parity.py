@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from embodied_sim.bench.images import compare_renderers, psnr
+from embodied_sim.bench.renderer_parity import compare_renderers, psnr
 
 from embodied_sim.registry import task_names
 from embodied_sim.robots import ROBOTS

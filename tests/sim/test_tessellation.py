@@ -5,7 +5,7 @@ from collections import Counter
 import mujoco
 import numpy as np
 import pytest
-from embodied_sim.bench.images import psnr
+from embodied_sim.bench.renderer_parity import psnr
 from hypothesis import given
 from hypothesis import strategies as st
 
