@@ -1,1 +1,83 @@
-"""Step-aware robot reward models: learned from video and a sentence, safe to optimise."""
+"""Reward models for robots: score video and an instruction, train from datasets, refine policies on the reward.
+
+    import embodied_rm as erm
+
+    model = erm.load_reward_model()
+    output = model.score(frames, "open the drawer")
+
+Every name is imported when it is first used, so that `import embodied_rm` stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embodied_rm.api.clip_output import ClipOutput
+    from embodied_rm.api.datasets import open_dataset
+    from embodied_rm.api.learned_reward import LearnedReward
+    from embodied_rm.api.load_model import load_reward_model
+    from embodied_rm.api.policies import clone, refine
+    from embodied_rm.api.progress_reward_model import ProgressRewardModel
+    from embodied_rm.api.train_model import train
+    from embodied_rm.errors import CheckpointError, DataError, UserError
+    from embodied_rm.rewards.reward_config import RewardConfig
+    from embodied_rm.types import Episode, RewardOutput, Subtask, Views
+
+EXPORTS = {
+    "CheckpointError": "embodied_rm.errors",
+    "ClipOutput": "embodied_rm.api.clip_output",
+    "DataError": "embodied_rm.errors",
+    "Episode": "embodied_rm.types",
+    "LearnedReward": "embodied_rm.api.learned_reward",
+    "ProgressRewardModel": "embodied_rm.api.progress_reward_model",
+    "RewardConfig": "embodied_rm.rewards.reward_config",
+    "RewardOutput": "embodied_rm.types",
+    "Subtask": "embodied_rm.types",
+    "UserError": "embodied_rm.errors",
+    "Views": "embodied_rm.types",
+    "clone": "embodied_rm.api.policies",
+    "load_reward_model": "embodied_rm.api.load_model",
+    "open_dataset": "embodied_rm.api.datasets",
+    "refine": "embodied_rm.api.policies",
+    "train": "embodied_rm.api.train_model",
+}
+"""Public name -> module that defines it."""
+
+__all__ = [
+    "CheckpointError",
+    "ClipOutput",
+    "DataError",
+    "Episode",
+    "LearnedReward",
+    "ProgressRewardModel",
+    "RewardConfig",
+    "RewardOutput",
+    "Subtask",
+    "UserError",
+    "Views",
+    "clone",
+    "load_reward_model",
+    "open_dataset",
+    "refine",
+    "train",
+]
+
+try:
+    __version__ = version("embodied-rm")
+except PackageNotFoundError:  # a checkout that is on the path and not installed
+    __version__ = "0.0.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(EXPORTS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *EXPORTS])

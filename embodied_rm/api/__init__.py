@@ -1,0 +1,1 @@
+"""The public Python API: what `embodied_rm` exports is defined here."""

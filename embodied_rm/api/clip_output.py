@@ -1,0 +1,77 @@
+"""Frames from a caller as an episode, and a model's output for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from embodied_rm.errors import UserError
+from embodied_rm.types import Array, BoolArray, Episode, Frames, RewardOutput
+
+CLIP_FPS = 1.0
+"""Frame rate of an array of frames. No model uses it."""
+FrameInput = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipOutput(RewardOutput):
+    """The output for the T frames of a clip: the arrays of `RewardOutput` over T, and whether the task is done."""
+
+    done: BoolArray
+    """bool [T]: whether the success probability has reached the threshold in enough consecutive frames."""
+
+
+def clip_episode(frames: FrameInput, instruction: str, known_views: Sequence[str] | None) -> Episode:
+    """Check frames and an instruction, and make an episode of them.
+
+    Args:
+        frames: uint8 [T, H, W, 3], or a view name -> such an array, of one length.
+        instruction: A sentence.
+        known_views: The views that the model knows, its first one being that of an array without a name; None: any.
+
+    Raises:
+        UserError: For another type, shape or dtype, an unknown view, or an empty instruction.
+    """
+    if not isinstance(instruction, str) or not instruction.strip():
+        raise UserError(f"instruction must be a sentence, got {instruction!r}")
+    if not isinstance(frames, Mapping):
+        frames = {known_views[0] if known_views else "view": frames}
+    if not frames:
+        raise UserError("frames must hold at least one view, got none")
+    unknown = [name for name in frames if known_views is not None and name not in known_views]
+    if unknown:
+        raise UserError(
+            f"the model knows the views {', '.join(known_views or ())}, got {', '.join(map(str, frames))}: name your "
+            "cameras as the model does, or train a model on your own with embodied_rm.train"
+        )
+    views = {name: check_frames(name, array) for name, array in frames.items()}
+    return Episode(name="clip", views=views, instruction=instruction, fps=CLIP_FPS)
+
+
+def check_frames(name: str, frames: Any) -> Frames:
+    """Return the frames of a view as an array uint8 [T, H, W, 3]; raise `UserError` for anything else."""
+    array = np.asarray(frames)
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or not len(array):
+        raise UserError(
+            f"frames of view {name!r} must be uint8 [T, H, W, 3] with T >= 1, got {array.dtype} {list(array.shape)}"
+        )
+    return array
+
+
+def done_frames(success: Array, threshold: float, patience: int) -> BoolArray:
+    """Return bool [T]: whether `patience` consecutive frames have reached the threshold, now or before.
+
+    Args:
+        success: Success probabilities, float [T]; nan where the model does not predict success.
+        threshold: In (0, 1].
+        patience: At least 1.
+    """
+    streak, done = 0, np.zeros(len(success), np.bool_)
+    for t, probability in enumerate(success):
+        streak = streak + 1 if probability >= threshold else 0
+        done[t] = streak >= patience or (t > 0 and done[t - 1])
+    return done

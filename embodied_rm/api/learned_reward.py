@@ -1,0 +1,105 @@
+"""A learned reward around a Gymnasium environment, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from embodied_rm.api.local_client import LocalClient
+from embodied_rm.errors import UserError
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.serve.client.episode_scorer import ShapingConfig
+from embodied_rm.serve.client.learned_reward import (
+    FinalFrameGetter,
+    FrameGetter,
+    SingleLearnedReward,
+    frames_from_render,
+)
+from embodied_rm.serve.client.learned_reward import LearnedReward as VectorLearnedReward
+
+DEFAULT_GAMMA = 0.98
+"""The discount of `PPOConfig`. It must be the learner's: another one would not leave the optimal policy unchanged."""
+Instruction = str | Sequence[str] | Callable[[Any], Any]
+
+
+def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it returns
+    env: gym.Env | VectorEnv,
+    model: DescribedRewardModel,
+    *,
+    instruction: Instruction,
+    gamma: float = DEFAULT_GAMMA,
+    get_frames: FrameGetter | None = None,
+    get_final_frames: FinalFrameGetter | None = None,
+    success_source: str = "environment",
+    **shaping: Any,
+) -> VectorLearnedReward | SingleLearnedReward:
+    """Wrap a Gymnasium environment, or a vector of them, so that its reward is a reward model's.
+
+    The reward is the environment's own, or the model's success, plus progress as a potential (Ng et al., 1999). Infos
+    hold `potential`, `next_potential` and `learned_success`.
+
+    Args:
+        env: A `gymnasium.Env`, or a `VectorEnv` of any autoreset mode.
+        model: A reward model, for example of `load_reward_model`.
+        instruction: One for all environments, one per environment, or a function of the environment that is called at
+            every reset.
+        gamma: The learner's discount, in (0, 1].
+        get_frames: (env, observation, rows) -> view name -> uint8 [n, H, W, 3]. None: `render_views` where the
+            environment has it, else what `render()` draws, as the model's first view.
+        get_final_frames: (env, infos, rows) -> the frames before the reset; needed by `AutoresetMode.SAME_STEP`.
+        success_source: "environment": its rewards and ends stay. "model": the model's sustained success ends an episode
+            and is rewarded with 1.
+        **shaping: Fields of `ShapingConfig`: progress_scale, score_every, uncertainty_penalty, success_threshold,
+            success_patience.
+
+    Returns:
+        The wrapped environment.
+
+    Raises:
+        UserError: When nothing draws the environment.
+        ValueError: For an option that does not fit the environment.
+    """
+    client: Any = LocalClient(model)
+    config = ShapingConfig(gamma=gamma, **shaping)
+    frame_getter = default_frame_getter(env, model) if get_frames is None else get_frames
+    if isinstance(env, VectorEnv):
+        return VectorLearnedReward(
+            env,
+            client,
+            config,
+            get_frames=frame_getter,
+            instructions=instruction,
+            success_source=success_source,
+            get_final_frames=get_final_frames,
+        )
+    if not (isinstance(instruction, str) or callable(instruction)):
+        raise UserError(f"one environment takes one instruction, got {instruction!r}")
+    return SingleLearnedReward(
+        env, client, config, get_frames=frame_getter, instruction=instruction, success_source=success_source
+    )
+
+
+def default_frame_getter(env: gym.Env | VectorEnv, model: DescribedRewardModel) -> FrameGetter:
+    """Return how the environment's frames are read.
+
+    Raises:
+        UserError: When the environment has no `render_views` and was made without `render_mode="rgb_array"`.
+    """
+    known_views = model.input_spec.views
+    if hasattr(env, "render_views") and hasattr(env, "view_names"):
+        return frames_from_render_views
+    if env.render_mode == "rgb_array":
+        return frames_from_render(known_views[0] if known_views else "front")
+    raise UserError(
+        f"{type(env.unwrapped).__name__} draws nothing: make it with render_mode='rgb_array', or pass get_frames"
+    )
+
+
+def frames_from_render_views(env: Any, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The cameras of a simulator of this package: view name -> uint8 [n, H, W, 3]."""
+    frames = env.render_views(rows)
+    return {name: frames[:, view] for view, name in enumerate(env.view_names)}

@@ -1,0 +1,91 @@
+"""A reward model of this process, with the interface of the service's client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.reward_model import DescribedRewardModel, RewardState
+from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.serve.client.prediction import Frames, RewardPrediction
+from embodied_rm.types import RewardOutput, Views
+
+
+class LocalClient:
+    """What `EpisodeScorer` asks of a client, answered by a model without any request: no HTTP, no copy.
+
+    Environments are numbered from 0. The state of each episode stays here.
+    """
+
+    def __init__(self, model: DescribedRewardModel) -> None:
+        self.model = SubgoalRewardModel(model)
+        self._predicts_success = model.capabilities.predicts_success
+        self._state: RewardState | None = None
+
+    def get_metadata(self) -> dict[str, Any]:
+        """The model's parameters, as `/v1/metadata` of a service gives them."""
+        return {"parameters": {"predicts_success": self._predicts_success, "supports_restore": False}}
+
+    def reset(
+        self,
+        env_ids: Sequence[int],
+        episode_ids: Sequence[int],
+        instructions: Sequence[str],
+        frames: Frames,
+        *,
+        return_state: bool = False,
+    ) -> RewardPrediction:
+        """Start an episode in each environment, at its first frame; the first call starts all of them."""
+        state = self.model.reset(to_views(frames), instructions)
+        if self._state is None:
+            if list(env_ids) != list(range(len(env_ids))):
+                raise UserError(f"the first reset starts every environment, got {list(env_ids)}")
+            self._state = state
+        else:
+            self._state = self._state.put(np.array(env_ids), state)
+        zeros = np.zeros(len(env_ids), np.float32)
+        return RewardPrediction(
+            progress=state.potential(),
+            valid=np.ones(len(zeros), np.bool_),
+            subtask=np.zeros(len(zeros), np.int64),
+            success=zeros,
+            uncertainty=zeros,
+            ood=np.full_like(zeros, np.nan),
+            state=None,
+        )
+
+    def step(
+        self,
+        env_ids: Sequence[int],
+        episode_ids: Sequence[int],
+        steps: Sequence[int],
+        frames: Frames,
+        *,
+        return_state: bool = False,
+    ) -> RewardPrediction:
+        """Score one more frame of each environment."""
+        if self._state is None:
+            raise UserError("an environment was stepped that was never reset")
+        rows = np.array(env_ids)
+        output, state = self.model.step(self._state.take(rows), to_views(frames))
+        self._state = self._state.put(rows, state)
+        return to_prediction(output)
+
+    def end(self, env_ids: Sequence[int], episode_ids: Sequence[int]) -> None:
+        """Forget the episodes. Their states are overwritten by the next reset."""
+
+
+def to_views(frames: Frames) -> Views:
+    """A view name -> uint8 [N, H, W, 3] as `Views`; raise `UserError` where the views differ in size."""
+    shapes = {name: np.shape(array) for name, array in frames.items()}
+    if len(set(shapes.values())) != 1:
+        raise UserError(f"the views of a step must have one shape [N, H, W, 3], got {shapes}")
+    return Views(names=tuple(frames), frames=np.stack(list(frames.values()), axis=1))
+
+
+def to_prediction(output: RewardOutput) -> RewardPrediction:
+    """A model's output as a client's prediction."""
+    return RewardPrediction(**vars(output), state=None)

@@ -1,0 +1,65 @@
+"""Train a reward model from Python, with the defaults of `embodied-rm train`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from embodied_rm.api.build_config import build_config
+from embodied_rm.api.datasets import read_at_size
+from embodied_rm.api.progress_reward_model import ProgressRewardModel
+from embodied_rm.checkpoint_io import read_manifest
+from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
+from embodied_rm.train.train_config import TrainConfig
+from embodied_rm.train.training import CHECKPOINT_DIR
+from embodied_rm.train.training import train as train_net
+from embodied_rm.types import Episode
+
+
+def train(
+    data: Iterable[Episode],
+    *,
+    init_from: ProgressRewardModel | None = None,
+    held_out: Iterable[Episode] = (),
+    folder: str | Path | None = None,
+    reporter: Reporter | None = None,
+    **config: Any,
+) -> ProgressRewardModel:
+    """Train a reward model on episodes with known progress.
+
+    Args:
+        data: Episodes with annotated subtasks, or with a progress column.
+        init_from: A model to continue from; its image tower, image size and fusion stay. It is not changed.
+        held_out: Episodes that must not be among `data`, nor begin in the same scene as one that is.
+        folder: Run folder, for the checkpoint and TensorBoard's file; a training that was interrupted there continues.
+            None: nothing is kept on disk.
+        reporter: Shows progress; None: nothing is shown.
+        **config: Any key of `embodied-rm train`, such as `steps=2000` or `image_size=(64, 64)`.
+
+    Returns:
+        The trained model.
+
+    Raises:
+        UserError: For an unknown key or a value that is out of range.
+        DataError: When there are no episodes, one has no known progress, or one is held out too.
+    """
+    train_config = build_config(TrainConfig, config)
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) if folder is None else Path(folder)
+        run = RunFolder.open(path, resume=True)
+        if init_from is not None:
+            train_config = replace(train_config, image_size=init_from.net.config.encoder.image_size)
+        net = train_net(
+            read_at_size(data, train_config.image_size),
+            train_config,
+            run,
+            reporter or NullReporter(),
+            read_at_size(held_out, train_config.image_size),
+            init_net=None if init_from is None else init_from.net,
+            init_metadata=None if init_from is None else init_from.metadata,
+        )
+        return ProgressRewardModel(net, read_manifest(run.path / CHECKPOINT_DIR)["facts"])
