@@ -183,9 +183,7 @@ def write_renamed_arm(folder: Path) -> Path:
     return folder / "six_axis_primitives.xml"
 
 
-def test_site_and_actuator_of_an_arm_may_have_any_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_site_and_actuator_of_an_arm_may_have_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arm, out = write_renamed_arm(tmp_path), f"out={tmp_path / 'run'}"
     args = ["play", "task=lift_cube", f"env.robot={arm}", out, *TINY]
     assert main([*args, "env.tool_site=tcp", "env.gripper_actuator=jaws"]) == 0

@@ -1,4 +1,4 @@
-"""A small world of its own for the simulator's tests: an arm-like chain, boxes that touch, a mocap body, 3 cameras."""
+"""A small MuJoCo model for the simulator's tests: an arm-like chain, touching boxes, a mocap body, 3 cameras."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ WORLD = f"""<mujoco><option timestep=".005" integrator="implicitfast"/>
 
 @pytest.fixture(scope="session")
 def model() -> mujoco.MjModel:
-    """qpos: 4 joint angles, then 3 cubes of 7; actuators: joint targets; mocap: the crate."""
+    """Compile the model. qpos: 4 joint angles, then 3 cubes of 7; actuators: joint targets; mocap: the crate."""
     return mujoco.MjModel.from_xml_string(WORLD)

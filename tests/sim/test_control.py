@@ -1,4 +1,4 @@
-"""The Cartesian controller: its Jacobian is the derivative, its null space moves no tool."""
+"""Cartesian controller, inverse kinematics and robot files."""
 
 import mujoco
 import numpy as np
@@ -59,12 +59,12 @@ def test_orientation_error_vanishes_at_the_goal():
 
 
 @pytest.mark.parametrize("name", ROBOTS)
-def test_inverse_kinematics_puts_the_tool_there_pointing_down(name):
+def test_inverse_kinematics_reaches_positions_with_fingers_down(name):
     robot, model = ROBOTS[name], build_scene((), ROBOTS[name])
     data, joints = mujoco.MjData(model), robot.joint_ids(model)
     corners = np.array(np.meshgrid(*WORKSPACE_BOUNDS_M.T)).reshape(3, -1).T
-    near = corners[np.linalg.norm(corners, axis=1) < 0.75]
-    for goal, angles in zip(near, inverse_kinematics(model, robot, near), strict=True):
+    reachable = corners[np.linalg.norm(corners, axis=1) < 0.75]
+    for goal, angles in zip(reachable, inverse_kinematics(model, robot, reachable), strict=True):
         data.qpos[model.jnt_qposadr[joints]] = angles
         mujoco.mj_kinematics(model, data)
         assert np.allclose(data.site(robot.tool_site).xpos, goal, atol=1e-3)
@@ -73,36 +73,36 @@ def test_inverse_kinematics_puts_the_tool_there_pointing_down(name):
         assert ((limits[:, 0] < angles) & (angles < limits[:, 1])).all()
 
 
-def test_unreachable_positions_are_refused():
+def test_unreachable_positions_are_rejected():
     with pytest.raises(SimError, match=r"no joint angles put the tool at \[2\.0, 0\.0, 0\.2\]"):
         inverse_kinematics(MODEL, ROBOT, np.array([[2.0, 0.0, 0.2]]))
 
 
-THIRD = """<mujoco><worldbody><body pos="0 0 .3">{links}<body name="hand" pos="0 0 .2"><site name="tip"/>
+ARM_MJCF = """<mujoco><worldbody><body pos="0 0 .3">{links}<body name="hand" pos="0 0 .2"><site name="tip"/>
 <body name="jaw"><joint name="jaw" type="slide" axis="0 1 0" range="0 .05"/><geom size=".01" mass=".1"/></body></body>
 {ends}</body></worldbody>
 <actuator>{motors}<position name="squeeze" joint="jaw" ctrlrange="0 .05"/></actuator></mujoco>"""
 
 
-def third_robot(path, joints):
+def write_arm(path, joints):
     axes = ["0 0 1", "0 1 0", "0 0 1", "0 1 0", "0 0 1", "0 1 0", "0 0 1"][:joints]
     links = "".join(f'<body pos="0 0 .1"><joint name="j{i}" axis="{axis}" range="-3 3"/><geom size=".04" mass="1"/>'
                     for i, axis in enumerate(axes))  # fmt: skip
     motors = "".join(f'<position joint="j{i}" kp="500"/>' for i in range(joints))
-    path.write_text(THIRD.format(links=links, ends="</body>" * joints, motors=motors))
+    path.write_text(ARM_MJCF.format(links=links, ends="</body>" * joints, motors=motors))
     return path
 
 
-def test_ones_own_arm_is_described_by_its_file(tmp_path):
-    robot = load_robot_file(third_robot(tmp_path / "arm.xml", 7), tool_site="tip", gripper_actuator="squeeze")
+def test_arm_from_file(tmp_path):
+    robot = load_robot_file(write_arm(tmp_path / "arm.xml", 7), tool_site="tip", gripper_actuator="squeeze")
     model = build_scene((), robot)
     assert [model.joint(j).name for j in robot.joint_ids(model)] == [f"j{i}" for i in range(7)]
     assert [model.joint(j).name for j in robot.finger_joint_ids(model)] == ["jaw"]
     assert np.allclose(robot.home_qpos(model), 0)
 
 
-def test_an_arm_prefers_its_keyframe_home_to_the_middle_of_its_ranges(tmp_path):
-    path = third_robot(tmp_path / "arm.xml", 7)
+def test_home_keyframe_replaces_the_middle_of_the_ranges(tmp_path):
+    path = write_arm(tmp_path / "arm.xml", 7)
     path.write_text(
         path.read_text().replace(
             "</mujoco>", '<keyframe><key name="home" qpos="1 2 3 0 -1 -2 -3 0"/></keyframe></mujoco>'
@@ -112,21 +112,21 @@ def test_an_arm_prefers_its_keyframe_home_to_the_middle_of_its_ranges(tmp_path):
     assert robot.home_qpos(build_scene((Item("thing"),), robot)).tolist() == [1, 2, 3, 0, -1, -2, -3]
 
 
-def test_an_arm_that_cannot_serve_is_refused_in_one_sentence(tmp_path):
-    short = third_robot(tmp_path / "short.xml", 5)
-    with pytest.raises(SimError, match=r"short\.xml: 5 hinges have a position actuator .* at least 6"):
+def test_unusable_arm_gives_one_sentence(tmp_path):
+    short = write_arm(tmp_path / "short.xml", 5)
+    with pytest.raises(SimError, match=r"short\.xml: 5 hinges have their own position actuator; .* at least 6"):
         load_robot_file(short, tool_site="tip", gripper_actuator="squeeze")
     with pytest.raises(SimError, match=r"unknown tool site of short\.xml 'tool'"):
         load_robot_file(short)
-    arm = third_robot(tmp_path / "arm.xml", 7).read_text()
-    for right, wrong, sentence in (
+    arm = write_arm(tmp_path / "arm.xml", 7).read_text()
+    for valid, invalid, message in (
         ('<joint name="j2" axis="0 0 1" range="-3 3"/>', '<joint name="j2" axis="0 0 1"/>', "joint 'j2' needs a range"),
         ('<position joint="j0" kp="500"/>', '<motor name="m0" joint="j0"/>', "actuator 'm0' must be a <position>"),
         (' ctrlrange="0 .05"', "", "actuator 'squeeze' needs a ctrlrange"),
     ):
-        assert right in arm
-        (tmp_path / "odd.xml").write_text(arm.replace(right, wrong))
-        with pytest.raises(SimError, match=rf"odd\.xml: its {sentence}"):
+        assert valid in arm
+        (tmp_path / "odd.xml").write_text(arm.replace(valid, invalid))
+        with pytest.raises(SimError, match=rf"odd\.xml: its {message}"):
             load_robot_file(tmp_path / "odd.xml", tool_site="tip", gripper_actuator="squeeze")
     with pytest.raises(SimError, match=r"nowhere\.xml: there is no such file"):
         find_robot(str(tmp_path / "nowhere.xml"))
