@@ -1,4 +1,4 @@
-"""Small tensors gain nothing from several threads, and lose a lot where the cores are busy."""
+"""Run on one thread: small tensors gain nothing from several, and lose time on busy cores."""
 
 from collections.abc import Iterator
 

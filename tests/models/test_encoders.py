@@ -1,4 +1,4 @@
-"""Encoders: small ones by name, pretrained ones from a folder, instructions as open_clip reads them."""
+"""Encoders: small ones by name, pretrained ones from a folder, and the tokenizer of open_clip."""
 
 from __future__ import annotations
 
@@ -31,39 +31,41 @@ VISION = {
 
 @pytest.fixture(params=sorted(VISION))
 def pretrained(request, tmp_path: Path) -> tuple[Path, torch.nn.Module]:
-    """A folder as `open_clip` pushes it to a hub, and the model in it."""
+    """A folder as `open_clip` pushes it to a hub, and its model."""
     torch.manual_seed(1)
     model = open_clip.model.CLIP(embed_dim=32, vision_cfg=dict(VISION[request.param]), text_cfg=dict(TEXT)).eval()
-    about = {
+    description = {
         "model_cfg": {"embed_dim": 32, "vision_cfg": VISION[request.param], "text_cfg": TEXT},
         "preprocess_cfg": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]},
     }
-    (tmp_path / "open_clip_config.json").write_text(json.dumps(about))
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(description))
     save_file({k: v.contiguous() for k, v in model.state_dict().items()}, tmp_path / "open_clip_model.safetensors")
     return tmp_path, model
 
 
-def test_asking_for_the_shape_of_the_map_changes_nothing():
-    """A blank image must not count among those whose statistics a tower learns."""
+def test_feature_shape_changes_nothing():
+    """A blank image must not enter the batch statistics."""
     encoder = make_encoder("mobilenetv3_small_050", (32, 32))
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     assert encoder.training and encoder.feature_shape()[1:] == (1, 1) and encoder.training
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
 
 
-def test_a_pretrained_model_looks_and_reads_as_open_clip_does(pretrained):
+def test_pretrained_model_encodes_as_open_clip_does(pretrained):
     folder, model = pretrained
     encoder = make_encoder(f"local-dir:{folder}", (64, 64), trainable=False).eval()
     images = torch.randn(2, 3, *encoder.config.image_size)
     sentences = ["open the drawer", "lift the red cube"]
     with torch.no_grad():
-        theirs = model.visual.forward_intermediates(
+        expected_maps = model.visual.forward_intermediates(
             images, indices=[-1], normalize_intermediates=True, intermediates_only=True
         )
-        torch.testing.assert_close(encoder.encode_image(images), theirs["image_intermediates"][0], atol=1e-5, rtol=1e-4)
-        read = encoder.encode_tokens(encoder.tokenize(sentences))
+        torch.testing.assert_close(
+            encoder.encode_image(images), expected_maps["image_intermediates"][0], atol=1e-5, rtol=1e-4
+        )
+        vectors = encoder.encode_tokens(encoder.tokenize(sentences))
         expected = model.encode_text(open_clip.SimpleTokenizer(context_length=16)(sentences))
-    torch.testing.assert_close(read, expected)
+    torch.testing.assert_close(vectors, expected)
     gray = torch.full((1, 8, 8, 3), 102, dtype=torch.uint8)
     assert encoder.preprocess(gray)[0, 0, 0, 0] == pytest.approx(0, abs=1e-5)
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
@@ -81,29 +83,32 @@ def test_pickled_weights_are_not_read(pretrained):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda about: about["model_cfg"]["text_cfg"].update(width=64), "does not hold the model"),
-        (lambda about: about["model_cfg"]["text_cfg"].update(hf_model_name="x/y"), "Hugging Face"),
-        (lambda about: about["model_cfg"].pop("text_cfg"), "text_cfg must describe a tower"),
-        (lambda about: about["model_cfg"]["vision_cfg"].update(color="red"), "unknown key of vision_cfg 'color'"),
-        (lambda about: about.pop("model_cfg"), "not the description of an open_clip model"),
+        (lambda description: description["model_cfg"]["text_cfg"].update(width=64), "does not hold the model"),
+        (lambda description: description["model_cfg"]["text_cfg"].update(hf_model_name="x/y"), "Hugging Face"),
+        (lambda description: description["model_cfg"].pop("text_cfg"), "text_cfg must describe a tower"),
+        (
+            lambda description: description["model_cfg"]["vision_cfg"].update(color="red"),
+            "unknown key of vision_cfg 'color'",
+        ),
+        (lambda description: description.pop("model_cfg"), "not the description of an open_clip model"),
     ],
 )
-def test_a_folder_that_does_not_fit_is_refused(pretrained, change, message):
+def test_invalid_folder_raises(pretrained, change, message):
     folder, _ = pretrained
-    about = json.loads((folder / "open_clip_config.json").read_text())
-    change(about)
-    (folder / "open_clip_config.json").write_text(json.dumps(about))
+    description = json.loads((folder / "open_clip_config.json").read_text())
+    change(description)
+    (folder / "open_clip_config.json").write_text(json.dumps(description))
     with pytest.raises(CheckpointError, match=message):
         make_encoder(f"local-dir:{folder}", (64, 64))
 
 
-def test_a_missing_folder_is_named(tmp_path):
+def test_missing_folder_raises(tmp_path):
     with pytest.raises(CheckpointError, match=r"nowhere/open_clip_config.json: cannot be read"):
         make_encoder(f"local-dir:{tmp_path}/nowhere", (64, 64))
 
 
 @pytest.mark.parametrize(
-    ("tower", "stage", "shape"),
+    ("tower", "feature_level", "shape"),
     [
         ("patch_tower_tiny", -1, (64, 8, 8)),
         ("patch_tower_tiny", 0, (32, 16, 16)),
@@ -113,22 +118,22 @@ def test_a_missing_folder_is_named(tmp_path):
         ("test_efficientnet", -1, (64, 2, 2)),
     ],
 )
-def test_any_timm_tower_is_a_choice_and_shows_any_of_its_maps(tower, stage, shape):
-    encoder = Encoder(small_encoder_config(tower, (64, 64), stage))
+def test_any_timm_tower_and_feature_level(tower, feature_level, shape):
+    encoder = Encoder(small_encoder_config(tower, (64, 64), feature_level))
     assert encoder.feature_shape() == shape
-    again = Encoder(small_encoder_config(tower, (64, 64), stage))
-    again.load_state_dict(encoder.state_dict())
+    loaded = Encoder(small_encoder_config(tower, (64, 64), feature_level))
+    loaded.load_state_dict(encoder.state_dict())
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(again.eval().encode_image(images), encoder.eval().encode_image(images))
+        torch.testing.assert_close(loaded.eval().encode_image(images), encoder.eval().encode_image(images))
 
 
-def test_an_unknown_tower_gets_the_nearest_name():
+def test_unknown_tower_suggests_the_nearest_name():
     with pytest.raises(UserError, match=r"'stride_tower_tny'. Did you mean 'stride_tower_tiny'"):
         make_encoder("stride_tower_tny", (64, 64))
 
 
-def test_ids_are_those_of_open_clip_when_all_its_words_are_there():
+def test_token_ids_equal_those_of_open_clip_with_its_full_vocabulary():
     sentences = ["Open the drawer, please!", "lift " * 40, "", "naïve ☂"]
     assert torch.equal(tokenize(sentences, 16, 49408), open_clip.SimpleTokenizer(context_length=16)(sentences))
 
@@ -141,7 +146,7 @@ def test_hashed_ids_keep_robot_words_apart_and_the_end_in_sight():
     assert torch.equal(ids[: len(used)], used), "nothing behind the end"
 
 
-def test_resizing_keeps_what_needs_none_and_averages_what_does():
+def test_resize_frames():
     frames = np.random.default_rng(0).integers(0, 256, (70, 16, 24, 3), np.uint8)
     assert resize_frames(frames, (16, 24)) is frames
     flat = np.full((3, 16, 24, 3), 77, np.uint8)

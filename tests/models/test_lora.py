@@ -1,4 +1,4 @@
-"""Low-rank adaptation: nothing at first, little to learn, part of the tower in the end."""
+"""Low-rank adaptation: no effect at first, few parameters, merged in the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from sprites import episodes
 from test_encoders import pretrained  # noqa: F401 (a fixture)
-from test_transformers_towers import clip, eye
+from test_transformers_towers import save_clip, save_vision_model
 
 from embodied_rm.errors import UserError
 from embodied_rm.models import lora
@@ -40,38 +40,38 @@ def tower(request, tmp_path) -> torch.nn.Module:
     if request.param == "timm":
         small = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}
         return timm.create_model("vit_tiny_patch16_224", **small).requires_grad_(False)
-    folder = clip(tmp_path) if request.param == "clip" else eye(tmp_path, "dinov2")
+    folder = save_clip(tmp_path) if request.param == "clip" else save_vision_model(tmp_path, "dinov2")
     model = transformers.AutoModel.from_pretrained(folder)
     return (model.vision_model if request.param == "clip" else model).requires_grad_(False)
 
 
-def seen(tower: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-    said = tower(images)
-    return said if isinstance(said, torch.Tensor) else said.last_hidden_state
+def run_tower(tower: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    output = tower(images)
+    return output if isinstance(output, torch.Tensor) else output.last_hidden_state
 
 
-def test_it_begins_as_the_tower_learns_little_and_ends_as_one_tower(tower):
+def test_lora_starts_at_zero_and_merges_into_the_tower(tower):
     names = set(tower.state_dict())
     images = torch.randn(2, 3, 32, 32)
-    before = seen(tower.eval(), images)
+    before = run_tower(tower.eval(), images)
     count = lora.add_lora(tower, 2)
-    torch.testing.assert_close(seen(tower, images), before)
-    learning = [(name, p) for name, p in tower.named_parameters() if p.requires_grad]
-    assert len(learning) == 2 * count and all(name.endswith((".up", ".down")) for name, _ in learning)
-    assert sum(p.numel() for _, p in learning) < sum(p.numel() for p in tower.parameters()) / 5
-    seen(tower, images).square().sum().backward()
+    torch.testing.assert_close(run_tower(tower, images), before)
+    trainable = [(name, p) for name, p in tower.named_parameters() if p.requires_grad]
+    assert len(trainable) == 2 * count and all(name.endswith((".up", ".down")) for name, _ in trainable)
+    assert sum(p.numel() for _, p in trainable) < sum(p.numel() for p in tower.parameters()) / 5
+    run_tower(tower, images).square().sum().backward()
     with torch.no_grad():
-        for name, parameter in learning:
+        for name, parameter in trainable:
             assert parameter.grad is not None
             parameter += 0.1 * torch.randn_like(parameter) if name.endswith(".up") else 0
-    changed = seen(tower, images)
+    changed = run_tower(tower, images)
     assert not torch.allclose(changed, before, atol=1e-3)
     lora.merge_lora(tower)
-    torch.testing.assert_close(seen(tower, images), changed, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(run_tower(tower, images), changed, rtol=1e-4, atol=1e-5)
     assert set(tower.state_dict()) == names and not any(p.requires_grad for p in tower.parameters())
 
 
-def test_an_open_clip_tower_has_attention_too(pretrained):  # noqa: F811
+def test_open_clip_towers(pretrained):  # noqa: F811
     folder, _ = pretrained
     encoder = make_encoder(f"local-dir:{folder}", (64, 64), trainable=False)
     if hasattr(encoder.clip.visual, "trunk"):
@@ -81,28 +81,30 @@ def test_an_open_clip_tower_has_attention_too(pretrained):  # noqa: F811
         assert lora.add_lora(encoder.clip.visual, 2) == 2
 
 
-def test_a_trained_model_is_an_ordinary_one_and_an_interrupted_run_ends_the_same(tmp_path):
+def test_trained_model_is_merged_and_a_resumed_run_is_identical(tmp_path):
     (tmp_path / "clip").mkdir()
-    config = replace(CONFIG, tower=f"transformers:{clip(tmp_path / 'clip')}")
-    known = episodes(6)
-    net = train(known, config, RunFolder.open(tmp_path / "run"), NullReporter())
-    frozen = train(known, replace(config, lora_rank=0), RunFolder.open(tmp_path / "frozen"), NullReporter())
-    theirs = frozen.encoder.clip.visual.state_dict()
-    moved = {n for n, w in net.encoder.clip.visual.state_dict().items() if not torch.equal(w, theirs[n])}
-    assert moved and all(name.split(".")[-2] in lora.ATTENTION_PROJECTIONS for name in moved)
+    config = replace(CONFIG, tower=f"transformers:{save_clip(tmp_path / 'clip')}")
+    dataset = episodes(6)
+    net = train(dataset, config, RunFolder.open(tmp_path / "run"), NullReporter())
+    frozen = train(dataset, replace(config, lora_rank=0), RunFolder.open(tmp_path / "frozen"), NullReporter())
+    frozen_weights = frozen.encoder.clip.visual.state_dict()
+    changed_names = {
+        n for n, w in net.encoder.clip.visual.state_dict().items() if not torch.equal(w, frozen_weights[n])
+    }
+    assert changed_names and all(name.split(".")[-2] in lora.ATTENTION_PROJECTIONS for name in changed_names)
     stored = load_progress_net(tmp_path / "run" / CHECKPOINT_DIR)
-    for one, other in zip(score_episodes(net, known), score_episodes(stored, known), strict=True):
+    for one, other in zip(score_episodes(net, dataset), score_episodes(stored, dataset), strict=True):
         assert np.array_equal(one.progress, other.progress)
     interrupted = RunFolder.open(tmp_path / "interrupted")
     with pytest.raises(KeyboardInterrupt):
-        train(known, config, interrupted, Dying())
-    again = train(known, config, RunFolder.open(tmp_path / "interrupted", resume=True), NullReporter())
-    for name, tensor in again.state_dict().items():
+        train(dataset, config, interrupted, InterruptedReporter())
+    resumed = train(dataset, config, RunFolder.open(tmp_path / "interrupted", resume=True), NullReporter())
+    for name, tensor in resumed.state_dict().items():
         assert torch.equal(tensor, net.state_dict()[name]), name
 
 
-class Dying(NullReporter):
-    """A reporter whose training is interrupted half-way."""
+class InterruptedReporter(NullReporter):
+    """A reporter that interrupts training half-way."""
 
     def track(self, items, description, total=None):
         for count, item in enumerate(items):
@@ -111,7 +113,7 @@ class Dying(NullReporter):
             yield item
 
 
-def test_what_makes_no_sense_is_refused(tmp_path):
+def test_invalid_configs_raise(tmp_path):
     with pytest.raises(UserError, match="lora is a rank > 0 beside a tower with train_tower=false"):
         TrainConfig(lora_rank=4)
     with pytest.raises(UserError, match="and no lora"):

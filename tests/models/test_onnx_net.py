@@ -1,4 +1,4 @@
-"""An exported net is the same judge: any views, any batch, with and without goals; and it refuses what it cannot do."""
+"""An exported net: the same predictions for any views, batch and goals, and errors for unsupported uses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_net(tower: str = "patch_tower_tiny") -> ProgressNet:
     torch.manual_seed(2)
     net = ProgressNet(NetConfig(views=NAMES, encoder=small_encoder_config(tower, (SIZE, SIZE)), max_subtasks=4))
     with torch.no_grad():
-        # Random weights hop by next to nothing; louder ones make every difference show.
+        # Random weights predict hops near 0; larger weights make differences visible.
         for parameter in net.heads.parameters():
             parameter.mul_(3.0)
     states = torch.randn(2, 400, net.config.width)
@@ -51,9 +51,9 @@ NET = make_net()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory):
-    place = tmp_path_factory.mktemp("exported")
-    export_progress_net(place, NET, {"episodes": 7})
-    return place
+    path = tmp_path_factory.mktemp("exported")
+    export_progress_net(path, NET, {"episodes": 7})
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +70,14 @@ def make_clip(n: int, *, names=NAMES, seed: int = 0, size: int = SIZE) -> list[V
 
 
 def play(net: ProgressNet, video, sentences, goal=None):
-    memory, judged = net.reset(video[0], list(sentences), goal), []
+    state, outputs = net.reset(video[0], list(sentences), goal), []
     for views in video[1:]:
-        progress, memory = net.step(memory, views)
-        judged.append(progress)
-    return judged
+        output, state = net.step(state, views)
+        outputs.append(output)
+    return outputs
 
 
-def assert_alike(exported: OnnxNet, video, goal=None) -> None:
+def assert_close(exported: OnnxNet, video, goal=None) -> None:
     sentences = [SENTENCES[i % 4] for i in range(len(video[0]))]
     for one, other in zip(*(play(net, video, sentences, goal) for net in (NET, exported)), strict=True):
         for name in ("progress", "success", "uncertainty", "ood"):
@@ -89,36 +89,36 @@ def assert_alike(exported: OnnxNet, video, goal=None) -> None:
 @pytest.mark.parametrize("with_goal", [False, True])
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("names", [NAMES, ("wrist",), ("wrist", "front")])
-def test_any_views_any_batch_with_and_without_goals(exported, names, n, with_goal):
-    assert_alike(exported, make_clip(n, names=names), make_clip(n, names=names, seed=9)[0] if with_goal else None)
+def test_predictions_match_for_any_views_batch_and_goals(exported, names, n, with_goal):
+    assert_close(exported, make_clip(n, names=names), make_clip(n, names=names, seed=9)[0] if with_goal else None)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_views_that_come_and_go(exported, seed):
+def test_intermittent_views(exported, seed):
     present = np.random.default_rng(seed).random((4, 6, 3)) < 0.4
     present[2, 3:] = False
     present[0, 0] = False
-    video = [replace(views, present=shown) for views, shown in zip(make_clip(6, seed=seed), present, strict=True)]
-    assert_alike(exported, video)
+    video = [replace(views, present=mask) for views, mask in zip(make_clip(6, seed=seed), present, strict=True)]
+    assert_close(exported, video)
 
 
-def test_batches_larger_than_one_part(exported, monkeypatch):
+def test_batches_larger_than_one_chunk(exported, monkeypatch):
     monkeypatch.setattr(onnx_net, "MAX_ROWS_PER_CALL", 3)
-    blind = np.ones((8, 3), bool)
-    blind[3:6] = False  # one whole part shows nothing
+    visible = np.ones((8, 3), bool)
+    visible[3:6] = False  # one complete chunk has no image
     video = make_clip(8)
-    assert_alike(exported, [video[0], replace(video[1], present=blind), *video[2:]])
+    assert_close(exported, [video[0], replace(video[1], present=visible), *video[2:]])
 
 
-def test_tensors_are_judged_as_arrays(exported):
+def test_tensor_and_array_frames_are_identical(exported):
     video = make_clip(4)
     tensors = [Views(names=NAMES, frames=torch.from_numpy(views.frames)) for views in video]
     for one, other in zip(play(exported, video, SENTENCES), play(exported, tensors, SENTENCES), strict=True):
         np.testing.assert_array_equal(one.progress, other.progress)
 
 
-def trained(net: ProgressNet) -> ProgressNet:
-    """The net after a few updates on episodes of noise: weights that no initialisation gives."""
+def train_briefly(net: ProgressNet) -> ProgressNet:
+    """The net after a few optimizer steps on random episodes, with weights that no initialization gives."""
     rng = np.random.default_rng(0)
     episodes = [
         Episode(
@@ -132,30 +132,30 @@ def trained(net: ProgressNet) -> ProgressNet:
         )
         for i in range(4)
     ]
-    batches, learner = LabeledBatchSampler(label(episodes), NAMES), TrainState(net, weight_decay=0.05)
+    batches, train_state = LabeledBatchSampler(label(episodes), NAMES), TrainState(net, weight_decay=0.05)
     rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     for _ in range(5):
         batch = batches.sample(3, 4, rng)
         outputs = training_forward(net, batch, augment_batch(net.encoder, batch, AugmentConfig(), generator))
-        learner.update([objective(outputs, batch, select_schemes(("hops",)), rng)], 1e-2)
+        train_state.update([objective(outputs, batch, select_schemes(("hops",)), rng)], 1e-2)
     return net.eval()
 
 
 @pytest.mark.parametrize("tower", ["patch_tower_tiny", "stride_tower_tiny"])
-def test_a_trained_net_of_either_tower(tower):
-    net = trained(make_net(tower))
-    again = OnnxNet(net.config, export_graphs(net))
-    assert max(max_differences(net, again).values()) <= TOLERANCE
-    assert max(max_differences(net, NET).values()) > 100 * TOLERANCE, "the comparison sees nothing"
+def test_trained_net_with_either_tower(tower):
+    net = train_briefly(make_net(tower))
+    reloaded = OnnxNet(net.config, export_graphs(net))
+    assert max(max_differences(net, reloaded).values()) <= TOLERANCE
+    assert max(max_differences(net, NET).values()) > 100 * TOLERANCE, "the comparison detects nothing"
 
 
-def test_pixels_go_straight_into_a_layer_that_pads_nothing():
+def test_normalization_is_folded_into_layers_without_padding():
     assert fold_normalization(make_net().encoder)
     assert not fold_normalization(make_net("stride_tower_tiny").encoder)
     assert not fold_normalization(Encoder(small_encoder_config("mobilenetv3_small_050", (SIZE, SIZE), 1)))
 
 
-def test_another_image_size_and_another_device_are_refused(exported):
+def test_other_image_sizes_and_devices_raise(exported):
     with pytest.raises(UserError, match=r"\[32, 32\].*got \[64, 64\].*use the checkpoint"):
         exported.reset(make_clip(2, size=64)[0], SENTENCES[:2])
     with pytest.raises(UserError, match=r"not on cuda.*use the checkpoint"):
@@ -163,7 +163,7 @@ def test_another_image_size_and_another_device_are_refused(exported):
     assert exported.to(torch.device("cpu")) is exported
 
 
-def test_it_learns_nothing_and_is_exported_once(exported, tmp_path):
+def test_exported_net_can_be_neither_trained_nor_exported(exported, tmp_path):
     episode = Episode(name="one", views={"front": np.zeros((2, 8, 8, 3), np.uint8)}, instruction="lift", fps=10)
     with pytest.raises(UserError, match="start from the checkpoint"):
         adapt(episode, AdaptConfig(), None, None, exported)  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_it_learns_nothing_and_is_exported_once(exported, tmp_path):
         export_progress_net(tmp_path, exported, {})
 
 
-def test_a_flipped_bit_is_refused(folder):
+def test_flipped_bit_raises(folder):
     for path in folder.iterdir():
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
@@ -184,20 +184,20 @@ def test_a_flipped_bit_is_refused(folder):
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "onnxscript"])
-def test_a_missing_package_is_named_with_its_extra(folder, monkeypatch, package):
-    real = builtins.__import__
+def test_missing_package_raises_and_names_the_extra(folder, monkeypatch, package):
+    original_import = builtins.__import__
 
     def without(name, *rest):
         if name == package:
             raise ModuleNotFoundError(name)
-        return real(name, *rest)
+        return original_import(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match=rf"needs .*{package}.*embodied-rm\[onnx\]"):
         load_progress_net(folder) if package == "onnxruntime" else export_graphs(NET)
 
 
-def test_the_compiled_net_of_a_gpu_is_the_same_judge_but_for_bf16():
-    """On the processor and without its compiler: what is compiled, and in which precision, is the same."""
-    found = max_differences(NET, CudaNet(NET, backend="eager"), num_envs=2, num_steps=2)
-    assert 0 < max(found.values()) < 0.05
+def test_cuda_net_matches_within_bf16():
+    """Runs on the CPU without the compiler: the compiled function and its precision are the same."""
+    differences = max_differences(NET, CudaNet(NET, backend="eager"), num_envs=2, num_steps=2)
+    assert 0 < max(differences.values()) < 0.05

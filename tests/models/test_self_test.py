@@ -1,4 +1,4 @@
-"""What a model says of images that are always the same is in its manifest, and another answer is noticed."""
+"""The self-test: predictions on fixed images are stored in the manifest, and other predictions are detected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.train import TrainConfig, make_net
 
 
-def test_it_is_written_with_the_model_and_passed_by_it_and_by_no_other(tmp_path: Path) -> None:
+def test_self_test_is_stored_and_detects_other_weights(tmp_path: Path) -> None:
     net = make_net(episodes(2), TrainConfig(image_size=(32, 32))).eval()
     save_progress_net(tmp_path, net, {})
     expected = read_expected(read_manifest(tmp_path))
@@ -30,13 +30,13 @@ def test_it_is_written_with_the_model_and_passed_by_it_and_by_no_other(tmp_path:
     assert not matches_expected(run_self_test(loaded, loaded.input_spec).progress, expected)
 
 
-def test_the_models_in_the_box_pass_it() -> None:
+def test_bundled_checkpoints_pass() -> None:
     for folder in (BUNDLED_CHECKPOINT, BUNDLED_CHECKPOINT.parent / "long"):
         net, expected = load_progress_net(folder), read_expected(read_manifest(folder))
         assert expected is not None and matches_expected(run_self_test(net, net.input_spec).progress, expected)
 
 
-def test_it_is_no_part_of_what_a_model_is_known_by(tmp_path: Path) -> None:
+def test_self_test_is_not_part_of_the_digest(tmp_path: Path) -> None:
     net = make_net(episodes(2), TrainConfig(image_size=(32, 32))).eval()
     save_progress_net(tmp_path / "one", net, {})
     digest = model_digest(tmp_path / "one")
@@ -46,14 +46,14 @@ def test_it_is_no_part_of_what_a_model_is_known_by(tmp_path: Path) -> None:
     assert model_digest(tmp_path / "two") == digest
 
 
-def test_a_model_that_says_nothing_without_a_goal_has_none_and_what_is_none_is_refused() -> None:
+def test_model_that_needs_a_goal_has_no_self_test_and_invalid_entries_raise() -> None:
     net = make_net(episodes(2), TrainConfig(image_size=(32, 32))).eval().with_fusion("backward")
     assert (
         self_test_values(net, net.input_spec) is None
         and read_expected({MANIFEST_KEY: None}) is None
         and read_expected({}) is None
     )
-    for wrong in ("text", [[1.0]], {"a": 1}):
+    for invalid in ("text", [[1.0]], {"a": 1}):
         with pytest.raises(CheckpointError, match="must hold 3 frames"):
-            read_expected({MANIFEST_KEY: wrong})
+            read_expected({MANIFEST_KEY: invalid})
     assert not matches_expected(np.full((3, 2), np.nan, np.float32), None)

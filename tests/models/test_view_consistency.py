@@ -1,4 +1,4 @@
-"""Which views are believed: dead cameras are absent, and "done" must hold without any one of three views."""
+"""Robustness to single views: blank views are absent, and success must hold without any one of three views."""
 
 from __future__ import annotations
 
@@ -20,77 +20,77 @@ NET = ProgressNet(NetConfig(views=NAMES)).eval()
 PROBABILITY = st.floats(0, 1, width=32)
 
 
-def video(rows: int, length: int, names: tuple[str, ...] = NAMES) -> list[Views]:
+def random_video(rows: int, length: int, names: tuple[str, ...] = NAMES) -> list[Views]:
     rng = np.random.default_rng(rows)
     return [Views(names=names, frames=rng.integers(0, 256, (rows, len(names), 64, 64, 3), np.uint8))
             for _ in range(length)]  # fmt: skip
 
 
-def play(shown: list[Views], net: ProgressNet = NET) -> list:
-    """The predictions of a video."""
-    memory, said = net.reset(shown[0], ["lift the red cube"] * len(shown[0])), []
-    for views in shown[1:]:
-        judged, memory = net.step(memory, views)
-        said.append(judged)
-    return said
+def play(video: list[Views], net: ProgressNet = NET) -> list:
+    """Predictions of a video."""
+    state, outputs = net.reset(video[0], ["lift the red cube"] * len(video[0])), []
+    for views in video[1:]:
+        output, state = net.step(state, views)
+        outputs.append(output)
+    return outputs
 
 
-def without(shown: list[Views], view: int) -> list[Views]:
-    present = np.ones((len(shown[0]), 3), bool)
+def without_view(video: list[Views], view: int) -> list[Views]:
+    present = np.ones((len(video[0]), 3), bool)
     present[:, view] = False
-    return [replace(views, present=present) for views in shown]
+    return [replace(views, present=present) for views in video]
 
 
 @given(st.lists(PROBABILITY, min_size=3, max_size=3), PROBABILITY)
-def test_agreement_never_adds_to_a_verdict_and_takes_nothing_from_one_that_all_share(others, done):
-    said = leave_one_out_success(torch.tensor([done]), torch.tensor([others]))
-    assert said <= done
+def test_leave_one_out_never_raises_and_keeps_unanimous_success(leave_one_out, done):
+    limited = leave_one_out_success(torch.tensor([done]), torch.tensor([leave_one_out]))
+    assert limited <= done
     assert leave_one_out_success(torch.tensor([done]), torch.full((1, 3), done)) == torch.tensor(done)
     assert leave_one_out_success(torch.tensor([1.0]), torch.tensor([[1.0, 0.0, 1.0]])) == 0
 
 
-def test_done_is_what_is_done_without_any_one_view(monkeypatch):
-    """Each look is a history of its own: what a video says that never had that view."""
-    shown = video(3, 4)
-    judged, alone = play(shown), [play(without(shown, view)) for view in range(3)]
+def test_success_is_limited_by_predictions_without_each_view(monkeypatch):
+    """The prediction without a view equals that of a video without this view."""
+    video = random_video(3, 4)
+    outputs, without = play(video), [play(without_view(video, view)) for view in range(3)]
     monkeypatch.setattr(progress_net, "leave_one_out_success", lambda done, _: done)
-    for t, believed in enumerate(play(shown)):
-        least = np.min([said[t].success for said in alone], axis=0)
-        np.testing.assert_allclose(judged[t].success, np.minimum(believed.success, np.sqrt(least)), atol=1e-5)
-        assert np.array_equal(judged[t].progress, believed.progress)
+    for t, unlimited in enumerate(play(video)):
+        smallest = np.min([curve[t].success for curve in without], axis=0)
+        np.testing.assert_allclose(outputs[t].success, np.minimum(unlimited.success, np.sqrt(smallest)), atol=1e-5)
+        assert np.array_equal(outputs[t].progress, unlimited.progress)
 
 
-def test_of_two_views_both_are_believed_whoever_else_is_in_the_batch():
-    """A row of two views is judged alike beside rows of two and of three."""
-    shown = video(2, 3)
-    pair = np.array([[True, True, False], [True, True, True]])
-    mixed = play([replace(views, present=pair) for views in shown])
-    alone = play([replace(views.select(np.array([0])), present=pair[:1]) for views in shown])
-    for both, one in zip(mixed, alone, strict=True):
+def test_two_views_are_unaffected_by_other_rows():
+    """A row with two views gets the same prediction next to rows with two and with three."""
+    video = random_video(2, 3)
+    present = np.array([[True, True, False], [True, True, True]])
+    mixed = play([replace(views, present=present) for views in video])
+    single = play([replace(views.select(np.array([0])), present=present[:1]) for views in video])
+    for both, one in zip(mixed, single, strict=True):
         assert both.success[0] == pytest.approx(one.success[0], abs=1e-5)
 
 
 @pytest.mark.parametrize("color", [(0, 0, 0), (255, 255, 255), (0, 90, 200)])
-def test_a_dead_camera_is_an_absent_one(color):
-    shown = video(2, 3)
-    for views in shown:
+def test_single_color_view_is_absent(color):
+    video = random_video(2, 3)
+    for views in video:
         views.frames[:, 1] = color
-        views.frames[:, 1, ::2, ::2, 1] ^= 1  # noise of a dead sensor
-    for dead, gone in zip(play(shown), play(without(shown, 1)), strict=True):
-        assert np.array_equal(dead.progress, gone.progress) and np.array_equal(dead.success, gone.success)
+        views.frames[:, 1, ::2, ::2, 1] ^= 1  # sensor noise
+    for dead, absent in zip(play(video), play(without_view(video, 1)), strict=True):
+        assert np.array_equal(dead.progress, absent.progress) and np.array_equal(dead.success, absent.success)
 
 
-def test_where_every_camera_is_dead_nothing_is_judged():
-    shown = video(2, 4)
-    shown[2].frames[0] = 7
-    judged = play(shown)
-    assert judged[1].valid.tolist() == [False, True]
-    assert judged[1].progress[0] == judged[0].progress[0] and judged[1].success[0] == judged[0].success[0]
+def test_row_without_visible_view_is_invalid():
+    video = random_video(2, 4)
+    video[2].frames[0] = 7
+    outputs = play(video)
+    assert outputs[1].valid.tolist() == [False, True]
+    assert outputs[1].progress[0] == outputs[0].progress[0] and outputs[1].success[0] == outputs[0].success[0]
 
 
-def test_images_on_a_device_are_looked_at_alike():
-    (views,) = video(2, 1)
+def test_tensor_frames_give_the_same_visibility():
+    (views,) = random_video(2, 1)
     views.frames[1, 2] = 9
-    held = replace(views, frames=torch.from_numpy(views.frames))
-    assert visible_views(views).tolist() == visible_views(held).tolist() == [[True] * 3, [True, True, False]]
+    on_device = replace(views, frames=torch.from_numpy(views.frames))
+    assert visible_views(views).tolist() == visible_views(on_device).tolist() == [[True] * 3, [True, True, False]]
     assert not visible_views(replace(views, present=np.zeros((2, 3), bool))).any()
