@@ -18,7 +18,7 @@ from embodied_rm.types import Subtask
 
 
 def test_progress_of_two_demonstrations():
-    """The first subtask takes a quarter of success and three quarters of the other: half on average."""
+    """The first subtask takes a quarter of one demonstration and three quarters of the other: half on average."""
     short, long = episode([0, 2, 8], 8), episode([0, 6, 8], 8)
     assert mean_duration_fractions([short, long], NAMES[:2]).tolist() == [0.5, 0.5]
     first, second = label([short, long])

@@ -1,4 +1,4 @@
-"""The loss terms: zero where they should be, blind to what is masked, pulling the right way."""
+"""Losses: zeros, masks and gradients."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from embodied_rm.train.losses import (
 )
 
 
-def test_perfect_predictions_cost_nothing():
+def test_perfect_predictions_have_zero_loss():
     hops = torch.linspace(-1, 1, 9)
     assert hop_loss(hops, hops) == 0
     assert success_loss(torch.tensor([50.0, -50.0]), torch.tensor([True, False])) == pytest.approx(0, abs=1e-6)
     assert subtask_loss(100 * torch.eye(3), torch.arange(3)) == pytest.approx(0, abs=1e-6)
 
 
-def test_hop_loss_is_quadratic_for_small_errors_and_linear_for_large_ones():
+def test_hop_loss_is_quadratic_then_linear():
     zero = torch.zeros(1)
     assert hop_loss(zero + HUBER_DELTA / 2, zero) == pytest.approx(HUBER_DELTA / 8)
     assert hop_loss(zero + 1.0, zero) - hop_loss(zero + 0.9, zero) == pytest.approx(0.1, abs=1e-6)
 
 
-def test_doubt_is_best_stated_as_the_mean_error_whatever_its_size():
+def test_error_nll_is_minimal_at_the_mean_error():
     error = torch.tensor([0.01, 0.02, 0.09])
     for size in (1.0, 5.0):
         scales = size * torch.tensor([0.02, 0.035, 0.04, 0.045, 0.08])
@@ -50,24 +50,24 @@ def test_masked_entries_change_neither_value_nor_gradient():
     assert subtask_loss(torch.randn(4, 3), torch.tensor([2, -1, -1, -1])) > 0
 
 
-def test_a_term_about_which_nothing_is_known_is_zero_with_zero_gradient():
+def test_fully_masked_term_is_zero_with_zero_gradient():
     logits = torch.randn(2, 5, 3, requires_grad=True)
     loss = subtask_loss(logits, torch.full((2, 5), -1)) + hop_loss(logits, torch.ones(2, 5, 3), torch.zeros(2, 5, 3))
     loss.backward()
     assert loss == 0 and logits.grad is not None and (logits.grad == 0).all()
 
 
-def test_a_contrast_that_cannot_tell_the_wishes_apart_is_pulled_neither_way():
-    """Equal logits for both: no bias towards "no" holds back who cannot read yet, and telling them apart pays."""
+def test_contrast_with_equal_logits_has_zero_gradient():
+    """Equal logits have no bias towards "no"; separated ones have zero loss."""
     shared = torch.zeros(3, requires_grad=True)
     success_contrast_loss(shared, shared.expand(2, -1), torch.tensor([[True, True, False]]).expand(2, -1)).backward()
     assert shared.grad is not None and shared.grad.abs().max() < 1e-7
-    apart, known = torch.tensor([20.0, 20.0]), torch.ones(3, 2, dtype=torch.bool)
-    assert success_contrast_loss(apart, -apart.expand(3, -1), known) == pytest.approx(0, abs=1e-6)
-    assert success_contrast_loss(apart, -apart.expand(3, -1), ~known) == 0
+    separated, known = torch.tensor([20.0, 20.0]), torch.ones(3, 2, dtype=torch.bool)
+    assert success_contrast_loss(separated, -separated.expand(3, -1), known) == pytest.approx(0, abs=1e-6)
+    assert success_contrast_loss(separated, -separated.expand(3, -1), ~known) == 0
 
 
-def test_total_is_the_weighted_sum_and_refuses_a_term_without_weight():
+def test_weighted_sum_rejects_a_term_without_weight():
     terms = {"a": torch.tensor(1.0), "b": torch.tensor(3.0)}
     assert weighted_sum(terms, {"a": 2.0, "b": 0.5}) == 3.5
     with pytest.raises(KeyError):
