@@ -1,6 +1,6 @@
 """64 environments scored by a service on this machine, against scoring in process: python benchmarks/serve_loopback.py
 
-Rounds of both take turns, with the model in the box and two views. Writes the section of docs/benchmarks.md.
+Rounds of both take turns, with the bundled model and two views. Writes the section of docs/benchmarks.md.
 """
 
 from __future__ import annotations

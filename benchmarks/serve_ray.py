@@ -1,6 +1,6 @@
 """Replicas under load: python benchmarks/serve_ray.py
 
-`embodied-rm serve ray.min_replicas=1 ray.max_replicas=2` with the model in the box, and clients that are each a run of its own and
+`embodied-rm serve ray.min_replicas=1 ray.max_replicas=2` with the bundled model, and clients that are each a run of its own and
 play videos that are known: what must be said of every frame was said by the service alone. Ray Serve starts the second
 replica when there is much to do; then one of the two is killed, as often as is wanted. Writes the section of
 docs/scale.md.

@@ -210,7 +210,7 @@ def report(log: SoakLog, seconds: float) -> str:
         [
             "## Soak",
             "",
-            f"`python benchmarks/serve_soak.py`: the model in the box for {seconds / 60:.0f} minutes, "
+            f"`python benchmarks/serve_soak.py`: the bundled model for {seconds / 60:.0f} minutes, "
             f"{NUM_ENVS} environments at a pace, {len(log.durations)} answers; beside them {log.num_rejected} refusals, "
             f"episodes that are never ended and clients that hang up. Answers that were not as those of the same video "
             f"before: {log.num_wrong}. Memory rises by {memory_slope(log):+.2f} MiB in ten minutes (asked: {MAX_MEMORY_SLOPE_MIB:g} at "

@@ -15,7 +15,7 @@ from pathlib import Path
 
 BENCHMARKS_DIR = Path(__file__).resolve().parent
 SERVE_COMMAND = [sys.executable, "-m", "embodied_rm", "serve", "port=0"]
-"""The command, with the model in the box."""
+"""The command, with the bundled model."""
 PROGRESS_TOLERANCE = 1e-4
 """How far two of its answers about one video may differ: another batch adds up in another order."""
 HASH_SERVICE_COMMAND = [sys.executable, str(BENCHMARKS_DIR / "known_service.py")]

@@ -15,6 +15,7 @@ PACKAGE_DIR = Path(__file__).resolve().parents[1]
 CLIENT_FILE_PATTERNS = (
     "__init__.py",
     "rewards/__init__.py",
+    "rewards/episode_reward.py",
     "rewards/shaping.py",
     "serve/__init__.py",
     "serve/client/*.py",

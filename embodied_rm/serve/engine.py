@@ -1,4 +1,4 @@
-"""Judges what waits, batch after batch, in a thread: while one batch is judged the next one comes together."""
+"""Batched inference in a thread. While one batch runs, the next one is collected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from embodied_rm.types import RewardOutput, Views
 
 
 class InferenceEngine:
-    """A model that judges whatever waits in a queue. `async with engine:` runs it."""
+    """Runs a model on queued requests. `async with engine:` runs it."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class InferenceEngine:
         max_batch_size: int,
         max_queue_delay_s: float,
     ) -> None:
-        """`batch`: rows judged side by side at most; `wait`: seconds that a smaller batch waits for more."""
+        """`max_batch_size` in rows; `max_queue_delay_s`: seconds that an incomplete batch waits for more requests."""
         self._model, self._example_state, self._executor = (
             model_handle.model,
             model_handle.example_state,
@@ -59,17 +59,17 @@ class InferenceEngine:
 
     @property
     def is_running(self) -> bool:
-        """Whether it still judges."""
+        """Whether the engine still processes requests."""
         return self._task is not None and not self._task.done()
 
     def submit(self, item: WorkItem) -> asyncio.Future[WorkResult]:
-        """Have a piece of work done: what will come out of it, which may be a `RefusalError`. Raises `RefusalError`."""
+        """Queue a work item. Returns the future of its result. Raises `RequestError` if the queue is full."""
         self._queue.put(item)
         self._has_work.set()
         return item.result
 
     async def serialize_state(self, rows: Sequence[StateRow]) -> bytes:
-        """The memory of episodes, as it is sent along."""
+        """Return the serialized state of rows."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, serialize_rows, rows)
 
     async def _run(self) -> None:
@@ -82,10 +82,10 @@ class InferenceEngine:
                 self._has_work.clear()
                 continue
             await self._run_batch(items)
-            await asyncio.sleep(0)  # whoever was answered may ask again before the next batch is taken
+            await asyncio.sleep(0)  # lets answered clients queue their next request before the next batch is taken
 
     async def _run_batch(self, items: Sequence[WorkItem]) -> None:
-        """Judge a batch. Where it fails as a whole each work is tried alone, so that one cannot spoil the others."""
+        """Run a batch. If it fails, run each item alone, so that one item cannot fail the others."""
         start_s = time.perf_counter()
         try:
             results = await asyncio.get_running_loop().run_in_executor(self._executor, self._forward_batch, items)
@@ -112,7 +112,7 @@ class InferenceEngine:
             await asyncio.sleep(min(remaining_s, self._max_queue_delay_s / 8))
 
     def _to_request_error(self, error: Exception) -> Exception:
-        """As it is told to whoever asked."""
+        """Convert an exception to the one that the client gets."""
         if isinstance(error, RequestError):
             return error
         if isinstance(error, UserError):
@@ -120,7 +120,7 @@ class InferenceEngine:
         self._metrics.record_model_error(error)
         return RequestError(ErrorCode.INTERNAL_ERROR, f"the model failed: {type(error).__name__}")
 
-    # In the thread
+    # In the inference thread
 
     def _forward_batch(self, items: Sequence[WorkItem]) -> list[WorkResult]:
         if items[0].kind == RESET:
@@ -148,7 +148,7 @@ class InferenceEngine:
         return results
 
     def _step_finite(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """One more frame of each; where the model says no number, nothing is said and nothing remembered."""
+        """Advance by one frame. Rows with non-finite outputs keep their state and are marked invalid."""
         output, next_state = self._model.step(state, views)
         non_finite = ~(np.isfinite(output.progress) & np.isfinite(output.uncertainty))
         if not non_finite.any():
@@ -161,25 +161,25 @@ class InferenceEngine:
         return masked_output, next_state.put(bad_rows, state.take(bad_rows))
 
     def _load_state(self, item: WorkItem) -> RewardState:
-        """The memory that was sent back. Raises `RefusalError` for what is none of this model's."""
+        """Return the state from a client. Raises `RequestError` if it does not belong to this model."""
         assert item.restore_payload is not None
         try:
             tensors = parse_tensors(bytes(item.restore_payload.content))
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise RequestError(ErrorCode.VALIDATION_ERROR, f"state: not the memory of episodes ({error})") from None
+            raise RequestError(ErrorCode.VALIDATION_ERROR, f"state: not a valid state ({error})") from None
         validate_state(tensors, self._example_state, item.restore_payload.num_rows)
         return self._example_state.from_state_dict(tensors).take(np.array(item.restore_payload.row_indices))
 
 
 def serialize_rows(rows: Sequence[StateRow]) -> bytes:
-    """The memory of these rows as a client can keep it, and send it back."""
+    """Serialize the states of rows, so that a client can send them back."""
     state = gather_states(rows)
     assert isinstance(state, SerializableState)
     return to_safetensors(state.state_dict())
 
 
 def concat_views(views: Sequence[Views]) -> Views:
-    """Views of several works as one."""
+    """Concatenate the views of several work items."""
     if len(views) == 1:
         return views[0]
     frames = np.concatenate([np.asarray(batch.frames) for batch in views])
@@ -187,5 +187,5 @@ def concat_views(views: Sequence[Views]) -> Views:
 
 
 def slice_output(output: RewardOutput, rows: slice) -> RewardOutput:
-    """Some rows of a prediction."""
+    """Return some rows of a prediction."""
     return RewardOutput(**{field.name: getattr(output, field.name)[rows] for field in fields(output)})

@@ -1,4 +1,4 @@
-"""JPEG and PNG images of a request, decoded: their headers are believed last, and looked at first."""
+"""Decodes JPEG and PNG images of a request, after checking format and size from their headers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from embodied_rm.types import Frames, Views
 
 IMAGE_FORMATS = ("JPEG", "PNG")
 MAGIC_BYTES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-"""How files of these formats begin: nothing else is shown to a decoder."""
+"""First bytes of these formats. Other data never reach a decoder."""
 DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, OverflowError, MemoryError)
-"""What a decoder raises for a damaged file."""
+"""Exceptions of a decoder for a damaged file."""
 
-# Images over our own limit, far below the one that this is about, are refused before they are decoded.
+# `max_image_side` is far below Pillow's own limit and is checked before decoding.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 
 def decode_views(payload: FramePayload, limits: ServeLimits) -> Views:
-    """The frames of a request as views; raw ones are not copied.
+    """Decode the frames of a request; raw pixels are not copied.
 
-    Raises `RefusalError` for a file that is no such image, is too large, or of another size than the others.
+    Raises `RequestError` for an unsupported format, a too large image, or images of different sizes.
     """
     if payload.images is None:
         num_rows, num_views, *size = payload.shape
@@ -42,13 +42,13 @@ def decode_views(payload: FramePayload, limits: ServeLimits) -> Views:
 
 
 def decode_images(contents: Sequence[memoryview], limits: ServeLimits) -> Frames:
-    """uint8 [P, H, W, 3] of P images of one size."""
+    """Decode P images of equal size. Returns uint8 [P, H, W, 3]."""
     images = [open_image(content, index, limits) for index, content in enumerate(contents)]
     sizes = {image.size for image in images}
     if len(sizes) > 1:
         (width_a, height_a), (width_b, height_b), *_ = sorted(sizes)
         raise validation_error(
-            "frames", f"images of {height_a} x {width_a} and of {height_b} x {width_b}", "one size for all of a request"
+            "frames", f"images of {height_a} x {width_a} and of {height_b} x {width_b}", "one size for all images"
         )
     ((width, height),) = sizes
     frames = np.empty((len(images), height, width, 3), np.uint8)
@@ -61,7 +61,7 @@ def decode_images(contents: Sequence[memoryview], limits: ServeLimits) -> Frames
 
 
 def open_image(content: memoryview, index: int, limits: ServeLimits) -> Image.Image:
-    """An image whose header has been read, and is within limits."""
+    """Read the header of an image and check its format and size."""
     if not bytes(content[:8]).startswith(MAGIC_BYTES):
         raise RequestError(ErrorCode.VALIDATION_ERROR, f"frames: image {index} is neither a JPEG nor a PNG file")
     try:
@@ -71,11 +71,11 @@ def open_image(content: memoryview, index: int, limits: ServeLimits) -> Image.Im
     if max(image.size) > limits.max_image_side:
         raise RequestError(
             ErrorCode.PAYLOAD_TOO_LARGE,
-            f"frames: image {index} is {image.size[1]} x {image.size[0]}, at most {limits.max_image_side} a side",
+            f"frames: image {index} is {image.size[1]} x {image.size[0]}, at most {limits.max_image_side} per side",
         )
     return image
 
 
 def decode_error(index: int, error: BaseException) -> RequestError:
-    """For a damaged file."""
+    """Return the error for a damaged image."""
     return RequestError(ErrorCode.VALIDATION_ERROR, f"frames: image {index} cannot be decoded: {error}")

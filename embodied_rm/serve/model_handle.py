@@ -1,4 +1,4 @@
-"""A model that is served, and the one thread that it lives in."""
+"""A loaded model with its only thread."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ import torch
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
 
-SELF_TEST_FAILED_MESSAGE = "the model does not judge as it did when it was made"
+SELF_TEST_FAILED_MESSAGE = "the model failed its self-test: its predictions differ from those in its checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """What a service says of its model."""
+    """Metadata of a served model."""
 
     name: str
     version: str
-    """Digest of all that decides how it judges."""
+    """Digest of everything that decides its predictions."""
     views: tuple[str, ...] | None
-    """Those that it knows; None: it takes any."""
+    """View names of the model; None: any."""
     image_size: tuple[int, int] | None
-    """Height and width that it judges at; None: as they come."""
+    """Height and width of its input; None: any."""
     predicts_success: bool
     supports_restore: bool
-    """Whether the memory of episodes can be sent along, and back."""
+    """Whether the state of episodes can be returned and restored."""
     passed_self_test: bool
-    """Whether it judged what it was tested with as it did when it was made."""
+    """Whether its predictions on fixed images equal those stored with the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelHandle:
-    """What is served."""
+    """A loaded model."""
 
     model: SubgoalRewardModel
     metadata: ModelMetadata
     example_state: SubgoalState
-    """A memory of it, by which those that are sent back are looked at."""
+    """A state of this model, against which states from clients are validated."""
     executor: ThreadPoolExecutor = field(repr=False)
-    """Of one worker, in which the model was opened and everything of it happens. Where a second thread uses OpenMP its
-    library thinks that the processors are overcommitted, and has all threads sleep between any two operations: that was
-    measured to make judging half as slow again."""
+    """Single worker in which the model is loaded and runs. With a second OpenMP thread pool, OpenMP assumes
+    oversubscription and lets threads sleep between operations: inference was measured to take 1.5 times as long."""
 
 
 def load_in_thread(load_model: Callable[[], tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]]) -> ModelHandle:
-    """Open a model in a thread of its own."""
+    """Load a model in a thread of its own."""
     executor = ThreadPoolExecutor(1, thread_name_prefix="inference")
     model, metadata, example_state = executor.submit(load_model).result()
-    torch.set_num_threads(1)  # of this thread, which now and then takes rows out of a memory, and of later ones
+    torch.set_num_threads(1)  # for this thread and later ones, which only take rows from states
     return ModelHandle(model=model, metadata=metadata, example_state=example_state, executor=executor)

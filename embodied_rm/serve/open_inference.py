@@ -1,4 +1,4 @@
-"""Videos by the Open Inference Protocol, version 2: for clients that know nothing of us.
+"""Clips by the Open Inference Protocol, version 2, for generic clients.
 
 Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md, and its binary tensor data extension.
 """
@@ -23,19 +23,19 @@ from embodied_rm.serve.sessions import OUTPUT_DTYPES, OutputColumns
 BINARY_SIZE_KEY, BINARY_OUTPUT_KEY = "binary_data_size", "binary_data_output"
 BYTES_DATATYPE, UINT8_DATATYPE = "BYTES", "UINT8"
 LENGTH_PREFIX_BYTES = 4
-"""Bytes before each text of a binary tensor of texts, which say how long it is."""
+"""Size of the length that precedes each string in a binary BYTES tensor."""
 INPUT_SPECS = {
     "frames": (UINT8_DATATYPE, [-1, -1, -1, -1, -1, 3]),
     "instruction": (BYTES_DATATYPE, [-1]),
     "views": (BYTES_DATATYPE, [-1]),
 }
-"""Name -> datatype and shape: videos [N, T, V, H, W, 3], what is asked for in each [N], the names of the views [V]."""
+"""Input -> datatype and shape: clips [N, T, V, H, W, 3], one instruction per clip [N], view names [V]."""
 Parameters = dict[str, str | int | float | bool]
 Inputs = dict[str, tuple["InferInputTensor", memoryview]]
 
 
 class InferInputTensor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An input."""
+    """An input tensor of a request."""
 
     name: str
     shape: list[int]
@@ -45,14 +45,14 @@ class InferInputTensor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
 
 
 class InferRequestedOutput(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An output."""
+    """An output that a request selects."""
 
     name: str
     parameters: Parameters = {}
 
 
 class InferHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A request."""
+    """The JSON of a request."""
 
     inputs: list[InferInputTensor]
     id: str = ""
@@ -61,7 +61,7 @@ class InferHeader(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def describe_tensors() -> dict[str, Any]:
-    """Inputs and outputs, as metadata tells them."""
+    """Return the metadata of inputs and outputs."""
     outputs = [
         {"name": name, "datatype": DATATYPE_NAMES[datatype], "shape": [-1, -1]}
         for name, datatype in OUTPUT_DTYPES.items()
@@ -73,7 +73,7 @@ def describe_tensors() -> dict[str, Any]:
 async def infer(
     service: RewardService, header_json: bytes | memoryview, payload: memoryview, deadline: float
 ) -> Message:
-    """Judge the videos of a request. Raises `RefusalError`."""
+    """Score the clips of a request. Raises `RequestError`."""
     header = parse_header(InferHeader, header_json)
     clips, output_names = parse_clips(parse_inputs(header, payload), service.limits), parse_outputs(header.outputs)
     columns = await score_clips(service, clips, deadline)
@@ -84,16 +84,16 @@ async def infer(
 
 
 def parse_outputs(requested: Sequence[InferRequestedOutput] | None) -> list[str]:
-    """The names that are asked for; all, where none are."""
+    """Return the names of the requested outputs; all of them if the request selects none."""
     names = [output.name for output in requested] if requested else list(OUTPUT_DTYPES)
     for name in names:
         if name not in OUTPUT_DTYPES:
-            raise validation_error("outputs", repr(name[:40]), f"of {', '.join(OUTPUT_DTYPES)}")
+            raise validation_error("outputs", repr(name[:40]), f"one of {', '.join(OUTPUT_DTYPES)}")
     return names
 
 
 def parse_inputs(header: InferHeader, payload: memoryview) -> Inputs:
-    """Each input, and its bytes where it has some behind the JSON."""
+    """Return each input with its bytes after the JSON, if it has any."""
     inputs: Inputs = {}
     for tensor in header.inputs:
         num_bytes = tensor.parameters.get(BINARY_SIZE_KEY, 0)
@@ -103,20 +103,18 @@ def parse_inputs(header: InferHeader, payload: memoryview) -> Inputs:
             or bool(num_bytes) == (tensor.data is not None)
         ):
             raise validation_error(
-                tensor.name[:40], "", f"either data, or parameters.{BINARY_SIZE_KEY} and so many bytes behind the JSON"
+                tensor.name[:40], "", f"either data, or parameters.{BINARY_SIZE_KEY} and as many bytes after the JSON"
             )
         if tensor.name in inputs:
             raise validation_error("inputs", f"{tensor.name[:40]!r} twice", "each once")
         inputs[tensor.name], payload = (tensor, payload[:num_bytes]), payload[num_bytes:]
     if len(payload):
-        raise validation_error(
-            "inputs", f"{len(payload)} bytes more than they have", "no byte that belongs to none of them"
-        )
+        raise validation_error("inputs", f"{len(payload)} extra bytes", "no bytes beyond those of the inputs")
     return inputs
 
 
 def parse_clips(inputs: Inputs, limits: ServeLimits) -> ClipBatch:
-    """The videos of a request, which must be exactly what they say."""
+    """Build the clips from the inputs, after validation."""
     if set(inputs) != set(INPUT_SPECS):
         raise validation_error("inputs", ", ".join(inputs)[:80] or "none", ", ".join(INPUT_SPECS))
     for name, (tensor, _) in inputs.items():
@@ -129,7 +127,7 @@ def parse_clips(inputs: Inputs, limits: ServeLimits) -> ClipBatch:
 
 
 def parse_frames(tensor: InferInputTensor, payload: memoryview, num_views: int, limits: ServeLimits) -> np.ndarray:
-    """uint8 [N, T, V, H, W, 3]."""
+    """Return the frames, uint8 [N, T, V, H, W, 3]."""
     shape = tensor.shape
     max_shape = (
         limits.max_envs_per_request,
@@ -153,45 +151,45 @@ def parse_frames(tensor: InferInputTensor, payload: memoryview, num_views: int, 
 
 
 def flatten_pixels(data: list[Any], num_values: int) -> np.ndarray:
-    """Pixels that are written as JSON, flat or nested."""
+    """Return pixels from a JSON list, flat or nested."""
     flat: list[Any] = data
     while flat and isinstance(flat[0], list):
         if not all(isinstance(row, list) for row in flat):
-            raise validation_error("frames.data", "numbers beside lists", "lists of one depth")
+            raise validation_error("frames.data", "numbers next to lists", "lists of equal depth")
         flat = [value for row in flat for value in row]
     if len(flat) != num_values or not all(type(value) is int and 0 <= value < 256 for value in flat):
-        raise validation_error("frames.data", f"{len(flat)} values", f"{num_values} whole numbers from 0 to 255")
+        raise validation_error("frames.data", f"{len(flat)} values", f"{num_values} integers from 0 to 255")
     return np.array(flat, np.uint8)
 
 
 def parse_texts(tensor: InferInputTensor, payload: memoryview) -> list[str]:
-    """A tensor of texts."""
+    """Return the strings of a BYTES tensor."""
     texts = tensor.data
     if texts is None:
         try:
             texts = [encoded.decode() for encoded in split_length_prefixed(payload)]
         except UnicodeDecodeError:
             raise validation_error(tensor.name, "bytes", "text in UTF-8") from None
-    if tensor.shape != [len(texts)] or not all(isinstance(header_json, str) for header_json in texts):
-        raise validation_error(tensor.name, f"{len(texts)} values", f"texts of shape {tensor.shape[:4]}")
+    if tensor.shape != [len(texts)] or not all(isinstance(text, str) for text in texts):
+        raise validation_error(tensor.name, f"{len(texts)} values", f"strings of shape {tensor.shape[:4]}")
     return texts
 
 
 def split_length_prefixed(payload: memoryview) -> list[bytes]:
-    """Texts, each behind its length."""
+    """Split a binary BYTES tensor into its strings."""
     chunks, offset = [], 0
     while offset < len(payload):
         num_bytes = int.from_bytes(payload[offset : offset + LENGTH_PREFIX_BYTES], "little")
         offset += LENGTH_PREFIX_BYTES
         if offset + num_bytes > len(payload):
-            raise RequestError(ErrorCode.VALIDATION_ERROR, "a text is longer than the bytes that there are")
+            raise RequestError(ErrorCode.VALIDATION_ERROR, "a string is longer than the remaining bytes")
         chunks.append(bytes(payload[offset : offset + num_bytes]))
         offset += num_bytes
     return chunks
 
 
 def encode_response(model_info: dict[str, Any], columns: OutputColumns, binary: bool) -> Message:
-    """The answer, its numbers behind the JSON or in it."""
+    """Encode the response, with the outputs as binary data or in the JSON."""
     outputs: list[dict[str, Any]] = []
     blobs: list[bytes | bytearray | memoryview] = []
     for name, column in columns.items():

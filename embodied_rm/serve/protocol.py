@@ -246,7 +246,7 @@ def validate_instructions(instructions: Sequence[str], num_rows: int, limits: Se
     for text in dict.fromkeys(instructions):
         if not text.strip() or len(text) > limits.max_instruction_chars:
             raise validation_error(
-                "instructions", f"one of {len(text)} letters", f"1 to {limits.max_instruction_chars} letters"
+                "instructions", f"one with {len(text)} characters", f"1 to {limits.max_instruction_chars} characters"
             )
         if CONTROL_CHAR_PATTERN.search(text):
             raise validation_error("instructions", repr(text[:40]), "text without control characters")
@@ -287,11 +287,11 @@ def split_images(header: FramesHeader, payload: memoryview) -> tuple[memoryview,
     lengths = header.image_bytes or []
     if len(header.shape) != 2 or len(lengths) != header.shape[0] * header.shape[1]:
         raise validation_error(
-            "frames.image_bytes", f"{len(lengths)} of them", "one for each of N x V images of shape [N, V]"
+            "frames.image_bytes", f"{len(lengths)} entries", "N x V, one per image, for shape [N, V]"
         )
     if min(lengths) < 1 or sum(lengths) != len(payload):
         raise validation_error(
-            "frames.image_bytes", f"{sum(lengths)} together", f"{len(payload)}, the bytes behind the JSON"
+            "frames.image_bytes", f"{sum(lengths)} bytes in total", f"{len(payload)}, the bytes after the JSON"
         )
     ends = np.cumsum([0, *lengths]).tolist()
     return tuple(payload[start:end] for start, end in pairwise(ends))

@@ -1,9 +1,8 @@
-"""The service as replicas that Ray Serve looks after: it starts more when they are asked for much, replaces what dies,
-and rolls from one model to the next.
+"""The service as Ray Serve replicas: scaled with load, replaced when they die, and rolled over to new models.
 
-Every episode lives in the memory of one replica. A run says who it is (`X-Session-Id`), and all that it asks goes to
-one replica while there is one; where that dies, or another number of them shares the runs anew, the next one that is
-asked does not know the episode, and the client sends back what it was told to remember.
+The state of an episode lives in one replica. Requests carry the client id (`X-Session-Id`), and all requests of a
+client go to one replica. After a replica dies, or after scaling, another replica gets the next request and does not
+know the episode: the client then restores it there.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from embodied_rm.serve.service_config import ServeConfig
 
 REQUIRED_BY = "ray.min_replicas"
 APP_NAME = "embodied_rm"
-"""Of the application and of its one deployment."""
+"""Name of the application and of its only deployment."""
 REQUEST_ROUTER_CLASS = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 HEALTH_CHECK_PERIOD_S = 2.0
-"""Seconds between two looks whether a replica is well."""
+"""Seconds between two health checks."""
 ModelLoader = Callable[[], tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]]
 
 
 class RewardReplica:
-    """A service of its own in a process of Ray's."""
+    """One service in a Ray process."""
 
     def __init__(self, load_model: ModelLoader, config: ServeConfig, api_key: str | None, working_dir: Path) -> None:
-        """`folder`: where the command was given, since paths may be relative to it."""
+        """Load the model in `working_dir`, the folder of the command: its paths may be relative."""
         if not working_dir.is_dir():
-            raise UserError(f"{working_dir} is not there on {os.uname().nodename}: all machines need the same folders")
+            raise UserError(f"{working_dir} does not exist on {os.uname().nodename}: all machines need it")
         os.chdir(working_dir)
         torch.set_num_threads(max(1, int(config.ray.num_cpus)))
         self._service, self._api_key = RewardService(load_in_thread(load_model), config), api_key
@@ -50,17 +49,17 @@ class RewardReplica:
             raise UserError(SELF_TEST_FAILED_MESSAGE)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Asked by Ray Serve, once."""
+        """Return the ASGI application. Called by Ray Serve, once."""
         return LifespanMiddleware(make_app(self._service, self._api_key), self._service)
 
     def check_health(self) -> None:
-        """Asked by Ray Serve now and then: whoever raises is replaced."""
+        """Raise if the replica must be replaced. Called by Ray Serve periodically."""
         if not self._service.ready:
-            raise RuntimeError("the service takes no requests")
+            raise RuntimeError("the service accepts no requests")
 
 
 class LifespanMiddleware:
-    """An application whose service runs from the start of its server to its end, in the server's loop."""
+    """ASGI middleware that runs the service from server startup to shutdown, in the server's event loop."""
 
     def __init__(self, app: ASGIApp, service: RewardService) -> None:
         self._app, self._service = app, service
@@ -78,9 +77,10 @@ class LifespanMiddleware:
 
 @contextmanager
 def deploy(load_model: ModelLoader, config: ServeConfig, api_key: str | None) -> Iterator[str]:
-    """The service on Ray, until the block ends, or for good on a cluster at an address; where it is.
+    """Deploy the service on Ray and yield its URL.
 
-    One that is there already rolls over to this model, replica after replica. Raises `UserError` without Ray Serve.
+    A local Ray ends with the block; on a cluster the service stays, and an existing one rolls over to this model.
+    Raises `UserError` without Ray Serve.
     """
     ray_config = config.ray
     with connect_ray(REQUIRED_BY, ray_config.address, int(ray_config.num_cpus * ray_config.resolved_max_replicas) + 1):
@@ -94,8 +94,10 @@ def deploy(load_model: ModelLoader, config: ServeConfig, api_key: str | None) ->
 
 
 def build_application(serve: Any, load_model: ModelLoader, config: ServeConfig, api_key: str | None) -> Any:
-    """What Ray Serve is to run. More requests are let in than may wait: it is the replica that refuses, and says when
-    to come again."""
+    """Build the Ray Serve application.
+
+    `max_ongoing_requests` exceeds the queue limit, so that the replica itself rejects requests, with `Retry-After`.
+    """
     ray_config = config.ray
     router = import_ray_module(REQUIRED_BY, "ray.serve.config").RequestRouterConfig(
         request_router_class=REQUEST_ROUTER_CLASS, request_router_kwargs={"num_fallback_replicas": 0}

@@ -1,4 +1,4 @@
-"""What the service answers instead of a prediction: a documented status, and a sentence that says what to do."""
+"""Errors of the reward service: a documented status, and a message that says what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ErrorCode(Enum):
-    """Reason -> HTTP status and gRPC's name of it."""
+    """Error code -> HTTP status and name of the gRPC status."""
 
     BAD_REQUEST = (400, "INVALID_ARGUMENT")
     UNAUTHENTICATED = (401, "UNAUTHENTICATED")
@@ -25,25 +25,25 @@ class ErrorCode(Enum):
 
     @property
     def http_status(self) -> int:
-        """Of HTTP."""
+        """HTTP status."""
         return self.value[0]
 
     @property
     def grpc_status(self) -> str:
-        """Name of gRPC's status."""
+        """Name of the gRPC status."""
         return self.value[1]
 
 
 class RequestError(Exception):
-    """A request that gets no prediction."""
+    """A request that is rejected or has failed."""
 
     def __init__(self, code: ErrorCode, message: str, retry_after_s: float | None = None) -> None:
-        """`retry_after`: seconds after which it may be tried again, where trying again helps."""
+        """`retry_after_s`: seconds after which a retry may succeed; None: a retry does not help."""
         super().__init__(message)
         self.code, self.message, self.retry_after_s = code, message, retry_after_s
 
     def without_traceback(self) -> RequestError:
-        """Itself, holding on to nothing of where it was raised: else the frames of a request lie in memory until
-        somebody looks for circles."""
+        """Return itself without references to stack frames, which would keep the request's data alive until the next
+        garbage collection."""
         self.__context__ = None
         return self.with_traceback(None)

@@ -1,7 +1,7 @@
-"""The wire format of Robometer's and RynnValue's clients: a form of .npy files, and JSON that names them.
+"""Wire format of Robometer's and RynnValue's clients: a multipart form of .npy files, and JSON that names them.
 
-Their server hands what arrives to NumPy's loader. Here the header of a file is compared with the one form that it may
-have, and its bytes are pixels or refused. Source: robometer/evals/eval_server.py, what it takes and what it answers.
+Their server passes uploaded files to `np.load`. Here the .npy header must match one fixed pattern, and the rest is read
+as pixels. Source: robometer/evals/eval_server.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.serve.sessions import OutputColumns
 
 MAX_FORM_PARTS = 512
-"""Of a form."""
+"""Parts per form."""
 BOUNDARY_PATTERN = re.compile(r"""boundary=("?)([\w'()+,./:=? -]{1,70})\1(;|$)""")
 PART_NAME_PATTERN = re.compile(
     rb'^content-disposition: *form-data;.*?\bname="([^"\r\n]{1,200})"', re.IGNORECASE | re.MULTILINE
@@ -31,25 +31,25 @@ NPY_MAGIC = b"\x93NUMPY"
 NPY_HEADER_PATTERN = re.compile(
     rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d{1,9}), (\d{1,9}), (\d{1,9}), 3\), \} *\n"
 )
-"""Of videos of bytes [T, H, W, 3], as NumPy writes it."""
+"""Header of clips uint8 [T, H, W, 3], as NumPy writes it."""
 SAMPLE_NAME_PATTERN = re.compile(r"sample_(\d{1,4})")
 
 
 class NpyFileRef(msgspec.Struct, rename={"key": "__numpy_file__"}):
-    """Where the frames are."""
+    """Name of the form part with the frames."""
 
     key: str
 
 
 class TrajectoryPayload(msgspec.Struct):
-    """A video; what else their clients say of it is not needed."""
+    """A clip. Other fields that these clients send are ignored."""
 
     frames: NpyFileRef
     task: str
 
 
 class SamplePayload(msgspec.Struct):
-    """One of a form."""
+    """One sample of a form."""
 
     sample_type: str
     trajectory: TrajectoryPayload
@@ -58,7 +58,7 @@ class SamplePayload(msgspec.Struct):
 async def evaluate_form(
     service: RewardService, content_type: str, body: bytes, view: str, deadline: float
 ) -> dict[str, Any]:
-    """Judge the videos of a form, each as a whole video of the camera `view`. Raises `RefusalError`."""
+    """Score the clips of a form, each as camera `view`. Raises `RequestError`."""
     parts = parse_form(content_type, body)
     clips = [parse_clip(sample, parts, view, service.limits) for sample in parse_samples(parts)]
     outputs = await asyncio.gather(*(score_clips(service, clip, deadline) for clip in clips))
@@ -66,7 +66,7 @@ async def evaluate_form(
 
 
 def parse_form(content_type: str, body: bytes) -> dict[str, memoryview]:
-    """Name -> content of each part of a form."""
+    """Return part name -> content."""
     match = BOUNDARY_PATTERN.search(content_type)
     if match is None:
         raise RequestError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "content-type must be multipart/form-data with a boundary")
@@ -74,7 +74,7 @@ def parse_form(content_type: str, body: bytes) -> dict[str, memoryview]:
     parts: dict[str, memoryview] = {}
     offset = 0 if body.startswith(delimiter[2:]) else -1
     if offset < 0:
-        raise RequestError(ErrorCode.BAD_REQUEST, "the body is no form: it does not begin with its boundary")
+        raise RequestError(ErrorCode.BAD_REQUEST, "the form does not start with its boundary")
     offset += len(delimiter) - 2
     while body[offset : offset + 2] == b"\r\n":
         head_end = body.find(b"\r\n\r\n", offset, offset + 4096)
@@ -90,7 +90,7 @@ def parse_form(content_type: str, body: bytes) -> dict[str, memoryview]:
 
 
 def parse_samples(parts: Mapping[str, memoryview]) -> list[SamplePayload]:
-    """The samples, in their order."""
+    """Return the samples, in order."""
     indices = sorted(int(match[1]) for name in parts if (match := SAMPLE_NAME_PATTERN.fullmatch(name)))
     if not indices:
         raise RequestError(ErrorCode.VALIDATION_ERROR, "the form has no sample_0")
@@ -98,13 +98,13 @@ def parse_samples(parts: Mapping[str, memoryview]) -> list[SamplePayload]:
     for sample in samples:
         if sample.sample_type != "progress":
             raise validation_error(
-                "sample_type", repr(sample.sample_type[:40]), "progress: this service compares no videos"
+                "sample_type", repr(sample.sample_type[:40]), "progress: this service does not compare clips"
             )
     return samples
 
 
 def parse_clip(sample: SamplePayload, parts: Mapping[str, memoryview], view: str, limits: ServeLimits) -> ClipBatch:
-    """The video of a sample."""
+    """Return the clip of a sample."""
     key = sample.trajectory.frames.key
     if key not in parts:
         raise validation_error("frames", repr(key[:60]), "the name of a file in the form")
@@ -116,9 +116,9 @@ def parse_clip(sample: SamplePayload, parts: Mapping[str, memoryview], view: str
 
 
 def parse_npy_frames(content: memoryview, name: str, limits: ServeLimits) -> np.ndarray:
-    """uint8 [T, H, W, 3] of a .npy file."""
+    """Return the frames of a .npy file, uint8 [T, H, W, 3]."""
     if bytes(content[:6]) != NPY_MAGIC or bytes(content[6:7]) not in (b"\x01", b"\x02", b"\x03"):
-        raise validation_error(name[:60], "no .npy file", "one that NumPy wrote")
+        raise validation_error(name[:60], "no .npy file", "a file written by NumPy")
     length_field_bytes = 2 if content[6] == 1 else 4
     header_start = 8 + length_field_bytes
     header_end = header_start + int.from_bytes(content[8:header_start], "little")
@@ -144,7 +144,7 @@ def parse_npy_frames(content: memoryview, name: str, limits: ServeLimits) -> np.
 
 
 def build_response(outputs: list[OutputColumns], predicts_success: bool) -> dict[str, Any]:
-    """What their server answers: a list of numbers for each video."""
+    """Build the JSON that Robometer's server returns."""
     progress = [columns["progress"][0].tolist() for columns in outputs]
     success = [columns["success"][0].clip(0, 1).tolist() for columns in outputs]
     return {

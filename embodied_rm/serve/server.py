@@ -1,4 +1,4 @@
-"""Runs the service until it is told to end, and ends when everybody who was let in has an answer."""
+"""Runs the HTTP and gRPC servers until shutdown, and finishes accepted requests first."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from embodied_rm.serve.service_metrics import log_event
 
 OnStartup = Callable[[str, Callable[[], None]], None]
 KEEP_ALIVE_TIMEOUT_S = 75
-"""Seconds for which an idle connection is kept."""
+"""Seconds that an idle connection stays open."""
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's, which says that it is not ready before it stops listening."""
+    """uvicorn's server, which reports "not ready" before it stops listening."""
 
     def __init__(self, config: uvicorn.Config, service: RewardService, on_startup: OnStartup) -> None:
         super().__init__(config)
@@ -40,8 +40,8 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """End by SIGTERM and SIGINT, and then go on: uvicorn's own would have the process die of the signal, before it
-        could say what it had done. In another thread than the first there are no signals."""
+        """Shut down on SIGTERM and SIGINT without ending the process by the signal, as uvicorn does: the log of the
+        shutdown comes after it. Threads other than the main one receive no signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -59,17 +59,21 @@ class HttpServer(uvicorn.Server):
             self._on_startup(f"http://{f'[{host}]' if ':' in host else host}:{port}", self.request_shutdown)
 
     def request_shutdown(self) -> None:
-        """End, as at SIGTERM; may be called from any thread."""
+        """Shut down as on SIGTERM. May be called from any thread."""
         self._service.draining = self.should_exit = True
 
 
 def serve(model_handle: ModelHandle, config: ServeConfig, api_key: str | None, on_startup: OnStartup) -> None:
-    """Serve until SIGTERM or SIGINT, or until `end` is called.
+    """Serve until SIGTERM or SIGINT, or until shutdown is requested.
 
-    `key`: what every request must show; None: nothing. `started` is told the address when it listens, and `end`.
+    Args:
+        model_handle: the model and its thread.
+        config: ports, batching and limits.
+        api_key: key that every request must carry; None: no authentication.
+        on_startup: called with the URL and with a function that requests shutdown, once the server listens.
     """
     gc.collect()
-    gc.freeze()  # what was loaded stays: looking through it for garbage took a tenth of a second now and then
+    gc.freeze()  # garbage collection of loaded modules took 0.1 s now and then
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(model_handle, config, api_key, on_startup))
 

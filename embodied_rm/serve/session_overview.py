@@ -1,4 +1,4 @@
-"""Who is being judged at the moment, in numbers: nothing of what anybody showed."""
+"""Overview of the active episodes: numbers only, no images or instructions."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import numpy as np
 from embodied_rm.serve.sessions import UNKNOWN_VALUE, SessionStatus, SessionStore
 
 MAX_CLIENTS, MAX_ENVS_PER_CLIENT = 200, 64
-"""That are told at most, those asked about last first; of each run, the first of its environments."""
+"""Clients with the latest requests, and their first environments, that the overview lists."""
 
 
 class EnvStatus(msgspec.Struct, kw_only=True):
-    """An episode under way."""
+    """One active episode."""
 
     env_id: int
     episode_id: int
     step: int
     progress: float | None
-    """None: nothing was judged since it was taken up again."""
+    """None: not scored since it was restored."""
     success: float | None
-    """Probability; None: the model does not tell."""
+    """Probability; None: the model does not predict success."""
     idle_s: float
 
 
 class ClientStatus(msgspec.Struct, kw_only=True):
-    """The episodes of one client."""
+    """The active episodes of one client."""
 
     client_id: str
     num_envs: int
     max_step: int
-    """The farthest of any of them."""
+    """Largest step of its episodes."""
     mean_progress: float | None
-    """Mean of those that were judged."""
+    """Mean over episodes with a prediction."""
     mean_success: float | None
     idle_s: float
-    """Seconds since anybody asked about any of them."""
+    """Seconds since the client's last request."""
     envs: list[EnvStatus]
 
 
 class SessionOverview(msgspec.Struct, kw_only=True):
-    """Everything under way."""
+    """All active episodes."""
 
     clients: list[ClientStatus]
     num_omitted_clients: int
-    """Runs that are not told."""
+    """Clients beyond `MAX_CLIENTS`."""
 
 
 def encode_overview(sessions: SessionStore) -> bytes:
-    """Everything under way, as JSON."""
+    """Return the overview as JSON."""
     statuses = sessions.status_by_client()
     recent_clients = sorted(statuses, key=lambda client_id: min(status.idle_s for status in statuses[client_id]))[
         :MAX_CLIENTS
@@ -60,7 +60,7 @@ def encode_overview(sessions: SessionStore) -> bytes:
 
 
 def client_status(client_id: str, statuses: Sequence[SessionStatus]) -> ClientStatus:
-    """What is told of a run."""
+    """Summarize the episodes of one client."""
     visible_statuses = sorted(statuses, key=lambda status: status.env_id)[:MAX_ENVS_PER_CLIENT]
     return ClientStatus(
         client_id=client_id,
@@ -74,7 +74,7 @@ def client_status(client_id: str, statuses: Sequence[SessionStatus]) -> ClientSt
 
 
 def env_status(status: SessionStatus) -> EnvStatus:
-    """What is told of an episode."""
+    """Summarize one episode."""
     return EnvStatus(
         env_id=status.env_id,
         episode_id=status.frame_key.episode_id,
@@ -86,12 +86,12 @@ def env_status(status: SessionStatus) -> EnvStatus:
 
 
 def last_output(status: SessionStatus, name: str) -> float | None:
-    """A number that was judged last; None where there is none."""
+    """Return an output of the last frame; None if unknown."""
     value = UNKNOWN_VALUE if status.result is None else float(status.result.columns[name][status.result.row])
     return None if value == UNKNOWN_VALUE else round(value, 4)
 
 
 def mean_of_known(values: Sequence[float | None]) -> float | None:
-    """Of those that are known."""
+    """Return the mean of the values that are known; None if there are none."""
     known = [value for value in values if value is not None]
     return round(float(np.mean(known)), 4) if known else None

@@ -1,7 +1,6 @@
-"""What is remembered of many episodes, kept as the batches left it: a memory of N rows, and who owns which row.
+"""States of many episodes, stored as the batches that produced them, with one slot per episode.
 
-Whoever is judged together stays together: the next batch of the same episodes takes the memory as it is, and copies
-nothing.
+The next batch of the same episodes uses the stored state directly, without a copy.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import numpy as np
 from embodied_rm.models.reward_model import RewardState
 
 COMPACTION_FACTOR = 4
-"""A memory of which less than one row in so many is still owned is cut down."""
+"""A batch with fewer than 1 in `COMPACTION_FACTOR` rows in use is compacted."""
 
 
 class StateBatch:
-    """A memory, and the places in it that are owned."""
+    """The state of one batch, and the slots in use."""
 
     def __init__(self, state: RewardState) -> None:
         self.state = state
@@ -27,7 +26,7 @@ class StateBatch:
         return len(self.state)
 
     def compact(self) -> None:
-        """Where few are left, move them to a memory of their own."""
+        """Move the remaining slots to a smaller batch, if few are in use."""
         if not self.slots or len(self.slots) * COMPACTION_FACTOR >= len(self):
             return
         remaining = list(self.slots)
@@ -37,7 +36,7 @@ class StateBatch:
 
 
 class StateSlot:
-    """One row of a slab, which belongs to one episode."""
+    """One row of a batch, owned by one episode."""
 
     __slots__ = ("batch", "row")
 
@@ -46,7 +45,7 @@ class StateSlot:
         batch.slots.add(self)
 
     def move(self, batch: StateBatch, row: int) -> StateBatch:
-        """Be another row; the slab that was left, which wants to be tidied when all have left it that will."""
+        """Move to another row. Returns the previous batch; the caller compacts it after all moves."""
         previous = self.batch
         previous.slots.discard(self)
         batch.slots.add(self)
@@ -54,17 +53,17 @@ class StateSlot:
         return previous
 
     def release(self) -> None:
-        """Give the row up."""
+        """Release the row."""
         self.batch.slots.discard(self)
         self.batch.compact()
 
 
 StateRow = tuple[RewardState, int]
-"""A memory and a row of it, as they are now: memories never change."""
+"""A state and a row of it. States are immutable."""
 
 
 def gather_states(rows: Sequence[StateRow]) -> RewardState:
-    """One memory of all these rows, in their order."""
+    """Return the states of these rows as one state, in order."""
     states = list({id(state): state for state, _ in rows}.values())
     row_indices = np.array([row for _, row in rows])
     if len(states) == 1:

@@ -1,7 +1,7 @@
-"""What a service does when nobody asks: it gives memory back that it does not need.
+"""Returns free memory to the operating system while the service is idle.
 
-A burst of large requests leaves free memory in pieces, which the allocator keeps. Without this nobody could tell them
-from a leak.
+A burst of large requests leaves fragmented free memory, which the allocator keeps. Without trimming it
+looks like a leak.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import gc
 import time
 
 IDLE_WINDOW_S = 1.0
-"""Seconds that a rest lasts, at least."""
+"""Shortest idle period, in seconds."""
 MAX_IDLE_CPU_S = 0.02
-"""Seconds of the processor's time in a rest, from which it is none."""
+"""Largest CPU time within an idle period, in seconds."""
 
 
 async def trim_when_idle() -> None:
-    """Give free memory back in every rest that follows some work. Ends by being cancelled; does nothing where the C
-    library cannot do it."""
+    """Trim memory in every idle period that follows some work, until cancelled. Does nothing without `malloc_trim`."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     last_cpu_s = trimmed_cpu_s = time.process_time()
     while malloc_trim is not None:

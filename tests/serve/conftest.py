@@ -1,4 +1,4 @@
-"""A browser for the pages of services, and a service for those who send it what it does not want."""
+"""Fixtures: a browser, and a service with narrow limits for invalid requests."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 from browsers import browser, page
 from known_models import HashModel
 from services import serving
-from strict import SMALL, judges_as_ever
+from strict import SMALL_LIMITS, scores_valid_episode
 
 from embodied_rm.serve.service_config import ServeConfig
 
@@ -15,12 +15,13 @@ __all__ = ["browser", "page", "strict", "url"]
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[str]:
-    with serving(HashModel(), config=ServeConfig(port=0, limits=SMALL)) as url:
+    """URL of a service with narrow limits."""
+    with serving(HashModel(), config=ServeConfig(port=0, limits=SMALL_LIMITS)) as url:
         yield url
 
 
 @pytest.fixture
 def url(strict: str) -> Iterator[str]:
-    """Whatever is sent to it, a good episode is judged as ever afterwards."""
+    """URL of that service, which must score a valid episode after every test."""
     yield strict
-    assert judges_as_ever(strict)
+    assert scores_valid_episode(strict)

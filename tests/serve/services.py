@@ -1,4 +1,4 @@
-"""Services on this machine."""
+"""Helpers that run services in this process and make test videos."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ from embodied_rm.serve.service_config import ServeConfig
 
 
 @contextmanager
-def serving(model: Any, key: str | None = None, config: ServeConfig | None = None, **said: Any) -> Iterator[str]:
-    """The address of a service of a model, in a thread of this process."""
-    threads = torch.get_num_threads()
-    told: dict[str, Any] = {}
-    listens = threading.Event()
+def serving(
+    model: Any, api_key: str | None = None, config: ServeConfig | None = None, **overrides: Any
+) -> Iterator[str]:
+    """Run a service in a thread and yield its URL. `overrides`: fields of the model metadata."""
+    num_threads = torch.get_num_threads()
+    server: dict[str, Any] = {}
+    listening = threading.Event()
 
-    def started(url: str, end: Callable[[], None]) -> None:
-        told.update(url=url, end=end)
-        listens.set()
+    def on_startup(url: str, request_shutdown: Callable[[], None]) -> None:
+        server.update(url=url, request_shutdown=request_shutdown)
+        listening.set()
 
-    served = serve_model(model, **said)
+    handle = serve_model(model, **overrides)
     config = config or ServeConfig(port=0, drain_timeout_s=5)
-    thread = threading.Thread(target=serve, args=(served, config, key, started))
+    thread = threading.Thread(target=serve, args=(handle, config, api_key, on_startup))
     thread.start()
     try:
-        assert listens.wait(20)
-        yield told["url"]
+        assert listening.wait(20)
+        yield server["url"]
     finally:
-        told["end"]()
+        server["request_shutdown"]()
         thread.join(20)
-        served.executor.shutdown()
-        torch.set_num_threads(threads)
+        handle.executor.shutdown()
+        torch.set_num_threads(num_threads)
         assert not thread.is_alive()
 
 
-def videos(rows: int, frames: int, seed: int = 0, size: int = 8, views: int = 2) -> np.ndarray:
-    """Noise: uint8 [frames, rows, views, size, size, 3]."""
-    return np.random.default_rng(seed).integers(0, 256, (frames, rows, views, size, size, 3), np.uint8)
+def random_videos(num_rows: int, num_frames: int, seed: int = 0, size: int = 8, num_views: int = 2) -> np.ndarray:
+    """Return noise, uint8 [num_frames, num_rows, num_views, size, size, 3]."""
+    return np.random.default_rng(seed).integers(0, 256, (num_frames, num_rows, num_views, size, size, 3), np.uint8)
 
 
-def by_view(frames: np.ndarray) -> dict[str, np.ndarray]:
-    """[N, V, H, W, 3] as a client takes them."""
+def frames_by_view(frames: np.ndarray) -> dict[str, np.ndarray]:
+    """Convert [N, V, H, W, 3] to the form that clients take: view -> [N, H, W, 3]."""
     return {name: frames[:, i] for i, name in enumerate(("front", "wrist", "side")[: frames.shape[1]])}

@@ -1,4 +1,4 @@
-"""Narrow limits of a service, and a good request to it."""
+"""Narrow limits of a service, and a valid request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 from known_models import digest_to_progress, initial_digest, next_digest
-from services import by_view, videos
+from services import frames_by_view, random_videos
 
 from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
@@ -16,7 +16,7 @@ from embodied_rm.serve.service_config import ServeLimits
 
 LIFT = "lift the red cube"
 BINARY = "application/octet-stream"
-SMALL = ServeLimits(
+SMALL_LIMITS = ServeLimits(
     max_body_mb=0.25,
     max_header_kb=4,
     max_envs_per_request=8,
@@ -27,8 +27,8 @@ SMALL = ServeLimits(
     body_timeout_s=0.6,
     max_connections=40,
 )
-VIDEO = videos(2, 2)
-GOOD: dict[str, Any] = {
+VIDEO = random_videos(2, 2)
+VALID_HEADER: dict[str, Any] = {
     "client_id": "r",
     "env_ids": [0, 1],
     "episode_ids": [3, 4],
@@ -40,15 +40,16 @@ PIXELS = VIDEO[0].tobytes()
 
 
 def post(url: str, header: Any, blob: bytes = PIXELS, endpoint: str = "reset", **headers: str) -> httpx.Response:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    sent = {HEADER_LENGTH_HEADER: str(len(text)), "content-type": BINARY, **headers}
-    return httpx.post(f"{url}/v1/{endpoint}", content=text + blob, headers=sent)
+    """Send a request of the session API. `header`: JSON data, or raw bytes in place of the JSON."""
+    header_json = header if isinstance(header, bytes) else json.dumps(header).encode()
+    all_headers = {HEADER_LENGTH_HEADER: str(len(header_json)), "content-type": BINARY, **headers}
+    return httpx.post(f"{url}/v1/{endpoint}", content=header_json + blob, headers=all_headers)
 
 
-def judges_as_ever(url: str) -> bool:
-    """Whether a good episode is judged as by the formula."""
+def scores_valid_episode(url: str) -> bool:
+    """Return whether the service scores a valid episode as `HashModel` does."""
     with RewardClient(url) as client:
-        client.reset([0], [0], [LIFT], by_view(VIDEO[0, :1]))
-        said = client.step([0], [0], [1], by_view(VIDEO[1, :1]))
+        client.reset([0], [0], [LIFT], frames_by_view(VIDEO[0, :1]))
+        prediction = client.step([0], [0], [1], frames_by_view(VIDEO[1, :1]))
     digest = next_digest(initial_digest(LIFT, VIDEO[0, 0]), VIDEO[1, 0])
-    return abs(float(said.progress[0]) - float(digest_to_progress(np.array([digest]))[0])) < 1e-7
+    return abs(float(prediction.progress[0]) - float(digest_to_progress(np.array([digest]))[0])) < 1e-7

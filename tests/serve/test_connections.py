@@ -1,4 +1,4 @@
-"""A connection that does not behave is ended by the documented status, and a good request after it is answered."""
+"""Misbehaving connections are closed with the documented status, and the service stays available."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 import time
 
 import pytest
-from strict import GOOD, PIXELS
+from strict import PIXELS, VALID_HEADER
 
 from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
@@ -17,30 +17,30 @@ def address(url: str) -> tuple[str, int]:
     return "127.0.0.1", int(url.rpartition(":")[2])
 
 
-def raw(url: str, *parts: bytes, pause: float = 0.0) -> bytes:
-    """What comes back for these bytes, until the connection is closed."""
+def send_raw(url: str, *parts: bytes, pause_s: float = 0.0) -> bytes:
+    """Send bytes in parts and return the response, until the connection is closed."""
     with socket.create_connection(address(url), 10) as connection:
         for part in parts:
             try:
                 connection.sendall(part)
             except OSError:
                 break
-            time.sleep(pause)
+            time.sleep(pause_s)
         connection.settimeout(5)
-        answer = b""
+        response = b""
         try:
             while part := connection.recv(65536):
-                answer += part
+                response += part
         except OSError:
             pass
-        return answer
+        return response
 
 
 HEAD = b"POST /v1/reset HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
 
 
 @pytest.mark.parametrize(
-    ("parts", "pause", "status"),
+    ("parts", "pause_s", "status"),
     [
         ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64)], 0, b"400"),
         ([b"GET /nowhere\r\n\r\n"], 0, b"40"),
@@ -60,22 +60,22 @@ HEAD = b"POST /v1/reset HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application
         ([b"G", *[b"E"] * 12], 0.1, b"4"),
     ],
 )
-def test_connections_that_do_not_behave_end(url: str, parts: list[bytes], pause: float, status: bytes) -> None:
-    answer = raw(url, *parts, pause=pause)
-    assert answer.startswith(b"HTTP/1.1 " + status) and b" 50" not in answer[:16]
+def test_misbehaving_connection_is_closed(url: str, parts: list[bytes], pause_s: float, status: bytes) -> None:
+    response = send_raw(url, *parts, pause_s=pause_s)
+    assert response.startswith(b"HTTP/1.1 " + status) and b" 50" not in response[:16]
 
 
-def test_a_connection_that_says_nothing_is_closed(url: str) -> None:
-    started = time.monotonic()
-    assert raw(url).startswith((b"HTTP/1.1 408", b""))
-    assert time.monotonic() - started < 4
+def test_silent_connection_is_closed(url: str) -> None:
+    start = time.monotonic()
+    assert send_raw(url).startswith((b"HTTP/1.1 408", b""))
+    assert time.monotonic() - start < 4
 
 
-def test_connections_beyond_the_limit_are_closed_and_those_before_are_not(url: str) -> None:
-    held = [socket.create_connection(address(url), 5) for _ in range(60)]
+def test_only_excess_connections_are_closed(url: str) -> None:
+    connections = [socket.create_connection(address(url), 5) for _ in range(60)]
     time.sleep(0.2)
     closed = 0
-    for connection in held:
+    for connection in connections:
         connection.setblocking(False)
         try:
             closed += connection.recv(1) == b""
@@ -83,26 +83,27 @@ def test_connections_beyond_the_limit_are_closed_and_those_before_are_not(url: s
             pass
         except OSError:
             closed += 1
-    for connection in held:
+    for connection in connections:
         connection.close()
     assert 18 <= closed <= 25
     time.sleep(0.2)
 
 
-def test_requests_in_one_breath_are_answered_in_turn(url: str) -> None:
-    one = b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+def test_pipelined_requests_are_answered_in_order(url: str) -> None:
+    request = b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     last = b"GET /v2 HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
-    answer = raw(url, one * 5 + last)
-    assert answer.count(b"HTTP/1.1 200 OK") == 6 and answer.index(b'"live"') < answer.index(b'"extensions"')
+    response = send_raw(url, request * 5 + last)
+    assert response.count(b"HTTP/1.1 200 OK") == 6 and response.index(b'"live"') < response.index(b'"extensions"')
 
 
-def test_a_client_that_leaves_takes_nothing_along(url: str) -> None:
-    text = json.dumps(GOOD).encode()
+def test_disconnect_during_a_request_is_harmless(url: str) -> None:
+    header_json = json.dumps(VALID_HEADER).encode()
     for cut in (0, 5, 300):
         with socket.create_connection(address(url), 5) as connection:
             head = (
                 HEAD
-                + f"{HEADER_LENGTH_HEADER}: {len(text)}\r\ncontent-length: {len(text) + len(PIXELS)}\r\n\r\n".encode()
+                + f"{HEADER_LENGTH_HEADER}: {len(header_json)}\r\n"
+                f"content-length: {len(header_json) + len(PIXELS)}\r\n\r\n".encode()
             )
-            connection.sendall(head + (text + PIXELS)[:cut])
+            connection.sendall(head + (header_json + PIXELS)[:cut])
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

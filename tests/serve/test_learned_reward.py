@@ -1,4 +1,4 @@
-"""The learned reward pays the same for the same episodes, however they are reset, and shaping telescopes."""
+"""The learned reward is the same for the same episodes in every autoreset mode, and its shaping telescopes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from embodied_rm.types import RewardOutput
 
 LIFT = "lift the red cube"
 LENGTHS = (3, 4, 6)
-"""Steps of row i's episodes; those of even number end by failure or success, the others by the time limit."""
+"""Length of the episodes of each row; even episodes terminate, odd ones are truncated."""
 GAMMA = 0.9
 
 
 def image(row: int, episode: int, step: int) -> np.ndarray:
-    """What is seen there, and nowhere else: uint8 [8, 8, 3]."""
+    """Return the image of a step, unique to it: uint8 [8, 8, 3]."""
     return np.random.default_rng([row, episode, step]).integers(0, 256, (8, 8, 3), np.uint8)
 
 
-class Counting(gym.vector.VectorEnv):
-    """Rows whose episodes have known lengths, in any mode of resetting. A step pays 0.5, the last of an episode 2."""
+class CountingVectorEnv(gym.vector.VectorEnv):
+    """Episodes of known lengths, in any autoreset mode. The reward is 0.5, and 2 at the last step of an episode."""
 
     def __init__(self, mode: AutoresetMode) -> None:
         self.num_envs = len(LENGTHS)
@@ -52,71 +52,72 @@ class Counting(gym.vector.VectorEnv):
         self.over = np.zeros(self.num_envs, bool)
 
     def reset(self, *, seed=None, options=None):
-        # Gymnasium's SyncVectorEnv and AsyncVectorEnv take the mask out, too.
-        self._begin(np.ones(self.num_envs, bool) if not options else options.pop("reset_mask"))
-        return self._seen(), {}
+        # SyncVectorEnv and AsyncVectorEnv of Gymnasium remove the mask, too.
+        self._start_episodes(np.ones(self.num_envs, bool) if not options else options.pop("reset_mask"))
+        return self._observe(), {}
 
     def step(self, actions):
         reset = self.over.copy() if self.mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
-        self._begin(reset)
+        self._start_episodes(reset)
         self.time[~reset] += 1
         ended = self.time >= np.array(LENGTHS)
         terminated = ended & (self.episode % 2 == 0)
         reward = np.where(reset, 0.0, np.where(ended, 2.0, 0.5))
         self.over, infos = ended, {}
         if self.mode is AutoresetMode.SAME_STEP and ended.any():
-            infos = {"final_pixels": self._seen()["pixels"], "_final_pixels": ended}
-            self._begin(ended)
-        return self._seen(), reward, terminated, ended & ~terminated, infos
+            infos = {"final_pixels": self._observe()["pixels"], "_final_pixels": ended}
+            self._start_episodes(ended)
+        return self._observe(), reward, terminated, ended & ~terminated, infos
 
     def render(self):
-        return tuple(self._seen()["pixels"])
+        return tuple(self._observe()["pixels"])
 
-    def _begin(self, mask: np.ndarray) -> None:
+    def _start_episodes(self, mask: np.ndarray) -> None:
         self.episode[mask] += 1
         self.time[mask] = 0
         self.over = self.over & ~mask
 
-    def _seen(self) -> dict[str, np.ndarray]:
-        return {"pixels": np.stack([image(*where) for where in zip(range(3), self.episode, self.time, strict=True)])}
+    def _observe(self) -> dict[str, np.ndarray]:
+        return {"pixels": np.stack([image(*key) for key in zip(range(3), self.episode, self.time, strict=True)])}
 
 
-def final(env: Any, infos: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+def final_frames(env: Any, infos: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     return {"front": infos["final_pixels"][rows]}
 
 
 def potential(row: int, episode: int, step: int) -> float:
-    """What `Hashing` says there."""
+    """Return the potential of `HashModel` at a step when every frame was scored."""
     digest = initial_digest(LIFT, image(row, episode, 0)[None])
     for t in range(1, step + 1):
         digest = next_digest(digest, image(row, episode, t)[None])
     return float(digest_to_progress(np.array([digest]))[0]) if step else 0.0
 
 
-def played(
-    url: str, mode: AutoresetMode, steps: int, shaping: ShapingConfig, **how: Any
+def play(
+    url: str, mode: AutoresetMode, steps: int, shaping: ShapingConfig, **options: Any
 ) -> dict[tuple[int, int], list]:
-    """(row, episode) -> its transitions: reward, terminated, truncated; whole episodes only."""
-    told: dict[tuple[int, int], list] = {}
-    whole: set[tuple[int, int]] = set()
+    """Return (row, episode) -> its transitions (reward, terminated, truncated), complete episodes only."""
+    transitions: dict[tuple[int, int], list] = {}
+    complete: set[tuple[int, int]] = set()
     with RewardClient(url) as client:
-        how.setdefault("views", frames_from_observation(front="pixels"))
-        env = LearnedReward(Counting(mode), client, shaping, instructions=LIFT, **how)
+        options.setdefault("get_frames", frames_from_observation(front="pixels"))
+        env = LearnedReward(CountingVectorEnv(mode), client, shaping, instructions=LIFT, **options)
         env.reset()
         for _ in range(steps):
             before = env.env.episode.copy()
             _, reward, terminated, truncated, infos = env.step(np.zeros(3, int))
             for row in range(3):
-                if infos["stepped"][row]:
-                    told.setdefault((row, before[row]), []).append((reward[row], terminated[row], truncated[row]))
+                key = (row, before[row])
+                if infos["valid_transition"][row]:
+                    transitions.setdefault(key, []).append((reward[row], terminated[row], truncated[row]))
                 else:
                     assert reward[row] == 0
                 if terminated[row] or truncated[row]:
-                    whole.add((row, before[row]))
+                    complete.add(key)
             if mode is AutoresetMode.DISABLED and (ended := terminated | truncated).any():
                 env.reset(options={"reset_mask": ended})
         env.close()
-    return {key: told[key] for key in whole}
+    return {key: transitions[key] for key in complete}
 
 
 @pytest.fixture(scope="module")
@@ -125,84 +126,105 @@ def url():
         yield url
 
 
-MODES = {
+MODE_OPTIONS = {
     AutoresetMode.DISABLED: {},
-    AutoresetMode.NEXT_STEP: {"views": frames_from_render("front")},
-    AutoresetMode.SAME_STEP: {"final_views": final},
+    AutoresetMode.NEXT_STEP: {"get_frames": frames_from_render("front")},
+    AutoresetMode.SAME_STEP: {"get_final_frames": final_frames},
 }
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("every", [1, 2, 5])
-def test_what_is_paid_telescopes_to_the_potentials_of_true_states_in_every_mode(url, mode, every) -> None:
-    shaping = ShapingConfig(gamma=GAMMA, progress_scale=1.5, score_every=every)
-    episodes = played(url, mode, 30, shaping, **MODES[mode])
+@pytest.mark.parametrize("mode", MODE_OPTIONS, ids=str)
+@pytest.mark.parametrize("score_every", [1, 2, 5])
+def test_returns_telescope_to_the_potentials_of_true_states_in_every_mode(url, mode, score_every) -> None:
+    shaping = ShapingConfig(gamma=GAMMA, progress_scale=1.5, score_every=score_every)
+    episodes = play(url, mode, 30, shaping, **MODE_OPTIONS[mode])
     assert len(episodes) >= 10
-    for (row, number), steps in episodes.items():
+    for (row, episode), steps in episodes.items():
         length = LENGTHS[row]
-        assert len(steps) == length and steps[-1][1] == (number % 2 == 0) and steps[-1][1] != steps[-1][2]
-        discounted = sum(GAMMA**t * paid for t, (paid, _, _) in enumerate(steps))
-        own = sum(GAMMA**t * (2.0 if t == length - 1 else 0.5) for t in range(length))
-        last = 0.0 if steps[-1][1] else potential_scored(row, number, length, every)
-        assert discounted == pytest.approx(own + 1.5 * GAMMA**length * last, abs=1e-5)
+        _, terminated, truncated = steps[-1]
+        assert len(steps) == length and terminated == (episode % 2 == 0) and terminated != truncated
+        discounted = sum(GAMMA**t * reward for t, (reward, _, _) in enumerate(steps))
+        task_return = sum(GAMMA**t * (2.0 if t == length - 1 else 0.5) for t in range(length))
+        final = 0.0 if terminated else final_potential(row, episode, length, score_every)
+        assert discounted == pytest.approx(task_return + 1.5 * GAMMA**length * final, abs=1e-5)
 
 
-def test_nobody_is_asked_what_no_camera_shows(url) -> None:
-    asked: list[int] = []
+def test_frames_are_read_only_for_steps_that_are_scored(url) -> None:
+    requested: list[int] = []
 
-    def look(env: Any, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
-        asked.append(len(rows))
+    def get_frames(env: Any, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+        requested.append(len(rows))
         return {"front": observation["pixels"][rows]}
 
-    assert played(url, AutoresetMode.DISABLED, 20, ShapingConfig(gamma=GAMMA, score_every=5), views=look)
-    assert asked and 0 not in asked
+    shaping = ShapingConfig(gamma=GAMMA, score_every=5)
+    assert play(url, AutoresetMode.DISABLED, 20, shaping, get_frames=get_frames)
+    assert requested and 0 not in requested
 
 
-def potential_scored(row: int, number: int, length: int, every: int) -> float:
-    """The potential of the last state, of which the frames between two scores were never seen."""
-    digest = initial_digest(LIFT, image(row, number, 0)[None])
-    for t in [t for t in range(1, length + 1) if t % every == 0 or t == length]:
-        digest = next_digest(digest, image(row, number, t)[None])
+def final_potential(row: int, episode: int, length: int, score_every: int) -> float:
+    """Return the potential of `HashModel` at the last step when only some frames were scored."""
+    digest = initial_digest(LIFT, image(row, episode, 0)[None])
+    for t in [t for t in range(1, length + 1) if t % score_every == 0 or t == length]:
+        digest = next_digest(digest, image(row, episode, t)[None])
     return float(digest_to_progress(np.array([digest]))[0])
 
 
-def test_the_modes_pay_the_same_for_the_same_episodes(url) -> None:
+def test_all_modes_give_the_same_rewards(url) -> None:
     shaping = ShapingConfig(gamma=GAMMA)
-    told = [played(url, mode, 30, shaping, **how) for mode, how in MODES.items()]
-    shared = set.intersection(*map(set, told))
+    results = [play(url, mode, 30, shaping, **options) for mode, options in MODE_OPTIONS.items()]
+    shared = set.intersection(*map(set, results))
     assert len(shared) >= 10
     for key in shared:
-        np.testing.assert_allclose([step[0] for step in told[0][key]], [step[0] for step in told[1][key]], atol=1e-6)
-        np.testing.assert_allclose([step[0] for step in told[0][key]], [step[0] for step in told[2][key]], atol=1e-6)
-    row, number = 1, 1
-    phi = [potential(row, number, t) for t in range(LENGTHS[row] + 1)]
-    paid = [0.5 + GAMMA * after - before for before, after in pairwise(phi[:-1])]
-    paid.append(2.0 + GAMMA * phi[-1] - phi[-2])  # by the time limit: its potential stays
-    np.testing.assert_allclose([step[0] for step in told[0][row, number]], paid, atol=1e-6)
+        rewards = [[step[0] for step in result[key]] for result in results]
+        np.testing.assert_allclose(rewards[0], rewards[1], atol=1e-6)
+        np.testing.assert_allclose(rewards[0], rewards[2], atol=1e-6)
+    row, episode = 1, 1
+    phi = [potential(row, episode, t) for t in range(LENGTHS[row] + 1)]
+    expected = [0.5 + GAMMA * after - before for before, after in pairwise(phi[:-1])]
+    expected.append(2.0 + GAMMA * phi[-1] - phi[-2])  # truncated: its potential stays
+    np.testing.assert_allclose([step[0] for step in results[0][row, episode]], expected, atol=1e-6)
 
 
-class Verdicts(HashModel):
-    """Says "done" from the third frame on, and cannot judge the second of row 0's."""
+def test_infos_have_the_potential_of_the_true_next_state(url) -> None:
+    """A row that is reset within the step keeps the potential of its last state in the infos of that step."""
+    with RewardClient(url) as client:
+        env = LearnedReward(
+            CountingVectorEnv(AutoresetMode.SAME_STEP),
+            client,
+            ShapingConfig(gamma=GAMMA),
+            get_frames=frames_from_observation(front="pixels"),
+            get_final_frames=final_frames,
+            instructions=LIFT,
+        )
+        env.reset()
+        for _ in range(LENGTHS[0]):
+            *_, infos = env.step(np.zeros(3, int))
+        env.close()
+    assert infos["next_potential"][0] == pytest.approx(potential(0, 0, LENGTHS[0]), abs=1e-6)
+
+
+class SuccessFromThirdFrame(HashModel):
+    """A model that predicts success from the third frame on, and cannot score the second frame of row 0."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen = 0
+        self.num_steps = 0
 
-    def step(self, memory, views):
-        said, after = super().step(memory, views)
-        self.seen += 1
-        valid = np.array([self.seen != 2 or row for row in range(len(views))], bool)
-        success = np.full(len(views), float(self.seen >= 3), np.float32)
-        return RewardOutput(**{**vars(said), "success": success, "valid": valid}), after
+    def step(self, state, views):
+        output, next_state = super().step(state, views)
+        self.num_steps += 1
+        valid = np.array([self.num_steps != 2 or row for row in range(len(views))], bool)
+        success = np.full(len(views), float(self.num_steps >= 3), np.float32)
+        return RewardOutput(**{**vars(output), "success": success, "valid": valid}), next_state
 
 
-def test_the_model_s_success_ends_an_episode_and_is_paid() -> None:
+def test_success_of_the_model_ends_an_episode_and_is_rewarded() -> None:
     shaping = ShapingConfig(gamma=GAMMA, success_patience=2)
-    model = Verdicts()
+    model = SuccessFromThirdFrame()
     with serving(model) as url, RewardClient(url) as client:
-        model.seen = 0  # the test that it passed before it was served counts for nothing
+        model.num_steps = 0  # the check before serving does not count
         env = LearnedReward(
-            Counting(AutoresetMode.DISABLED),
+            CountingVectorEnv(AutoresetMode.DISABLED),
             client,
             shaping,
             get_frames=frames_from_observation(front="pixels"),
@@ -220,16 +242,16 @@ def test_the_model_s_success_ends_an_episode_and_is_paid() -> None:
             if (ended := terminated | truncated).any():
                 env.reset(options={"reset_mask": ended})
         assert env.scorer.num_invalid_frames == 1
-        # Row 2 needs six steps, and the model has said "done" twice by the fourth.
-        assert [bool(end[2]) for end in ends] == [False, False, False, True] and infos["learned_success"][2]
+        # Row 2 has six steps, and the model predicted success twice by the fourth.
+        assert [bool(end[2]) for end in ends] == [False, False, False, True] and infos["predicted_success"][2]
         before = potential(2, 0, 3)
         assert rewards[3][2] == pytest.approx(3.0 - before, abs=1e-6)
-        unscored = rewards[1][0]  # an unscored frame pays no progress: the potential before it, once discounted
-        assert unscored == pytest.approx((GAMMA - 1) * potential(0, 0, 1), abs=1e-6)
+        invalid_reward = rewards[1][0]  # an invalid frame adds no progress: the potential before it, discounted once
+        assert invalid_reward == pytest.approx((GAMMA - 1) * potential(0, 0, 1), abs=1e-6)
 
 
-class One(gym.Env):
-    """Row 1 of `Counting`, alone; it fails in its even episodes."""
+class SingleCountingEnv(gym.Env):
+    """Row 1 of `CountingVectorEnv` alone."""
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Dict({"pixels": gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)})
@@ -244,70 +266,68 @@ class One(gym.Env):
         self.time += 1
         ended = self.time == LENGTHS[1]
         terminated = ended and self.episode % 2 == 0
-        seen = {"pixels": image(1, self.episode, self.time)}
-        return seen, 2.0 if ended else 0.5, terminated, ended and not terminated, {}
+        observation = {"pixels": image(1, self.episode, self.time)}
+        return observation, 2.0 if ended else 0.5, terminated, ended and not terminated, {}
 
 
-def test_one_environment_is_paid_like_a_row_of_many(url) -> None:
-    many = played(url, AutoresetMode.DISABLED, 12, ShapingConfig(gamma=GAMMA))
+def test_one_environment_gets_the_rewards_of_a_row(url) -> None:
+    episodes = play(url, AutoresetMode.DISABLED, 12, ShapingConfig(gamma=GAMMA))
     with RewardClient(url) as client:
         env = SingleLearnedReward(
-            One(),
+            SingleCountingEnv(),
             client,
             ShapingConfig(gamma=GAMMA),
             get_frames=frames_from_observation(front="pixels"),
             instruction=lambda env: LIFT,
         )
-        for number in range(2):
+        for episode in range(2):
             env.reset()
-            for paid, terminated, truncated in many[1, number]:
-                _, reward, over, limit, infos = env.step(0)
-                assert reward == pytest.approx(paid) and (over, limit) == (terminated, truncated)
+            for expected_reward, terminated, truncated in episodes[1, episode]:
+                _, reward, is_terminated, is_truncated, infos = env.step(0)
+                assert reward == pytest.approx(expected_reward)
+                assert (is_terminated, is_truncated) == (terminated, truncated)
                 assert 0 <= infos["next_potential"] <= 1
         env.close()
 
 
-def test_what_does_not_fit_together_is_told_before_anything_is_judged(url) -> None:
-    look = frames_from_observation(front="pixels")
+def test_invalid_arguments_raise_before_anything_is_scored(url) -> None:
     with RewardClient(url) as client:
 
-        def made(mode: AutoresetMode, **how: Any) -> LearnedReward:
-            shaping = ShapingConfig(gamma=GAMMA)
-            return LearnedReward(Counting(mode), client, shaping, get_frames=look, **{"instructions": LIFT, **how})
+        def make_env(mode: AutoresetMode, **options: Any) -> LearnedReward:
+            options = {"instructions": LIFT, "get_frames": frames_from_observation(front="pixels"), **options}
+            return LearnedReward(CountingVectorEnv(mode), client, ShapingConfig(gamma=GAMMA), **options)
 
-        with pytest.raises(ValueError, match="final_views"):
-            made(AutoresetMode.SAME_STEP)
+        with pytest.raises(ValueError, match="get_final_frames"):
+            make_env(AutoresetMode.SAME_STEP)
         with pytest.raises(ValueError, match="DISABLED"):
-            made(AutoresetMode.NEXT_STEP, success="model")
-        with pytest.raises(ValueError, match="success must be"):
-            made(AutoresetMode.DISABLED, success="nobody")
+            make_env(AutoresetMode.NEXT_STEP, success_source="model")
+        with pytest.raises(ValueError, match="success_source must be"):
+            make_env(AutoresetMode.DISABLED, success_source="nobody")
         with pytest.raises(ValueError, match="3 instructions, got 1"):
-            made(AutoresetMode.DISABLED, instructions=[LIFT]).reset()
+            make_env(AutoresetMode.DISABLED, instructions=[LIFT]).reset()
         with pytest.raises(ValueError, match="gamma must be"):
             ShapingConfig(gamma=0)
         with pytest.raises(ValueError, match="never reset"):
-            env = made(AutoresetMode.DISABLED)
+            env = make_env(AutoresetMode.DISABLED)
             env.env.reset()
             env.step(np.zeros(3, int))
 
 
-CLIENT = sorted((Path(__file__).parents[2] / "embodied_rm" / "serve" / "client").glob("*.py"))
-REWARDS_DIR = CLIENT[0].parents[2] / "rewards"
-TAKEN_ALONG = [
-    *CLIENT,
-    REWARDS_DIR / "__init__.py",
-    REWARDS_DIR / "shaping.py",
-    CLIENT[0].parents[1] / "__init__.py",
-]
+PACKAGE = Path(__file__).parents[2] / "embodied_rm"
+CLIENT = sorted((PACKAGE / "serve" / "client").glob("*.py"))
+REWARDS = [PACKAGE / "rewards" / name for name in ("__init__.py", "episode_reward.py", "shaping.py")]
+WHEEL_FILES = [*CLIENT, *REWARDS, PACKAGE / "serve" / "__init__.py"]
 
 
-@pytest.mark.parametrize("path", TAKEN_ALONG, ids=lambda path: path.stem)
-def test_the_client_needs_numpy_and_httpx_and_a_python_of_2020(path: Path) -> None:
+@pytest.mark.parametrize("path", WHEEL_FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_wheel_imports_only_numpy_and_httpx_and_parses_with_python_39(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
     allowed = {"__future__", "collections", "dataclasses", "json", "random", "secrets", "time", "typing"}
     allowed |= {"numpy", "httpx", "gymnasium" if path.stem == "learned_reward" else "numpy"}
-    inside = {f"embodied_rm.serve.client.{one.stem}" for one in CLIENT}
-    inside |= {"embodied_rm.serve.client", "embodied_rm.rewards.shaping"}
+    inside = {f"embodied_rm.serve.client.{module.stem}" for module in CLIENT} | {"embodied_rm.serve.client"}
+    inside |= {"embodied_rm.rewards.shaping"}
+    if path.parent.name == "client":
+        inside |= {"embodied_rm.rewards.episode_reward"}
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
@@ -315,13 +335,13 @@ def test_the_client_needs_numpy_and_httpx_and_a_python_of_2020(path: Path) -> No
             assert name in inside or name.split(".")[0] in allowed, f"{path}: {name}"
         if isinstance(node, ast.Call):  # keywords that Python 3.9 does not know
             keywords = {keyword.arg for keyword in node.keywords}
-            called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            assert not (called == "zip" and "strict" in keywords) and "kw_only" not in keywords
-            assert not (called == "dataclass" and "slots" in keywords)
+            function = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            assert not (function == "zip" and "strict" in keywords) and "kw_only" not in keywords
+            assert not (function == "dataclass" and "slots" in keywords)
 
 
-def test_the_client_s_wheel_is_all_that_it_needs(url, tmp_path) -> None:
-    """Unpacked somewhere, with nothing else of ours where Python looks."""
+def test_the_wheel_works_alone(url, tmp_path) -> None:
+    """It runs unpacked, without the rest of the package on the path."""
     wheel = build_client_wheel(tmp_path)
     assert wheel.read_bytes() == build_client_wheel(tmp_path / "again").read_bytes()
     with zipfile.ZipFile(wheel) as archive:
@@ -329,9 +349,8 @@ def test_the_client_s_wheel_is_all_that_it_needs(url, tmp_path) -> None:
         names = {name for name in archive.namelist() if name.endswith(".py")}
         record = next(name for name in archive.namelist() if name.endswith("RECORD"))
         assert archive.read(record).decode().count("\n") == len(archive.namelist())
-    root = CLIENT[0].parents[3]
-    assert names == {str(path.relative_to(root)) for path in (*TAKEN_ALONG, root / "embodied_rm" / "__init__.py")}
-    trial = f"""
+    assert names == {str(path.relative_to(PACKAGE.parent)) for path in (*WHEEL_FILES, PACKAGE / "__init__.py")}
+    script = f"""
 import sys
 sys.path[:0] = [{str(tmp_path / "alone")!r}]
 from embodied_rm.serve.client.reward_client import RewardClient
@@ -343,4 +362,4 @@ with RewardClient({url!r}) as client:
     assert client.step([0, 1], [0, 0], [1, 1], frames).valid.all()
 assert not {{"torch", "gymnasium", "msgspec", "starlette"}} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", trial], check=True, cwd=tmp_path, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, timeout=60)

@@ -1,4 +1,4 @@
-"""Fair turns and bounds, whoever asks for how much."""
+"""Fair scheduling and bounds of the request queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embodied_rm.serve.service_config import ServeLimits
 from embodied_rm.types import Views
 
 
-def work(client: str, rows: int = 1, size: int = 4, kind: str = STEP, expires: float = 10.0) -> WorkItem:
+def make_item(client: str, rows: int = 1, size: int = 4, kind: str = STEP, deadline: float = 10.0) -> WorkItem:
     views = Views(names=("front",), frames=np.zeros((rows, 1, size, size, 3), np.uint8))
     loop = asyncio.new_event_loop()
     future = loop.create_future()
@@ -24,82 +24,88 @@ def work(client: str, rows: int = 1, size: int = 4, kind: str = STEP, expires: f
     if kind == RESTORE:
         state = StatePayload(memoryview(b""), rows, ())
         return WorkItem(
-            client_id=client, kind=kind, num_rows=rows, restore_payload=state, deadline=expires, result=future
+            client_id=client, kind=kind, num_rows=rows, restore_payload=state, deadline=deadline, result=future
         )
-    return WorkItem(client_id=client, kind=kind, num_rows=rows, views=views, deadline=expires, result=future)
+    return WorkItem(client_id=client, kind=kind, num_rows=rows, views=views, deadline=deadline, result=future)
 
 
-def names(works: list[WorkItem]) -> str:
-    return "".join(one.client_id for one in works)
+def client_ids(items: list[WorkItem]) -> str:
+    return "".join(item.client_id for item in items)
 
 
-def test_clients_take_turns_however_much_one_of_them_asks() -> None:
+def test_clients_are_served_round_robin() -> None:
     queue = FairQueue(ServeLimits(max_queue=100, max_queue_share=1.0))
     for client in "aaaaaaaabbc":
-        queue.put(work(client))
-    assert names(queue.take(3, 0)) == "abc"
-    assert names(queue.take(3, 0)) == "aba"
-    assert names(queue.take(10, 0)) == "aaaaa" and len(queue) == 0
+        queue.put(make_item(client))
+    assert client_ids(queue.take(3, 0)) == "abc"
+    assert client_ids(queue.take(3, 0)) == "aba"
+    assert client_ids(queue.take(10, 0)) == "aaaaa" and len(queue) == 0
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 5)), min_size=1, max_size=40), st.integers(1, 12))
-def test_everything_comes_out_once_in_its_clients_order_and_no_batch_is_too_large(asked, most) -> None:
+def test_items_come_out_once_in_order_and_batches_are_bounded(requests, max_rows) -> None:
     queue = FairQueue(ServeLimits(max_queue=100, max_queue_share=1.0))
-    works = [work(client, rows) for client, rows in asked]
-    for one in works:
-        queue.put(one)
-    out = []
-    while batch := queue.take(most, 0):
-        assert sum(one.num_rows for one in batch) <= most or len(batch) == 1
-        out += batch
-    assert Counter(map(id, out)) == Counter(map(id, works))
+    items = [make_item(client, rows) for client, rows in requests]
+    for item in items:
+        queue.put(item)
+    taken = []
+    while batch := queue.take(max_rows, 0):
+        assert sum(item.num_rows for item in batch) <= max_rows or len(batch) == 1
+        taken += batch
+    assert Counter(map(id, taken)) == Counter(map(id, items))
     for client in "abcd":
-        mine = [id(one) for one in works if one.client_id == client]
-        assert [id(one) for one in out if one.client_id == client] == mine
+        expected = [id(item) for item in items if item.client_id == client]
+        assert [id(item) for item in taken if item.client_id == client] == expected
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 5), st.integers(1, 4))
-def test_of_clients_that_always_ask_each_gets_its_share(clients: int, most: int) -> None:
+def test_saturating_clients_get_equal_shares(clients: int, max_rows: int) -> None:
     queue = FairQueue(ServeLimits(max_queue=1000, max_queue_share=1.0))
     for number in range(clients):
-        for _ in range(40 * (number + 1)):  # some ask for much more than others
-            queue.put(work(str(number)))
+        for _ in range(40 * (number + 1)):  # some clients queue much more than others
+            queue.put(make_item(str(number)))
     served = Counter()
-    for _ in range(40 * clients // most // 2):
-        served.update(one.client_id for one in queue.take(most, 0))
+    for _ in range(40 * clients // max_rows // 2):
+        served.update(item.client_id for item in queue.take(max_rows, 0))
     assert min(served.values()) >= 0.8 * sum(served.values()) / clients
 
 
-def test_only_what_looks_alike_is_judged_side_by_side() -> None:
+def test_only_items_of_equal_kind_and_shape_share_a_batch() -> None:
     queue = FairQueue(ServeLimits())
-    for one in (work("a"), work("b", size=8), work("c"), work("d", kind=RESET), work("e", kind=RESTORE)):
-        queue.put(one)
-    assert [names(queue.take(9, 0)) for _ in range(5)] == ["ac", "b", "d", "e", ""]
+    for item in (
+        make_item("a"),
+        make_item("b", size=8),
+        make_item("c"),
+        make_item("d", kind=RESET),
+        make_item("e", kind=RESTORE),
+    ):
+        queue.put(item)
+    assert [client_ids(queue.take(9, 0)) for _ in range(5)] == ["ac", "b", "d", "e", ""]
 
 
-def test_more_than_may_wait_is_refused_of_all_and_of_one() -> None:
+def test_full_queue_rejects_per_client_and_overall() -> None:
     queue = FairQueue(ServeLimits(max_queue=4, max_queue_share=0.5))
-    queue.put(work("a"))
-    queue.put(work("a"))
-    with pytest.raises(RequestError, match="2 requests of this run") as refused:
-        queue.put(work("a"))
-    assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS and refused.value.retry_after_s
-    queue.put(work("b"))
-    queue.put(work("c"))
+    queue.put(make_item("a"))
+    queue.put(make_item("a"))
+    with pytest.raises(RequestError, match="2 requests of this client") as raised:
+        queue.put(make_item("a"))
+    assert raised.value.code is ErrorCode.TOO_MANY_REQUESTS and raised.value.retry_after_s
+    queue.put(make_item("b"))
+    queue.put(make_item("c"))
     for client in (None, "d"):
-        with pytest.raises(RequestError, match="4 requests are waiting"):
+        with pytest.raises(RequestError, match="4 requests are queued"):
             queue.check_capacity(client)
     queue.take(1, 0)
-    queue.put(work("d"))
+    queue.put(make_item("d"))
 
 
-def test_what_is_of_no_use_any_more_is_not_judged() -> None:
+def test_expired_items_are_dropped() -> None:
     queue = FairQueue(ServeLimits())
-    late, good = work("a", expires=1), work("a", expires=9)
-    queue.put(late)
-    queue.put(good)
-    assert queue.take(9, 5.0) == [good] and len(queue) == 0
-    fault = late.result.exception()
-    assert isinstance(fault, RequestError) and fault.code is ErrorCode.DEADLINE_EXCEEDED
+    expired, valid = make_item("a", deadline=1), make_item("a", deadline=9)
+    queue.put(expired)
+    queue.put(valid)
+    assert queue.take(9, 5.0) == [valid] and len(queue) == 0
+    error = expired.result.exception()
+    assert isinstance(error, RequestError) and error.code is ErrorCode.DEADLINE_EXCEEDED

@@ -1,4 +1,4 @@
-"""What can go wrong between an environment and its reward: told, and never replaced by a number."""
+"""Errors of the reward client. A failure is never replaced by a number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class ServiceError(Exception):
-    """The service refuses a request for good: the message says why."""
+    """The service rejects a request for good; the message has the reason."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -14,11 +14,11 @@ class ServiceError(Exception):
 
 
 class ServiceUnavailableError(ServiceError):
-    """The service could not be reached, or would not take requests, for longer than the client is patient."""
+    """The service was unreachable, or accepted no requests, for longer than `retry_timeout_s`."""
 
 
 class EpisodeLostError(ServiceError):
-    """The service knows nothing of these environments' episodes: it was restarted, or they were idle for too long."""
+    """The service has no state of these environments' episodes: it was restarted, or they were idle for too long."""
 
     def __init__(self, message: str, env_ids: Sequence[int]) -> None:
         super().__init__(message, 410)

@@ -1,4 +1,4 @@
-"""Episodes of a client: where each is, and what the service remembered then, so that it can be told if it forgets."""
+"""Client-side handles of episodes, with the last state from the service so that lost episodes can be restored."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class SavedEpisodeState(NamedTuple):
-    """What the service remembered of some episodes."""
+    """State of some episodes, as returned by the service."""
 
     state: bytes
     num_rows: int
 
 
 class EpisodeHandle(NamedTuple):
-    """An episode, after the last frame that was judged of it."""
+    """An episode after its last scored frame."""
 
     env_id: int
     episode_id: int
     step: int
     saved_state: Optional[SavedEpisodeState] = None
     state_row: int = 0
-    """Which of the episodes in `kept` it is."""
+    """Row of the episode in `saved_state`."""
 
 
 def reset_episodes(
@@ -39,7 +39,7 @@ def reset_episodes(
     *,
     keep_state: bool,
 ) -> tuple[RewardPrediction, list[EpisodeHandle]]:
-    """Open an episode in each environment; `keep`: whether what is remembered is kept here too."""
+    """Start an episode in each environment. `keep_state`: whether to keep the returned state for a restore."""
     prediction = client.reset(env_ids, episode_ids, instructions, frames, return_state=keep_state)
     return prediction, make_handles(env_ids, episode_ids, [0] * len(env_ids), prediction)
 
@@ -47,10 +47,9 @@ def reset_episodes(
 def step_episodes(
     client: RewardClient, handles: Sequence[EpisodeHandle], frames: Frames
 ) -> tuple[RewardPrediction, list[EpisodeHandle]]:
-    """Judge one more frame of each; a service that has forgotten them is told what it remembered, and so is one of
-    several that stayed behind while others answered.
+    """Score one more frame per episode. Episodes that the service has lost, or has at an earlier step, are restored.
 
-    Raises `LostError` or `OutOfStepError` where that was not kept.
+    Raises `EpisodeLostError` or `OutOfOrderError` if the state was not kept.
     """
     env_ids, episode_ids = [handle.env_id for handle in handles], [handle.episode_id for handle in handles]
     steps = [handle.step + 1 for handle in handles]
@@ -71,7 +70,7 @@ def step_episodes(
 
 
 def restore_episodes(client: RewardClient, handles: Sequence[EpisodeHandle]) -> None:
-    """Send back what the service remembered of these episodes."""
+    """Restore episodes from the state that is kept here."""
     handles_by_state: dict[int, list[EpisodeHandle]] = {}
     for handle in handles:
         handles_by_state.setdefault(id(handle.saved_state), []).append(handle)
@@ -94,6 +93,6 @@ def restore_episodes(client: RewardClient, handles: Sequence[EpisodeHandle]) -> 
 def make_handles(
     env_ids: Sequence[int], episode_ids: Sequence[int], steps: Sequence[int], prediction: RewardPrediction
 ) -> list[EpisodeHandle]:
-    """Where these episodes are now."""
+    """Return the handles after a prediction."""
     saved_state = None if prediction.state is None else SavedEpisodeState(prediction.state, len(env_ids))
     return [EpisodeHandle(*ids, saved_state, row) for row, ids in enumerate(zip(env_ids, episode_ids, steps))]

@@ -1,4 +1,4 @@
-"""The learned reward around any Gymnasium environment, one or a vector of them, however it resets its episodes."""
+"""Gymnasium wrappers that replace the reward by a learned one, for one environment or a vector of any autoreset mode."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from embodied_rm.serve.client.episode_scorer import (
-    BoolArray,
-    EpisodeScorer,
-    FloatArray,
-    PotentialStep,
-    RowIndices,
-    ShapingConfig,
-)
+from embodied_rm.rewards.episode_reward import EpisodeStep
+from embodied_rm.serve.client.episode_scorer import BoolArray, EpisodeScorer, FloatArray, RowIndices, ShapingConfig
 from embodied_rm.serve.client.prediction import Frames
 from embodied_rm.serve.client.reward_client import RewardClient
 
 FrameGetter = Callable[[Any, Any, RowIndices], Frames]
-"""(environment, its observation now, rows) -> view -> uint8 [n, H, W, 3]: what the cameras of these rows show now."""
+"""(environment, its current observation, rows) -> view name -> uint8 [n, H, W, 3], the current frames of these rows."""
 FinalFrameGetter = Callable[[Any, Mapping[str, Any], RowIndices], Frames]
-"""(environment, infos of the step, rows that ended in it) -> what their cameras showed before they were reset."""
+"""(environment, infos of the step, rows that ended in it) -> their last frames, before they were reset."""
 Instructions = Union[str, Sequence[str], Callable[[Any], Sequence[str]]]
-"""One for all rows, one for each, or who says them after a reset: (environment) -> one for each row."""
+"""One instruction for all rows, one per row, or a function of the environment, called after a reset: one per row."""
 ENV_SUCCESS, MODEL_SUCCESS = "environment", "model"
+SINGLE_ROW = np.zeros(1, np.int64)
 
 
 def frames_from_render(view: str = "front") -> FrameGetter:
-    """What `render()` draws, of an environment made with `render_mode="rgb_array"`, as the view of that name."""
+    """Return a getter of the frames that `render()` draws, as the view of that name.
+
+    The environment must have been made with `render_mode="rgb_array"`.
+    """
 
     def get_frames(env: Any, observation: Any, rows: RowIndices) -> Frames:
         render_output = env.render()
@@ -45,7 +43,10 @@ def frames_from_render(view: str = "front") -> FrameGetter:
 
 
 def frames_from_observation(**views: str) -> FrameGetter:
-    """Images among the observations: `observed(front="pixels")` where `observation["pixels"]` is [N, H, W, 3]."""
+    """Return a getter of frames from dictionary observations.
+
+    `frames_from_observation(front="pixels")` reads the view `front` from `observation["pixels"]` [N, H, W, 3].
+    """
 
     def get_frames(env: Any, observation: Any, rows: RowIndices) -> Frames:
         return {view: np.asarray(observation[key])[rows] for view, key in views.items()}
@@ -54,13 +55,17 @@ def frames_from_observation(**views: str) -> FrameGetter:
 
 
 class LearnedReward(VectorWrapper):
-    """A vector environment that pays what a reward service says: the environment's own reward, or the model's verdict
-    of success, plus progress, shaped so that no other policy becomes the best.
+    """A vector environment with a learned reward: the task reward plus progress, as potential-based shaping.
 
-    Terminal states are judged by what was seen there, never by what is seen after the reset: of an environment that
-    resets a row within the step that ends it (`SAME_STEP`) `final_views` must say what that was; where a row is reset
-    by the next step (`NEXT_STEP`) that step pays nothing. Infos hold, dense over rows: `potential`, `next_potential`,
-    `learned_success`, and `stepped` (whether the transition is one: False where the step was a reset).
+    The task reward is that of the environment, or a reward for success according to the model. The shaping leaves the
+    optimal policy unchanged.
+
+    Terminal states are scored at their own frames, never at those after the reset. If the environment resets a row
+    within the step that ends it (`SAME_STEP`), `get_final_frames` must return the frames before the reset. If the next
+    step resets the row (`NEXT_STEP`), that step has reward 0.
+
+    The infos have, for all N rows: `potential`, `next_potential`, `predicted_success` (success according to the model)
+    and `valid_transition` (False if the step was a reset).
     """
 
     def __init__(
@@ -75,34 +80,48 @@ class LearnedReward(VectorWrapper):
         success_reward: float = 1.0,
         get_final_frames: Optional[FinalFrameGetter] = None,
     ) -> None:
-        """`success`: "environment", its rewards and ends stay; "model", its rewards are not paid, and an episode whose
-        success is sustained in the eyes of the model is paid `success_reward` and terminated.
+        """Wrap a vector environment.
 
-        Raises `ValueError` for what does not fit together.
+        Args:
+            env: Environment of any autoreset mode.
+            client: Client of a reward service.
+            shaping: Settings of the reward.
+            get_frames: Getter of the current frames.
+            instructions: Instruction of each row.
+            success_source: "environment": its rewards and ends stay. "model": its rewards are ignored; sustained
+                success according to the model terminates the episode and earns `success_reward`.
+            success_reward: Reward of a success according to the model.
+            get_final_frames: Getter of the frames before a reset; needed by `SAME_STEP`.
+
+        Raises:
+            ValueError: The arguments do not fit the environment or the model.
         """
         super().__init__(env)
         self._autoreset_mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        if success_source not in (ENV_SUCCESS, MODEL_SUCCESS):
-            raise ValueError(f"success must be {ENV_SUCCESS} or {MODEL_SUCCESS}, got {success_source!r}")
+        check_success_source(success_source)
         if success_source == MODEL_SUCCESS and self._autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
-                f"success={MODEL_SUCCESS} ends episodes, and this environment resets them by itself ({self._autoreset_mode}): make it "
-                "with autoreset_mode DISABLED, and reset the rows that end by options={'reset_mask': ...}"
+                f"success_source={MODEL_SUCCESS} ends episodes, and this environment resets them itself "
+                f"({self._autoreset_mode}): make it with autoreset_mode DISABLED, and reset the rows that end by "
+                "options={'reset_mask': ...}"
             )
         if self._autoreset_mode is AutoresetMode.SAME_STEP and get_final_frames is None:
             raise ValueError(
-                "this environment resets an ended row within the step (SAME_STEP): what its cameras show then is the "
-                "next episode. Say what they showed before, final_views=..."
+                "this environment resets an ended row within the step (SAME_STEP), so its frames after the step are "
+                "those of the next episode: pass get_final_frames=..., which returns the frames before the reset"
             )
         self.scorer = EpisodeScorer(client, env.num_envs, shaping)
         check_predicts_success(self.scorer, success_source)
-        self._get_frames, self._get_final_frames, self._instructions = get_frames, get_final_frames, instructions
-        self._success_source, self._success_reward = success_source, success_reward
+        self._get_frames = get_frames
+        self._get_final_frames = get_final_frames
+        self._instructions = instructions
+        self._success_source = success_source
+        self._success_reward = success_reward
         self._needs_reset = np.zeros(env.num_envs, bool)
 
     def reset(self, *, seed: Any = None, options: Optional[dict[str, Any]] = None) -> Any:
-        """As the environment does, all rows or those of `options["reset_mask"]`."""
-        # Looked at before the environment is reset: Gymnasium's own take the mask out of the options.
+        """Reset all rows, or those of `options["reset_mask"]`."""
+        # Read before the environment is reset: Gymnasium's own environments remove the mask from the options.
         mask = np.ones(self.num_envs, bool) if not options else np.asarray(options.get("reset_mask", True))
         observation, infos = self.env.reset(seed=seed, options=options)
         reset_rows = np.broadcast_to(mask, self.num_envs)
@@ -111,28 +130,28 @@ class LearnedReward(VectorWrapper):
         return observation, infos
 
     def step(self, actions: Any) -> Any:
-        """As the environment does, with the learned reward."""
+        """Step the environment, and return its results with the learned reward."""
         observation, reward, terminated, truncated, infos = self.env.step(actions)
-        was_reset, ended = self._needs_reset, (terminated | truncated) & ~self._needs_reset
+        was_reset = self._needs_reset
         valid_transition = ~was_reset
-        rows = self.scorer.rows_to_score(valid_transition, ended)
-        scored = self.scorer.score(rows, self._next_frames(rows, ended, observation, infos) if len(rows) else {})
-        success = scored.success & valid_transition
-        base_reward: FloatArray = np.asarray(reward, np.float64)
-        if self._success_source == MODEL_SUCCESS:
-            base_reward, terminated = self._success_reward * success, terminated | success
-            truncated = truncated & ~success
-        shaped_reward = np.where(valid_transition, self.scorer.compute_reward(scored, base_reward, terminated), 0.0)
-        infos = {**infos, **step_infos(scored, success), "stepped": valid_transition}
+        ended = (terminated | truncated) & valid_transition
+        rows = self.scorer.rows_to_score(ended, valid_transition)
+        frames = self._next_frames(rows, ended, observation, infos) if len(rows) else {}
+        step = step_scorer(
+            self.scorer, rows, frames, reward, terminated, truncated, self._success_source, self._success_reward
+        )
+        learned_reward = np.where(valid_transition, step.reward, 0.0)
+        infos = {**infos, **step_infos(step), "valid_transition": valid_transition}
         if self._autoreset_mode is AutoresetMode.NEXT_STEP:
             self._reset_rows(was_reset, observation)
             self._needs_reset = ended
         elif self._autoreset_mode is AutoresetMode.SAME_STEP:
             self._reset_rows(ended, observation)
-        return observation, shaped_reward, terminated, truncated, infos
+        is_success = step.transitions.is_success
+        return observation, learned_reward, step.transitions.terminated, truncated & ~is_success, infos
 
     def close(self, **kwargs: Any) -> Any:
-        """Close the environment, and have the service forget its episodes; the client stays open."""
+        """Close the environment and delete its episodes from the service; the client stays open."""
         self.scorer.end()
         return super().close(**kwargs)
 
@@ -144,7 +163,7 @@ class LearnedReward(VectorWrapper):
             self.scorer.reset(rows, [instructions[row] for row in rows.tolist()], frames)
 
     def _next_frames(self, rows: RowIndices, ended: BoolArray, observation: Any, infos: Mapping[str, Any]) -> Frames:
-        """What the cameras of these rows showed in the state that the step led to."""
+        """Return the frames of these rows in the states that the step led to."""
         if self._autoreset_mode is not AutoresetMode.SAME_STEP or not ended[rows].any():
             return self._get_frames(self.env, observation, rows)
         assert self._get_final_frames is not None
@@ -157,7 +176,7 @@ class LearnedReward(VectorWrapper):
 
 
 class SingleLearnedReward(gym.Wrapper):
-    """The same around one environment, which whoever uses it resets when an episode is over."""
+    """`LearnedReward` for one environment, which the caller resets when an episode ended."""
 
     def __init__(
         self,
@@ -170,63 +189,102 @@ class SingleLearnedReward(gym.Wrapper):
         success_source: str = ENV_SUCCESS,
         success_reward: float = 1.0,
     ) -> None:
-        """`views` and `success` as those of `LearnedReward`; observations have no axis of rows here."""
+        """Wrap an environment; the arguments are those of `LearnedReward`.
+
+        `get_frames` gets observations with a batch axis of size 1.
+        """
         super().__init__(env)
-        if success_source not in (ENV_SUCCESS, MODEL_SUCCESS):
-            raise ValueError(f"success must be {ENV_SUCCESS} or {MODEL_SUCCESS}, got {success_source!r}")
+        check_success_source(success_source)
         self.scorer = EpisodeScorer(client, 1, shaping)
         check_predicts_success(self.scorer, success_source)
-        self._get_frames, self._instruction = get_frames, instruction
-        self._success_source, self._success_reward = success_source, success_reward
+        self._get_frames = get_frames
+        self._instruction = instruction
+        self._success_source = success_source
+        self._success_reward = success_reward
 
     def reset(self, **kwargs: Any) -> Any:
-        """As the environment does."""
+        """Reset the environment and open an episode."""
         observation, infos = self.env.reset(**kwargs)
         instruction = self._instruction(self.env) if callable(self._instruction) else self._instruction
-        self.scorer.reset(
-            SINGLE_ROW, [instruction], self._get_frames(self.env, add_batch_axis(observation), SINGLE_ROW)
-        )
+        frames = self._get_frames(self.env, add_batch_axis(observation), SINGLE_ROW)
+        self.scorer.reset(SINGLE_ROW, [instruction], frames)
         return observation, infos
 
     def step(self, action: Any) -> Any:
-        """As the environment does, with the learned reward."""
+        """Step the environment, and return its results with the learned reward."""
         observation, reward, terminated, truncated, infos = self.env.step(action)
-        rows = self.scorer.rows_to_score(np.ones(1, bool), np.array([terminated or truncated]))
+        ended = np.array([terminated or truncated])
+        rows = self.scorer.rows_to_score(ended, np.ones(1, bool))
         frames = self._get_frames(self.env, add_batch_axis(observation), SINGLE_ROW) if len(rows) else {}
-        scored = self.scorer.score(rows, frames)
-        success = bool(scored.success[0])
-        base_reward = float(reward)
-        if self._success_source == MODEL_SUCCESS:
-            base_reward, terminated = self._success_reward * success, terminated or success
-            truncated = truncated and not success
-        shaped_reward = float(self.scorer.compute_reward(scored, [base_reward], [terminated])[0])
-        step_info = {name: column[0] for name, column in step_infos(scored, scored.success).items()}
-        return observation, shaped_reward, terminated, truncated, {**infos, **step_info}
+        flags = np.array([terminated], bool), np.array([truncated], bool)
+        step = step_scorer(
+            self.scorer, rows, frames, [float(reward)], *flags, self._success_source, self._success_reward
+        )
+        is_success = bool(step.transitions.is_success[0])
+        step_info = {name: column[0] for name, column in step_infos(step).items()}
+        return (
+            observation,
+            float(step.reward[0]),
+            terminated or is_success,
+            truncated and not is_success,
+            {**infos, **step_info},
+        )
 
     def close(self) -> None:
-        """Close the environment, and have the service forget its episode; the client stays open."""
+        """Close the environment and delete its episode from the service; the client stays open."""
         self.scorer.end()
         super().close()
 
 
-SINGLE_ROW = np.zeros(1, np.int64)
+def step_scorer(
+    scorer: EpisodeScorer,
+    rows: RowIndices,
+    frames: Frames,
+    env_reward: Any,
+    terminated: BoolArray,
+    truncated: BoolArray,
+    success_source: str,
+    success_reward: float,
+) -> EpisodeStep:
+    """Step the scorer with the task reward and the success of `success_source`."""
+    uses_model = success_source == MODEL_SUCCESS
+    task_reward: FloatArray = np.asarray(env_reward, np.float64)
+    return scorer.step(
+        rows,
+        frames,
+        task_reward=success_reward if uses_model else task_reward,
+        terminated=terminated,
+        truncated=truncated,
+        # The environment's own reward and ends contain its successes.
+        task_success=None if uses_model else np.zeros(len(task_reward), bool),
+    )
+
+
+def check_success_source(success_source: str) -> None:
+    """Raise `ValueError` for an unknown source of success."""
+    if success_source not in (ENV_SUCCESS, MODEL_SUCCESS):
+        raise ValueError(f"success_source must be {ENV_SUCCESS} or {MODEL_SUCCESS}, got {success_source!r}")
 
 
 def check_predicts_success(scorer: EpisodeScorer, success_source: str) -> None:
-    """Raises `ValueError` where the model must say when the task is done, and does not."""
+    """Raise `ValueError` if the model must predict success and does not."""
     if success_source == MODEL_SUCCESS and not scorer.predicts_success:
         raise ValueError(
-            f"success={MODEL_SUCCESS} lets the model say when the task is done, and this one does not tell"
+            f"success_source={MODEL_SUCCESS} needs a model that predicts success, and this one does not predict it"
         )
 
 
-def step_infos(step: PotentialStep, success: BoolArray) -> dict[str, Any]:
-    """What infos say of a step."""
-    return {"potential": step.potential, "next_potential": step.next_potential, "learned_success": success}
+def step_infos(step: EpisodeStep) -> dict[str, Any]:
+    """Return the infos of a step, arrays [N]."""
+    return {
+        "potential": step.transitions.potential,
+        "next_potential": step.transitions.next_potential,
+        "predicted_success": step.learned_success,
+    }
 
 
 def resolve_instructions(instructions: Instructions, env: Any, num_envs: int) -> Sequence[str]:
-    """What is asked for in each row."""
+    """Return the instruction of each row."""
     if isinstance(instructions, str):
         return [instructions] * num_envs
     resolved = instructions(env) if callable(instructions) else instructions
@@ -236,14 +294,15 @@ def resolve_instructions(instructions: Instructions, env: Any, num_envs: int) ->
 
 
 def merge_rows(mask: BoolArray, inside: Any, outside: Any) -> Any:
-    """The rows of two arrays as one: those of the mask from the first, in their order."""
+    """Merge two arrays of rows: those of the mask from `inside`, the others from `outside`, in order."""
     merged = np.empty((len(mask), *outside.shape[1:]), outside.dtype)
-    merged[mask], merged[~mask] = inside, outside
+    merged[mask] = inside
+    merged[~mask] = outside
     return merged
 
 
 def add_batch_axis(observation: Any) -> Any:
-    """An observation of one environment as that of a vector of one."""
+    """Return an observation of one environment as that of a vector of one."""
     if isinstance(observation, Mapping):
         return {key: add_batch_axis(value) for key, value in observation.items()}
     return np.asarray(observation)[None]

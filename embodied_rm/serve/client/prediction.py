@@ -1,4 +1,4 @@
-"""What a service says of frames."""
+"""Predictions of a reward service."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Frames = Mapping[str, Array]
 
 
 class RewardPrediction(NamedTuple):
-    """What a reward model says of one frame of N environments."""
+    """Predictions for one frame of each of N environments."""
 
     progress: Array
-    """float32 [N] in [0, 1]: the progress. Of a frame that is not `valid` the one before it."""
+    """float32 [N] in [0, 1]. Where a frame is not `valid`, the value of the previous frame."""
     valid: Array
-    """bool [N]: whether the frame was judged."""
+    """bool [N]: whether the model could score the frame."""
     subtask: Array
-    """int64 [N]: the step under way."""
+    """int64 [N]: index of the current subtask."""
     success: Array
-    """float32 [N]: probability that the task is done; nan where the model does not say."""
+    """float32 [N]: probability of success; NaN if the model does not predict it."""
     uncertainty: Array
-    """float32 [N]: expected error of the progress."""
+    """float32 [N]: expected absolute error of the progress."""
     ood: Array
-    """float32 [N]: how unusual the frame is, above 1 more than any that the model knows; nan where it does not say."""
+    """float32 [N]: out-of-distribution score, above 1 beyond the training data; NaN if unknown."""
     state: Optional[bytes]
-    """What the service remembers of the episodes, where it was asked to send that along."""
+    """Serialized state of the episodes, if requested."""

@@ -1,4 +1,4 @@
-"""Speaks to a reward service. What it returns was judged; where it cannot be, it waits, and then raises."""
+"""HTTP client of the reward service. It retries while the service is unavailable, then raises."""
 
 from __future__ import annotations
 
@@ -31,23 +31,22 @@ from embodied_rm.serve.client.wire import (
 )
 
 CHUNK_BYTES = 1 << 22
-"""Bytes that are sent at once."""
+"""Bytes per chunk of an upload."""
 RETRY_STATUSES = (408, 429, 502, 503, 504)
-"""Statuses after which a request is sent again: the service is full, restarting or slow."""
+"""Statuses that are retried: the service is full, restarting or slow."""
 PROXY_RETRY_STATUS = 500
-"""Another such, unless the service itself says so: where one of several breaks, who stands before them answers that."""
+"""Retried unless the body is JSON: a load balancer reports a failed replica by it, without JSON."""
 SESSION_HEADER = "X-Session-Id"
-"""Header by which who stands before several services sends all of a run to one of them, as Ray Serve does."""
+"""Header by which a load balancer such as Ray Serve sends all requests of a client to one replica."""
 MIN_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.05, 2.0
-"""Seconds before the first retry; each pause is twice the one before, and less by chance."""
+"""Seconds before the first retry, and at most; the delay doubles per retry, with jitter."""
 
 
 class RewardClient:
-    """A connection to a reward service, for one run.
+    """Connection of one client to a reward service.
 
-    A request that may have been lost is sent again, with the same run, environment, episode and step: the service
-    answers it once, and the same. While the service cannot be reached, or takes no requests, a call blocks, up to
-    `patience` seconds.
+    Lost requests are sent again with the same client id, environment, episode and step; the service scores them once.
+    While the service is unavailable, a call blocks for up to `retry_timeout_s`, then raises `ServiceUnavailableError`.
     """
 
     def __init__(
@@ -59,14 +58,24 @@ class RewardClient:
         retry_timeout_s: float = 60.0,
         request_timeout_s: float = 30.0,
     ) -> None:
-        """`key`: the service's, if it has one; `run`: a name that no other client has, by default made by chance;
-        `timeout`: seconds that one attempt may take. Raises `ValueError` for a key that would be sent in the clear."""
+        """Create a client. Nothing is sent yet.
+
+        Args:
+            url: address of the service, e.g. "http://127.0.0.1:8080".
+            api_key: API key of the service, if it has one.
+            client_id: unique name of this client. None: a random one.
+            retry_timeout_s: seconds of retries after which a call raises.
+            request_timeout_s: seconds per attempt.
+
+        Raises:
+            ValueError: the key would be sent without TLS to another machine.
+        """
         parsed_url = httpx.URL(url)
         if api_key is not None and parsed_url.scheme != "https" and parsed_url.host not in LOOPBACK_HOSTS:
-            raise ValueError(f"a key is not sent in the clear: {url} needs https, or a tunnel to this machine")
+            raise ValueError(f"a key is not sent without TLS: {url} needs https, or a tunnel to this machine")
         self.client_id = client_id or secrets.token_hex(16)
         self.num_retries = 0
-        """Attempts after the first one, of all requests."""
+        """Number of retries, over all requests."""
         self._retry_timeout_s, self._request_timeout_s = retry_timeout_s, request_timeout_s
         headers = {SESSION_HEADER: self.client_id} | ({} if api_key is None else {"Authorization": f"Bearer {api_key}"})
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=request_timeout_s, trust_env=False)
@@ -79,11 +88,11 @@ class RewardClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Episodes that were not ended are forgotten by the service after a while."""
+        """Close the connection. The service evicts episodes that were not ended after some time."""
         self._http.close()
 
     def get_metadata(self) -> dict[str, Any]:
-        """The model that is served: its name, version, views, and whether it tells success."""
+        """Return the metadata of the model: name, version, views and capabilities."""
         response_json = json.loads(self._send("GET", "/v1/metadata").content)
         return dict(response_json)
 
@@ -96,17 +105,17 @@ class RewardClient:
         *,
         return_state: bool = False,
     ) -> RewardPrediction:
-        """Open an episode in each of N environments, at its first frame; episodes of one are numbered upwards.
+        """Start an episode in each of N environments.
 
-        `state`: whether what the service remembers is sent along, so that it can be sent back with `restore`.
+        Args:
+            env_ids: N distinct environments of this client.
+            episode_ids: episode number per environment; it must increase.
+            instructions: one per environment.
+            frames: view -> uint8 [N, H, W, 3], the first frames.
+            return_state: whether to return the states, for a later `restore`.
         """
-        header = {
-            "env_ids": list(env_ids),
-            "episode_ids": list(episode_ids),
-            "instructions": list(instructions),
-            "return_state": return_state,
-        }
-        return self._predict("reset", header, frames)
+        fields = {"instructions": list(instructions), "return_state": return_state}
+        return self._predict("reset", self._header(env_ids, episode_ids, **fields), frames)
 
     def step(
         self,
@@ -117,26 +126,25 @@ class RewardClient:
         *,
         return_state: bool = False,
     ) -> RewardPrediction:
-        """Judge one more frame of each, the `step`-th after the first.
+        """Score one more frame per environment.
 
-        Raises `LostError` where the service knows nothing of an episode, `OutOfStepError` where it is at another step.
+        Args:
+            env_ids: N distinct environments of this client.
+            episode_ids: episode number per environment.
+            steps: number of the frame per environment; the first frame is 0.
+            frames: view -> uint8 [N, H, W, 3].
+            return_state: whether to return the states, for a later `restore`.
+
+        Raises:
+            EpisodeLostError: the service has no state of an episode.
+            OutOfOrderError: the service is at another step of an episode.
         """
-        header = {
-            "env_ids": list(env_ids),
-            "episode_ids": list(episode_ids),
-            "steps": list(steps),
-            "return_state": return_state,
-        }
-        return self._predict("step", header, frames)
+        fields = {"steps": list(steps), "return_state": return_state}
+        return self._predict("step", self._header(env_ids, episode_ids, **fields), frames)
 
     def end(self, env_ids: Sequence[int], episode_ids: Sequence[int]) -> None:
-        """Have episodes forgotten."""
-        self._post(
-            "end",
-            encode_request(
-                {"client_id": self.client_id, "env_ids": list(env_ids), "episode_ids": list(episode_ids)}, []
-            ),
-        )
+        """End episodes."""
+        self._post("end", encode_request(self._header(env_ids, episode_ids), []))
 
     def restore(
         self,
@@ -148,30 +156,25 @@ class RewardClient:
         num_state_rows: int,
         state_rows: Sequence[int],
     ) -> None:
-        """Send back what the service remembered of `rows` episodes: of these, number `row` is each environment's."""
-        header = {
-            "client_id": self.client_id,
-            "env_ids": list(env_ids),
-            "episode_ids": list(episode_ids),
-            "steps": list(steps),
-        }
-        self._post(
-            "restore",
-            encode_request(
-                {**header, "num_state_rows": num_state_rows, "state_rows": list(state_rows), "state_bytes": len(state)},
-                [state],
-            ),
+        """Restore episodes: environment i gets row `state_rows[i]` of the `num_state_rows` rows of `state`."""
+        header = self._header(
+            env_ids,
+            episode_ids,
+            steps=list(steps),
+            num_state_rows=num_state_rows,
+            state_rows=list(state_rows),
+            state_bytes=len(state),
         )
+        self._post("restore", encode_request(header, [state]))
+
+    def _header(self, env_ids: Sequence[int], episode_ids: Sequence[int], **fields: Any) -> dict[str, Any]:
+        ids = {"client_id": self.client_id, "env_ids": list(env_ids), "episode_ids": list(episode_ids)}
+        return {**ids, **fields}
 
     def _predict(self, endpoint: str, header: dict[str, Any], frames: Frames) -> RewardPrediction:
         shape, blobs = encode_frames(frames)
-        metadata = {
-            "client_id": self.client_id,
-            **header,
-            "views": list(frames),
-            "frames": {"shape": shape, "view_major": True},
-        }
-        response = self._post(endpoint, encode_request(metadata, blobs))
+        request_header = {**header, "views": list(frames), "frames": {"shape": shape, "view_major": True}}
+        response = self._post(endpoint, encode_request(request_header, blobs))
         metadata, columns, trailing_bytes = decode_response(
             response.content, int(response.headers[HEADER_LENGTH_HEADER])
         )
@@ -192,7 +195,7 @@ class RewardClient:
     def _send(
         self, method: str, path: str, content: Sequence[BytesLike] = (), headers: Optional[dict[str, str]] = None
     ) -> httpx.Response:
-        """The answer, however often it takes."""
+        """Send a request until it is answered."""
         deadline, delay_s = time.monotonic() + self._retry_timeout_s, MIN_RETRY_DELAY_S
         while True:
             try:
@@ -204,18 +207,18 @@ class RewardClient:
                     return response
                 if not is_retryable(response):
                     raise error_from_response(response)
-                reason = f"takes no requests ({response.status_code}: {error_body(response).get('error')})"
+                reason = f"accepts no requests ({response.status_code}: {error_body(response).get('error')})"
                 wait_s = retry_after_seconds(response)
             wait_s = max(wait_s, delay_s * self._random.uniform(0.5, 1.0))
             if time.monotonic() + wait_s > deadline:
-                raise ServiceUnavailableError(f"the reward service {reason}, and that for {self._retry_timeout_s:g} s")
+                raise ServiceUnavailableError(f"the reward service {reason}, for {self._retry_timeout_s:g} s")
             time.sleep(wait_s)
             delay_s = min(2 * delay_s, MAX_RETRY_DELAY_S)
             self.num_retries += 1
 
 
 def encode_frames(frames: Frames) -> tuple[list[int], list[BytesLike]]:
-    """The shape [N, V, H, W, 3] of all frames, and each view's pixels. Raises `ValueError` for what is none."""
+    """Return the shape [N, V, H, W, 3] and the pixels per view. Raises `ValueError` for invalid frames."""
     arrays = [np.ascontiguousarray(view) for view in frames.values()]
     shapes = {view.shape for view in arrays}
     if len(shapes) != 1 or any(view.dtype != np.uint8 or view.ndim != 4 for view in arrays):
@@ -226,7 +229,7 @@ def encode_frames(frames: Frames) -> tuple[list[int], list[BytesLike]]:
 
 
 def iter_chunks(content: Sequence[BytesLike]) -> Iterator[bytes]:
-    """The bytes one after the other, in pieces: the service reads one while the next is copied."""
+    """Yield the bytes in chunks: the service reads one while the next is copied."""
     for blob in content:
         view = memoryview(blob)
         for start in range(0, len(view), CHUNK_BYTES):
@@ -234,13 +237,13 @@ def iter_chunks(content: Sequence[BytesLike]) -> Iterator[bytes]:
 
 
 def is_retryable(response: httpx.Response) -> bool:
-    """Whether the same request may be answered later."""
+    """Return whether a retry of the request may succeed."""
     status = response.status_code
     return status in RETRY_STATUSES or (status == PROXY_RETRY_STATUS and not error_body(response))
 
 
 def error_from_response(response: httpx.Response) -> ServiceError:
-    """What the service says of a request that it does not take."""
+    """Return the exception for an error response."""
     body, status = error_body(response), response.status_code
     message = f"{body.get('error') or response.reason_phrase} ({status})"
     if status == 410:
@@ -251,7 +254,7 @@ def error_from_response(response: httpx.Response) -> ServiceError:
 
 
 def error_body(response: httpx.Response) -> dict[str, Any]:
-    """The JSON of a refusal; empty where somebody else refuses, between us and the service."""
+    """Return the JSON of an error response; empty if it is from a proxy."""
     try:
         body = response.json()
     except ValueError:
@@ -260,6 +263,6 @@ def error_body(response: httpx.Response) -> dict[str, Any]:
 
 
 def retry_after_seconds(response: httpx.Response) -> float:
-    """Seconds that a service asks to wait."""
+    """Return the delay that the service asks for, in seconds."""
     retry_after = response.headers.get("Retry-After", "")
     return float(retry_after) if retry_after.isdigit() else 0.0

@@ -1,7 +1,7 @@
-"""Messages of the reward service: a JSON header, and the numbers it speaks of behind it, as raw bytes.
+"""Message format of the reward service: a JSON header, followed by binary data.
 
-Source: the binary tensor data extension of the Open Inference Protocol: an HTTP header tells how many bytes of the body
-are JSON; the bytes of each tensor follow, little-endian, in the order in which the JSON lists them.
+Source: the binary tensor data extension of the Open Inference Protocol. An HTTP header gives the length of the JSON.
+The tensors follow, little-endian, in the order of the JSON.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 import numpy.typing as npt
 
 HEADER_LENGTH_HEADER = "Inference-Header-Content-Length"
-"""The HTTP header with the bytes of JSON."""
+"""HTTP header with the length of the JSON, in bytes."""
 TIMEOUT_HEADER = "X-Timeout-Ms"
-"""The HTTP header with the milliseconds in which an answer is still of use."""
+"""HTTP header with the milliseconds within which a response is of use."""
 BINARY_CONTENT_TYPE = "application/octet-stream"
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
-"""Names of this machine, to which a key may be sent in the clear."""
+"""Names of this machine, to which a key may be sent without TLS."""
 NUMPY_DTYPES = {"FP32": "<f4", "INT64": "<i8", "INT32": "<i4", "UINT8": "|u1", "BOOL": "|b1"}
-"""Names of the protocol and numpy's."""
+"""Datatype of the protocol -> NumPy dtype."""
 DATATYPE_NAMES = {kind: name for name, kind in NUMPY_DTYPES.items()}
 Array = npt.NDArray[Any]
 BytesLike = Union[bytes, bytearray, memoryview]
 Message = tuple[bytes, list[BytesLike]]
-"""The JSON, and what follows it."""
+"""JSON, and the binary data that follow it."""
 
 
 def encode_response(
     columns: Mapping[str, Array], metadata: Mapping[str, Any], trailing_bytes: BytesLike = b""
 ) -> Message:
-    """An answer of named arrays; `told`: other things that the JSON says; `tail`: bytes behind the last array."""
+    """Encode a response: named arrays, `metadata` for the JSON, and `trailing_bytes` after the last array."""
     outputs, blobs = [], []
     for name, column in columns.items():
         blob = np.ascontiguousarray(column).tobytes()
@@ -44,7 +44,7 @@ def encode_response(
 
 
 def decode_response(body: bytes, header_length: int) -> tuple[dict[str, Any], dict[str, Array], memoryview]:
-    """What `answer_of` made: what is told, the arrays, the bytes behind them. Raises `ValueError` for what is none."""
+    """Decode a response into metadata, arrays and trailing bytes. Raises `ValueError` for an invalid one."""
     if not 0 < header_length <= len(body):
         raise ValueError(f"{HEADER_LENGTH_HEADER} is {header_length} of {len(body)} bytes")
     metadata = json.loads(body[:header_length])
@@ -62,5 +62,5 @@ def decode_response(body: bytes, header_length: int) -> tuple[dict[str, Any], di
 
 
 def encode_request(header: Mapping[str, Any], blobs: Sequence[BytesLike]) -> Message:
-    """A request: its JSON, and the bytes that it speaks of."""
+    """Encode a request."""
     return json.dumps(header, separators=(",", ":")).encode(), list(blobs)

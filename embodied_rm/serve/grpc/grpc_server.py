@@ -1,4 +1,4 @@
-"""gRPC's server: the same requests and answers, in its messages."""
+"""gRPC server for the session API and the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.serve.sessions import SessionNotFoundError
 
 RpcHandler = Callable[[Any, float], Awaitable[Any]]
-"""(request, when an answer is of no use any more) -> answer."""
+"""(request, deadline) -> response."""
 MAX_METADATA_BYTES = 16 << 10
-"""Bytes of the headers of a call."""
+"""Bytes of a call's metadata."""
 
 
 class GrpcServer:
-    """A service, spoken to by gRPC. `async with` runs it."""
+    """gRPC server of a service. `async with` runs it."""
 
     def __init__(self, service: RewardService, config: ServeConfig, api_key: str | None) -> None:
         self._service, self._config, self._api_key = service, config, api_key
@@ -114,8 +114,10 @@ class GrpcServer:
         }
 
     def _rpc_method(self, request_type: Any, endpoint: str | None, handler: RpcHandler) -> grpc.RpcMethodHandler:
-        """A method: its request is read here, so that what cannot be read is told as all other mistakes are. `asked`:
-        what is counted; None: nothing is judged."""
+        """Build a method. Requests are parsed here, so that parse errors are reported like all others.
+
+        `endpoint`: label in the metrics; None: not counted.
+        """
 
         async def handle(content: bytes, context: aio.ServicerContext) -> bytes:
             timeout_s, remaining_s = self._service.limits.response_timeout_s, context.time_remaining()
@@ -132,12 +134,12 @@ class GrpcServer:
             except RequestError as raised:
                 error = raised.without_traceback()
             await abort_call(context, error)
-            raise AssertionError("a refused call does not go on")
+            raise AssertionError("abort_call raises")
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
     def _check_api_key(self, context: aio.ServicerContext) -> None:
-        """Raises `RefusalError` for a call that does not show the key."""
+        """Raise `RequestError` for a call without the key."""
         if self._api_key is None:
             return
         metadata = {key.lower(): str(value) for key, value in context.invocation_metadata() or ()}
@@ -145,7 +147,7 @@ class GrpcServer:
 
 
 def parse_message(message_type: Any, content: bytes) -> Any:
-    """A request. Raises `RefusalError` for what is none."""
+    """Parse a request. Raises `RequestError` for invalid bytes."""
     try:
         return message_type.FromString(content)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -153,7 +155,7 @@ def parse_message(message_type: Any, content: bytes) -> Any:
 
 
 async def abort_call(context: aio.ServicerContext, error: RequestError) -> None:
-    """End a call with the status of a refusal; what else there is to say is in its trailing metadata."""
+    """End a call with the status of an error. Its code and retry delay are in the trailing metadata."""
     trailing_metadata = [("code", error.code.name.lower())]
     if error.retry_after_s is not None:
         trailing_metadata.append(("retry-after-ms", str(round(1000 * error.retry_after_s))))

@@ -1,4 +1,4 @@
-"""Videos in gRPC's messages."""
+"""Clips in gRPC messages of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.sessions import OUTPUT_DTYPES
 
 CONTENT_FIELDS = {UINT8_DATATYPE: "uint_contents", BYTES_DATATYPE: "bytes_contents"}
-"""Where a tensor's numbers are, if they are not raw."""
+"""Datatype -> field of the values that are not raw."""
 
 
 async def infer(service: RewardService, request: Any, deadline: float) -> Any:
-    """Judge the videos of a request. Raises `RefusalError`."""
+    """Score the clips of a request. Raises `RequestError`."""
     clips = parse_clips(parse_inputs(request), service.limits)
     output_names = parse_outputs([InferRequestedOutput(name=output.name) for output in request.outputs])
     columns = await score_clips(service, clips, deadline)
@@ -43,11 +43,11 @@ async def infer(service: RewardService, request: Any, deadline: float) -> Any:
 
 
 def parse_inputs(request: Any) -> Inputs:
-    """Each input, and its bytes where they are raw."""
+    """Return each input with its raw bytes, if any."""
     raw_contents = [memoryview(content) for content in request.raw_input_contents]
     if raw_contents and len(raw_contents) != len(request.inputs):
         raise validation_error(
-            "raw_input_contents", f"{len(raw_contents)} of them", f"{len(request.inputs)}, one for each input"
+            "raw_input_contents", f"{len(raw_contents)} entries", f"{len(request.inputs)}, one per input"
         )
     inputs: Inputs = {}
     for index, tensor in enumerate(request.inputs):
@@ -60,7 +60,7 @@ def parse_inputs(request: Any) -> Inputs:
 
 
 def parse_contents(tensor: Any) -> list[Any]:
-    """The numbers or texts that are not raw."""
+    """Return the values of a tensor that are not raw."""
     if tensor.datatype not in CONTENT_FIELDS:
         raise validation_error(f"{tensor.name[:40]}.datatype", repr(tensor.datatype[:20]), " or ".join(CONTENT_FIELDS))
     values = list(getattr(tensor.contents, CONTENT_FIELDS[tensor.datatype]))

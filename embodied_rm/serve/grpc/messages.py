@@ -1,6 +1,6 @@
-"""The messages of gRPC, put together from a table: what a compiler would generate, and can be read.
+"""Protobuf messages built at import from tables, instead of generated code.
 
-Source: kserve/open-inference-protocol, open_inference_grpc.proto; of ours are `Request` and `Answer`.
+Source: kserve/open-inference-protocol, open_inference_grpc.proto. `SessionRequest` and `SessionResponse` are our own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 INFERENCE_PACKAGE, REWARD_PACKAGE = "inference", "embodied_rm"
 REPEATED_PREFIX, MAP_PREFIX = "*", "map"
-"""Before a type: repeated, and a map from texts to it."""
+"""Type prefixes: repeated field, and map from strings to the type."""
 MessageFields = Mapping[str, tuple[int, str]]
-"""Name -> number and type."""
+"""Field name -> number and type."""
 PARAMETERS_TYPE = "map InferParameter"
 NAME_AND_VERSION_FIELDS: MessageFields = {"name": (1, "string"), "version": (2, "string")}
 TENSOR_FIELDS: MessageFields = {
@@ -84,13 +84,13 @@ INFERENCE_MESSAGES: Mapping[str, MessageFields] = {
 SESSION_MESSAGES: Mapping[str, MessageFields] = {
     name: {"header": (1, "bytes"), "body": (2, "bytes")} for name in ("SessionRequest", "SessionResponse")
 }
-"""The JSON of the session API, and the bytes behind it."""
+"""JSON of the session API, and the bytes that follow it."""
 ONEOF_NAMES = {"InferParameter": "parameter_choice"}
-"""Messages of which one field is set -> what the choice is called."""
+"""Message in which one field is set -> name of the oneof."""
 
 
 def build_message_classes(package: str, messages: Mapping[str, MessageFields]) -> dict[str, Any]:
-    """Name -> message class."""
+    """Return message name -> class."""
     file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
     descriptors: dict[str, DescriptorProto] = {}
     for name in sorted(messages, key=lambda name: name.count(".")):
@@ -111,7 +111,7 @@ def build_message_classes(package: str, messages: Mapping[str, MessageFields]) -
 
 
 def add_field(message: DescriptorProto, full_name: str, name: str, number: int, field_type: str) -> None:
-    """One field of a message; `path`: its full name."""
+    """Add a field to a message. `full_name`: qualified name of the message."""
     field = message.field.add()
     field.name, field.number = name, number
     is_repeated = field_type.startswith((REPEATED_PREFIX, MAP_PREFIX))

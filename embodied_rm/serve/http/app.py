@@ -1,4 +1,4 @@
-"""The service as an application: who may come in, which paths there are, and what becomes of mistakes."""
+"""The service as an ASGI application: authentication, routes and error handling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from embodied_rm.serve.service import RewardService
 
 
 def make_app(service: RewardService, api_key: str | None) -> ASGIApp:
-    """The service as an ASGI application; `key`: what every request must show, None: nothing."""
+    """Build the ASGI application. `api_key`: key that every request must carry; None: no authentication."""
     handlers: dict[Any, Any] = {
         RequestError: handle_request_error,
         HTTPException: handle_http_exception,
@@ -31,7 +31,7 @@ def make_app(service: RewardService, api_key: str | None) -> ASGIApp:
 
 
 class AuthMiddleware:
-    """Looks at who comes before any path does, so that none can be forgotten."""
+    """Authenticates every request before routing, so that no route can omit it."""
 
     def __init__(self, app: ASGIApp, auth: Authenticator) -> None:
         self._app, self._auth = app, auth
@@ -47,17 +47,17 @@ class AuthMiddleware:
 
 
 async def handle_request_error(request: Request, error: Exception) -> Response:
-    """A request that gets no answer but a reason."""
+    """Respond to a rejected or failed request."""
     assert isinstance(error, RequestError)
     return error_response(error)
 
 
 async def handle_http_exception(request: Request, error: Exception) -> Response:
-    """A path or method that there is not."""
+    """Respond to an unknown path or method."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail, "code": "not_found"}, error.status_code, error.headers)
 
 
 async def handle_internal_error(request: Request, error: Exception) -> Response:
-    """A fault of ours; the server writes it down."""
+    """Respond to an unexpected exception, which the server logs."""
     return error_response(INTERNAL_ERROR)

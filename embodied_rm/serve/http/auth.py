@@ -1,4 +1,4 @@
-"""Who may come in: whoever shows the key, or where there is none, whoever is no web page of somebody else's."""
+"""Authentication: require the API key if one is set; otherwise reject cross-origin browser requests."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service_config import is_loopback
 
 PUBLIC_PATHS = ("/v2/health/live", "/v2/health/ready")
-"""Paths that need no key: whether the service is there is no secret."""
+"""Paths that need no key."""
 
 
 class Authenticator:
-    """Looks at the headers of a request, before anything of its body is read."""
+    """Checks the headers of a request before its body is read."""
 
     def __init__(self, api_key: str | None) -> None:
         self._api_key = api_key
 
     def check(self, path: str, headers: Headers) -> None:
-        """Raises `RefusalError` for whoever may not come in."""
+        """Raise `RequestError` if the request is not allowed."""
         if path in PUBLIC_PATHS:
             return
         if self._api_key is None:
@@ -35,20 +35,19 @@ class Authenticator:
 
 
 def check_api_key(api_key: str, expected: str) -> None:
-    """Raises `RefusalError` for another key, in a time that says nothing of how much of it was right."""
+    """Raise `RequestError` for a wrong key. The comparison takes constant time."""
     if not hmac.compare_digest(api_key.encode(), expected.encode()):
-        raise RequestError(ErrorCode.UNAUTHENTICATED, "show the key of this service: Authorization: Bearer <key>")
+        raise RequestError(ErrorCode.UNAUTHENTICATED, "send the API key of this service: Authorization: Bearer <key>")
 
 
 def extract_api_key(headers: Mapping[str, str]) -> str:
-    """The key that is shown, however; none is an empty one. `headers`: of HTTP, or of gRPC by their names in lower
-    case."""
+    """Return the key of a request, or "" without one. Header names are in lower case (HTTP or gRPC metadata)."""
     if (api_key := headers.get("x-api-key")) is not None:
         return api_key
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
-    if scheme.lower() == "basic":  # as browsers ask for it: any name, the key for a password
+    if scheme.lower() == "basic":  # a browser's prompt: any user name, the key as password
         try:
             return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
@@ -57,24 +56,26 @@ def extract_api_key(headers: Mapping[str, str]) -> str:
 
 
 def uses_basic_auth(headers: Headers) -> bool:
-    """Whether a browser may have shown the key by itself, whoever's page made it ask."""
+    """Return whether the browser may have added the key by itself, for a page of any origin."""
     return headers.get("authorization", "").lower().startswith("basic ")
 
 
 def check_local_host(headers: Headers) -> None:
-    """A browser on this machine shows pages of strangers, which may try to speak to services on it: they come from
-    another origin, or by another name. Raises `RefusalError` for those."""
+    """Raise `RequestError` for a request by another host name or from another origin.
+
+    Any page in a browser on this machine can send requests to local services (DNS rebinding, cross-site requests).
+    """
     host = headers.get("host", "")
     hostname = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if host and not is_loopback(hostname.strip("[]")):
         raise RequestError(
-            ErrorCode.FORBIDDEN, f"this service is not called {host[:60]}: without a key it is this machine's alone"
+            ErrorCode.FORBIDDEN, f"unknown host {host[:60]}: without an API key, only this machine may use the service"
         )
     check_same_origin(headers)
 
 
 def check_same_origin(headers: Headers) -> None:
-    """Raises `RefusalError` for what a page that is not ours had a browser ask."""
+    """Raise `RequestError` for a request from a page of another origin."""
     host, origin = headers.get("host", ""), headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
-        raise RequestError(ErrorCode.FORBIDDEN, "pages of other origins may not speak to this service")
+        raise RequestError(ErrorCode.FORBIDDEN, "cross-origin requests are not allowed")

@@ -1,7 +1,7 @@
-"""A body on its way in: written to where it will lie, as it arrives.
+"""Receives a request body directly into its final buffer.
 
-uvicorn hands bodies on in pieces, which are put together behind it: four copies of every byte. Of frames of 64
-environments that was a millisecond, a sixth of the time in which they are judged.
+uvicorn passes bodies on in chunks that the application joins: four copies of every byte. For frames of 64 environments
+that took 1 ms, a sixth of the inference time.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 
 STATE_KEY = "body_buffer"
-"""Under which the protocol leaves it in the state of a request."""
+"""Key of the buffer in the state of a request."""
 
 
 class BodyBuffer:
-    """The body of a request whose length is told. Nothing is allocated for it before it is `accept`ed."""
+    """The body of a request with known length. Nothing is allocated before `receive`."""
 
     def __init__(self, cycle: Any, num_bytes: int) -> None:
-        """`cycle`: uvicorn's, in which the first pieces are."""
+        """`cycle`: uvicorn's request cycle, which holds the first chunks."""
         self.num_bytes = num_bytes
         self._cycle, self._num_received = cycle, 0
         self._buffer: memoryview | None = None
         self._completed: asyncio.Future[None] | None = None
 
     async def receive(self) -> memoryview:
-        """Make room for it and wait until it is there. Raises `ConnectionError` where the sender leaves before."""
+        """Allocate the buffer and wait for the body. Raises `ConnectionError` if the client disconnects."""
         buffer = self._buffer = np.empty(self.num_bytes, np.uint8).data
-        cycle, self._cycle = self._cycle, None  # which holds this: in a circle both would outlive the request
+        cycle, self._cycle = self._cycle, None  # the cycle refers to this object: both would outlive the request
         first_chunk, cycle.body = cycle.body, b""
         cycle.flow.resume_reading()
         try:
@@ -41,11 +41,11 @@ class BodyBuffer:
 
     @property
     def is_receiving(self) -> bool:
-        """Whether pieces are to be written here."""
+        """Whether chunks are to be appended."""
         return self._buffer is not None
 
     def append(self, chunk: bytes) -> bool:
-        """The next piece; whether it was the last. The protocol's parser lets no more through than was told."""
+        """Append a chunk. Returns whether the body is complete. The parser passes no more than the declared length."""
         assert self._buffer is not None
         end = self._num_received + len(chunk)
         self._buffer[self._num_received : end] = chunk
@@ -55,6 +55,6 @@ class BodyBuffer:
         return end == self.num_bytes
 
     def abort(self) -> None:
-        """The sender has left."""
+        """Fail the pending `receive`: the client has disconnected."""
         if self._completed is not None and not self._completed.done():
             self._completed.set_exception(ConnectionError("the connection broke"))

@@ -1,4 +1,4 @@
-"""Connections that send nothing, or headers without end: a server of web pages puts up with them, this one not."""
+"""Limits on connections and headers, beyond those of uvicorn."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from embodied_rm.serve.http.body_buffer import STATE_KEY, BodyBuffer
 from embodied_rm.serve.service_config import ServeLimits
 
 MAX_HEADER_BYTES = 32 << 10
-"""Bytes of a request line and headers."""
+"""Bytes of request line and headers."""
 MAX_HEADERS = 100
-"""Headers of a request."""
+"""Number of headers per request."""
 HEADERS_TOO_LARGE_STATUS = b"431 Request Header Fields Too Large"
 
 
 def limited_protocol(limits: ServeLimits) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol for a service with these limits."""
+    """Return uvicorn's HTTP protocol class with these limits."""
 
     class LimitedProtocol(HttpToolsProtocol):
-        """Closes connections that are too many, and those whose headers are too slow or too long."""
+        """Closes excess connections, and those with slow or oversized headers."""
 
         _awaiting_headers = True
-        """Whether the headers of a request are awaited."""
+        """Whether the next bytes belong to headers."""
         _num_header_bytes = 0
-        """Bytes since they are."""
+        """Header bytes received so far."""
         _timer: asyncio.TimerHandle | None = None
         _body_buffer: BodyBuffer | None = None
         _headers_too_large = False
-        """Whether it is the headers' length that stopped the parser."""
+        """Whether the parser was stopped because of the headers' size."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -56,7 +56,7 @@ def limited_protocol(limits: ServeLimits) -> type[HttpToolsProtocol]:
 
         def on_header(self, name: bytes, value: bytes) -> None:
             if len(self.headers) >= MAX_HEADERS:
-                self._stop_parser("there are too many headers")  # it makes objects of no more
+                self._stop_parser("too many headers")  # the parser creates objects per header
             super().on_header(name, value)
 
         def on_headers_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests that have something judged: let in, read, answered and counted."""
+"""Routes that run inference."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from embodied_rm.serve.service import RewardService
 
 MULTIPART_FORM = "multipart/form-data"
 RequestHandler = Callable[[Request, memoryview, float], Awaitable[Response]]
-"""(request, its body, when an answer is of no use any more) -> answer."""
-INTERNAL_ERROR = RequestError(ErrorCode.INTERNAL_ERROR, "the service failed; its log says why")
+"""(request, body, deadline) -> response."""
+INTERNAL_ERROR = RequestError(ErrorCode.INTERNAL_ERROR, "the service failed: see its log")
 
 
 def inference_routes(service: RewardService) -> list[Route]:
-    """The paths at which something is judged."""
+    """Return the routes that run inference."""
     budget = BodyBudget(service.limits)
     service.metrics.add_gauge(
-        "buffered_request_bytes", "Bytes of requests that are held", lambda: budget.reserved_bytes
+        "buffered_request_bytes", "Bytes of buffered request bodies", lambda: budget.reserved_bytes
     )
 
     def make_route(path: str, endpoint: str, handler: RequestHandler, *content_types: str) -> Route:
@@ -65,7 +65,7 @@ def inference_routes(service: RewardService) -> list[Route]:
 
 
 def session_handler(service: RewardService, endpoint: str) -> RequestHandler:
-    """How a request about episodes is answered."""
+    """Return the handler of a session endpoint."""
 
     async def answer(request: Request, body: memoryview, deadline: float) -> Response:
         header_json, payload = split_body(body, request.headers, service.limits)
@@ -82,7 +82,7 @@ async def handle_measured(
     content_types: tuple[str, ...],
     handler: RequestHandler,
 ) -> Response:
-    """A request, counted on its way in and out."""
+    """Read a request, run its handler, and record metrics."""
     start_s = asyncio.get_running_loop().time()
     try:
         with service.track_request(endpoint), budget.reserve() as reservation:

@@ -1,4 +1,4 @@
-"""Requests that want to know something of the service."""
+"""Routes for health, metadata and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTENSIONS = ["binary_tensor_data", "embodied_rm_sessions"]
 
 
 def info_routes(service: RewardService) -> list[Route]:
-    """The paths at which it says what it is, and how it is."""
+    """Return the routes for health, metadata and metrics."""
 
     async def live(request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -27,7 +27,7 @@ def info_routes(service: RewardService) -> list[Route]:
     async def server(request: Request) -> Response:
         return JSONResponse({"name": "embodied-rm", "version": "2", "extensions": EXTENSIONS})
 
-    async def served(request: Request) -> Response:
+    async def metadata(request: Request) -> Response:
         return JSONResponse(describe_model(service))
 
     async def model(request: Request) -> Response:
@@ -38,7 +38,7 @@ def info_routes(service: RewardService) -> list[Route]:
         service.check_model_name(request.path_params["name"])
         return await ready(request)
 
-    async def health(request: Request) -> Response:  # as Robometer's clients ask for it
+    async def health(request: Request) -> Response:  # path of Robometer's clients
         return JSONResponse({"status": "healthy"}) if service.ready else await ready(request)
 
     async def metrics(request: Request) -> Response:
@@ -50,14 +50,14 @@ def info_routes(service: RewardService) -> list[Route]:
         Route("/v2", server),
         Route("/v2/models/{name}", model),
         Route("/v2/models/{name}/ready", model_ready),
-        Route("/v1/metadata", served),
+        Route("/v1/metadata", metadata),
         Route("/health", health),
         Route("/metrics", metrics),
     ]
 
 
 def describe_model(service: RewardService) -> dict[str, Any]:
-    """The model, as the Open Inference Protocol describes one, and what is peculiar to reward models."""
+    """Return the model's metadata by the Open Inference Protocol, with the fields of reward models as parameters."""
     metadata = service.metadata
     return {
         "name": metadata.name,

@@ -1,4 +1,4 @@
-"""The pages for a browser, which load and reach nothing but this service."""
+"""Web pages of the service. They load nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from embodied_rm.serve.service import RewardService
 from embodied_rm.serve.session_overview import encode_overview
 
 SECURITY_HEADERS = {"Cache-Control": "no-store", **security_headers("media-src blob:")}
-"""A video is shown from the browser's own memory (`blob:`): it never leaves it as a video."""
+"""A video plays from browser memory (`blob:`) and is never uploaded."""
 PAGE_ASSETS = ("page.css", "page.js", "video.js", "session.js", "curve.js", "chart.js", "live.js")
 ASSET_PACKAGES = {**dict.fromkeys(PAGE_ASSETS, page.__name__), **dict.fromkeys(SHARED_ASSETS, report.__name__)}
-"""What the pages are made of -> the package that it lies in."""
+"""Page asset -> package that contains it."""
 
 
 def page_routes(service: RewardService) -> list[Route]:
-    """The paths that are for people."""
+    """Return the routes of the web pages."""
 
-    async def judge(request: Request) -> Response:
+    async def scoring_page(request: Request) -> Response:
         return asset_response("page.html", page.__name__)
 
-    async def live(request: Request) -> Response:
+    async def overview_page(request: Request) -> Response:
         return asset_response("live.html", page.__name__)
 
-    async def part_of_page(request: Request) -> Response:
+    async def page_asset(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in ASSET_PACKAGES:
             raise HTTPException(404)
@@ -41,14 +41,14 @@ def page_routes(service: RewardService) -> list[Route]:
         return Response(encode_overview(service.sessions), media_type="application/json", headers=SECURITY_HEADERS)
 
     return [
-        Route("/", judge),
-        Route("/live", live),
-        Route("/page/{name}", part_of_page),
+        Route("/", scoring_page),
+        Route("/live", overview_page),
+        Route("/page/{name}", page_asset),
         Route("/v1/sessions", sessions),
     ]
 
 
 def asset_response(name: str, package: str) -> Response:
-    """A file of a page."""
+    """Return an asset of a page."""
     content = files(package).joinpath(name).read_bytes()
     return Response(content, media_type=CONTENT_TYPES[name.rpartition(".")[2]], headers=SECURITY_HEADERS)

@@ -1,4 +1,4 @@
-"""What goes out: answers and refusals."""
+"""HTTP responses and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embodied_rm.serve.sessions import SessionNotFoundError
 
 
 def message_response(message: Message) -> Response:
-    """An answer of numbers; where they are all in the JSON, that is what it is."""
+    """Build the response from a message. Without binary data it is plain JSON."""
     header_json, blobs = message
     if not any(map(len, blobs)):
         return Response(
@@ -27,7 +27,7 @@ def message_response(message: Message) -> Response:
 
 
 def error_response(error: RequestError) -> Response:
-    """A refusal: its status, and why in words."""
+    """Build the response for an error."""
     body: dict[str, Any] = {"error": error.message, "code": error.code.name.lower()}
     headers = {}
     if isinstance(error, SessionNotFoundError):
@@ -37,5 +37,5 @@ def error_response(error: RequestError) -> Response:
     if error.code is ErrorCode.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = 'Basic realm="embodied-rm", charset="UTF-8"'
     if error.code in (ErrorCode.PAYLOAD_TOO_LARGE, ErrorCode.REQUEST_TIMEOUT):
-        headers["Connection"] = "close"  # what else would come is not read
+        headers["Connection"] = "close"  # the rest of the request is not read
     return JSONResponse(body, error.code.http_status, headers)

@@ -1,72 +1,68 @@
-// The session API: requests are JSON with images behind it, answers JSON with little-endian arrays behind it.
+// Session API: requests are JSON followed by images, responses JSON followed by little-endian arrays.
 
-const LENGTH = "Inference-Header-Content-Length";
-const PATIENCE = 60_000;  // ms for which a request is sent again: the service knows it by what it shows, and judges it once
-const PAUSE = 1;          // s before that, where the service does not say
-const UNKNOWN = -1;       // in the place of a number that the model does not tell
-const BYTES = { FP32: 4, INT64: 8, INT32: 4, UINT8: 1, BOOL: 1 };
-const READ = {
-  FP32: (view, at) => view.getFloat32(at, true),
-  INT64: (view, at) => Number(view.getBigInt64(at, true)),
-  INT32: (view, at) => view.getInt32(at, true),
-  UINT8: (view, at) => view.getUint8(at),
-  BOOL: (view, at) => view.getUint8(at) !== 0,
+const HEADER_LENGTH = "Inference-Header-Content-Length";
+const RETRY_MS = 60_000;  // time for retries; the service recognizes them and scores each frame once
+const RETRY_DELAY = 1;    // s, if the service does not name one
+const UNKNOWN = -1;       // replaces a value that the model does not predict
+const DATATYPE_BYTES = { FP32: 4, INT64: 8, INT32: 4, UINT8: 1, BOOL: 1 };
+const READERS = {
+  FP32: (view, offset) => view.getFloat32(offset, true),
+  INT64: (view, offset) => Number(view.getBigInt64(offset, true)),
+  INT32: (view, offset) => view.getInt32(offset, true),
+  UINT8: (view, offset) => view.getUint8(offset),
+  BOOL: (view, offset) => view.getUint8(offset) !== 0,
 };
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-export const known = (value) => (value === UNKNOWN ? null : value);
+export const knownValue = (value) => (value === UNKNOWN ? null : value);
 
-export async function about() {
-  const response = await reached("v1/metadata", {});
-  return refuse(response, await response.json());
+export async function fetchMetadata() {
+  const response = await fetchService("v1/metadata", {}), body = await response.json();
+  if (!response.ok) throw new Error(body.error);
+  return body;
 }
 
-const refuse = (response, told) => {
-  if (response.ok) return told;
-  throw new Error(told.error);
-};
-
-async function reached(path, options) {
+async function fetchService(path, options) {
   try { return await fetch(path, options); }
-  catch (fault) {
-    if (fault.name === "AbortError") throw fault;
-    throw Object.assign(new Error("the service does not answer: is embodied-rm serve still running?"), { lost: true });
+  catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw Object.assign(new Error("the service does not respond: is embodied-rm serve still running?"), { unreachable: true });
   }
 }
 
-export function readAnswer(buffer, length) {
-  const told = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length)));
+export function decodeResponse(buffer, length) {
+  const metadata = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length)));
   const columns = {};
-  let at = length;
-  for (const { name, datatype, parameters } of told.outputs) {
-    const view = new DataView(buffer, at, parameters.binary_data_size), size = BYTES[datatype];
-    columns[name] = Array.from({ length: view.byteLength / size }, (_, i) => READ[datatype](view, i * size));
-    at += view.byteLength;
+  let offset = length;
+  for (const { name, datatype, parameters } of metadata.outputs) {
+    const view = new DataView(buffer, offset, parameters.binary_data_size), size = DATATYPE_BYTES[datatype];
+    columns[name] = Array.from({ length: view.byteLength / size }, (_, i) => READERS[datatype](view, i * size));
+    offset += view.byteLength;
   }
-  return { told, columns };
+  return { metadata, columns };
 }
 
-// Asks until there is an answer: a service that is full or starting says when to come again. `waiting` is told why.
-export async function post(path, header, images, signal, waiting = () => {}) {
+// Send a request and retry while the service is full, starting or unreachable. `onRetry` gets the reason.
+export async function post(path, header, images, signal, onRetry = () => {}) {
   const json = new TextEncoder().encode(JSON.stringify(header));
-  const headers = { "Content-Type": "application/octet-stream", [LENGTH]: json.length };
+  const headers = { "Content-Type": "application/octet-stream", [HEADER_LENGTH]: json.length };
   const request = { method: "POST", headers, body: new Blob([json, ...images]), signal };
-  const until = performance.now() + PATIENCE;
+  const deadline = performance.now() + RETRY_MS;
   for (;;) {
-    let pause = PAUSE, fault;
+    let delay = RETRY_DELAY, failure;
     try {
-      const response = await reached(path, request);
-      if (response.ok) return readAnswer(await response.arrayBuffer(), +response.headers.get(LENGTH));
-      fault = new Error((await response.json()).error);
-      if (response.status !== 429 && response.status !== 503) throw fault;
-      pause = +response.headers.get("Retry-After") || PAUSE;
+      const response = await fetchService(path, request);
+      if (response.ok) return decodeResponse(await response.arrayBuffer(), +response.headers.get(HEADER_LENGTH));
+      failure = new Error((await response.json()).error);
+      if (response.status !== 429 && response.status !== 503) throw failure;
+      delay = +response.headers.get("Retry-After") || RETRY_DELAY;
     } catch (error) {
-      if (!error.lost) throw error;
-      fault = error;
+      if (!error.unreachable) throw error;
+      failure = error;
     }
-    if (performance.now() + 1000 * pause > until) throw fault;
-    waiting(`${fault.message}; again in ${pause} s`);
-    await sleep(1000 * pause);
+    if (performance.now() + 1000 * delay > deadline) throw failure;
+    onRetry(`${failure.message}; retrying in ${delay} s`);
+    await sleep(1000 * delay);
     signal?.throwIfAborted();
   }
 }
