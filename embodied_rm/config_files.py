@@ -28,14 +28,17 @@ def command_names() -> list[str]:
 
 
 def join_command_words(words: Sequence[str]) -> list[str]:
-    """A command line whose command, if it is one of two words, is one: `bench sim` is `bench_sim`."""
-    command = "_".join(words[:2])
-    return [command, *words[2:]] if command in command_names() else list(words)
+    """Return the words of a command line with the command as one name: `bench sim` becomes `bench_sim`."""
+    names = {command_display_name(name): name for name in command_names()}
+    for count in (1, 2):
+        if name := names.get(" ".join(words[:count])):
+            return [name, *words[count:]]
+    return list(words)
 
 
 def command_display_name(command: str) -> str:
-    """A command as it is typed: `bench_sim` is `bench sim`."""
-    return command.replace("_", " ")
+    """Return a command as it is typed: `bench_sim` is `bench sim`, `build_checkpoint` is `build-checkpoint`."""
+    return command.replace("_", " " if command.startswith("bench_") else "-")
 
 
 def config_groups(command: str) -> dict[str, str]:

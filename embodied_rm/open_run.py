@@ -1,23 +1,30 @@
-"""Run folders from the command line's side: one config each, never another run's."""
+"""Open the run folder of a command: one resolved config per folder, and never the folder of another run."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.cli.config_errors import differing_keys
 from embodied_rm.errors import UserError
 from embodied_rm.run_folder import RunFolder
 
 
 def open_run(name: str, config: Any, folder: Path, *, resume: bool, ignored_keys: Sequence[str] = ()) -> RunFolder:
-    """Open the run folder of a command and write the resolved config into it; `how`: see `Command`.
+    """Open the run folder of a command and write the resolved config into it.
 
-    Raises `UserError` when it holds a run that may not be continued, or another one than this.
+    Args:
+        name: Name of the command.
+        config: Its frozen dataclass.
+        folder: The run folder.
+        resume: Whether to continue an interrupted run in the folder.
+        ignored_keys: Keys that a resumed run may change, see `Command.resume_ignored_keys`.
+
+    Raises:
+        UserError: The folder holds a run that may not be continued, or a run of another command or config.
     """
     run = RunFolder.open(folder, resume=resume)
     resolved = {"command": name, "config": json.loads(json.dumps(dataclasses.asdict(config), default=str))}
@@ -29,7 +36,7 @@ def open_run(name: str, config: Any, folder: Path, *, resume: bool, ignored_keys
 
 
 def remove_empty_run(run: RunFolder) -> None:
-    """Take back the folder of a run that a mistake ended before it wrote anything, so that it can be tried again."""
+    """Remove the folder of a run that failed before it wrote any result, so that the command can be repeated."""
     if {path.name for path in run.path.iterdir()} == {"config.json"}:
         (run.path / "config.json").unlink()
         run.path.rmdir()
@@ -42,3 +49,18 @@ def _check_same_config(
         raise UserError(f"the run in {folder} is one of embodied-rm {stored['command']}, not of {current['command']}")
     if changed := [key for key in differing_keys(stored["config"], current["config"]) if key not in ignored_keys]:
         raise UserError(f"the run in {folder} was started with other values of {', '.join(changed)}: not resumed")
+
+
+def differing_keys(config: Mapping[str, Any], other_config: Mapping[str, Any]) -> list[str]:
+    """Return the dotted names whose values differ between two resolved configs, sorted."""
+    values, other_values = dict(_leaf_values(config)), dict(_leaf_values(other_config))
+    names = sorted({*values, *other_values})
+    return [name for name in names if values.get(name) != other_values.get(name)]
+
+
+def _leaf_values(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaf_values(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,6 +1,7 @@
-"""The architecture as a test: who may import whom, no cycles, and what no file may contain."""
+"""Architecture tests: allowed imports between packages, no import cycles, forbidden constructs."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,58 +9,50 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = sorted([*ROOT.glob("embodied_rm/**/*.py"), *ROOT.glob("sim/**/*.py")])
+FILES = sorted([*ROOT.glob("embodied_rm/**/*.py"), *ROOT.glob("sim/embodied_sim/**/*.py")])
 
-NOUNS = {"atomic_file", "errors", "types"}
-"""What every layer of embodied_rm may import: the nouns, and how a run speaks and is stored."""
+BASIC = {"atomic_file", "errors", "types"}
+"""Modules that every package of embodied_rm may import."""
+APPLICATION = {"cli", "experiments", "tabletop"}
+"""The packages that join the libraries to the simulator; the only ones that import embodied_sim."""
 ARROWS = {
     "": set(),
     "__main__": {"cli.main"},
     "errors": set(),
     "types": {"errors"},
     "atomic_file": set(),
-    "run": {"atomic_file", "errors"},
-    "group": {"errors", "run"},
-    "cluster": {"errors"},
-    "logs": {"errors", "run"},
-    "checkpoint_io": NOUNS | {"run"},
-    "labels": NOUNS,
-    "provenance": NOUNS | {"labels"},
-    "fusion": NOUNS,
-    "shaping": set(),
-    "rewards": NOUNS | {"labels", "shaping"},
-    "losses": NOUNS,
-    "window": NOUNS | {"data", "group", "labels"},
-    "metrics": NOUNS,
-    "models": NOUNS | {"checkpoint_io", "fusion", "group", "labels", "shaping", "serve.client"},
-    "data": NOUNS | {"run"},
-    "rl": NOUNS
-    | {
-        "models.base",
-        "models.plans",
-        "models.plan_memory",
-        "models.witness",
-        "rewards",
-        "shaping",
-        "metrics",
-        "run",
-        "checkpoint_io",
-        "group",
-        "logs",
-    },
-    "objective": NOUNS | {"labels", "losses", "models"},
-    "serve": NOUNS
-    | {"models.base", "models.plans", "models.plan_memory", "models.self_test", "checkpoint_io", "shaping"}
-    | {"report", "cluster"},
-    "report": NOUNS | {"run", "data"},
-    "annotate": NOUNS | {"data", "labels", "report"},
-    "audit": NOUNS
-    | {"models.base", "models.fold", "models.plans", "labels", "metrics", "rewards", "shaping", "rl.envs.reward_config"}
-    | {"run"},
+    "run_folder": {"atomic_file", "errors"},
+    "distributed": {"errors", "run_folder"},
+    "ray_cluster": {"errors"},
+    "logs": {"errors", "run_folder"},
+    "checkpoint_io": BASIC,
+    "command": {"run_folder"},
+    "config_files": set(),
+    "config_schema": {"config_files", "errors"},
+    "open_run": {"errors", "run_folder"},
+    "paths": {"checkpoint_io", "data.hub", "errors", "models.judges.judge_config"},
+    "labels": BASIC | {"data.fingerprint"},
+    "data": BASIC | {"run_folder"},
+    "metrics": BASIC,
+    "rewards": BASIC | {"labels"},
+    "models": BASIC | {"checkpoint_io", "labels", "rewards.shaping", "serve.client"},
+    "rl": BASIC
+    | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.view_consistency"}
+    | {"rewards", "metrics", "run_folder", "checkpoint_io", "distributed", "logs"},
+    "serve": BASIC
+    | {"models.reward_model", "models.subgoals", "models.subgoal_state", "models.self_test"}
+    | {"checkpoint_io", "rewards.shaping", "report", "ray_cluster"},
+    "report": BASIC | {"run_folder", "data"},
+    "annotate": BASIC | {"data", "labels", "report"},
+    "audit": BASIC
+    | {"models.reward_model", "models.scoring", "models.subgoals", "labels", "metrics", "rewards", "run_folder"},
 }
-VERBS = ("train", "adapt", "score", "evaluate")
-BELOW_VERBS = NOUNS | {"data", "models", "labels", "fusion", "losses", "objective", "metrics", "run", "checkpoint_io"}
-BELOW_VERBS |= {"provenance", "group", "cluster", "logs", "window"}
+PIPELINES = ("train", "score", "evaluate")
+BELOW_PIPELINES = BASIC | {"data", "models", "labels", "metrics", "run_folder", "checkpoint_io"}
+BELOW_PIPELINES |= {"distributed", "ray_cluster", "logs"}
+LIGHT = ("rewards", "serve.client")
+"""Packages that must be importable without heavy libraries."""
+HEAVY = {"torch", "mujoco", "warp", "transformers", "timm", "pyarrow", "av", "hydra", "starlette", "uvicorn", "ray"}
 FORBIDDEN_CALLS = {
     "eval",
     "exec",
@@ -74,6 +67,7 @@ FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal"}
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "sim" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -81,7 +75,7 @@ MODULES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for pa
 
 
 def imports(name: str) -> Iterator[str]:
-    """Every module of ours that a module imports, wherever in the file: dotted, as deep as it names a module."""
+    """Yield the dotted name of every module that a module imports, anywhere in its file."""
     for node in ast.walk(MODULES[name]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -93,7 +87,7 @@ def imports(name: str) -> Iterator[str]:
 
 
 def layer(name: str) -> str:
-    """The part of embodied_rm that a module belongs to: `embodied_rm.data.video` is in "data"."""
+    """Return the package of embodied_rm that a module belongs to: "data" for `embodied_rm.data.video`."""
     return name.split(".")[1] if "." in name else ""
 
 
@@ -104,38 +98,59 @@ def within(name: str, allowed: set[str]) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "embodied_rm"])
 def test_embodied_rm_imports_only_along_the_arrows(name: str) -> None:
-    here = layer(name)
-    if here == "cli":
+    package = layer(name)
+    if package in APPLICATION:
         return
-    allowed = BELOW_VERBS | set(VERBS) if here in VERBS else ARROWS[here]
+    allowed = BELOW_PIPELINES | set(PIPELINES) if package in PIPELINES else ARROWS[package]
     for target in imports(name):
         top = target.split(".")[0]
-        assert top != "sim", f"{name} imports {target}: only the command line knows the simulator"
-        if top == "embodied_rm" and layer(target) != here:
+        assert top != "embodied_sim", f"{name} imports {target}: only {sorted(APPLICATION)} may import the simulator"
+        if top == "embodied_rm" and layer(target) != package:
             assert within(target, allowed), f"{name} may not import {target}"
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "sim"])
-def test_sim_imports_nothing_of_embodied_rm(name: str) -> None:
+def test_tabletop_and_experiments_import_the_command_line_only_where_they_run_other_commands() -> None:
+    runs_commands = {"embodied_rm.experiments.demo_loop", "embodied_rm.experiments.release_checkpoint"}
+    importers = {
+        name for name in MODULES if layer(name) in {"tabletop", "experiments"} and "cli" in imported_layers(name)
+    }
+    assert importers == runs_commands
+
+
+def imported_layers(name: str) -> set[str]:
+    return {layer(target) for target in imports(name) if target.split(".")[0] == "embodied_rm"}
+
+
+@pytest.mark.parametrize("package", LIGHT)
+def test_light_packages_load_no_heavy_library(package: str) -> None:
+    prefix = f"embodied_rm.{package}"
+    names = [name for name in MODULES if name == prefix or name.startswith(f"{prefix}.")]
+    script = f"import sys, {', '.join(names)}; print(*{HEAVY} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "embodied_sim"])
+def test_the_simulator_imports_nothing_of_embodied_rm(name: str) -> None:
     assert not [target for target in imports(name) if target.split(".")[0] == "embodied_rm"]
 
 
-def test_only_the_simulator_knows_which_engine_runs() -> None:
+def test_only_the_simulator_imports_physics_backends_and_renderers() -> None:
     for name in MODULES:
         if not name.startswith(("embodied_sim.backends", "embodied_sim.render")):
-            hidden = [
+            engines = [
                 t
                 for t in imports(name)
                 if t.startswith(("embodied_sim.backends.", "embodied_sim.render.")) and t.count(".") > 1
             ]
-            assert set(hidden) <= {
+            assert set(engines) <= {
                 "embodied_sim.backends.backend",
                 "embodied_sim.render.renderer",
                 "embodied_sim.render.gl_context",
-            }, f"{name}: {hidden}"
+            }, f"{name}: {engines}"
 
 
-def test_no_module_imports_itself_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     graph = {name: {t for t in imports(name) if t in MODULES and t != name} for name in MODULES}
     done: set[str] = set()
 
@@ -156,31 +171,31 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def passes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler raises again, or hands the error to the thread that waits for the result."""
+def forwards_error(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler raises again or passes the error to a future."""
     calls = [dotted(node.func) for node in ast.walk(handler) if isinstance(node, ast.Call)]
     return any(isinstance(n, ast.Raise) for n in ast.walk(handler)) or any(c.endswith(".set_exception") for c in calls)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_file_loads_code_hides_a_failure_or_prints(name: str) -> None:
+def test_no_file_loads_code_hides_an_error_or_prints(name: str) -> None:
     for node in ast.walk(MODULES[name]):
         where = f"{name}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"{where}: bare except"
             broad = dotted(node.type) in ("Exception", "BaseException")
-            assert not broad or passes_on(node), f"{where}: swallows every error"
+            assert not broad or forwards_error(node), f"{where}: swallows every error"
         elif isinstance(node, ast.Call):
             called = dotted(node.func)
             assert called not in FORBIDDEN_CALLS, f"{where}: {called}"
             assert called != "print" or layer(name) == "cli", f"{where}: print outside the command line"
-            trusting = [k for k in node.keywords if k.arg == "trust_remote_code"]
-            assert all(isinstance(k.value, ast.Constant) and k.value.value is False for k in trusting), where
+            trust_flags = [k for k in node.keywords if k.arg == "trust_remote_code"]
+            assert all(isinstance(k.value, ast.Constant) and k.value.value is False for k in trust_flags), where
     assert not {target.split(".")[0] for target in imports(name)} & FORBIDDEN_MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_public_things_say_what_they_are(name: str) -> None:
+def test_public_modules_classes_and_functions_have_docstrings(name: str) -> None:
     tree = MODULES[name]
     assert ast.get_docstring(tree), f"{name} has no docstring"
     for node in tree.body:
@@ -188,6 +203,6 @@ def test_public_things_say_what_they_are(name: str) -> None:
             assert ast.get_docstring(node), f"{name}.{node.name} has no docstring"
 
 
-def test_the_walk_sees_the_project() -> None:
+def test_all_packages_are_found() -> None:
     assert {"embodied_rm.cli.main", "embodied_rm.rl.learner.ppo", "embodied_sim.vec_env"} <= set(MODULES)
     assert sys.version_info >= (3, 11)

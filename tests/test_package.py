@@ -47,40 +47,40 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def embodied_rm(*words: str, installed: Path, cwd: Path) -> str:
     """Run the installed program; the checkout must play no part."""
     script = (
-        "import sys, embodied_rm, sim; from embodied_rm.cli.main import main; "
-        f"assert all(m.__file__.startswith({str(installed)!r}) for m in (embodied_rm, sim)); sys.exit(main())"
+        "import sys, embodied_rm, embodied_sim; from embodied_rm.cli.main import main; "
+        f"assert all(m.__file__.startswith({str(installed)!r}) for m in (embodied_rm, embodied_sim)); sys.exit(main())"
     )
     return run(sys.executable, "-c", script, *words, cwd=cwd, PYTHONPATH=str(installed))
 
 
 def test_the_wheel_carries_code_configs_and_assets(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
-    for package in ("embodied_rm", "sim"):
-        for path in (ROOT / package).rglob("*.*"):
+    for parent, package in ((ROOT, "embodied_rm"), (ROOT / "sim", "embodied_sim")):
+        for path in (parent / package).rglob("*.*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                assert str(path.relative_to(ROOT)) in inside, f"{path} is not in the wheel"
+                assert str(path.relative_to(parent)) in inside, f"{path} is not in the wheel"
     for path in (ROOT / "configs").rglob("*.yaml"):
         assert f"embodied_rm/configs/{path.relative_to(ROOT / 'configs')}" in inside
-    for path in (ROOT / "assets").rglob("*.xml"):
-        assert f"sim/assets/{path.relative_to(ROOT / 'assets')}" in inside
+    for path in (ROOT / "assets" / "robots").rglob("*.xml"):
+        assert f"embodied_sim/robot_files/{path.name}" in inside
     for path in (ROOT / "assets" / "checkpoints").glob("*/*"):
-        assert f"sim/assets/checkpoints/{path.parent.name}/{path.name}" in inside
+        assert f"embodied_rm/checkpoints/{path.parent.name}/{path.name}" in inside
 
 
 def test_the_wheel_claims_no_other_name(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"embodied_rm", "sim"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"embodied_rm", "embodied_sim"}
 
 
 SMALL = (
     "tasks=[lift_cube]",
     "benchmark_steps=2",
-    "unseen={successes:2,failures:2}",
-    "sizes.lift_cube={demonstrations:2,rollout_steps:4,iterations:2,log_std_init:-1,gamma:0.98,gae_lambda:0.85}",
+    "eval_data={num_successes:2,num_failures:2}",
+    "task_presets.lift_cube={num_demonstrations:2,rollout_steps:4,iterations:2,log_std_init:-1,gamma:0.98,gae_lambda:0.85}",
     "collect.tasks=[lift_cube,open_drawer]",
-    "evaluate.shown=2",
-    "clone={steps:10,episodes:2}",
-    "refine={warmup_iterations:1,episodes:2}",
+    "evaluate.report_episodes=2",
+    "clone={steps:10,eval_episodes:2}",
+    "refine={critic_warmup_iterations:1,final_eval_episodes:2}",
     *(f"{command}.env.num_envs=2" for command in ("collect", "clone", "refine")),
 )
 
@@ -95,7 +95,7 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
     assert metrics["benchmark"]["rollout_env_steps_per_s"] > 0
     assert {"voc", "mae_failures", "success_auc"} <= set(metrics["reward_model"]) and metrics["baselines"]["time"]
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
-    scored = ("score", "data=demo/unseen", "episodes=[0]", "out=scored")
+    scored = ("score", "data=demo/unseen", "episode_indices=[0]", "out=scored")
     embodied_rm(*scored, installed=installed, cwd=tmp_path)
     assert {path.name for path in (tmp_path / "scored").iterdir()} == {
         "config.json",

@@ -18,7 +18,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from embodied_rm.cli import config_errors
-from embodied_rm.cli.schema import build_config, mutable_schema
 from embodied_rm.config_files import (
     command_display_name,
     command_names,
@@ -27,6 +26,7 @@ from embodied_rm.config_files import (
     group_choices,
     group_folder,
 )
+from embodied_rm.config_schema import build_config, mutable_schema
 from embodied_rm.errors import UserError
 
 RUN_KEYS = ("out", "resume")
@@ -140,13 +140,6 @@ def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     except HydraException as error:
         raise UserError(config_errors.explain_error(error, overrides, schema)) from None
     return build_config(schema, values)
-
-
-def load_group_choice(group: str, choice: str, schema: type) -> Any:
-    """One file of a config group by itself, as an instance of the dataclass `schema`."""
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        values = OmegaConf.to_container(compose(f"{group}/{choice}")[group])
-    return build_config(schema, typing.cast(dict[str, Any], values))
 
 
 def _compose(command: str, overrides: Sequence[str], schema: type | dict[str, Any]) -> DictConfig:

@@ -105,10 +105,3 @@ def describe_type(hint: Any) -> str:
     if typing.get_origin(hint) is dict:
         return "a mapping like {a:1}"
     return " or ".join(describe_type(part) for part in parts) or str(hint)
-
-
-def differing_keys(config: dict[str, Any], other_config: dict[str, Any]) -> list[str]:
-    """The dotted names whose values differ between two resolved configs."""
-    first_config, second_config = OmegaConf.create(config), OmegaConf.create(other_config)
-    names = sorted({*leaf_keys(first_config), *leaf_keys(second_config)})
-    return [name for name in names if OmegaConf.select(first_config, name) != OmegaConf.select(second_config, name)]

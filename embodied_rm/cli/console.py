@@ -27,10 +27,10 @@ HEARTBEAT_INTERVAL_S = 30.0
 
 
 class TimeLeftColumn(ProgressColumn):
-    """How long the job will still take, by its `pace`."""
+    """The time that a job still needs, from the task field `eta`."""
 
     def render(self, task: Task) -> Text:
-        remaining_s = task.fields["pace"].left(task.total, time.monotonic())
+        remaining_s = task.fields["eta"].remaining_s(task.total, time.monotonic())
         return Text("" if remaining_s is None else f"{format_duration(remaining_s)} left")
 
 
@@ -99,7 +99,7 @@ class ConsoleReporter:
 
     def _track_with_bar(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
         eta = EtaEstimator(time.monotonic())
-        task = self._progress.add_task(description, total=total, visible=False, pace=eta)
+        task = self._progress.add_task(description, total=total, visible=False, eta=eta)
         # A timer, not a check between items: the first item alone may take minutes.
         timer = threading.Timer(self._bar_delay_s, self._show_bar, (task,))
         timer.daemon = True

@@ -22,19 +22,19 @@ from embodied_rm.cli.thread_affinity import bind_threads_to_cores
 from embodied_rm.command import Command
 from embodied_rm.config_files import command_display_name, command_names, join_command_words
 from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
-from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_env_size
+from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
 from embodied_rm.serve.client.client_errors import ServiceError
 
 RESUMABLE_COMMANDS = (
     "adapt",
     "bench_cloning",
     "bench_labels",
+    "build_checkpoint",
     "compare",
     "demo",
     "evaluate",
     "refine",
     "score",
-    "ship",
     "train",
 )
 
@@ -110,7 +110,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     options, overrides = compose.split_run_options(compose.parse_overrides(words, multirun=bool(flags)))
     runs = compose.expand_sweep(compose.check_keys(name, overrides))
     command = load_command(name)
-    if not command.distributed and rank_and_env_size()[1] > 1:
+    if not command.distributed and rank_and_world_size()[1] > 1:
         raise UserError(f"embodied-rm {command_display_name(name)} works in one process: start it without torchrun")
     configs = [compose.compose_typed(name, run, command.schema) for run in runs]
     folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
@@ -125,7 +125,7 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
     if not command.writes_run_folder:
         command.main(config, RunFolder(folder), reporter)
         return
-    if rank_and_env_size()[0]:  # of several, the first one speaks and writes
+    if rank_and_world_size()[0]:  # of several, the first one speaks and writes
         if not RunFolder(folder).finished:
             command.main(config, RunFolder(folder), NullReporter())
         return

@@ -32,5 +32,5 @@ def read_common_goal(
     """The images as the goal of all the episodes. Raises `UserError` when those have several goals."""
     goals = sorted({goal_of(episode) for episode in episodes})
     if len(goals) > 1:
-        raise UserError(f"goal=[...] shows one goal, {data_label} has {len(goals)}: {', '.join(goals)}")
+        raise UserError(f"goal_images=[...] shows one goal, {data_label} has {len(goals)}: {', '.join(goals)}")
     return read_goal_episode(image_paths, views)

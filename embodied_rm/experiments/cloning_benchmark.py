@@ -22,7 +22,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes
 from embodied_sim.registry import make_task
 
-PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY = "plain", "aligned", "successes alone"
+PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY = "plain", "reward_weighted", "successes_only"
 METHODS = (PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY)
 
 
@@ -41,10 +41,10 @@ class BenchCloningConfig:
         for task in self.tasks:
             make_task(task)
         if self.num_seeds < 1:
-            raise UserError(f"seeds must be >= 1, got {self.num_seeds}")
+            raise UserError(f"num_seeds must be >= 1, got {self.num_seeds}")
         if self.num_demonstrations < 2 or self.num_demonstrations % 2:
             raise UserError(
-                f"demonstrations must be even and >= 2, got {self.num_demonstrations}: half of them are failures"
+                f"num_demonstrations must be even and >= 2, got {self.num_demonstrations}: half of them are failures"
             )
 
 
@@ -110,7 +110,7 @@ def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -
     )
     clone_config = clone_policy.CloneCommand(
         task=task,
-        data=Path("num_demonstrations"),
+        data=Path("demonstrations"),
         checkpoint=config.checkpoint,
         num_demonstrations=num_per_outcome if method == SUCCESSES_ONLY else config.num_demonstrations,
         eval_episodes=config.eval_episodes,

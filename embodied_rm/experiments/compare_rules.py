@@ -40,7 +40,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_sim.registry import make_task
 
-DEFAULT_PRESET = "other"
+DEFAULT_PRESET = "default"
 """Key of the sizes of tasks that have none of their own."""
 
 
@@ -69,11 +69,11 @@ class CompareConfig:
             if len(set(values)) != len(values) or not values:
                 raise UserError(f"{name} must name one or more, each once, got [{', '.join(values)}]")
         if self.num_seeds < 1:
-            raise UserError(f"seeds must be >= 1, got {self.num_seeds}")
+            raise UserError(f"num_seeds must be >= 1, got {self.num_seeds}")
         if not 0 < self.target_success <= 1:
-            raise UserError(f"level must be in (0, 1], got {self.target_success}")
+            raise UserError(f"target_success must be in (0, 1], got {self.target_success}")
         if self.refine.eval_episodes < 1:
-            raise UserError("refine.watched must be >= 1: without learning curves nothing can be compared")
+            raise UserError("refine.eval_episodes must be >= 1: without learning curves nothing can be compared")
         for task in self.tasks:
             self._check_preset(task)
 
@@ -82,7 +82,7 @@ class CompareConfig:
         preset = task_preset(self, task)
         if preset.num_demonstrations > self.collect.num_successes:
             raise UserError(
-                f"{task}: {preset.num_demonstrations} demonstrations asked for, and collect.successes="
+                f"{task}: {preset.num_demonstrations} demonstrations asked for, and collect.num_successes="
                 f"{self.collect.num_successes} are recorded"
             )
         for rule in self.rules:
@@ -207,7 +207,7 @@ def read_cell(folder: Path, refine_config: refine_policy.RefineCommand) -> CellR
         policy_digest=weights_digest(resolve_checkpoint(refine_config.policy, POLICY_DIR)),
         cloned_success=metrics["cloned_success"],
         refined_success=metrics["refined_success"],
-        success_curve=tuple(row["watched_success"] for row in rows),
+        success_curve=tuple(row["eval_success_rate"] for row in rows),
         predicted_success=tuple(row["learned_success"] if uses_model else None for row in rows),
         hover_rates=tuple(row["hover_rate"] if knows_hovers else None for row in rows),
         alarm_iterations=tuple(metrics["alarms"]),
@@ -220,7 +220,7 @@ def markdown_section(
     config: CompareConfig, comparison: Comparison, page: Path, num_versions: int, model_digest: str
 ) -> str:
     """The results as Markdown; `model`: digest of the one that pays."""
-    model_name = "the model in the box" if config.checkpoint is None else f"`{config.checkpoint}`"
+    model_name = "the bundled model" if config.checkpoint is None else f"`{config.checkpoint}`"
     lines = [
         f"## {config.name}",
         "",

@@ -122,14 +122,14 @@ def summarize_cells(cells: Sequence[CellResult], target_success: float) -> dict[
         "seeds": len(cells),
         "cloned_success": float(np.mean([cell.cloned_success for cell in cells])),
         "refined_success": float(np.mean(final_success)),
-        "worst": min(final_success),
-        "reached": sum(n is not None for n in rollouts),
-        "rollouts": median if np.isfinite(median) else None,
-        "after_150": float(np.mean([cell.success_after(150) for cell in cells])),
-        "agreement": ranking_agreement(cells),
-        "hover_rates": _mean_of_known([cell.hover_rates[-1] for cell in cells]),
-        "alarm_iterations": sum(bool(cell.alarm_iterations) for cell in cells),
-        "seconds_by_phase": float(np.mean([sum(cell.seconds_by_phase.values()) for cell in cells])),
+        "worst_seed": min(final_success),
+        "num_reached": sum(n is not None for n in rollouts),
+        "rollouts_to_target": median if np.isfinite(median) else None,
+        "success_after_150": float(np.mean([cell.success_after(150) for cell in cells])),
+        "ranking_agreement": ranking_agreement(cells),
+        "hover_rate": _mean_of_known([cell.hover_rates[-1] for cell in cells]),
+        "seeds_with_alarm": sum(bool(cell.alarm_iterations) for cell in cells),
+        "seconds_per_seed": float(np.mean([sum(cell.seconds_by_phase.values()) for cell in cells])),
     }
 
 

@@ -25,9 +25,17 @@ from embodied_rm.report import LineChart, Report, ReportTable
 SuccessBand = tuple[list[float], list[float], list[float]]
 """Mean, lower and upper bound of success from iteration to iteration."""
 SUMMARY_DIGITS = {
-    "cloned": 2, "refined": 3, "worst": 3, "reached": 0, "rollouts": 0, "after_150": 2, "hovers": 2, "alarms": 0,
-    "agreement": 2, "seconds": 0,
-}  # fmt: skip
+    "cloned_success": 2,
+    "refined_success": 3,
+    "worst_seed": 3,
+    "num_reached": 0,
+    "rollouts_to_target": 0,
+    "success_after_150": 2,
+    "hover_rate": 2,
+    "seeds_with_alarm": 0,
+    "ranking_agreement": 2,
+    "seconds_per_seed": 0,
+}
 """Keys of `summary`, a column each -> digits behind the point."""
 
 
@@ -45,12 +53,12 @@ class Comparison:
         return {
             "tasks": {task: self._summaries(cells) for task, cells in group_by_task_with_total(self.cells).items()},
             "gains": [{"tasks": task, "rule": rule, **_without_nan(stats)} for task, rule, stats in self._gains()],
-            "agreement": {task: ranking_agreement(cells) for task, cells in group_by_task(self.cells).items()},
+            "ranking_agreement": {task: ranking_agreement(cells) for task, cells in group_by_task(self.cells).items()},
             "pairs": [
                 {"tasks": task, "rule": self.rules[0], "other": rule, **_without_nan(stats)}
                 for task, rule, stats in self._pairs()
             ],
-            "stages": {rule: phase_time_shares(filter_by_rule(self.cells, rule)) for rule in self.rules},
+            "phase_time_shares": {rule: phase_time_shares(filter_by_rule(self.cells, rule)) for rule in self.rules},
             "curves": {
                 task: {rule: dict(zip(("mean", "low", "high"), band, strict=True)) for rule, band in rules.items()}
                 for task, rules in self.success_bands().items()
@@ -129,7 +137,7 @@ class Comparison:
             (
                 task,
                 f"`{self.rules[0]}` / `{rule}`",
-                f"{stats['rollouts']:.2f}",
+                f"{stats['rollouts_to_target']:.2f}",
                 _format_known(stats["p"], ".4f"),
                 f"{stats['success']:+.3f}",
                 _format_interval(stats),
@@ -163,7 +171,7 @@ class Comparison:
                 own_cells, other_cells = filter_by_rule(cells, self.rules[0]), filter_by_rule(cells, rule)
                 rollouts, p = rollout_ratio(own_cells, other_cells, self.target_success)
                 success, low, high = success_difference(own_cells, other_cells)
-                yield task, rule, {"rollouts": rollouts, "p": p, "success": success, "low": low, "high": high}
+                yield task, rule, {"rollouts_to_target": rollouts, "p": p, "success": success, "low": low, "high": high}
 
 
 def _without_nan(numbers: Mapping[str, float]) -> dict[str, float | None]:

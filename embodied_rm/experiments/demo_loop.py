@@ -71,10 +71,10 @@ class DemoConfig:
         if self.evaluate.data is None:
             raise UserError("evaluate.data must be a folder inside the run folder: the demo judges by what it recorded")
         if self.train_reward_model and self.checkpoint is not None:
-            raise UserError("own_model=true and checkpoint=... both say which reward model: say one of them")
+            raise UserError("train_reward_model=true and checkpoint=... both say which reward model: say one of them")
         for command in ("evaluate", "refine"):
             if getattr(self, command).checkpoint is not None:
-                raise UserError(f"{command}.checkpoint is decided by checkpoint=... or own_model=true: leave it out")
+                raise UserError(f"{command}.checkpoint is decided by checkpoint=... or train_reward_model=true: leave it out")
 
     def eval_folder(self, root: Path) -> Path:
         """The folder of the episodes that the reward model is judged by."""
@@ -122,7 +122,7 @@ def record_data(config: DemoConfig, pipeline: Pipeline) -> None:
     Their seeds are not those of the episodes to learn from: the very same would otherwise be recorded twice.
     """
     eval_config = replace(config.collect, **vars(config.eval_data), seed=config.collect.seed + 1)
-    pipeline.run_command("collect", "eval_data", collect_episodes.COMMAND, eval_config)
+    pipeline.run_command("collect", "unseen", collect_episodes.COMMAND, eval_config)
     # At every control step, whatever the reward model is trained on: a policy acts at every step.
     demo_config = replace(
         config.collect,
@@ -132,7 +132,7 @@ def record_data(config: DemoConfig, pipeline: Pipeline) -> None:
         tasks=config.tasks,
         seed=config.collect.seed + 2,
     )
-    pipeline.run_command("collect", "demonstration_data", collect_episodes.COMMAND, demo_config)
+    pipeline.run_command("collect", "demonstrations", collect_episodes.COMMAND, demo_config)
 
 
 def train_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.evaluate import PredictionSet, concat_predictions, evaluate, predict_episodes
 from embodied_rm.evaluate.goal_images import find_goal_rows, read_common_goal
 from embodied_rm.experiments.load import ModelAndData, load_model_and_data, load_model_or_judge, require_progress_net
+from embodied_rm.experiments.one_shot import OneShotConfig, OneShotEvaluator
 from embodied_rm.experiments.pipeline import Pipeline
 from embodied_rm.experiments.report_parts import FIGURE_LABELS, episode_panel, headline_figures, select_diverse_rows
 from embodied_rm.labels.subtasks import task_of
@@ -28,7 +29,6 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop import collect_episodes
 from embodied_rm.tabletop.envs import EnvConfig
-from embodied_rm.tabletop.one_shot import OneShotConfig, OneShotEvaluator
 from embodied_rm.tabletop.splits import (
     ALL_UNSEEN,
     NO_SPLIT,
@@ -42,7 +42,7 @@ from embodied_rm.tabletop.splits import (
 from embodied_rm.types import Episode
 
 FUSION_CHOICES: Mapping[str, FusionKind] = {name: name for name in FUSION_KINDS if name != "reference"}
-"""Those that need no demonstration; with one_shot.by=reference the fusion is that."""
+"""Those that need no demonstration; with one_shot.method=in_context the fusion is that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +78,12 @@ class EvaluateConfig:
     report_episodes: int = 12
 
     def __post_init__(self) -> None:
-        if self.model_name in ("baselines", "episodes", "tasks", "one_shot", "by", ""):
-            raise UserError(f"name must differ from the other keys of metrics.json, got {self.model_name!r}")
+        if self.model_name in ("baselines", "episodes", "tasks", "one_shot", "method", ""):
+            raise UserError(f"model_name must differ from the other keys of metrics.json, got {self.model_name!r}")
         if self.fusion is not None:
             lookup(FUSION_CHOICES, self.fusion, "fusion")
         if self.use_goal_images and self.goal_images:
-            raise UserError("goals=true and goal=[...] both say where goal images come from: say one of them")
+            raise UserError("use_goal_images=true and goal_images=[...] both name the goal images: set one of them")
         if self.one_shot.method is not None and self.data is not None:
             raise UserError("one_shot records a demonstration of each task, which needs split=..., not data=...")
         if self.one_shot.method is not None and self.one_shot.seed == self.record.seed:
@@ -141,7 +141,7 @@ def evaluate_split(
     loaded = ModelAndData(model, facts, source)
     metrics = evaluate_model(loaded, config, f"the split {split.name}", folder, reporter, by_task=True)
     if config.one_shot.method is not None:
-        net = require_progress_net(model, "one_shot.by")
+        net = require_progress_net(model, "one_shot.method")
         one_shot = OneShotEvaluator(
             net=net, facts=facts, config=config.one_shot, collect_config=collect_config, run=folder, reporter=reporter
         )
@@ -179,7 +179,7 @@ def evaluate_one_shot(one_shot: OneShotEvaluator, source: EpisodeSource, config:
         one_shot.net, episodes, reporter, concat_predictions(predictions_by_task.values()), rows=row_order
     )["reward_model"]
     reporter.table(f"one shot, by {config.one_shot.method}", metric_table({split: overall, **task_metrics}))
-    return {"by": config.one_shot.method, config.model_name: overall, "tasks": task_metrics}
+    return {"method": config.one_shot.method, config.model_name: overall, "tasks": task_metrics}
 
 
 def evaluate_model(
@@ -201,11 +201,11 @@ def evaluate_model(
     rows, goals = select_goals(config, loaded.model, episodes, data_label)
     predictions = predict_episodes(loaded.model, [episodes[row] for row in rows], goals)
     other_predictions = (
-        {} if similarity is None else {"clip_baseline": similarity_predictions(similarity, source, rows, reporter)}
+        {} if similarity is None else {"similarity": similarity_predictions(similarity, source, rows, reporter)}
     )
     metrics: dict[str, Any] = evaluate(loaded.model, episodes, reporter, predictions, other_predictions, rows)
     if len(rows) < len(episodes):
-        metrics["episodes"]["left_out_without_goal"] = len(episodes) - len(rows)
+        metrics["episodes"]["skipped_without_goal"] = len(episodes) - len(rows)
     reporter.table(config.model_name, metrics["reward_model"])
     for name, numbers in metrics["baselines"].items():
         reporter.table(f"baseline: {name}", numbers)
@@ -253,7 +253,7 @@ def similarity_predictions(
 ) -> PredictionSet:
     """What frame-text similarity says of every `stride`-th frame of the episodes, read one by one at its own image
     size."""
-    tracked_rows = reporter.track(rows, "clip_baseline", total=len(rows))
+    tracked_rows = reporter.track(rows, "similarity", total=len(rows))
     size = model.config.image_size
     return concat_predictions(
         predict_episodes(model, [source.episode(row, size=size, stride=frame_stride)]) for row in tracked_rows

@@ -64,7 +64,7 @@ def main(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
     )
     all_rows = list(range(len(episodes)))
     model_baselines = (
-        {} if similarity is None else {"clip_baseline": similarity_predictions(similarity, source, all_rows, reporter)}
+        {} if similarity is None else {"similarity": similarity_predictions(similarity, source, all_rows, reporter)}
     )
     fusion_rows |= baseline_rows(list(goals), truths, model_baselines, PROGRESS_METRICS)
     views = [view for view in net.config.views if view in source.views]

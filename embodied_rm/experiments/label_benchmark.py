@@ -40,7 +40,7 @@ COLUMN_TITLES = {
     "mae_successes": "MAE, successes",
     "mae_failures": "MAE, failures",
     "success_auc": "AUC",
-    "step_accuracy": "step accuracy",
+    "subtask_accuracy": "step accuracy",
     "epic": "EPIC",
     "starc": "STARC",
 }
@@ -91,7 +91,7 @@ class BenchLabelsConfig:
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
         if (self.data is None) != (self.eval_data is None):
-            raise UserError("data and unseen belong together: name both, or neither and they are recorded")
+            raise UserError("data and eval_data belong together: set both, or neither to record them")
 
 
 def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -112,11 +112,11 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     for name, seeds in rows.items():
         reporter.table(name, {COLUMN_TITLES[metric]: text for metric, text in format_seeds(seeds).items()})
     scheme_results = {
-        name: {"fusion": cell_train_config(name, 0, config).fusion, "num_seeds": seeds} for name, seeds in rows.items()
+        name: {"fusion": cell_train_config(name, 0, config).fusion, "seeds": seeds} for name, seeds in rows.items()
     }
     first_cell = results[0][1]
     baselines = first_cell["baselines"] | (
-        {} if similarity is None else {"clip_baseline": bench_data.similarity_metrics(similarity)}
+        {} if similarity is None else {"similarity": bench_data.similarity_metrics(similarity)}
     )
     run.write_json(
         "metrics.json",
@@ -124,7 +124,7 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     )
     if config.results_page is not None:
         text = markdown_section(
-            config, config.results_page, rows, baselines, first_cell["trained_on"], first_cell["judged_on"]
+            config, config.results_page, rows, baselines, first_cell["num_train_episodes"], first_cell["num_eval_episodes"]
         )
         write_section(config.results_page, "bench labels", text, "Labeling schemes")
 
@@ -229,14 +229,14 @@ def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchDat
             else train(train_episodes, train_config, run, bench_data.reporter, eval_episodes)
         )
         metrics = evaluate(net, eval_episodes, bench_data.reporter)
-        run.write_json("metrics.json", {**metrics, "trained_on": len(train_episodes), "judged_on": len(eval_episodes)})
+        run.write_json("metrics.json", {**metrics, "num_train_episodes": len(train_episodes), "num_eval_episodes": len(eval_episodes)})
     return run.read_json("metrics.json")
 
 
 def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
     """A cell's metrics, without those of a head that the scheme does not train, and of time, which is no label's."""
     excluded = (
-        ("seconds_per_frame",) if "step" in LABEL_SCHEMES[name].loss_terms else ("seconds_per_frame", "step_accuracy")
+        ("seconds_per_frame",) if "step" in LABEL_SCHEMES[name].loss_terms else ("seconds_per_frame", "subtask_accuracy")
     )
     return {metric: value for metric, value in cell["reward_model"].items() if metric not in excluded}
 

@@ -35,7 +35,7 @@ class ModelAndData(NamedTuple):
 
     def read_episodes(self, reporter: Reporter, frame_stride: int = 1) -> list[Episode]:
         """The recordings as the model sees them. Raises `DataError` naming one whose images it was trained on."""
-        trained_fingerprints = set(self.facts.get("videos", ()))
+        trained_fingerprints = set(self.facts.get("video_hashes", ()))
         episodes = []
         for episode in reporter.track(
             read_episodes_for(self.model.input_spec, self.source, frame_stride=frame_stride),

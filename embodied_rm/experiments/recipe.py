@@ -11,9 +11,9 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_sim.registry import make_task
 
-HEURISTIC_KEYS = ("guidance", "guided_until")
+HEURISTIC_KEYS = ("heuristic_coef", "heuristic_off_at")
 """Settings of refinement that mean nothing to rules that do not shape."""
-RESULT_NEUTRAL_KEYS = ("wandb", "labeler", "labeling")
+RESULT_NEUTRAL_KEYS = ("wandb_project", "labeler", "labeling")
 """Those of whoever looks on and changes nothing."""
 
 

@@ -1,4 +1,4 @@
-"""`embodied-rm build-checkpoint`: the model in the box, from nothing to its card."""
+"""`embodied-rm build-checkpoint`: the bundled model, from nothing to its card."""
 
 from __future__ import annotations
 

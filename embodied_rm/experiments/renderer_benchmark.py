@@ -52,10 +52,10 @@ def main(config: BenchRenderersConfig, run: RunFolder, reporter: Reporter) -> No
     for (task, robot), row in rows.items():
         reporter.table(f"{task}, {robot}", dict(row))
     records = [{"task": task, "robot": robot, **row} for (task, robot), row in rows.items()]
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "images": records}})
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "renderers": records}})
     if config.results_page is not None:
-        suffix = "" if model is None else ", judged"
-        write_section(config.results_page, f"bench images{suffix}", markdown_section(config, rows))
+        suffix = "" if model is None else ", scored"
+        write_section(config.results_page, f"bench renderers{suffix}", markdown_section(config, rows))
 
 
 def compare_cells(
@@ -68,7 +68,7 @@ def compare_cells(
         )
         row = {
             **{f"{view}_psnr_db": value for view, value in renderings.psnr().items()},
-            "lowest_db": renderings.min_psnr(),
+            "min_psnr_db": renderings.min_psnr(),
         }
         yield (task, robot), row if model is None else {**row, **progress_difference(model, renderings)}
 
@@ -79,7 +79,7 @@ def progress_difference(model: ProgressNet, renderings: RendererComparison) -> R
         predict_progress(model, renderings, renderings.gl_frames)
         - predict_progress(model, renderings, renderings.traced_frames)
     )
-    return {"progress_mean_apart": float(difference.mean()), "progress_most_apart": float(difference.max())}
+    return {"progress_mean_difference": float(difference.mean()), "progress_max_difference": float(difference.max())}
 
 
 def predict_progress(model: ProgressNet, renderings: RendererComparison, frames: Frames) -> Array:
@@ -87,7 +87,7 @@ def predict_progress(model: ProgressNet, renderings: RendererComparison, frames:
     known_views = [(view, v) for v, view in enumerate(renderings.views) if view in model.config.views]
     episodes = [
         Episode(
-            name=f"environment {n}",
+            name=f"env {n}",
             views={view: frames[:, n, v] for view, v in known_views},
             instruction=instruction,
             fps=CONTROL_HZ,

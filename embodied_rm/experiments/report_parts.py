@@ -29,7 +29,7 @@ FIGURE_LABELS = {
     "success_auc": "success or not at the last frame, AUC",
     "mae_successes": "mean error of progress, successes",
     "mae_failures": "mean error of progress, failures",
-    "step_accuracy": "frames whose step is named",
+    "subtask_accuracy": "frames whose step is named",
 }
 """Metric of `evaluate` -> what it is called on the page."""
 
@@ -124,7 +124,7 @@ def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
         "episodes": refined.refined_eval.episodes,
         "training_episodes": sum(row["episodes"] for row in rows),
         "env_steps": sum(row["env_steps"] for row in rows),
-        "faults": sum(row["faults"] for row in rows),
+        "diverged_episodes": sum(row["diverged_episodes"] for row in rows),
         "alarms": [row["iteration"] for row in rows if row["alarm"] is not None],
         "seconds": {phase: sum(row["seconds"][phase] for row in rows) for phase in rows[0]["seconds"]},
     }
@@ -149,8 +149,8 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[LineC
     success = {
         "training episodes, as they were paid": column("success"),
         "training episodes, by the model's verdict": column("learned_success"),
-        "watched episodes, by the simulator": column("watched_success"),
-        "episodes beside the training, by the model alone": [ratio(row["unfounded"], row["checked"]) for row in rows],
+        "watched episodes, by the simulator": column("eval_success_rate"),
+        "episodes beside the training, by the model alone": [ratio(row["false_claims"], row["verification_episodes"]) for row in rows],
     }
     if any(row["alarm"] for row in rows):
         success["alarm"] = [float(row["alarm"] is not None) for row in rows]
@@ -160,7 +160,7 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[LineC
         LineChart(
             title=f"{task}: frames that the model scored",
             x_label="iteration",
-            series={"mean spread": column("spread"), "out of distribution": column("ood_rate")},
+            series={"mean spread": column("uncertainty"), "out of distribution": column("ood_rate")},
             y_max=0.2,
         ),
     )

@@ -39,7 +39,7 @@ class BenchRewardConfig:
 
     def __post_init__(self) -> None:
         if self.repeats < 1:
-            raise UserError(f"rounds must be >= 1, got {self.repeats}")
+            raise UserError(f"repeats must be >= 1, got {self.repeats}")
 
 
 def main(config: BenchRewardConfig, run: RunFolder, reporter: Reporter) -> None:

@@ -52,7 +52,7 @@ class BenchScoreConfig:
             if getattr(self, name) < minimum:
                 raise UserError(f"{name} must be >= {minimum}, got {getattr(self, name)}")
         if min(self.image_size) < 2 or any(pixels % 2 for pixels in self.image_size):
-            raise UserError(f"size must be an even height and width, got {list(self.image_size)}")
+            raise UserError(f"image_size must be an even height and width, got {list(self.image_size)}")
 
 
 def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -61,7 +61,7 @@ def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
     net = load_or_make_net(config, source)
     views, stored_size = select_views(net.input_spec, source), source.image_size(0)
     frames = sum(meta.length for meta in source.meta)
-    settings = {"views": len(views), "num_frames": frames, "images": f"{stored_size[1]}x{stored_size[0]}"}
+    settings = {"views": len(views), "frames": frames, "image_size": f"{stored_size[1]}x{stored_size[0]}"}
     reporter.table("bench score", {"machine": describe_machine(), **settings})
     calls = make_contenders(net, source, run)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -148,7 +148,7 @@ def markdown_section(config: BenchScoreConfig, settings: Mapping[str, object], m
     return "\n".join([
         "## Scoring videos from disk",
         "",
-        f"`embodied-rm bench score`: {settings['frames']} frames of {settings['views']} views, {data_label}, {settings['images']}. "
+        f"`embodied-rm bench score`: {settings['frames']} frames of {settings['views']} views, {data_label}, {settings['image_size']}. "
         "Decoded: the same videos by the same decoder, shrunk to what the model sees, judging nothing. Scored: "
         f"`embodied-rm score` without plots and videos. Medians of {config.repeats}, in turn; the share is that of "
         "each round.",

@@ -43,7 +43,7 @@ class CloneCommand(CloneConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.progress_horizon < 1:
-            raise UserError(f"horizon must be >= 1, got {self.progress_horizon}")
+            raise UserError(f"progress_horizon must be >= 1, got {self.progress_horizon}")
 
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:

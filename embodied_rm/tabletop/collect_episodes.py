@@ -61,15 +61,15 @@ class CollectConfig:
     def __post_init__(self) -> None:
         counts = self.num_successes, self.num_failures, self.num_post_success
         if min(counts) < 0 or not (any(counts) or self.rollouts_per_policy):
-            raise UserError("nothing to record: successes={}, failures={}, afterwards={}".format(*counts))
+            raise UserError("nothing to record: num_successes={}, num_failures={}, num_post_success={}".format(*counts))
         if len(self.speed_range) != 2 or not 0 < self.speed_range[0] <= self.speed_range[1] <= 1:
-            raise UserError(f"pace must be two shares [slowest,fastest] in (0, 1], got {list(self.speed_range)}")
+            raise UserError(f"speed_range must be two shares [slowest,fastest] in (0, 1], got {list(self.speed_range)}")
         if self.action_noise < 0:
-            raise UserError(f"noise must be >= 0, got {self.action_noise}")
+            raise UserError(f"action_noise must be >= 0, got {self.action_noise}")
         if (self.policies is None) != (self.rollouts_per_policy is None):
-            raise UserError("policies=[...], who plays, and rollouts=..., episodes of each, need each other")
+            raise UserError("policies=[...], who plays, and rollouts_per_policy=..., episodes of each, need each other")
         if self.rollouts_per_policy is not None and self.rollouts_per_policy < 1:
-            raise UserError(f"rollouts must be >= 1, got {self.rollouts_per_policy}")
+            raise UserError(f"rollouts_per_policy must be >= 1, got {self.rollouts_per_policy}")
 
 
 def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -119,7 +119,7 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
     reporter.table(
         "recorded", {**dict(sorted(outcome_counts.items())), "of those, successful": num_successes, "frames": frames}
     )
-    return {"episodes": outcome_counts.total(), "num_successes": num_successes, "frames": frames}
+    return {"episodes": outcome_counts.total(), "successes": num_successes, "frames": frames}
 
 
 def remove_partial_dataset(folder: Path) -> None:

@@ -36,8 +36,8 @@ class EnvConfig:
     max_contacts: int = 0
     renderer: str = "auto"
     robot: str = "panda"
-    tool_site: str = "tool_site"
-    gripper_actuator: str = "gripper_actuator"
+    tool_site: str = "tool"
+    gripper_actuator: str = "grip"
     divergence_dump_dir: Path | None = None
     randomize: Randomization = field(default_factory=Randomization)
 

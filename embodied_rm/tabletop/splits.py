@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from embodied_rm.cli import compose
 from embodied_rm.config_files import group_choices
+from embodied_rm.config_schema import load_group_choice
 from embodied_rm.data.provenance import hash_scene
 from embodied_rm.data.source import EpisodeMeta
 from embodied_rm.errors import DataError, UserError, lookup
@@ -45,7 +45,7 @@ class Split:
             return env_config
         for key in ("robot", "randomize"):
             if getattr(env_config, key) != getattr(EnvConfig(), key):
-                raise UserError(f"environment.{key} is decided by split={self.name}: leave it out")
+                raise UserError(f"env.{key} is decided by split={self.name}: leave it out")
         return replace(env_config, robot=self.robot, randomize=self.randomize)
 
     def select_tasks(self, tasks: Sequence[str]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Split:
 
 def load_split(name: str) -> Split:
     """The split as its file in `configs/split` has it."""
-    split: Split = compose.load_group_choice("split", name, Split)
+    split: Split = load_group_choice("split", name, Split)
     return split
 
 
@@ -128,7 +128,7 @@ def check_split_unseen(facts: Mapping[str, Any], split: Split, seed: int) -> Non
 def training_overlap(facts: Mapping[str, Any], split: str, seed: str | None) -> str | None:
     """Why the model of these facts is not to be judged by episodes of that split and seed: it was trained on them, or
     on anything of an unseen split; None: it may be."""
-    for recorded_split in facts.get("recorded", ()):
+    for recorded_split in facts.get("splits", ()):
         name, _, recorded_seed = recorded_split.rpartition(" ")
         if name == split != NO_SPLIT and (recorded_seed == seed or name in unseen_splits()):
             return (

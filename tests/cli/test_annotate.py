@@ -42,7 +42,7 @@ def hear_ctrl_c() -> None:
 
 
 def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
-    command = [sys.executable, "-m", "embodied_rm", "annotate", f"data={dataset}", "steps=[reach, lift]"]
+    command = [sys.executable, "-m", "embodied_rm", "annotate", f"data={dataset}", "subtasks=[reach, lift]"]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -58,17 +58,17 @@ def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
             told += running.stdout.readline()
             assert running.poll() is None, running.stderr.read()
         url = f"{found[1]}episodes/1"
-        proposed = json.load(urllib.request.urlopen(f"{url}/proposal"))["steps"]
+        proposed = json.load(urllib.request.urlopen(f"{url}/proposal"))["subtasks"]
         assert [step["name"] for step in proposed] == ["reach", "lift"]
         version = urllib.request.urlopen(url).headers["ETag"]
-        body = json.dumps({"steps": STEPS, "success": False}).encode()
+        body = json.dumps({"subtasks": STEPS, "success": False}).encode()
         headers = {"Content-Type": "application/json", "If-Match": version}
         urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"))
         running.send_signal(signal.SIGINT)
         rest = running.stdout.read()
         assert running.wait(20) == 0 and running.stderr.read() == ""
     name = open_dataset(dataset / "dataset").meta[1].name
-    assert re.search(rf"saved\n +{name} +2 steps, failure\n", rest)
+    assert re.search(rf"saved\n +{name} +2 subtasks, failure\n", rest)
     meta = open_dataset(dataset / "dataset").meta[1]
     assert meta.subtasks == tuple(Subtask(**step) for step in STEPS) and meta.success is False
 
@@ -95,5 +95,5 @@ def test_a_judge_proposes_the_steps_that_are_named(dataset: Path, tmp_path: Path
     steps = make_proposer(config)(video)
     assert [step.name for step in steps] == ["reach", "lift", "put"]
     assert [step.start for step in steps[:2]] == [0, 1], "70 % at once: the second of three steps is done with"
-    with pytest.raises(UserError, match="name them, steps="):
+    with pytest.raises(UserError, match="name them, subtasks="):
         make_proposer(AnnotateCommand(data=dataset, judge=judge))

@@ -37,7 +37,7 @@ def test_every_way_gets_the_same_recordings_and_only_one_is_told_which_failed():
 
 
 def test_cells_are_done_once_and_told_as_a_section(tmp_path: Path) -> None:
-    small = ["tasks=[press_button]", "seeds=1", "demonstrations=2", "episodes=4", f"page={tmp_path / 'page.md'}"]
+    small = ["tasks=[press_button]", "num_seeds=1", "num_demonstrations=2", "eval_episodes=4", f"results_page={tmp_path / 'page.md'}"]
     assert main(["bench", "cloning", *small, f"out={tmp_path / 'run'}"]) == 0
     told = json.loads((tmp_path / "run" / "metrics.json").read_text())["bench"]["success"]["press_button"]
     assert told.keys() == {PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY} and all(len(rates) == 1 for rates in told.values())
@@ -50,7 +50,7 @@ def test_cells_are_done_once_and_told_as_a_section(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["demonstrations=5"], "must be even"), (["seeds=0"], "seeds must be >= 1"), (["tasks=[lift]"], "unknown task")],
+    [(["num_demonstrations=5"], "must be even"), (["num_seeds=0"], "num_seeds must be >= 1"), (["tasks=[lift]"], "unknown task")],
 )
 def test_mistakes_are_told_before_anything_runs(words, said, tmp_path, capsys):
     assert main(["bench", "cloning", *words, f"out={tmp_path / 'run'}"]) == 2

@@ -37,24 +37,24 @@ def data(tmp_path_factory):
 
 
 def line(data, *words: str, known: str = "known") -> list[str]:
-    where = [f"data={data / known}", f"unseen={data / 'unseen'}"]
-    return ["bench", "labels", *where, "updates=2", "image_size=[32,32]", *words]
+    where = [f"data={data / known}", f"eval_data={data / 'unseen'}"]
+    return ["bench", "labels", *where, "steps=2", "image_size=[32,32]", *words]
 
 
 def test_cells_are_trained_once_and_the_page_has_a_row_for_each_scheme(data, tmp_path, capsys):
     run, page = tmp_path / "run", tmp_path / "labels.md"
-    words = line(data, "labels=[hops,ordinal]", "seeds=2", f"out={run}", f"page={page}")
+    words = line(data, "label_schemes=[hops,ordinal]", "num_seeds=2", f"out={run}", f"results_page={page}")
     assert main(words) == 0
     cells = {name: [run / name / seed / "metrics.json" for seed in "01"] for name in ("hops", "ordinal")}
     told = json.loads((run / "metrics.json").read_text())["bench"]
     text = page.read_text()
     for name, paths in cells.items():
         single = [json.loads(path.read_text())["reward_model"] for path in paths]
-        assert [seed["mae_failures"] for seed in told["labels"][name]["seeds"]] == [s["mae_failures"] for s in single]
+        assert [seed["mae_failures"] for seed in told["label_schemes"][name]["seeds"]] == [s["mae_failures"] for s in single]
         assert format_seeds(single)["mae_failures"] in text
-    assert told["labels"]["ordinal"]["fusion"] == "forward" and told["labels"]["hops"]["fusion"] == "mean"
+    assert told["label_schemes"]["ordinal"]["fusion"] == "forward" and told["label_schemes"]["hops"]["fusion"] == "mean"
     rows = [row.split(" | ")[0] for row in text.splitlines() if row.startswith("| ")]
-    assert rows == ["| labels", "| `hops`", "| `ordinal`*", "| _constant_", "| _clock_", "| _oracle_"]
+    assert rows == ["| labels", "| `hops`", "| `ordinal`*", "| _constant_", "| _time_", "| _oracle_"]
 
     written = {path: path.stat().st_mtime_ns for path in (*cells["hops"], cells["ordinal"][0])}
     cells["ordinal"][1].unlink()
@@ -79,10 +79,10 @@ def test_a_row_is_mean_and_spread_and_a_dash_for_what_was_not_measured():
 @pytest.mark.parametrize(
     ("words", "known", "message"),
     [
-        (["labels=[hop]"], "known", "unknown labeling scheme 'hop'. Did you mean 'hops'?"),
-        (["seeds=0"], "known", "seeds must be >= 1, got 0"),
-        (["unseen=null"], "known", "data and unseen belong together"),
-        (["labels=[clock,stages]"], "bare", "the column steps is missing, which labels 'stages' are made of"),
+        (["label_schemes=[hop]"], "known", "unknown labeling scheme 'hop'. Did you mean 'hops'?"),
+        (["num_seeds=0"], "known", "num_seeds must be >= 1, got 0"),
+        (["eval_data=null"], "known", "data and eval_data belong together"),
+        (["label_schemes=[time,stages]"], "bare", "the column steps is missing, which labels 'stages' are made of"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_trained(data, tmp_path, capsys, words, known, message):

@@ -20,16 +20,16 @@ def test_a_section_is_written_anew_in_its_place(tmp_path):
 
 
 def test_a_command_of_two_words_runs_and_fills_its_section(tmp_path, capsys):
-    line = "bench experts tasks=[press_button] episodes=2 warp_episodes=1"
-    assert main([*line.split(), f"out={tmp_path / 'run'}", f"page={tmp_path / 'page.md'}"]) == 0
+    line = "bench experts tasks=[press_button] num_episodes=2 num_warp_episodes=1"
+    assert main([*line.split(), f"out={tmp_path / 'run'}", f"results_page={tmp_path / 'page.md'}"]) == 0
     assert (tmp_path / "run/metrics.json").exists()
     text = (tmp_path / "page.md").read_text()
     assert "| press_button | panda | 1.00 | 1.00 | 1.00 |" in text and "| press_button | six_axis |" in text
 
 
 def test_a_model_is_timed_in_both_runtimes(tmp_path):
-    line = "bench model num_envs=2 rounds=1 image_size=32"
-    assert main([*line.split(), f"out={tmp_path / 'run'}", f"page={tmp_path / 'page.md'}"]) == 0
+    line = "bench model num_envs=2 repeats=1 image_size=32"
+    assert main([*line.split(), f"out={tmp_path / 'run'}", f"results_page={tmp_path / 'page.md'}"]) == 0
     told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
     speeds = told["ONNX Runtime_per_s"], told["eager torch_per_s"]
     assert told["ONNX Runtime_to_eager torch"] == pytest.approx(speeds[0] / speeds[1])
@@ -44,10 +44,10 @@ def test_a_model_is_timed_in_both_runtimes(tmp_path):
 
 
 def test_videos_are_scored_and_decoded_in_turn(tmp_path):
-    line = "bench score frames=40 size=[48,64] rounds=2"
-    assert main([*line.split(), f"out={tmp_path / 'run'}", f"page={tmp_path / 'page.md'}"]) == 0
+    line = "bench score num_frames=40 image_size=[48,64] repeats=2"
+    assert main([*line.split(), f"out={tmp_path / 'run'}", f"results_page={tmp_path / 'page.md'}"]) == 0
     told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
-    assert (told["frames"], told["views"], told["images"]) == (40, 3, "64x48")
+    assert (told["frames"], told["views"], told["image_size"]) == (40, 3, "64x48")
     assert told["scored_to_decoded"] > 0 and told["decoded_per_s"] > 0
     assert (tmp_path / "run/scored_0/progress.parquet").exists()
     assert (

@@ -26,15 +26,15 @@ def test_without_a_named_object_all_failures_are_as_frequent() -> None:
 def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy of lift_cube that hardly explores."""
     folder = tmp_path_factory.mktemp("cloned")
-    few = ("failures=0", "env.num_envs=2", "env.views=[front]")
-    assert main(["collect", "tasks=[lift_cube]", "successes=2", f"out={folder / 'demos'}", *few]) == 0
-    learnt = ("demonstrations=2", "steps=20", "episodes=2", "env.num_envs=2", "log_std_init=-5")
+    few = ("num_failures=0", "env.num_envs=2", "env.views=[front]")
+    assert main(["collect", "tasks=[lift_cube]", "num_successes=2", f"out={folder / 'demos'}", *few]) == 0
+    learnt = ("num_demonstrations=2", "steps=20", "eval_episodes=2", "env.num_envs=2", "log_std_init=-5")
     assert main(["clone", "task=lift_cube", f"data={folder / 'demos'}", f"out={folder / 'clone'}", *learnt]) == 0
     return folder / "clone"
 
 
 def test_a_policy_is_recorded_at_its_task(cloned: Path, tmp_path: Path) -> None:
-    asked = ("tasks=[lift_cube,open_drawer]", "successes=0", "failures=1", f"policies=[{cloned}]", "rollouts=3")
+    asked = ("tasks=[lift_cube,open_drawer]", "num_successes=0", "num_failures=1", f"policies=[{cloned}]", "rollouts_per_policy=3")
     assert main(["collect", *asked, "env.num_envs=2", "env.views=[front]", f"out={tmp_path / 'run'}"]) == 0
     data = open_dataset(tmp_path / "run" / "dataset")
     kinds = Counter((about.metadata["task"], about.metadata["outcome"] == "rollout") for about in data.meta)
@@ -51,10 +51,10 @@ def test_a_policy_is_recorded_at_its_task(cloned: Path, tmp_path: Path) -> None:
     ("asked", "said"),
     [
         ("policies=[{cloned}]", "need each other"),
-        ("rollouts=3", "need each other"),
-        ("policies=[{cloned}] rollouts=0", "rollouts must be >= 1, got 0"),
-        ("policies=[{cloned}/policy] rollouts=3", "is no run folder of embodied-rm clone or refine"),
-        ("policies=[{cloned}] rollouts=3 tasks=[press_button]", "plays lift_cube, which is none of press_button"),
+        ("rollouts_per_policy=3", "need each other"),
+        ("policies=[{cloned}] rollouts_per_policy=0", "rollouts_per_policy must be >= 1, got 0"),
+        ("policies=[{cloned}/policy] rollouts_per_policy=3", "is no run folder of embodied-rm clone or refine"),
+        ("policies=[{cloned}] rollouts_per_policy=3 tasks=[press_button]", "plays lift_cube, which is none of press_button"),
     ],
 )
 def test_who_is_to_play_is_checked_first(
@@ -67,7 +67,7 @@ def test_who_is_to_play_is_checked_first(
 
 
 def test_a_recording_that_was_killed_at_the_last_timestep_is_made_anew(tmp_path: Path) -> None:
-    words = ["collect", "tasks=[lift_cube]", "successes=1", "failures=0", "env.num_envs=1", "env.views=[front]"]
+    words = ["collect", "tasks=[lift_cube]", "num_successes=1", "num_failures=0", "env.num_envs=1", "env.views=[front]"]
     assert main([*words, f"out={tmp_path / 'run'}"]) == 0
     whole = open_dataset(tmp_path / "run" / "dataset").episode(0)
     (tmp_path / "run" / "metrics.json").unlink()

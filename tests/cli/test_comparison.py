@@ -44,10 +44,10 @@ def test_rollouts_are_those_up_to_the_iteration_that_reached_the_level():
 
 
 def test_a_median_is_known_once_more_than_half_got_there():
-    assert summarize_cells(cells("shaped", 10, 20, 100), 0.8)["rollouts"] == 20
+    assert summarize_cells(cells("shaped", 10, 20, 100), 0.8)["rollouts_to_target"] == 20
     told = summarize_cells(cells("shaped", 10, 100, 100), 0.8)
-    assert told["rollouts"] is None and told["reached"] == 1 and told["seeds"] == 3
-    assert summarize_cells([CELL, replace(CELL, refined_success=0.5)], 0.8)["worst"] == 0.5
+    assert told["rollouts_to_target"] is None and told["num_reached"] == 1 and told["seeds"] == 3
+    assert summarize_cells([CELL, replace(CELL, refined_success=0.5)], 0.8)["worst_seed"] == 0.5
 
 
 def test_who_never_got_there_needed_as_many_as_it_had_or_as_the_other_needed():
@@ -88,7 +88,7 @@ def test_agreement_is_that_of_rankings_of_all_policies_that_the_model_ranks():
     other = replace(CELL, predicted_success=(0.4, 0.5, 0.6))
     assert ranking_agreement([other, better]) == pytest.approx((14 - 0) / 15), "across refinements too; 0.3 twice"
     assert ranking_agreement([other, replace(better, predicted_success=(0.95, 0.96, 0.97))]) < 0
-    assert summarize_cells([replace(CELL, predicted_success=(None,) * 3)], 0.8)["agreement"] is None
+    assert summarize_cells([replace(CELL, predicted_success=(None,) * 3)], 0.8)["ranking_agreement"] is None
 
 
 def test_what_a_budget_of_episodes_buys_is_the_last_iteration_within_it():
@@ -105,7 +105,7 @@ def test_hovering_alarms_and_time_are_told():
         ],
         0.8,
     )
-    assert (told["hovers"], told["alarms"], told["seconds"]) == (0.25, 1, 15)
+    assert (told["hover_rate"], told["seeds_with_alarm"], told["seconds_per_seed"]) == (0.25, 1, 15)
     assert phase_time_shares([CELL, CELL]) == {"physics": pytest.approx(0.4), "learn": pytest.approx(0.6)}
 
 

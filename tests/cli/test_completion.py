@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from embodied_rm.cli.main import main
-from embodied_rm.config_files import command_names
+from embodied_rm.config_files import command_display_name, command_names
 
 
 def suggestions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -37,7 +37,7 @@ def test_words_that_fit(
 
 def test_the_first_word_is_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert suggestions("embodied-rm ", monkeypatch, capsys) == list(
-        dict.fromkeys(name.split("_")[0] for name in command_names())
+        dict.fromkeys(command_display_name(name).split()[0] for name in command_names())
     )
 
 
@@ -45,7 +45,7 @@ def test_the_first_word_is_a_command(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_every_command_offers_its_run_folder(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "out=" in suggestions(f"embodied-rm {name} ", monkeypatch, capsys)
+    assert "out=" in suggestions(f"embodied-rm {command_display_name(name)} ", monkeypatch, capsys)
 
 
 def test_bash_completes_with_the_installed_script() -> None:

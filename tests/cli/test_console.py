@@ -33,7 +33,7 @@ def test_short_work_shows_nothing_and_yields_everything(terminal: bool) -> None:
 
 def test_long_work_draws_a_bar_on_a_terminal() -> None:
     stream = io.StringIO()
-    with reporter(stream, terminal=True, patience=0.05) as console:
+    with reporter(stream, terminal=True, bar_delay_s=0.05) as console:
         list(console.track(slowly(4, 0.1), "collect", total=4))
     assert "collect" in stream.getvalue() and "/4" in stream.getvalue()
     assert "collect: 4 in 0." in stream.getvalue()
@@ -42,7 +42,7 @@ def test_long_work_draws_a_bar_on_a_terminal() -> None:
 def test_long_work_writes_few_plain_lines_off_a_terminal() -> None:
     stream = io.StringIO()
     began = time.perf_counter()
-    with reporter(stream, terminal=False, patience=0.0, heartbeat=0.1) as console:
+    with reporter(stream, terminal=False, bar_delay_s=0.0, heartbeat_s=0.1) as console:
         list(console.track(slowly(30, 0.01), "collect", total=30))
     lines = stream.getvalue().splitlines()
     assert 2 <= len(lines) <= 2 + (time.perf_counter() - began) / 0.1, "at most one a heartbeat"
@@ -52,7 +52,7 @@ def test_long_work_writes_few_plain_lines_off_a_terminal() -> None:
 
 def test_nothing_but_text_off_a_terminal() -> None:
     stream = io.StringIO()
-    with reporter(stream, terminal=False, patience=0.0, heartbeat=0.0) as console:
+    with reporter(stream, terminal=False, bar_delay_s=0.0, heartbeat_s=0.0) as console:
         console.table("model", {"parameters": 1_234_567, "a very long value": "x" * 300})
         console.log("[bold]not markup[/bold] " + "y" * 200)
         list(console.track(range(3), "steps"))
@@ -63,14 +63,14 @@ def test_nothing_but_text_off_a_terminal() -> None:
 
 def test_nested_work_is_allowed() -> None:
     stream = io.StringIO()
-    with reporter(stream, terminal=True, patience=0.01) as console:
+    with reporter(stream, terminal=True, bar_delay_s=0.01) as console:
         seen = [(a, b) for a in console.track(range(2), "outer") for b in console.track(slowly(2, 0.02), "inner")]
     assert seen == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 def test_work_that_fails_leaves_no_bar_behind() -> None:
     stream = io.StringIO()
-    with pytest.raises(KeyError), reporter(stream, terminal=True, patience=0.01) as console:
+    with pytest.raises(KeyError), reporter(stream, terminal=True, bar_delay_s=0.01) as console:
         for item in console.track(slowly(3, 0.05), "doomed"):
             if item == 1:
                 raise KeyError(item)
@@ -104,21 +104,21 @@ def test_durations_and_estimates() -> None:
 
 def test_time_left_is_that_of_the_items_that_take_time() -> None:
     """Of twelve cells eight are read from a file, and nobody knows what the others take until one of them is done."""
-    pace, now = EtaEstimator(0.0), 0.0
+    eta, now = EtaEstimator(0.0), 0.0
     for _ in range(8):
-        pace.finish_item(now := now + 0.01)
-    assert pace.remaining_s(12, now) == pytest.approx(0.04)
-    assert pace.remaining_s(12, now + 60) is None
-    pace.finish_item(now := now + 300)
-    assert pace.remaining_s(12, now) == pytest.approx(900)
-    pace.finish_item(now := now + 200)
-    assert pace.remaining_s(12, now) == pytest.approx(500)
-    assert pace.remaining_s(None, now) is None and EtaEstimator(0.0).remaining_s(5, 3.0) is None
+        eta.finish_item(now := now + 0.01)
+    assert eta.remaining_s(12, now) == pytest.approx(0.04)
+    assert eta.remaining_s(12, now + 60) is None
+    eta.finish_item(now := now + 300)
+    assert eta.remaining_s(12, now) == pytest.approx(900)
+    eta.finish_item(now := now + 200)
+    assert eta.remaining_s(12, now) == pytest.approx(500)
+    assert eta.remaining_s(None, now) is None and EtaEstimator(0.0).remaining_s(5, 3.0) is None
 
 
 def test_a_bar_says_how_long_it_will_take() -> None:
-    column, pace = TimeLeftColumn(), EtaEstimator(time.monotonic() - 30)
-    pace.finish_item(time.monotonic())
+    column, eta = TimeLeftColumn(), EtaEstimator(time.monotonic() - 30)
+    eta.finish_item(time.monotonic())
     progress = Progress(column)
-    progress.add_task("", total=4, pace=pace)
+    progress.add_task("", total=4, eta=eta)
     assert str(column.render(progress.tasks[0])) == "1 min 30 s left"

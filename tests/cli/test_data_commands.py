@@ -32,35 +32,35 @@ def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys
     out = tmp_path / "run"
     assert main(["inspect", f"data={damaged}", f"out={out}"]) == 0
     said = capsys.readouterr().out
-    faults = json.loads((out / "faults.json").read_text())["faults"]
+    faults = json.loads((out / "issues.json").read_text())["issues"]
     assert [fault["episodes"] for fault in faults] == [["episode_000001"], ["episode_000004"]]
     for fault in faults:
         assert Path(fault["file"]).stem == fault["episodes"][0]
-        assert f"left out: {fault['episodes'][0]}: {fault['file']}: {fault['what']}" in said.replace("\n", "")
+        assert f"left out: {fault['episodes'][0]}: {fault['file']}: {fault['message']}" in said.replace("\n", "")
     counts = json.loads((out / "metrics.json").read_text())["inspect"]
-    assert (counts["episodes"], counts["faults"], counts["faulty_episodes"]) == (EPISODES - 2, 2, 2)
-    assert counts["views"] == ["front", "wrist"] and counts["images"] == "32x48" and counts["fps"] == 10
+    assert (counts["episodes"], counts["issues"], counts["episodes_with_issues"]) == (EPISODES - 2, 2, 2)
+    assert counts["views"] == ["front", "wrist"] and counts["image_size"] == "32x48" and counts["fps"] == 10
     page = (out / "report.html").read_text()
     assert "what is wrong" in page and "episode_000004" in page and "episode_000000" in page
 
 
 def test_strict_makes_a_fault_a_failure_and_a_sound_dataset_none(damaged, tmp_path, capsys):
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'a'}", "strict=true"]) == 3
-    assert "2 faults" in capsys.readouterr().err
+    assert "2 issues" in capsys.readouterr().err
     whole = write_v21_dataset(tmp_path / "whole", [faulty.make_episode(i) for i in range(2)])
     assert main(["inspect", f"data={whole}", f"out={tmp_path / 'b'}", "strict=true"]) == 0
     # What only reading shows is not looked for where nobody wants it.
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'c'}", "decode=false"]) == 0
-    assert len(json.loads((tmp_path / "c" / "faults.json").read_text())["faults"]) == 1
+    assert len(json.loads((tmp_path / "c" / "issues.json").read_text())["issues"]) == 1
 
 
 def test_convert_gives_views_other_names_and_leaves_out_what_cannot_be_read(damaged, tmp_path, capsys):
     out = tmp_path / "run"
-    views = "names.views={front: top, wrist: hand}"
-    assert main(["convert", f"data={damaged}", f"out={out}", views, "size=[16,24]"]) == 0
+    views = "features.views={front: top, wrist: hand}"
+    assert main(["convert", f"data={damaged}", f"out={out}", views, "image_size=[16,24]"]) == 0
     assert "left out: episode_000001" in capsys.readouterr().out
     told = json.loads((out / "metrics.json").read_text())["convert"]
-    assert told["left_out"] == ["episode_000001", "episode_000004"] and told["episodes"] == EPISODES - 2
+    assert told["skipped_episodes"] == ["episode_000001", "episode_000004"] and told["episodes"] == EPISODES - 2
     written = LeRobotDataset(out / "dataset")
     assert written.views == ("hand", "top") and written.image_size(0) == (16, 24)
     assert [meta.name for meta in written.meta] == [f"episode_{i:06d}" for i in (0, 2, 3, 5)]
@@ -69,13 +69,13 @@ def test_convert_gives_views_other_names_and_leaves_out_what_cannot_be_read(dama
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["names.views={frnt: top}"], "unknown view 'frnt'. Did you mean 'front'?"),
-        (["names.views=[front]"], "names.views must be a mapping like {a:1}, got [front]"),
-        (["names.state=[nothing]"], "unknown column 'nothing'"),
-        (["names.fps=0"], "fps must be > 0, got 0"),
-        (["size=[15,24]"], "size must be [height, width], both even"),
+        (["features.views={frnt: top}"], "unknown view 'frnt'. Did you mean 'front'?"),
+        (["features.views=[front]"], "features.views must be a mapping like {a:1}, got [front]"),
+        (["features.state=[nothing]"], "unknown column 'nothing'"),
+        (["features.fps=0"], "fps must be > 0, got 0"),
+        (["image_size=[15,24]"], "image_size must be [height, width], both even"),
         (["instruction=go"], "the dataset has its own instructions"),
-        (["names.vews={front: top}"], "unknown key of embodied-rm convert 'names.vews'. Did you mean 'names.views'?"),
+        (["features.vews={front: top}"], "unknown key of embodied-rm convert 'features.vews'. Did you mean 'features.views'?"),
     ],
 )
 def test_a_mistake_is_one_sentence(damaged, tmp_path, capsys, words, sentence):
@@ -95,7 +95,7 @@ def test_training_leaves_out_the_same_episodes_and_says_so(tmp_path, capsys):
             steps = (Subtask(name="reach", start=0, end=6), Subtask(name="lift", start=6, end=12))
             writer.add(replace(episode, subtasks=steps, success=True))
     faulty.corrupt_packet(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
-    keys = ["updates=2", "batch=2", "moments=3", "image_size=[32,48]"]
+    keys = ["steps=2", "batch_size=2", "frames_per_episode=3", "image_size=[32,48]"]
     capsys.readouterr()
     assert main(["train", f"data={tmp_path / 'known'}", f"out={tmp_path / 'run'}", *keys]) == 0
     assert "left out: episode_000004" in capsys.readouterr().out

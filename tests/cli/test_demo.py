@@ -11,20 +11,20 @@ from embodied_rm.cli.main import main
 SMALL = (
     "tasks=[lift_cube]",
     "benchmark_steps=2",
-    "unseen={successes:2,failures:2}",
-    "sizes.lift_cube={demonstrations:2,rollout_steps:4,iterations:2,log_std_init:-1,gamma:0.98,gae_lambda:0.85}",
-    "collect={tasks:[lift_cube],successes:3,failures:2}",
-    "train={updates:2,batch:2,image_size:[32,32]}",
-    "evaluate.shown=2",
-    "clone={steps:10,episodes:2}",
-    "refine={warmup_iterations:1,episodes:2}",
+    "eval_data={num_successes:2,num_failures:2}",
+    "task_presets.lift_cube={num_demonstrations:2,rollout_steps:4,iterations:2,log_std_init:-1,gamma:0.98,gae_lambda:0.85}",
+    "collect={tasks:[lift_cube],num_successes:3,num_failures:2}",
+    "train={steps:2,batch_size:2,image_size:[32,32]}",
+    "evaluate.report_episodes=2",
+    "clone={steps:10,eval_episodes:2}",
+    "refine={critic_warmup_iterations:1,final_eval_episodes:2}",
     *(f"{command}.env.num_envs=2" for command in ("collect", "clone", "refine")),
     *(f"{command}.env.image_size=32" for command in ("collect", "clone", "refine")),
 )
 
 
 def test_a_demo_with_a_model_of_its_own_records_trains_and_uses_it(tmp_path: Path) -> None:
-    assert main(["demo", "own_model=true", *SMALL, f"out={tmp_path / 'demo'}"]) == 0
+    assert main(["demo", "train_reward_model=true", *SMALL, f"out={tmp_path / 'demo'}"]) == 0
     metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
     assert metrics["train"]["episodes"] == metrics["collect"]["episodes"] == 5
     for stage in ("evaluation", "lift_cube/refine"):
@@ -46,8 +46,8 @@ def test_a_demo_with_a_model_of_its_own_records_trains_and_uses_it(tmp_path: Pat
 def test_a_missing_model_in_the_box_is_told_with_how_it_is_made(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(paths, "IN_THE_BOX", tmp_path / "checkpoints" / "tabletop")
+    monkeypatch.setattr(paths, "BUNDLED_CHECKPOINT", tmp_path / "checkpoints" / "tabletop")
     assert main([*words, f"out={tmp_path / 'run'}"]) == 2
     error = capsys.readouterr().err
-    assert "the model in the box is missing" in error and "`make checkpoint` makes it" in error
+    assert "the bundled model is missing" in error and "`make checkpoint` makes it" in error
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Scores of a judge become labels of a model: score, then train labels=[judged], on the same data."""
+"""Scores of a judge become labels of a model: score, then train label_schemes=[distilled], on the same data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def labels(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     judge = tiny_vlm.save_model(folder / "judge", answer="<progress>70%</progress>")
-    words = ["score", f"data={videos}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "every=4"]
+    words = ["score", f"data={videos}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "frame_stride=4"]
     assert main([*words, "videos=false", "plots=false"]) == 0
     return folder / "run"
 
@@ -57,11 +57,11 @@ def test_a_model_learns_what_the_judge_said_and_nothing_else(videos: Path, label
         "train",
         f"data={videos}",
         f"out={tmp_path}/run",
-        "labels=[judged]",
-        f"judged={labels}",
+        "label_schemes=[distilled]",
+        f"scores={labels}",
         "image_size=[32,32]",
     ]
-    assert main([*words, "updates=150", "batch=6", "moments=4"]) == 0
+    assert main([*words, "steps=150", "batch_size=6", "frames_per_episode=4"]) == 0
     net = load_progress_net(tmp_path / "run" / "checkpoint")
     curves = score_episodes(net, [open_dataset(videos).episode(row, size=(32, 32)) for row in range(3)])
     assert np.mean([curve.progress[2:] for curve in curves]) == pytest.approx(0.7, abs=0.15)
@@ -73,16 +73,16 @@ def test_labels_of_other_data_are_refused(videos: Path, labels: Path, tmp_path: 
     source = open_dataset(tmp_path / "other")
     with pytest.raises(DataError, match="has 9 frames, 15 of them scored"):
         list(with_scores(source, labels, list(source), 1))
-    with pytest.raises(DataError, match="not the scores that embodied-rm score leaves"):
+    with pytest.raises(DataError, match="not written by embodied-rm score"):
         ScoreTable.read(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["labels=[judged]"], "judged=None"),
-        (["judged=somewhere"], "got labels=[hops]"),
-        (["labels=[judged]", "judged=somewhere", "reversals=true"], "nobody has judged"),
+        (["label_schemes=[distilled]"], "scores=None"),
+        (["scores=somewhere"], "got label_schemes=[hops]"),
+        (["label_schemes=[distilled]", "scores=somewhere", "time_reversal=true"], "which have no scores"),
     ],
 )
 def test_one_without_the_other_makes_no_sense(
@@ -95,23 +95,23 @@ def test_one_without_the_other_makes_no_sense(
 def test_videos_of_a_refinement_are_labeled_while_it_runs_and_change_nothing_of_it(tmp_path: Path) -> None:
     tiny = ("env.num_envs=4", "env.image_size=32")
     demos, cloned = tmp_path / "demos", tmp_path / "cloned"
-    assert main(["collect", "tasks=[lift_cube]", "successes=2", "failures=0", f"out={demos}", *tiny]) == 0
-    words = ["clone", "task=lift_cube", f"data={demos}", "demonstrations=2", "steps=20", "episodes=2"]
+    assert main(["collect", "tasks=[lift_cube]", "num_successes=2", "num_failures=0", f"out={demos}", *tiny]) == 0
+    words = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=2", "steps=20", "eval_episodes=2"]
     assert main([*words, f"out={cloned}", *tiny]) == 0
     judge = tiny_vlm.save_model(tmp_path / "judge", answer="<progress>70%</progress>")
-    words = ["refine", "task=lift_cube", f"policy={cloned}", "iterations=3", "rollout_steps=80", "episodes=2"]
-    words += ["watched=0", "reward.score_every=7", "ppo.minibatches=4", "ppo.epochs=1", *tiny]
+    words = ["refine", "task=lift_cube", f"policy={cloned}", "iterations=3", "rollout_steps=80", "final_eval_episodes=2"]
+    words += ["eval_episodes=0", "reward.score_every=7", "ppo.num_minibatches=4", "ppo.epochs=1", *tiny]
     assert main([*words, f"out={tmp_path}/alone"]) == 0
-    labeler = ["labeler=question", f"labeler.folder={judge}", "labeling.envs=2", "labeling.part=2"]
-    watched = [*words, f"out={tmp_path}/watched", *labeler, "labeling.every=20"]
+    labeler = ["labeler=question", f"labeler.folder={judge}", "labeling.num_envs=2", "labeling.episodes_per_dataset=2"]
+    watched = [*words, f"out={tmp_path}/watched", *labeler, "labeling.frame_stride=20"]
     assert main(watched) == 0
     one, other = (load_policy(tmp_path / name / "policy") for name in ("alone", "watched"))
     for before, after in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(before, after)
     told = json.loads((tmp_path / "watched" / "metrics.json").read_text())["tasks"]["lift_cube"]
-    labeled = tmp_path / "watched" / "labeled"
+    labeled = tmp_path / "watched" / "labels"
     videos = open_dataset(labeled / "videos")
     assert len(videos) == told["videos_labeled"] >= 4 and told["videos_dropped"] == 0
     assert set(videos.views) == {"front", "wrist"}
-    words = ["train", f"data={labeled}/videos", "labels=[judged]", f"judged={labeled}", f"out={tmp_path}/student"]
-    assert main([*words, "image_size=[32,32]", "updates=2", "batch=2", "moments=3"]) == 0
+    words = ["train", f"data={labeled}/videos", "label_schemes=[distilled]", f"scores={labeled}", f"out={tmp_path}/student"]
+    assert main([*words, "image_size=[32,32]", "steps=2", "batch_size=2", "frames_per_episode=3"]) == 0

@@ -98,7 +98,7 @@ class Sample:
     """Stands in for a verb's config, with every kind of field that one may have."""
 
     task: str | None = None
-    sheet: Path | None = None
+    contact_sheet: Path | None = None
     steps: int = 3
     sizes: tuple[int, ...] = (1, 2)
     pair: tuple[int, int] = (8, 8)
@@ -113,7 +113,7 @@ def sample_command(monkeypatch: pytest.MonkeyPatch, start) -> None:
         start()
         run.write_json("metrics.json", {})
 
-    monkeypatch.setattr(cli, "load", lambda name: Command(schema=Sample, main=work))
+    monkeypatch.setattr(cli, "load_command", lambda name: Command(schema=Sample, main=work))
 
 
 def compose_sample(*words: str) -> Sample:
@@ -158,7 +158,7 @@ def test_a_required_key_left_out_is_named() -> None:
     class Needy:
         data: Path
         task: str | None = None
-        sheet: Path | None = None
+        contact_sheet: Path | None = None
 
     with pytest.raises(UserError, match="data is required: embodied-rm tasks data="):
         compose.compose_typed("tasks", [], Needy)

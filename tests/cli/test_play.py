@@ -129,10 +129,10 @@ def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[s
         robot = str((folder / ROBOTS["six_axis"].mjcf_path.name).rename(folder / robot))
     path, before = broken(tmp_path / "faults", robot, flight)
     arm = [f"env.robot={robot}"] if robot.endswith(".xml") else []
-    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}", *arm]) == 0
+    assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}", *arm]) == 0
     told, why = played(tmp_path / "run"), "a speed went beyond 10000"
     assert told == {
-        "fault": str(path),
+        "replay": str(path),
         "task": "lift_cube",
         "robot": robot,
         "then": why,
@@ -155,14 +155,14 @@ def test_a_fault_that_does_not_happen_again_is_said_to_be_none(
 ) -> None:
     path, _ = broken(tmp_path / "faults")
     path.write_text(json.dumps({**json.loads(path.read_text()), "qvel": [0.0] * 22}))
-    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}"]) == 0
+    assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}"]) == 0
     assert played(tmp_path / "run")["now"] is None and played(tmp_path / "run")["time_steps"] == 10
     assert "it did not diverge again" in capsys.readouterr().out
 
 
 def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, _ = broken(tmp_path / "faults")
-    assert main(["play", f"fault={path}", "task=lift_cube", f"out={tmp_path / 'same'}"]) == 0
+    assert main(["play", f"replay={path}", "task=lift_cube", f"out={tmp_path / 'same'}"]) == 0
     content = json.loads(path.read_text())
     mistakes = {
         ("task=open_drawer",): (content, "is a fault of the task lift_cube, got task=open_drawer: leave task out"),
@@ -179,7 +179,7 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
     for words, (changed, sentence) in mistakes.items():
         path.write_text(json.dumps(changed))
         capsys.readouterr()
-        assert main(["play", f"fault={path}", *words, f"out={tmp_path / 'run'}"]) == 2
+        assert main(["play", f"replay={path}", *words, f"out={tmp_path / 'run'}"]) == 2
         error = capsys.readouterr().err
         assert sentence in error and error.count("\n") == 1
         assert not (tmp_path / "run").exists()
@@ -195,7 +195,7 @@ def test_a_fault_file_runs_no_code(
     for name in ("evil.py", "lift_cube.py"):
         Path(name).write_text("from pathlib import Path\nPath('PWNED').touch()\n")
     path.write_text(json.dumps({**json.loads(path.read_text()), "task": named.format(folder=path.parent)}))
-    assert main(["play", f"fault={path}", f"out={tmp_path / 'run'}"]) == 2
+    assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}"]) == 2
     assert "name its file again: task=my_task.py" in capsys.readouterr().err
     assert not Path("PWNED").exists()
 
@@ -206,7 +206,7 @@ def test_a_fault_of_a_task_of_ones_own_is_played_when_its_file_is_named(tmp_path
     mine.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))
     path, _ = broken(tmp_path / "faults")
     path.write_text(json.dumps({**json.loads(path.read_text()), "task": "my_lift_cube"}))
-    assert main(["play", f"fault={path}", f"task={mine}", f"out={tmp_path / 'run'}", "env.image_size=64"]) == 0
+    assert main(["play", f"replay={path}", f"task={mine}", f"out={tmp_path / 'run'}", "env.image_size=64"]) == 0
     assert played(tmp_path / "run")["task"] == "my_lift_cube"
 
 
@@ -221,7 +221,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pyt
         ("task=lift_cube", f"policy={tmp_path / 'other'}"): "takes observations of shape [3], lift_cube gives [29]",
         ("task=lift_cub",): "unknown task 'lift_cub'. Did you mean 'lift_cube'?",
         ("task=lift_cube", "env.image_size=65"): "env.image_size must be even, for the video, got 65",
-        ("policy=expert",): "play needs task=..., a task, or fault=..., a file that env.faults kept",
+        ("policy=expert",): "play needs task=..., a task, or replay=..., a file in env.divergence_dump_dir",
     }
     for words, sentence in mistakes.items():
         assert main(["play", *words, f"out={tmp_path / 'run'}"]) == 2
@@ -232,7 +232,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pyt
 
 def test_the_sheet_shows_every_task_from_every_side(tmp_path: Path) -> None:
     path = tmp_path / "made" / "tasks.png"
-    assert main(["tasks", f"sheet={path}"]) == 0
+    assert main(["tasks", f"contact_sheet={path}"]) == 0
     sheet = np.asarray(Image.open(path))
     assert sheet.shape == (
         LINE_HEIGHT_PX + len(task_names()) * (LINE_HEIGHT_PX + 256 + GAP_PX),
@@ -260,6 +260,6 @@ def test_captions_differ_where_the_words_differ() -> None:
 
 
 def test_a_sheet_is_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", f"sheet={tmp_path / 'tasks.jpg'}"]) == 2
-    assert "sheet must be a file that ends in .png" in capsys.readouterr().err
+    assert main(["tasks", f"contact_sheet={tmp_path / 'tasks.jpg'}"]) == 2
+    assert "contact_sheet must be a file that ends in .png" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

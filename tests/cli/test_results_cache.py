@@ -47,22 +47,22 @@ def test_a_cell_is_measured_once_and_a_folder_of_another_is_refused(ledger, tmp_
         return {"success": 0.5}
 
     for _ in range(2):
-        assert ledger.cell("lift/0", SETTINGS, folder, measure) == {"success": 0.5}
+        assert ledger.get_or_measure("lift/0", SETTINGS, folder, measure) == {"success": 0.5}
     assert len(calls) == 1
     other = {**SETTINGS, "model": "another"}
     with pytest.raises(UserError, match="begun under other settings"):
-        ledger.cell("lift/0", other, folder, measure)
-    assert ledger.cell("lift/0", other, tmp_path / "fresh", measure) and len(calls) == 2
+        ledger.get_or_measure("lift/0", other, folder, measure)
+    assert ledger.get_or_measure("lift/0", other, tmp_path / "fresh", measure) and len(calls) == 2
 
 
 def test_a_cell_is_filed_under_the_version_that_began_it(ledger, tmp_path, monkeypatch):
     begin_cell(tmp_path / "cell", SETTINGS)
     first = code_digest()
-    monkeypatch.setattr("embodied_rm.experiments.results_cache.code", lambda: "later")
-    ledger.cell("lift/0", SETTINGS, tmp_path / "cell", lambda: {"success": 0.5})
+    monkeypatch.setattr("embodied_rm.experiments.results_cache.code_digest", lambda: "later")
+    ledger.get_or_measure("lift/0", SETTINGS, tmp_path / "cell", lambda: {"success": 0.5})
     assert json.loads(ledger.path.read_text())["code"] == first
     ledger.write("lift/1", SETTINGS, {"success": 0.5})
-    assert ledger.versions(["lift/0", "lift/1"]) == 2 and ledger.versions(["lift/0"]) == 1
+    assert ledger.count_code_versions(["lift/0", "lift/1"]) == 2 and ledger.count_code_versions(["lift/0"]) == 1
 
 
 def test_a_setting_that_is_not_there_is_none(ledger):

@@ -24,14 +24,14 @@ NEAR = 1e-4
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demos") / "run"
-    words = ["collect", "tasks=[lift_cube]", "successes=2", "failures=2", f"out={folder}", "env.num_envs=4"]
+    words = ["collect", "tasks=[lift_cube]", "num_successes=2", "num_failures=2", f"out={folder}", "env.num_envs=4"]
     assert main(words) == 0
     return folder
 
 
 def imitated(demos: Path, out: Path, *words: str) -> DemoPairs:
-    sizes = ["steps=2", "episodes=2", "env.num_envs=2", f"demonstrations={SHOWN}", f"horizon={HORIZON}"]
-    how = ["failures=true", "aligned=true", f"seed={SEED}"]
+    sizes = ["steps=2", "eval_episodes=2", "env.num_envs=2", f"num_demonstrations={SHOWN}", f"progress_horizon={HORIZON}"]
+    how = ["include_failures=true", "reward_weighted=true", f"seed={SEED}"]
     assert main(["clone", "task=lift_cube", f"data={demos}", *sizes, *how, *words, f"out={out}"]) == 0
     return load_demo_pairs(out / IMITATION_DIR)
 
@@ -43,7 +43,7 @@ def saved(demos: Path) -> DemoPairs:
 
 @pytest.fixture(scope="module")
 def chosen(demos: Path) -> list[Episode]:
-    """The recordings that are imitated, as the model in the box sees them."""
+    """The recordings that are imitated, as the bundled model sees them."""
     data, size = (
         open_dataset(demos / DATASET_DIR),
         load_progress_net(resolve_reward_model(None)).config.encoder.image_size,
@@ -100,6 +100,6 @@ def test_pairs_weigh_what_the_models_scores_say_of_their_timestep(
 
 def test_what_counts_does_not_depend_on_what_the_policy_sees(demos: Path, saved: DemoPairs) -> None:
     """The model is shown all its views, the policy one of them."""
-    seeing = imitated(demos, demos.parent / "by_views", "sees=proprio+views", "env.views=[wrist]")
+    seeing = imitated(demos, demos.parent / "by_views", "obs_mode=proprio+embeddings", "env.views=[wrist]")
     assert seeing.observation.shape != saved.observation.shape
     assert np.array_equal(seeing.weight, saved.weight) and np.array_equal(seeing.action, saved.action)

@@ -60,7 +60,7 @@ def test_a_run_that_was_killed_goes_on_in_other_hands_to_the_same_table(
 ) -> None:
     line = ["score", *words, f"out={tmp_path}"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "embodied_rm", *line, "workers=2"], stdout=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-m", "embodied_rm", *line, "num_workers=2"], stdout=subprocess.DEVNULL, start_new_session=True
     )
     until(lambda: list(tmp_path.glob(f"{SHARDS_DIR}/*.parquet")) or child.poll() is not None, "a shard")
     child.send_signal(signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_run_that_was_killed_goes_on_in_other_hands_to_the_same_table(
     assert (tmp_path / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()
     metas = LeRobotDataset(words[0].removeprefix("data=")).meta
     told = json.loads((tmp_path / "metrics.json").read_text())["score"]
-    assert told["left_out"] == [metas[2].name] and (told["episodes"], told["invalid"]) == (COUNT - 1, 0)
+    assert told["skipped_episodes"] == [metas[2].name] and (told["episodes"], told["invalid"]) == (COUNT - 1, 0)
     assert told["frames"] == sum(meta.length for meta in metas) - metas[2].length
     for number, meta in enumerate(metas):
         assert {(tmp_path / f"{meta.name}{kind}").exists() for kind in (".png", ".mp4")} == {number != 2}
@@ -87,7 +87,7 @@ def test_what_may_not_be_gone_on_with(
     line = ["score", *words, "videos=false", f"out={tmp_path / 'run'}", "resume=true"]
     assert main(line) == 0 and "has already come to its end" in capsys.readouterr().out
     (tmp_path / "run" / "metrics.json").unlink()
-    assert main([*line, "every=2"]) == 2 and "other values of every" in capsys.readouterr().err
+    assert main([*line, "frame_stride=2"]) == 2 and "other values of frame_stride" in capsys.readouterr().err
     checkpoint = Path(words[1].removeprefix("checkpoint="))
     shutil.copytree(checkpoint, tmp_path / "before")
     try:

@@ -13,8 +13,8 @@ from embodied_rm.cli.main import main
 from embodied_rm.config_files import group_choices
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
+from embodied_rm.experiments.one_shot import goal_instructions
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.tabletop.one_shot import goal_instructions
 from embodied_rm.tabletop.splits import (
     Split,
     check_split,
@@ -260,7 +260,7 @@ def test_data_that_does_not_say_what_it_shows_cannot_be_checked() -> None:
 
 
 def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
-    facts = {"recorded": ["seen 0", "unseen_camera 7"]}
+    facts = {"splits": ["seen 0", "unseen_camera 7"]}
     check_split_unseen(facts, SEEN, 1000)
     check_split_unseen(facts, load_split("unseen_task"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=seen \(seed 0\)"):

@@ -37,7 +37,7 @@ def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     net = adapt(demonstration, to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=facts)
     metrics = {
         "frames": len(demonstration),
-        "steps": len(demonstration.subtasks),
+        "subtasks": len(demonstration.subtasks),
         "parameters": sum(parameter.numel() for parameter in net.parameters()),
         "seconds": time.monotonic() - start_s,
     }

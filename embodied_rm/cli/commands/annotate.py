@@ -46,7 +46,7 @@ def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
     if config.judge.type is None:
         return change_point_proposer(config.subtasks)
     if not config.subtasks:
-        raise UserError("a judge says how far a task is, not what its steps are: name them, steps=[...]")
+        raise UserError("a judge says how far a task is, not what its steps are: name them, subtasks=[...]")
     judge = open_judge(config.judge)
 
     def progress(episode: Episode) -> Array:
@@ -69,7 +69,7 @@ def main(config: AnnotateCommand, run: RunFolder, reporter: Reporter) -> None:
     session = AnnotationSession(source, store, make_proposer(config), config.subtasks)
     with AnnotationServer(session, config.port) as server:
         num_annotated = sum(bool(meta.subtasks) for meta in source.meta)
-        reporter.table("annotate", {"episodes": len(source), "with steps": num_annotated, "views": source.views})
+        reporter.table("annotate", {"episodes": len(source), "with subtasks": num_annotated, "views": source.views})
         reporter.log(f"open {server.url} in a browser; Ctrl-C ends")
         with suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -84,7 +84,7 @@ def main(config: AnnotateCommand, run: RunFolder, reporter: Reporter) -> None:
 def describe_annotation(annotation: Annotation) -> str:
     """An annotation in a few words."""
     outcome = {True: "success", False: "failure", None: "success unknown"}[annotation.success]
-    return f"{len(annotation.subtasks)} steps, {outcome}"
+    return f"{len(annotation.subtasks)} subtasks, {outcome}"
 
 
 COMMAND = Command(schema=AnnotateCommand, main=main, writes_run_folder=False)

@@ -70,7 +70,7 @@ def audit_metrics(outcomes: Sequence[AuditResult]) -> dict[str, Any]:
     counts = {
         "passed": sum(outcome.passed is True for outcome in outcomes),
         "failed": sum(outcome.passed is False for outcome in outcomes),
-        "left_out": sum(outcome.value is None for outcome in outcomes),
+        "skipped": sum(outcome.value is None for outcome in outcomes),
     }
     return {"audit": counts, "cases": {outcome.case.name: outcome.as_dict() for outcome in outcomes}}
 

@@ -59,8 +59,8 @@ def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
     save_progress_net(run.path / CHECKPOINT_DIR, net.with_calibration(state_distribution, median_ood, scale), facts)
     metrics = {
         "interval_scale": scale,
-        "covered_by_a_half": uncertainty_metrics["interval_coverage"],
-        "usual_ood": median_ood,
+        "half_split_coverage": uncertainty_metrics["interval_coverage"],
+        "median_ood": median_ood,
         "episodes": len(episodes),
     }
     reporter.table("calibrated", metrics)

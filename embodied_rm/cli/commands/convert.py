@@ -31,7 +31,7 @@ class ConvertCommand:
         if self.image_size is not None and (
             len(self.image_size) != 2 or min(self.image_size) < 2 or any(n % 2 for n in self.image_size)
         ):
-            raise UserError(f"size must be [height, width], both even and >= 2, got {list(self.image_size)}")
+            raise UserError(f"image_size must be [height, width], both even and >= 2, got {list(self.image_size)}")
 
 
 def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -46,10 +46,10 @@ def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
     metrics = {
         "episodes": len(converted),
         "frames": sum(meta.length for meta in converted.meta),
-        "left_out": [*affected_episodes(source.issues), *affected_episodes(issues)],
+        "skipped_episodes": [*affected_episodes(source.issues), *affected_episodes(issues)],
         "seconds": time.monotonic() - start_s,
     }
-    reporter.table("converted", {**metrics, "views": converted.views, "left_out": len(metrics["left_out"])})
+    reporter.table("converted", {**metrics, "views": converted.views, "skipped_episodes": len(metrics["skipped_episodes"])})
     run.write_json("metrics.json", {"convert": metrics})
 
 

@@ -46,16 +46,16 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
     report_issues(issues, reporter, max_lines=None)
     counts = count_episodes(source, issues)
     reporter.table("inspected", counts)
-    run.write_json("faults.json", {"faults": [issue_to_json(issue) for issue in issues]})
+    run.write_json("issues.json", {"issues": [issue_to_json(issue) for issue in issues]})
     run.write_json("metrics.json", {"inspect": counts})
     write_report(run.file_path("report.html"), make_report(config, source, issues, counts, reporter))
     if config.strict and issues:
-        raise CheckFailedError(f"{config.data}: {len(issues)} faults; {run.path / 'faults.json'} lists them")
+        raise CheckFailedError(f"{config.data}: {len(issues)} issues; {run.path / 'issues.json'} lists them")
 
 
 def issue_to_json(issue: DataIssue) -> dict[str, Any]:
     """A fault as JSON."""
-    return {"file": str(issue.file), "what": issue.message, "episodes": list(issue.episodes)}
+    return {"file": str(issue.file), "message": issue.message, "episodes": list(issue.episodes)}
 
 
 def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[s
         "episodes": len(valid_episodes),
         "frames": sum(meta.length for meta in valid_episodes),
         "views": list(source.views),
-        "images": f"{height}x{width}",
+        "image_size": f"{height}x{width}",
         "fps": source.fps,
         "instructions": len({meta.instruction for meta in valid_episodes}),
         "annotated": sum(bool(meta.subtasks) for meta in valid_episodes),
         "successes": success_counts[True],
         "failures": success_counts[False],
-        "faults": len(issues),
-        "faulty_episodes": len(invalid_names),
+        "issues": len(issues),
+        "episodes_with_issues": len(invalid_names),
     }
 
 
@@ -91,7 +91,7 @@ def make_report(
     valid_rows = [row for row, meta in enumerate(source.meta) if meta.name not in invalid_names]
     return Report(
         title="Inspected dataset",
-        subtitle=f"{config.data}: {counts['episodes']} sound episodes, {counts['faulty_episodes']} with a fault",
+        subtitle=f"{config.data}: {counts['episodes']} sound episodes, {counts['episodes_with_issues']} with a fault",
         episodes=tuple(islice(readable_panels(source, valid_rows, reporter), config.report_episodes)),
         tables=issue_tables(issues, config.data),
         details=counts,

@@ -75,7 +75,7 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
     report = Report(title="Scored recordings", subtitle=f"{config.data}, by {label}", episodes=panels)
     write_report(run.file_path("report.html"), report)
     metrics = {**count_scores(source, results), "seconds": time.monotonic() - start_s}
-    reporter.table("scored", {**metrics, "left_out": len(metrics["left_out"])})
+    reporter.table("scored", {**metrics, "skipped_episodes": len(metrics["skipped_episodes"])})
     run.write_json("metrics.json", {"score": metrics})
 
 
@@ -148,7 +148,7 @@ def count_scores(source: EpisodeSource, results: CorpusScores) -> dict[str, Any]
         "frames": sum(source.meta[row].length for row in invalid),
         "invalid": sum(invalid.values()),
         **{f"invalid: {reason}": count for reason, count in sorted(results.num_unscored.items())},
-        "left_out": [*affected_episodes(source.issues), *affected_episodes(results.issues)],
+        "skipped_episodes": [*affected_episodes(source.issues), *affected_episodes(results.issues)],
     }
 
 

@@ -27,7 +27,7 @@ class TasksConfig:
 
     def __post_init__(self) -> None:
         if self.contact_sheet is not None and self.contact_sheet.suffix != ".png":
-            raise UserError(f"sheet must be a file that ends in .png, got {self.contact_sheet}")
+            raise UserError(f"contact_sheet must be a file that ends in .png, got {self.contact_sheet}")
 
 
 def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -39,7 +39,7 @@ def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
             task.name,
             {
                 "instruction": " / ".join(task.templates),
-                "steps": task.subtasks,
+                "subtasks": task.subtasks,
                 "time limit": f"{task.max_episode_steps} steps, {task.max_episode_steps / CONTROL_HZ:.0f} s",
                 "failures": sorted(task.failure_plans()),
             },

@@ -38,7 +38,7 @@ class TrainCommand(TrainConfig):
     features: FeatureMap = field(default_factory=FeatureMap)
     """What stored views and columns are called here."""
     scores: Path | None = None
-    """Run folder of scoring, whose scores labels=[judged] teaches."""
+    """Run folder of scoring, whose scores label_schemes=[distilled] teaches."""
     fsdp: bool = False
     """Whether processes share the towers' weights, gradients and moments, instead of holding all of them each."""
     frame_cache_gb: float | None = None
@@ -48,13 +48,13 @@ class TrainCommand(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.scores is None) == ("scores" in self.label_schemes):
+        if (self.scores is None) == ("distilled" in self.label_schemes):
             raise UserError(
-                f"labels=[judged] teaches what was said in judged=<run folder of embodied-rm score>, got labels="
-                f"[{', '.join(self.label_schemes)}] and judged={self.scores}"
+                "label_schemes=[distilled] teaches the scores in scores=<run folder of embodied-rm score>, got "
+                f"label_schemes=[{', '.join(self.label_schemes)}] and scores={self.scores}"
             )
         if self.scores is not None and self.time_reversal:
-            raise UserError("reversals=true plays videos backwards, which nobody has judged: leave it out with judged=")
+            raise UserError("time_reversal=true adds reversed videos, which have no scores: leave it out with scores=")
 
 
 def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
@@ -63,7 +63,7 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
     if config.frame_cache_gb is not None:
         check_streamable(config)
         if config.time_reversal:
-            raise UserError("memory_gb keeps a part of the videos in memory, and reversals= looks at all of them first")
+            raise UserError("frame_cache_gb keeps a part of the videos in memory, and time_reversal=true needs all of them at once")
     check_split(config.split)
     data = load_dataset(config.data, reporter, features=config.features)
     if config.split.name != NO_SPLIT:

@@ -1,4 +1,4 @@
-"""Between frozen dataclasses and OmegaConf: a copy of the schema that can be composed, and the way back."""
+"""Convert between frozen config dataclasses and what OmegaConf composes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import functools
 import typing
 from typing import Any, Literal
 
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from embodied_rm.config_files import config_dir
 from embodied_rm.errors import UserError, unknown_name_message
 
 
 @functools.cache
 def mutable_schema(schema: type) -> type:
-    """A dataclass with the same fields that OmegaConf can hold and overrides can change.
+    """Return a mutable dataclass with the same fields, which OmegaConf can compose.
 
-    OmegaConf refuses to write into frozen dataclasses while it composes, and knows no `Literal`: those become texts,
-    which `build` checks on the way back.
+    OmegaConf cannot write into frozen dataclasses and does not support `Literal`. A `Literal` becomes `str`;
+    `build_config` checks its value.
     """
     hints = typing.get_type_hints(schema)
     field_specs = [
@@ -53,9 +57,15 @@ def _mutable_copy(value: Any) -> Any:
 
 
 def build_config(schema: type, values: dict[str, Any], prefix: str = "") -> Any:
-    """An instance of the dataclass from plain containers: nested dataclasses are built, lists become tuples.
+    """Build a frozen dataclass from plain containers; nested dataclasses are built too, and lists become tuples.
 
-    Raises `UserError` for a choice that does not exist and for a list of the wrong length, naming the key.
+    Args:
+        schema: the dataclass.
+        values: field name -> value.
+        prefix: dotted key of the dataclass itself, for error messages.
+
+    Raises:
+        UserError: a `Literal` value does not exist, or a list has the wrong length.
     """
     hints = typing.get_type_hints(schema)
     return schema(**{key: _convert(hints[key], value, f"{prefix}{key}") for key, value in values.items()})
@@ -74,3 +84,10 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
             raise UserError(f"{key} must have {len(item_types)} entries, got {value}")
         return tuple(value)
     return value
+
+
+def load_group_choice(group: str, choice: str, schema: type) -> Any:
+    """Return one file of a config group, `configs/<group>/<choice>.yaml`, as an instance of a dataclass."""
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        values = OmegaConf.to_container(compose(f"{group}/{choice}")[group])
+    return build_config(schema, typing.cast(dict[str, Any], values))

@@ -29,7 +29,7 @@ from embodied_rm.types import Episode
 from embodied_sim.holdout import Holdout
 from embodied_sim.registry import find_task
 
-IN_CONTEXT, ADAPT = "reference", "adapt"
+IN_CONTEXT, ADAPT = "in_context", "adapt"
 NUM_DEMO_EPISODES = 8
 """Successes of a task among which its goals are met."""
 NUM_START_DRAWS = 100
@@ -45,7 +45,7 @@ class OneShotConfig:
     """How one demonstration of each task is used."""
 
     method: str | None = None
-    """"reference": shown to the model, whose weights stay; "adapt": learned; None: there is none."""
+    """"in_context": shown to the model, whose weights stay; "adapt": learned; None: there is none."""
     seed: int = 2000
     """Of the demonstrations."""
     per_goal: bool = False
@@ -56,12 +56,12 @@ class OneShotConfig:
 
     def __post_init__(self) -> None:
         if self.method is not None:
-            lookup({IN_CONTEXT: None, ADAPT: None}, self.method, "value of one_shot.by")
+            lookup({IN_CONTEXT: None, ADAPT: None}, self.method, "value of one_shot.method")
         for name in ("steps", "replay_episodes"):
             if getattr(self, name) < 1:
                 raise UserError(f"one_shot.{name} must be >= 1, got {getattr(self, name)}")
         if self.replay_data is not None and self.method != ADAPT:
-            raise UserError(f"one_shot.rehearse is for one_shot.by=adapt, got one_shot.by={self.method}")
+            raise UserError(f"one_shot.replay_data is for one_shot.method=adapt, got one_shot.method={self.method}")
 
 
 @dataclass(frozen=True, kw_only=True)
