@@ -1,4 +1,4 @@
-"""Files that are replaced whole: a reader sees the old content or the new one, never half of one."""
+"""Atomic file replacement: readers see the old content or the new one, never a partial file."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-"""A file that is there already, or a link that somebody laid in its place, is an error and is never written through."""
+"""Fails on an existing file or link, so a planted link is never written through."""
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a new, empty file next to `path`; rename it over `path` when the block ends without an exception.
+    """Yield a new, empty file next to `path`; rename it over `path` if the block ends without an exception.
 
-    The name of the new file is random, so that nobody can foresee it. After an exception it is removed and `path` is
-    left as it was.
+    The name of the new file is random and cannot be predicted. After an exception the new file is removed and `path` is
+    unchanged.
 
     Args:
-        path: The file to replace. A link is replaced by a file; its target is left alone.
+        path: The file to replace. A link is replaced by a file; its target is unchanged.
 
     Yields:
-        The path of the new file, to be written by name.
+        The path of the new file.
 
     Raises:
-        OSError: Where the folder cannot be written.
+        OSError: The folder cannot be written.
     """
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     os.close(os.open(partial, NEW_FILE_FLAGS, 0o666))
@@ -41,10 +41,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace a file by one of that content, flushed to disk first.
+    """Replace the content of a file; the new content is flushed to disk before the rename.
 
     Raises:
-        OSError: Where the folder cannot be written.
+        OSError: The folder cannot be written.
     """
     with atomic_file(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)

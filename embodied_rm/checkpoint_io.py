@@ -1,4 +1,7 @@
-"""Tensors and files on disk beside one JSON manifest with SHA-256. Loading runs no code and notices any flipped bit."""
+"""Checkpoint folders: tensors and files with a JSON manifest of SHA-256 digests.
+
+Loading executes no code and detects every flipped bit.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,17 @@ RESERVED_KEYS = ("manifest_sha256", "tensors", "tensors_sha256", "files_sha256")
 
 
 def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> None:
-    """Write a checkpoint folder so that at any moment it holds the old checkpoint or the new one, whole.
+    """Write a checkpoint folder. At any time the folder holds the complete old or the complete new checkpoint.
 
-    `manifest` is any JSON object with a text `architecture`. The tensor file is named after its content and the
-    manifest, written last, points to it. Raises `CheckpointError` on a tensor with NaN or infinity.
+    The tensor file is named after its content; the manifest that points to it is written last.
+
+    Args:
+        folder: The checkpoint folder; created if missing.
+        tensors: Tensors by name.
+        manifest: JSON object with a string `architecture` and without the reserved keys.
+
+    Raises:
+        CheckpointError: A tensor holds NaN or infinity.
     """
     root = Path(folder)
     assert isinstance(manifest.get("architecture"), str), "a manifest names its architecture"
@@ -42,9 +52,10 @@ def save_tensors(folder: Path | str, tensors: Mapping[str, Tensor], manifest: Ma
 
 
 def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the manifest of a checkpoint folder.
+    """Return the tensors and the manifest of a checkpoint folder.
 
-    Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
+    Raises:
+        CheckpointError: A file is missing or altered, or the architecture differs. The message names the file.
     """
     root = Path(folder)
     manifest = _load_manifest(root, architecture, ("tensors", "tensors_sha256"))
@@ -61,7 +72,7 @@ def load_tensors(folder: Path | str, architecture: str) -> tuple[dict[str, Tenso
 
 
 def save_files(folder: Path | str, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
-    """Write files of any kind, by name, and the manifest that vouches for them, last."""
+    """Write files by name, then the manifest that lists their digests."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -71,9 +82,10 @@ def save_files(folder: Path | str, files: Mapping[str, bytes], manifest: Mapping
 
 
 def load_files(folder: Path | str, architecture: str, names: Sequence[str]) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files `names` and the manifest of a folder that `save_files` wrote.
+    """Return the files `names` and the manifest of a folder written by `save_files`.
 
-    Raises `CheckpointError`, naming the file, when anything is missing, altered, or of another architecture.
+    Raises:
+        CheckpointError: A file is missing or altered, or the architecture differs. The message names the file.
     """
     root = Path(folder)
     manifest = _load_manifest(root, architecture, ("files_sha256",))
@@ -85,7 +97,11 @@ def load_files(folder: Path | str, architecture: str, names: Sequence[str]) -> t
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
-    """The verified manifest of a checkpoint folder, without reading what it vouches for. Raises `CheckpointError`."""
+    """Return the verified manifest of a checkpoint folder without reading the files it lists.
+
+    Raises:
+        CheckpointError: The manifest is missing, not valid, or altered.
+    """
     path = Path(folder) / MANIFEST_NAME
     content = _read_bytes(path)
     try:
@@ -95,14 +111,18 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not {"architecture", "manifest_sha256"} <= set(manifest):
         raise CheckpointError(f"{path}: not a checkpoint manifest; it must hold architecture, manifest_sha256")
     rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
-    # Comparing the bytes too refuses the flips that JSON would forgive, such as 1e-05 written as 1E-05.
+    # JSON accepts some flips, such as 1e-05 written as 1E-05; comparing the bytes detects them.
     if manifest["manifest_sha256"] != _sha256(rest) or content != _canonical_json(manifest):
         raise CheckpointError(f"{path}: the content does not match its own SHA-256; the file is damaged or was edited")
     return manifest
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], source: Path | str) -> None:
-    """Copy the tensors into the module; names, shapes and types must agree exactly, else `CheckpointError`."""
+    """Copy the tensors into the module.
+
+    Raises:
+        CheckpointError: Names, shapes or dtypes differ from those of the module.
+    """
     expected = module.state_dict()
     for error, names in (
         ("lacks", expected.keys() - tensors.keys()),
@@ -121,34 +141,34 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], source: Path | s
 
 
 def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """The tensors as the content of a safetensors file."""
+    """Serialize tensors to the content of a safetensors file."""
     return serialize_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors under `prefix.name`: several modules in one checkpoint."""
+    """Rename each tensor to `prefix.name`, so that several modules fit into one checkpoint."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def pack_json(value: object) -> Tensor:
-    """Anything that JSON can say, as a tensor of bytes."""
+    """Encode a JSON value as a uint8 tensor."""
     return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
 
 
 def unpack_json(tensor: Tensor) -> Any:
-    """What was packed."""
+    """Decode a tensor written by `pack_json`."""
     return json.loads(bytes(tensor.tolist()))
 
 
 def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors stored by `with_prefix`, under their own names again."""
+    """Return the tensors stored by `add_prefix` under their original names."""
     return {
         name.removeprefix(prefix + "."): tensor for name, tensor in tensors.items() if name.startswith(prefix + ".")
     }
 
 
 def _load_manifest(root: Path, architecture: str, keys: Sequence[str]) -> dict[str, Any]:
-    """The manifest, which is of that architecture and holds those keys."""
+    """Read the manifest and check its architecture and keys."""
     manifest = read_manifest(root)
     if manifest["architecture"] != architecture:
         raise CheckpointError(
@@ -156,7 +176,7 @@ def _load_manifest(root: Path, architecture: str, keys: Sequence[str]) -> dict[s
             f"not of {architecture!r}"
         )
     if not set(keys) <= set(manifest):
-        raise CheckpointError(f"{root / MANIFEST_NAME}: not a whole manifest; it must hold {', '.join(keys)}")
+        raise CheckpointError(f"{root / MANIFEST_NAME}: incomplete manifest; it must hold {', '.join(keys)}")
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""What a command is: a typed config and the function that does the work."""
+"""Definition of a command: a typed config and the function that runs it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command. Its name, help and defaults are `configs/<name>.yaml`; only its types and its work are here."""
+    """One command. Its name, help and defaults are in `configs/<name>.yaml`."""
 
     schema: type
-    """Frozen dataclass of every key; what the composed config is turned into."""
+    """Frozen dataclass of all keys; the composed config is converted to it."""
     main: Callable[[Any, RunFolder, Reporter], None]
-    """Does the work: (config, run, reporter)."""
+    """Runs the command: (config, run, reporter)."""
     writes_run_folder: bool = True
-    """Whether it writes a run folder; False for commands that only show something."""
+    """Whether it writes a run folder; False for commands that only display something."""
     resume_ignored_keys: tuple[str, ...] = ()
-    """Keys that change how the work is done and not what comes out: a run may be resumed with other values of them."""
+    """Keys that do not affect the results: a resumed run may have other values."""
     distributed: bool = False
-    """Whether processes that torchrun starts share the work."""
+    """Whether processes started by torchrun share the work."""
 
 
 def to_base_config(config: Any, base: type[T]) -> T:
-    """The part of a command's config that a verb takes: a plain `kind` from an instance of a subclass of it."""
+    """Convert an instance of a subclass to its base dataclass `base`."""
     return base(**{field.name: getattr(config, field.name) for field in fields(base)})  # type: ignore[arg-type]

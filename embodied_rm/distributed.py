@@ -1,7 +1,7 @@
-"""Several processes that learn together: each works on its share of a batch, all learn from all of it.
+"""Data-parallel processes: each works on its part of a batch, and all apply the summed gradients.
 
-Every process holds the same learner and draws the same random numbers for the whole batch, of which it uses its share;
-gradients of the shares are added up. So a run is the same, up to the rounding of sums, in how many parts it is done.
+Every process holds the same model and draws the same random numbers for the whole batch, then uses its own part.
+A run is therefore independent of the number of processes, up to the rounding of sums.
 """
 
 from __future__ import annotations
@@ -23,38 +23,46 @@ from safetensors.numpy import save as serialize_arrays
 from torch import Tensor
 
 from embodied_rm.errors import UserError
-from embodied_rm.run_folder import rank_and_env_size
+from embodied_rm.run_folder import rank_and_world_size
 
 COLLECTIVE_TIMEOUT = timedelta(days=7)
-"""For the others, who may be judging; torchrun itself ends a group with a dead member."""
+"""Other ranks may be scoring for a long time; torchrun itself ends a group that lost a process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistContext:
-    """The processes of a run, seen from one of them."""
+    """The processes of a run, as seen from one of them."""
 
     rank: int = 0
     world_size: int = 1
 
     def local_count(self, count: int, config_key: str = "env.num_envs") -> int:
-        """This process's part of all environments, or of what else a key counts. Raises `UserError` when they cannot be
-        divided evenly."""
+        """Return this process's part of all environments, or of another count.
+
+        Args:
+            count: Total over all processes.
+            config_key: Config key of the total, for the message.
+
+        Raises:
+            UserError: The processes cannot share the total evenly.
+        """
         if count % self.world_size:
             raise UserError(f"{config_key}={count} cannot be shared evenly by {self.world_size} processes")
         return count // self.world_size
 
     def local_rows(self, count: int) -> slice:
-        """Which of everybody's rows are this process's, which has `share` of them."""
+        """Return this process's rows of the concatenated rows, with `count` rows per process."""
         return slice(self.rank * count, (self.rank + 1) * count)
 
     def env_seeds(self, seed: int, count: int) -> int | list[int]:
-        """What environments are reset with so that all are the ones that a single process would have from `seed`."""
+        """Return reset seeds for `count` local environments, the same ones that a single process would use for them."""
         return seed if self.world_size == 1 else list(range(seed + self.rank * count, seed + (self.rank + 1) * count))
 
     def num_minibatches(self, requested: int, num_rows: int) -> int:
-        """So many minibatches, or fewer if they would not have a row for everybody.
+        """Return the number of minibatches: `requested`, or fewer so that each has a row per process.
 
-        Raises `UserError` when there are fewer rows than processes.
+        Raises:
+            UserError: There are fewer rows than processes.
         """
         if num_rows < self.world_size:
             raise UserError(
@@ -63,11 +71,11 @@ class DistContext:
         return min(requested, num_rows // self.world_size)
 
     def shard(self, minibatch: Tensor) -> Tensor:
-        """This process's part of a minibatch."""
+        """Return this process's part of a minibatch."""
         return minibatch.tensor_split(self.world_size)[self.rank]
 
     def all_reduce(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by the sum of everybody's."""
+        """Replace each tensor by its sum over all processes, in place."""
         if self.world_size == 1:
             return
         tensor_list = list(tensors)
@@ -77,7 +85,7 @@ class DistContext:
             tensor.copy_(summed.view_as(tensor))
 
     def all_gather_bytes(self, content: bytes) -> list[bytes]:
-        """What everybody gives, in the order of their ranks."""
+        """Gather bytes from all processes, in rank order."""
         if self.world_size == 1:
             return [content]
         device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
@@ -94,7 +102,7 @@ class DistContext:
         ]
 
     def all_gather_tensor(self, tensor: Tensor, dim: int) -> Tensor:
-        """Everybody's tensors, of one shape, side by side along a dimension; gradients go through this process's."""
+        """Concatenate tensors of equal shape from all processes along `dim`; only the local part carries gradients."""
         if self.world_size == 1:
             return tensor
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
@@ -103,11 +111,11 @@ class DistContext:
         return torch.cat(parts, dim=dim)
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """What everybody says, anything that JSON can say."""
+        """Gather a JSON value from all processes, in rank order."""
         return [json.loads(content) for content in self.all_gather_bytes(json.dumps(value).encode())]
 
     def concat_env_axis(self, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Everybody's arrays [T, N, ...] by name, as [T, size * N, ...]."""
+        """Concatenate arrays [T, N, ...] from all processes to [T, world_size * N, ...]."""
         if self.world_size == 1:
             return dict(arrays)
         content = serialize_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()})
@@ -116,14 +124,20 @@ class DistContext:
 
 
 SINGLE_PROCESS = DistContext()
-"""One process."""
+"""The context of a run without torchrun."""
 
 
 @contextmanager
 def init_distributed(device: str) -> Iterator[DistContext]:
-    """The processes that torchrun started, met over gloo, or where networks run on CUDA, NCCL, one GPU each; `ALONE`
-    without it. Raises `UserError` when there are fewer GPUs than processes."""
-    rank, world_size = rank_and_env_size()
+    """Join the process group started by torchrun; yield `SINGLE_PROCESS` without torchrun.
+
+    Args:
+        device: "cuda" uses NCCL with one GPU per process; anything else uses gloo.
+
+    Raises:
+        UserError: The machine has fewer GPUs than processes.
+    """
+    rank, world_size = rank_and_world_size()
     if world_size == 1:
         yield SINGLE_PROCESS
         return

@@ -1,4 +1,4 @@
-"""The mistakes a user can make: each message names the thing, shows the value and lists the choices."""
+"""Errors caused by the user: each message names the object, shows the value and lists the choices."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ T = TypeVar("T")
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave us. The command line prints its message and exits with code 2."""
+    """Invalid user input. The command line prints the message and exits with code 2."""
 
 
 class DataError(UserError):
-    """A dataset or video that cannot be used: the message names the file and the fault."""
+    """A dataset or video that cannot be used: the message names the file and the issue."""
 
 
 class CheckpointError(UserError):
-    """A checkpoint that cannot be trusted or does not fit: the message names the file and the fault."""
+    """A checkpoint that is damaged or does not fit: the message names the file and the issue."""
 
 
 class CheckFailedError(Exception):
-    """What was asked to hold does not. The command line prints the message and exits with code 3."""
+    """A requested check failed. The command line prints the message and exits with code 3."""
 
 
 def unknown_name_message(name: str, available: Iterable[str], kind: str) -> str:
-    """The sentence for an unknown name: the thing, the value, the nearest name, all choices."""
+    """Return the error message for an unknown name.
+
+    Args:
+        name: The unknown name.
+        available: The valid names.
+        kind: Noun for the named object, e.g. "view".
+    """
     options = sorted(available)
     matches = difflib.get_close_matches(name, options, n=1)
     hint = f" Did you mean {matches[0]!r}?" if matches else ""
@@ -34,7 +40,11 @@ def unknown_name_message(name: str, available: Iterable[str], kind: str) -> str:
 
 
 def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
-    """`table[name]`, or a `UserError` that says what was asked for and what there is."""
+    """Return `table[name]`.
+
+    Raises:
+        UserError: The name is unknown; the message lists the available ones. `kind` is a noun, e.g. "rule".
+    """
     try:
         return table[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Where commands find what other commands left: a run folder or the thing inside it, both may be named."""
+"""Resolve paths to the outputs of other commands: a run folder, or the checkpoint or dataset inside it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,25 @@ from embodied_rm.data.hub import download_dataset, is_hub_path
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 
-POLICY_DIR, CHECKPOINT_DIR, DATASET_DIR, IMITATION_DIR = "policy", "checkpoint", "dataset", "imitated"
+POLICY_DIR = "policy"
+CHECKPOINT_DIR = "checkpoint"
+DATASET_DIR = "dataset"
+IMITATION_DIR = "imitated"
 """Names inside a run folder."""
 PACKAGE_DIR = Path(__file__).resolve().parent
 PACKAGED_DIR = PACKAGE_DIR / "checkpoints"
 CHECKPOINTS_DIR = PACKAGED_DIR if PACKAGED_DIR.is_dir() else PACKAGE_DIR.parent / "assets" / "checkpoints"
 """The bundled reward models: inside the installed package, or at the top of a checkout."""
 BUNDLED_CHECKPOINT = CHECKPOINTS_DIR / "tabletop"
-"""The reward model that comes with the package."""
+"""The default reward model."""
 
 
 def resolve_checkpoint(folder: Path, name: str) -> Path:
-    """The checkpoint `folder` itself, or the one called `name` in the run folder `folder`."""
+    """Return the checkpoint `folder` itself, or the checkpoint `name` in the run folder `folder`.
+
+    Raises:
+        UserError: Neither exists.
+    """
     for candidate in (folder, folder / name):
         if (candidate / MANIFEST_NAME).is_file():
             return candidate
@@ -28,7 +35,11 @@ def resolve_checkpoint(folder: Path, name: str) -> Path:
 
 
 def resolve_imitation_data(policy: Path) -> Path:
-    """What the policy in `policy` was cloned from. Raises `UserError` when nobody kept it."""
+    """Return the demonstrations from which the policy in `policy` was cloned.
+
+    Raises:
+        UserError: The run folder does not contain them.
+    """
     folder = resolve_checkpoint(policy, POLICY_DIR).parent / IMITATION_DIR
     if not (folder / MANIFEST_NAME).is_file():
         raise UserError(
@@ -39,30 +50,33 @@ def resolve_imitation_data(policy: Path) -> Path:
 
 
 def resolve_reward_model(folder: Path | None) -> Path:
-    """The reward model in `folder` (see `checkpoint_in`), or the one in the box.
+    """Return the reward model in `folder` (see `resolve_checkpoint`), or the bundled one if `folder` is None.
 
-    Raises `UserError` when it is not there, the one in the box with how it is made.
+    Raises:
+        UserError: It does not exist.
     """
     if folder is not None:
         return resolve_checkpoint(folder, CHECKPOINT_DIR)
     if not (BUNDLED_CHECKPOINT / MANIFEST_NAME).is_file():
         raise UserError(
-            f"the model in the box is missing, there is no {BUNDLED_CHECKPOINT / MANIFEST_NAME}: `make checkpoint` makes it in "
-            "two hours; or name another with checkpoint=..."
+            f"the bundled model is missing, there is no {BUNDLED_CHECKPOINT / MANIFEST_NAME}: "
+            "`make checkpoint` builds it in two hours; or set checkpoint=... to another one"
         )
     return BUNDLED_CHECKPOINT
 
 
 def model_label(folder: Path | None, judge: JudgeConfig = NO_JUDGE) -> str:
-    """What reports call the reward model in `folder`, or the judge in its place."""
+    """Return the name of the reward model in `folder`, or of the judge that replaces it, for reports."""
     if judge.type is not None:
         return f"{judge.type}, {judge.folder or f'{judge.model} at {judge.url}'}"
-    return "the model in the box" if folder is None else str(folder)
+    return "the bundled model" if folder is None else str(folder)
 
 
 def resolve_dataset(folder: Path) -> Path:
-    """The dataset `folder` itself (or file, of a format that is one), or the one in the run folder `folder`; one of the
-    hub (`hub:owner/name`) is fetched."""
+    """Return the dataset `folder` itself (a folder or an HDF5 file), or the dataset in the run folder `folder`.
+
+    A dataset of the Hugging Face hub (`hub:owner/name`) is downloaded.
+    """
     if is_hub_path(folder):
         return download_dataset(folder)
     if not folder.exists():

@@ -1,4 +1,4 @@
-"""Ray, for those who have it: of our own and for this machine alone, or the cluster at an address."""
+"""Optional Ray support: a local instance, or an existing cluster at an address."""
 
 from __future__ import annotations
 
@@ -15,22 +15,33 @@ from typing import Any
 from embodied_rm.errors import UserError
 
 RAY_QUIET_ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_ENABLE_AUTO_CONNECT": "0"}
-"""Environment, read when Ray is imported: nothing is reported to anybody, its own parts speak in its logs only, and
-where a Ray is lost no other one is started in its place."""
+"""Environment variables that Ray reads on import: no usage statistics, logs to files only, no automatic restart of a
+lost instance.
+"""
 RAY_LOOPBACK_ENV = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""The same of a Ray of our own: every port is bound to the loopback interface, as where Ray builds no clusters."""
+"""Additional variables for a local instance: all ports are bound to the loopback interface."""
 CONNECT_TIMEOUT_S = 10.0
-"""How long somebody at the address may take to answer."""
+"""Time limit for a connection to the cluster's address."""
 OBJECT_STORE_BYTES = 128 << 20
-"""Bytes that a Ray of our own keeps for what its actors are handed."""
+"""Size of the object store of a local instance."""
 
 
 @contextmanager
 def connect_ray(config_key: str, address: str | None, num_cpus: int) -> Iterator[Any]:
-    """Ray, connected: to the one that this process is in already, to the cluster at the address, or to one of our own,
-    of so many processors, that goes when we go. `wanted`: the setting that asks for it, for who lacks it.
+    """Connect to Ray: the instance already used by this process, the cluster at the address, or a new local instance.
 
-    Raises `UserError` without Ray, or without a cluster.
+    A new local instance is shut down on exit.
+
+    Args:
+        config_key: The config key that needs Ray, for messages.
+        address: Address of a cluster; None: local.
+        num_cpus: CPUs of a local instance.
+
+    Yields:
+        The `ray` module.
+
+    Raises:
+        UserError: Ray is not installed, or the cluster cannot be reached.
     """
     if address is not None:
         check_reachable(address)
@@ -61,7 +72,7 @@ def connect_ray(config_key: str, address: str | None, num_cpus: int) -> Iterator
 
 
 def check_loopback(ray: Any, config_key: str) -> None:
-    """Raises `UserError` when a Ray of our own would listen to the network."""
+    """Raise `UserError` if a local Ray instance would listen on the network."""
     if ray.util.get_node_ip_address() not in ("127.0.0.1", "::1"):
         raise UserError(
             f"Ray was imported before {config_key} could keep its ports to this machine: import it later, set "
@@ -70,7 +81,7 @@ def check_loopback(ray: Any, config_key: str) -> None:
 
 
 def check_reachable(address: str) -> None:
-    """Raises `UserError` when nobody listens at host:port, where Ray would wait for minutes."""
+    """Raise `UserError` if nothing listens at host:port; Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdecimal() and "/" not in host:
         try:
@@ -80,15 +91,19 @@ def check_reachable(address: str) -> None:
 
 
 def unreachable_error(address: str, error: Exception) -> UserError:
-    """The sentence for a cluster that is not there."""
+    """Return the error for a cluster that cannot be reached."""
     return UserError(
-        f"no Ray cluster is reached at address={address} ({error}); one that wants a token is asked with "
-        "RAY_AUTH_MODE=token in the environment and its token in ~/.ray/auth_token"
+        f"no Ray cluster is reached at address={address} ({error}); a cluster with authentication needs "
+        "RAY_AUTH_MODE=token in the environment and the token in ~/.ray/auth_token"
     )
 
 
 def import_ray_module(config_key: str, name: str, env_vars: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """A module of Ray, imported with these variables unless somebody has set them. Raises `UserError` without."""
+    """Import a module of Ray after setting environment variables that are not set yet.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
     for variable, value in env_vars.items():
         os.environ.setdefault(variable, value)
     try:

@@ -1,4 +1,4 @@
-"""A run: its folder (config, metrics, artefacts) and the reporter through which verbs show what they do."""
+"""A run: its folder (config, metrics, artifacts), and the reporter through which commands display their output."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 
 class Reporter(Protocol):
-    """How a verb speaks to whoever runs it; the command line draws bars and tables, tests stay silent."""
+    """Displays the output of a command. The command line draws bars and tables; tests display nothing."""
 
     def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-        """The items, with a progress bar."""
+        """Iterate over the items and display a progress bar."""
         ...
 
     def table(self, title: str, rows: Mapping[str, object]) -> None:
-        """One aligned two-column table: what was built, or what came out."""
+        """Display an aligned two-column table."""
         ...
 
     def log(self, text: str) -> None:
-        """One line of text."""
+        """Display one line of text."""
         ...
 
 
 class NullReporter:
-    """The reporter that shows nothing."""
+    """The reporter that displays nothing."""
 
     def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
         yield from items
@@ -46,15 +46,16 @@ class NullReporter:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's folder. It holds `config.json` from the start and `metrics.json` when finished."""
+    """The folder of one run. It holds `config.json` from the start and `metrics.json` after the run has finished."""
 
     path: Path
 
     @classmethod
     def open(cls, path: Path | str, *, resume: bool = False) -> RunFolder:
-        """Create the folder, or continue the run in it when `resume`.
+        """Create the folder, or continue the run in it if `resume` is set.
 
-        Raises `UserError` when the folder already holds a run and `resume` is not set.
+        Raises:
+            UserError: The folder already holds a run and `resume` is not set.
         """
         folder = Path(path)
         if (folder / "config.json").exists() and not resume:
@@ -66,25 +67,25 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run in this folder came to its end."""
+        """Whether the run in this folder has finished."""
         return (self.path / "metrics.json").exists()
 
     def file_path(self, name: str) -> Path:
-        """A path inside the folder, its parent made."""
+        """Return a path inside the folder and create its parent folder."""
         path = self.path / name
         assert path.resolve().is_relative_to(self.path.resolve()), f"{name} leads out of the run folder"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write atomically: a reader sees the old file or the new one, never half of one."""
+        """Write atomically: readers see the old file or the new one, never a partial file."""
         write_atomic(self.file_path(name), json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The JSON object stored under that name."""
+        """Return the JSON object stored under that name."""
         return json.loads((self.path / name).read_text())
 
 
-def rank_and_env_size() -> tuple[int, int]:
-    """Rank and number of the processes that torchrun started, as it tells in the environment; 0 and 1 without it."""
+def rank_and_world_size() -> tuple[int, int]:
+    """Return rank and world size from the environment that torchrun sets; (0, 1) without torchrun."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

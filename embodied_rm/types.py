@@ -1,4 +1,4 @@
-"""The nouns that travel between the packages: frozen, validated, one layout (uint8 [..., V, H, W, 3])."""
+"""Data types that the packages exchange: frozen, validated, with images in one layout (uint8 [..., V, H, W, 3])."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Frames = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class Subtask:
-    """One annotated sub-task of an episode: frames `start` (included) to `end` (excluded)."""
+    """One annotated subtask of an episode: frames `start` (included) to `end` (excluded)."""
 
     name: str
     start: int
@@ -30,17 +30,17 @@ class Subtask:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end:
-            raise UserError(f"step {self.name!r} must have 0 <= start < end, got start={self.start}, end={self.end}")
+            raise UserError(f"subtask {self.name!r} must have 0 <= start < end, got start={self.start}, end={self.end}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Views:
-    """What the cameras of N environments show at one moment."""
+    """Camera images of N environments at one timestep."""
 
     names: tuple[str, ...]
     """View names, one per entry of the V axis."""
     frames: Frames | Tensor
-    """uint8 [N, V, H, W, 3]; images drawn on a device may stay there, as a tensor."""
+    """uint8 [N, V, H, W, 3]; images rendered on a device may stay there as a tensor."""
     present: BoolArray | None = None
     """bool [N, V]; None: all present. Pixels of an absent view are never read."""
 
@@ -61,33 +61,40 @@ class Views:
         return self.frames.shape[0]
 
     def select(self, index: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Views:
-        """The views of the environments in `index` only."""
+        """Select environments.
+
+        Args:
+            index: int64 indices or bool [N] mask of the environments to keep.
+
+        Returns:
+            The views of those environments, in that order.
+        """
         present = None if self.present is None else self.present[index]
         return Views(names=self.names, frames=self.frames[index], present=present)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One recorded trial: synchronised views, an instruction, and what is known about its progress."""
+    """One recorded trial: synchronized views, an instruction, and the known progress and outcome."""
 
     name: str
-    """Unique in its dataset, for messages and reports, e.g. "episode_000012"."""
+    """Unique in its dataset, e.g. "episode_000012"."""
     views: Mapping[str, Frames]
-    """View name -> uint8 [T, H, W, 3]; every view has the same T."""
+    """View name -> uint8 [T, H, W, 3]; all views have the same T."""
     instruction: str
     fps: float
     subtasks: tuple[Subtask, ...] = ()
-    """Annotated sub-tasks in order; empty when nobody annotated them."""
+    """Annotated subtasks in order; empty without annotation."""
     success: bool | None = None
-    """Whether the task was done at the last frame; None: unknown."""
+    """Whether the task is done at the last frame; None: unknown."""
     progress: Array | None = None
-    """float32 [T] in [0, 1]: true step progress (simulator), None when unknown."""
+    """float32 [T] in [0, 1]: true task progress (from a simulator); None: unknown."""
     state: Array | None = None
     """float32 [T, S]: robot state or policy observation."""
     action: Array | None = None
     """float32 [T, A]."""
     predictions: RewardOutput | None = None
-    """What a judge said of its T frames; None: none was asked."""
+    """Stored predictions of a reward model for the T frames; None: not scored."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Free text columns, e.g. {"task": "open_drawer", "outcome": "drop"}."""
 
@@ -116,9 +123,9 @@ class Episode:
                 raise UserError(f"{self.name}: {field_name} has {len(column)} rows, the views have {len(self)} frames")
         for previous, current in zip(self.subtasks, self.subtasks[1:], strict=False):
             if current.start < previous.end:
-                raise UserError(f"{self.name}: step {current.name!r} starts before {previous.name!r} ends")
+                raise UserError(f"{self.name}: subtask {current.name!r} starts before {previous.name!r} ends")
         if self.subtasks and self.subtasks[-1].end > len(self):
-            raise UserError(f"{self.name}: step {self.subtasks[-1].name!r} ends after the last frame ({len(self)})")
+            raise UserError(f"{self.name}: subtask {self.subtasks[-1].name!r} ends after the last frame ({len(self)})")
 
     def __len__(self) -> int:
         return len(next(iter(self.views.values())))
@@ -126,22 +133,24 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardOutput:
-    """A reward model's prediction of N environments at one moment."""
+    """Prediction of a reward model for N environments at one timestep."""
 
     progress: Array
-    """float32 [N] in [0, 1]: the fused potential. Where not `valid`: the previous potential, carried."""
+    """float32 [N] in [0, 1]: fused potential. Where not `valid`, the previous potential is repeated."""
     valid: BoolArray
-    """bool [N]: False where the model could not score; such items earn nothing and are counted."""
+    """bool [N]: False where the model could not score; such steps earn no reward and are counted."""
     subtask: IntArray
-    """int64 [N]: index of the step the model believes is under way (the last index + 1 is not used); -1 where it knows
-    no steps."""
+    """int64 [N]: index of the predicted current subtask; -1 if the model knows no subtasks."""
     success: Array
-    """float32 [N] in [0, 1]: probability that the task is done now. nan: a model that does not tell."""
+    """float32 [N] in [0, 1]: probability that the task is done now; nan if the model does not predict success."""
     uncertainty: Array
-    """float32 [N] >= 0: how wrong the value may be, by the model's own account; an interval needs a factor."""
+    """float32 [N] >= 0: expected error of `progress` as predicted by the model; calibration turns it into an interval.
+    """
     ood: Array = None  # type: ignore[assignment]
-    """float32 [N] >= 0: out-of-distribution score; above 1 is what the model hardly ever saw where it was calibrated.
-    nan (the default): not `valid`, or a model that does not tell."""
+    """float32 [N] >= 0: out-of-distribution score, normalized so that values above 1 are rare in the calibration data.
+
+    nan (the default): not `valid`, or the model has no such score.
+    """
 
     def __post_init__(self) -> None:
         if self.ood is None:

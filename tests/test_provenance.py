@@ -22,9 +22,9 @@ def video(number: int, **meta: str) -> Episode:
 def test_an_episode_is_noted_by_its_scene_or_else_by_its_images():
     noted = provenance([video(0, scene="here", task="lift", split="seen", seed="3"), video(1, task="open"), video(1)])
     assert noted["scenes"] == [hash_scene("here")] and noted["tasks"] == ["lift", "open"]
-    assert noted["recorded"] == ["seen 3"]
-    (only,) = noted["videos"]
-    assert len(only) == HASH_DIGITS and provenance([replace(video(1), instruction="stay", name="other")])["videos"] == [
+    assert noted["splits"] == ["seen 3"]
+    (only,) = noted["video_hashes"]
+    assert len(only) == HASH_DIGITS and provenance([replace(video(1), instruction="stay", name="other")])["video_hashes"] == [
         only
     ]
 
@@ -33,7 +33,7 @@ def test_what_was_learned_first_and_what_came_later_are_both_noted():
     first, later = provenance([video(0, scene="here"), video(1)]), provenance([video(2), video(0, scene="there")])
     both = merge_provenance(first, later)
     assert both["scenes"] == sorted([hash_scene("here"), hash_scene("there")])
-    assert both["videos"] == sorted([*first["videos"], *later["videos"]])
+    assert both["video_hashes"] == sorted([*first["video_hashes"], *later["video_hashes"]])
     assert merge_provenance({}, later) == later and merge_provenance(both, first) == both
 
 
@@ -48,9 +48,9 @@ def test_videos_that_name_no_scene_are_known_again_by_their_images(
         with DatasetWriter(tmp_path / name, robot_type="none") as writer:
             for one in videos:
                 writer.add(one)
-    small = ["updates=1", "batch=2", "image_size=[32,32]", f"out={tmp_path / 'model'}"]
+    small = ["steps=1", "batch_size=2", "image_size=[32,32]", f"out={tmp_path / 'model'}"]
     assert main(["train", f"data={tmp_path / 'known'}", *small]) == 0
-    judged = ["evaluate", f"checkpoint={tmp_path / 'model'}", "shown=1"]
+    judged = ["evaluate", f"checkpoint={tmp_path / 'model'}", "report_episodes=1"]
     assert main([*judged, f"data={tmp_path / 'fresh'}", f"out={tmp_path / 'may'}"]) == 0
     capsys.readouterr()
     assert main([*judged, f"data={tmp_path / 'again'}", f"out={tmp_path / 'no'}"]) == 2

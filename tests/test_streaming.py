@@ -165,25 +165,25 @@ def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path: Path) -> None:
     straight = learned(tmp_path / "straight", ROOM)
     with pytest.raises(KeyboardInterrupt):
         learned(tmp_path / "broken", ROOM, reporter=Killed())
-    with pytest.raises(CheckpointError, match="another configuration: memory_gb"):
+    with pytest.raises(CheckpointError, match="another configuration: frame_cache_gb"):
         learned(tmp_path / "broken", ROOM + 1000, resume=True)
-    with pytest.raises(CheckpointError, match="another configuration: memory_gb, processes"):
+    with pytest.raises(CheckpointError, match="another configuration: frame_cache_gb, world_size"):
         learned(tmp_path / "broken", None, resume=True)
     resumed = learned(tmp_path / "broken", ROOM, resume=True)
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"memory_gb=0.0001 may hold fewer videos than the 4 .* set memory_gb=0.00"):
+    with pytest.raises(UserError, match=r"frame_cache_gb=0.0001 may hold fewer episodes than the 4 .* set frame_cache_gb=0.00"):
         learned(tmp_path / "small", 1e5)
-    with pytest.raises(UserError, match="memory_gb must be > 0 or null, got -1"):
+    with pytest.raises(UserError, match="frame_cache_gb must be > 0 or null, got -1"):
         StreamingEpisodes(VIDEOS.__getitem__, -1)
     for keys, named in (
-        ({"labels": ("hops", "discovered")}, "discovered"),
-        ({"labels": ("visual_change",)}, "visual_change"),
-        ({"labels": ("preferences",), "label_judge": tmp_path, "fusion": "forward"}, "label_judge"),
+        ({"label_schemes": ("hops", "change_points")}, "change_points"),
+        ({"label_schemes": ("visual_change",)}, "visual_change"),
+        ({"label_schemes": ("preferences",), "preference_model": tmp_path, "fusion": "forward"}, "preference_model"),
     ):
-        with pytest.raises(UserError, match=f"memory_gb keeps a part .* and .*{named}.* looks at all of them first"):
+        with pytest.raises(UserError, match=f"frame_cache_gb keeps a part .* and .*{named}.* looks at all of them first"):
             learned(tmp_path / named, ROOM, replace(QUICK, **keys))
 
 
@@ -198,8 +198,8 @@ def test_peak_memory_is_bounded_by_the_window_and_not_by_the_data(tmp_path: Path
     assert held > 40e6
     peaks = {}
     for memory in ("null", "0.012"):
-        words = [f"data={folder}", f"out={tmp_path / memory}", f"memory_gb={memory}", "image_size=[64,64]"]
-        words += ["batch=4", "moments=3", "updates=80"]
+        words = [f"data={folder}", f"out={tmp_path / memory}", f"frame_cache_gb={memory}", "image_size=[64,64]"]
+        words += ["batch_size=4", "frames_per_episode=3", "steps=80"]
         script = f"import json, tracemalloc; from embodied_rm.cli.main import main; tracemalloc.start(); main({['train', *words]!r}); print(json.dumps(tracemalloc.get_traced_memory()[1]))"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         line = [sys.executable, "-c", script]

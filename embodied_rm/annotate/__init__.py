@@ -1,1 +1,1 @@
-"""A page on which a person corrects the steps of recorded episodes, and the server behind it, for this machine only."""
+"""Web page for correcting the subtasks of recorded episodes, and its server, on this machine only."""

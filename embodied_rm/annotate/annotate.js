@@ -1,98 +1,100 @@
 import { $, add } from "./elements.js";
-import { Video } from "./video.js";
-import { boundaries, clamp, endOf, merged, moved, same, split, startOf, stepAt, without } from "./steps.js";
+import { VideoPlayer } from "./player.js";
+import {
+  boundaryAtEnd, boundaryAtStart, clamp, equal, findBoundaries, mergeWithPrevious, moveBoundary, removeSubtask, splitAt, subtaskAt,
+} from "./subtasks.js";
 
-const FAR = 10;  // frames of a long step
-const PLAY = "▶", PAUSE = "❚❚";
-const tone = (i) => `hsl(${(214 + 137.5 * i) % 360} 62% var(--tone))`;
+const LONG_JUMP_FRAMES = 10;
+const PLAY_ICON = "▶", PAUSE_ICON = "❚❚";
+const subtaskColor = (i) => `hsl(${(214 + 137.5 * i) % 360} 62% var(--lightness))`;
 
-let data, at = -1;                              // the dataset, the episode
-let version = "", stored = "";                  // what the server has
-let steps = [], success = null;                 // what is on the page
-let proposal = false;                           // whether its steps are a proposal that nobody has touched
-let past = [], future = [];                     // what undo and redo go to
-let video = null, playing = null, drag = null, zoom = 1, saving = false;
+let dataset, current = -1;                      // the dataset; the index of the displayed episode
+let version = "", stored = "";                  // the annotation on the server: its version, its content as JSON
+let subtasks = [], success = null;              // the annotation on the page
+let proposal = false;                           // whether the subtasks on the page are an unedited proposal
+let undoStack = [], redoStack = [];
+let player = null, playback = null, drag = null, zoom = 1, saving = false;
 
-const episode = () => data.episodes[at];
+const episode = () => dataset.episodes[current];
 const length = () => episode().length;
-const now = () => JSON.stringify({ steps: steps.map(({ name, start, end }) => ({ name, start, end })), success });
-const dirty = () => at >= 0 && !proposal && now() !== stored;
-const counted = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+const annotationJson = () => JSON.stringify({ subtasks: subtasks.map(({ name, start, end }) => ({ name, start, end })), success });
+const hasChanges = () => current >= 0 && !proposal && annotationJson() !== stored;
+const pluralize = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
-// ---- the server
+// ---- Server
 
-async function ask(path, options = {}) {
+async function request(path, options = {}) {
   let response;
   try { response = await fetch(path, options); }
   catch { throw new Error("the server does not answer: is embodied-rm annotate still running?"); }
-  const told = await response.json();
-  if (response.ok) return { ...told, version: response.headers.get("ETag") };
-  throw Object.assign(new Error(told.error), { status: response.status });
+  const body = await response.json();
+  if (response.ok) return { ...body, version: response.headers.get("ETag") };
+  throw Object.assign(new Error(body.error), { status: response.status });
 }
 
-function say(text, remedy, act) {
+function showMessage(text, actionLabel, action) {
   $("message").hidden = !text;
   $("message").textContent = text;
-  if (remedy) add($("message"), "button", "", remedy).onclick = act;
+  if (actionLabel) add($("message"), "button", "", actionLabel).onclick = action;
 }
 
-// A task that the server may refuse: its sentence is shown.
-const attempt = async (task) => { try { return await task(); } catch (error) { say(error.message); } };
+// Run a task; if the server refuses it, display its error message.
+const attempt = async (task) => { try { return await task(); } catch (error) { showMessage(error.message); } };
 
-async function load(i) {
-  if (video) pause();
-  const told = await ask(`episodes/${i}`);
-  at = i;
+async function loadEpisode(i) {
+  if (player) pause();
+  const annotation = await request(`episodes/${i}`);
+  current = i;
   location.replace(`#${i}`);
-  ({ version, steps, success } = told);
-  stored = now();
-  [past, future, proposal, zoom] = [[], [], false, 1];
-  say("");
+  ({ version, subtasks, success } = annotation);
+  stored = annotationJson();
+  [undoStack, redoStack, proposal, zoom] = [[], [], false, 1];
+  showMessage("");
   startVideo();
   render();
   seek(0);
-  if (steps.length === 0) await attempt(propose);
+  if (subtasks.length === 0) await attempt(propose);
 }
 
 async function propose() {
-  const i = at, untouched = past.length === 0 && steps.length === 0;
+  const i = current, unedited = undoStack.length === 0 && subtasks.length === 0;
   $("propose").disabled = true;
-  if (untouched) say("Looking for steps …");
+  if (unedited) showMessage("Computing a proposal …");
   try {
-    const told = await ask(`episodes/${i}/proposal`);
-    if (at !== i) return;
-    if (untouched && past.length === 0) [steps, proposal] = [told.steps, true];
-    else if (!untouched) edit(() => { steps = told.steps; });
-    say("");
+    const proposed = await request(`episodes/${i}/proposal`);
+    if (current !== i) return;
+    if (unedited && undoStack.length === 0) [subtasks, proposal] = [proposed.subtasks, true];
+    else if (!unedited) edit(() => { subtasks = proposed.subtasks; });
+    showMessage("");
     render();
   } finally { $("propose").disabled = false; }
 }
 
 async function save() {
-  if (saving || (!dirty() && !proposal)) return !dirty();
+  if (saving || (!hasChanges() && !proposal)) return !hasChanges();
   saving = true;
-  const i = at, sent = now();
+  const i = current, body = annotationJson();
   renderState();
   try {
     const headers = { "Content-Type": "application/json", "If-Match": version };
-    const told = await ask(`episodes/${i}`, { method: "PUT", headers, body: sent });
-    Object.assign(data.episodes[i], { steps: told.steps.map((s) => s.name), success: told.success });
-    if (at === i) {  // and not another one by now
-      [stored, version] = [JSON.stringify({ steps: told.steps, success: told.success }), told.version];
-      if (now() === stored) proposal = false;
-      say("");
+    const saved = await request(`episodes/${i}`, { method: "PUT", headers, body });
+    Object.assign(dataset.episodes[i], { subtasks: saved.subtasks.map((s) => s.name), success: saved.success });
+    if (current === i) {  // another episode may have been loaded meanwhile
+      [stored, version] = [JSON.stringify({ subtasks: saved.subtasks, success: saved.success }), saved.version];
+      if (annotationJson() === stored) proposal = false;
+      showMessage("");
     }
   } catch (error) {
     const outdated = error.status === 412;
-    say(`Not saved. ${error.message}`, outdated && "load what is stored, drop my changes", () => attempt(() => load(at)));
+    showMessage(`Not saved. ${error.message}`, outdated && "load what is stored, drop my changes", () => attempt(() => loadEpisode(current)));
   } finally { saving = false; }
   render();
-  return !dirty();
+  return !hasChanges();
 }
 
-async function go(i) {
-  if (i === at || i < 0 || i >= data.episodes.length) return;
-  if (dirty()) {
+async function goToEpisode(i) {
+  if (i === current || i < 0 || i >= dataset.episodes.length) return;
+  if (hasChanges()) {
     $("left").textContent = episode().name;
     $("leave").returnValue = "stay";
     $("leave").showModal();
@@ -100,104 +102,104 @@ async function go(i) {
     const choice = $("leave").returnValue;
     if (choice === "save" ? !(await save()) : choice !== "discard") return;
   }
-  await attempt(() => load(i));
+  await attempt(() => loadEpisode(i));
 }
 
-// ---- the video
+// ---- Video
 
-const shown = () => video.shown;
+const displayedFrame = () => player.displayed;
 
 function seek(frame) {
-  video.seek(clamp(frame, 0, length() - 1));
+  player.seek(clamp(frame, 0, length() - 1));
   renderCursor();
 }
 
-async function explain(frame) {
+async function showFrameError(frame) {
   pause();
-  say(`Frame ${frame} cannot be shown.`);
-  for (const view of data.views.keys()) {
-    const response = await fetch(`frames/${at}/${view}/${frame}`);
-    if (!response.ok) return say((await response.json()).error);
+  showMessage(`Frame ${frame} cannot be shown.`);
+  for (const view of dataset.views.keys()) {
+    const response = await fetch(`frames/${current}/${view}/${frame}`);
+    if (!response.ok) return showMessage((await response.json()).error);
   }
 }
 
 function play() {
-  const from = video.shown >= length() - 1 ? 0 : Math.max(video.shown, 0), since = performance.now();
-  const mine = playing = {};
-  $("play").textContent = PAUSE;
+  const from = player.displayed >= length() - 1 ? 0 : Math.max(player.displayed, 0), startTime = performance.now();
+  const thisPlayback = playback = {};
+  $("play").textContent = PAUSE_ICON;
   const tick = () => {
-    if (playing !== mine) return;
-    const due = from + Math.floor((performance.now() - since) / 1000 * episode().fps * $("speed").value);
-    seek(due);
-    if (due < length() - 1) requestAnimationFrame(tick); else stop();
+    if (playback !== thisPlayback) return;
+    const frame = from + Math.floor((performance.now() - startTime) / 1000 * episode().fps * $("speed").value);
+    seek(frame);
+    if (frame < length() - 1) requestAnimationFrame(tick); else stop();
   };
   tick();
 }
 
 function stop() {
-  playing = null;
-  $("play").textContent = PLAY;
+  playback = null;
+  $("play").textContent = PLAY_ICON;
 }
 
-// Where the video has come to, it stays; where it was led to since, it goes.
+// Stop at the displayed frame; frames that were requested since are dropped.
 function pause() {
-  if (playing) seek(video.shown);
+  if (playback) seek(player.displayed);
   stop();
 }
 
-// ---- changes
+// ---- Edits
 
-const snapshot = () => ({ steps, success, proposal });
+const snapshot = () => ({ subtasks, success, proposal });
 
 function edit(change) {
-  past.push(snapshot());
-  future = [];
+  undoStack.push(snapshot());
+  redoStack = [];
   proposal = false;
   change();
   render();
 }
 
-const replace = (next) => { if (!same(next, steps)) edit(() => { steps = next; }); };
-const mark = (value) => { if (value !== success) edit(() => { success = value; }); };
+const replace = (next) => { if (!equal(next, subtasks)) edit(() => { subtasks = next; }); };
+const setSuccess = (value) => { if (value !== success) edit(() => { success = value; }); };
 
 function undo(from, to) {
   if (from.length === 0) return;
   to.push(snapshot());
-  ({ steps, success, proposal } = from.pop());
+  ({ subtasks, success, proposal } = from.pop());
   render();
 }
 
-const freshName = () => data.names.find((name) => !steps.some((s) => s.name === name)) ?? `step ${steps.length + 1}`;
-const move = (boundary, to, alone) => replace(moved(steps, boundary, to, length(), alone));
+const unusedName = () => dataset.subtask_names.find((name) => !subtasks.some((s) => s.name === name)) ?? `subtask ${subtasks.length + 1}`;
+const move = (boundary, target, oneSided) => replace(moveBoundary(subtasks, boundary, target, length(), oneSided));
 
-function beginHere() {
-  const i = steps.findIndex((s) => shown() < s.end);  // in a gap: the step behind it
-  if (i >= 0) move(startOf(steps, i), shown());
+function beginAtFrame() {
+  const i = subtasks.findIndex((s) => displayedFrame() < s.end);  // in a gap: the next subtask
+  if (i >= 0) move(boundaryAtStart(subtasks, i), displayedFrame());
 }
 
-function endHere() {
-  const i = steps.findLastIndex((s) => s.start <= shown());
-  if (i >= 0) move(endOf(steps, i), shown() + 1);
+function endAtFrame() {
+  const i = subtasks.findLastIndex((s) => s.start <= displayedFrame());
+  if (i >= 0) move(boundaryAtEnd(subtasks, i), displayedFrame() + 1);
 }
 
-function toBoundary(direction) {
-  const frames = boundaries(steps).map((b) => Math.min(b.frame, length() - 1));
-  const next = direction > 0 ? frames.find((f) => f > shown()) : frames.findLast((f) => f < shown());
+function seekBoundary(direction) {
+  const frames = findBoundaries(subtasks).map((b) => Math.min(b.frame, length() - 1));
+  const next = direction > 0 ? frames.find((f) => f > displayedFrame()) : frames.findLast((f) => f < displayedFrame());
   seek(next ?? (direction > 0 ? length() - 1 : 0));
 }
 
-// ---- what is seen
+// ---- Rendering
 
 function startVideo() {
-  if (video) video.closed = true;
+  if (player) player.closed = true;
   $("views").replaceChildren();
-  $("views").style.setProperty("--views", Math.min(data.views.length, 4));
-  for (const view of data.views) {
+  $("views").style.setProperty("--views", Math.min(dataset.views.length, 4));
+  for (const view of dataset.views) {
     const figure = add($("views"), "figure");
     add(figure, "canvas");
     add(figure, "figcaption", "", view);
   }
-  video = new Video(at, length(), [...$("views").querySelectorAll("canvas")], renderReadout, explain);
+  player = new VideoPlayer(current, length(), [...$("views").querySelectorAll("canvas")], renderReadout, showFrameError);
 }
 
 function render() {
@@ -205,19 +207,19 @@ function render() {
   $("name").textContent = episode().name;
   $("instruction").textContent = episode().instruction;
   for (const button of $("success").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.success === String(success));
-  $("undo").disabled = past.length === 0;
-  $("redo").disabled = future.length === 0;
-  $("clear").disabled = steps.length === 0;
-  $("names").replaceChildren(...[...new Set([...data.names, ...data.episodes.flatMap((e) => e.steps)])].map((name) => new Option(name, name)));
+  $("undo").disabled = undoStack.length === 0;
+  $("redo").disabled = redoStack.length === 0;
+  $("clear").disabled = subtasks.length === 0;
+  $("subtask-names").replaceChildren(...[...new Set([...dataset.subtask_names, ...dataset.episodes.flatMap((e) => e.subtasks)])].map((name) => new Option(name, name)));
   renderEdits();
 }
 
-// What changes while a boundary is dragged.
+// Render the parts that change while a boundary is dragged.
 function renderEdits() {
   const focus = document.activeElement?.dataset.key;
   renderState();
   renderTimeline();
-  renderSteps();
+  renderSubtasks();
   renderCursor();
   renderReadout();
   if (focus) document.querySelector(`[data-key="${focus}"]`)?.focus();
@@ -225,49 +227,49 @@ function renderEdits() {
 
 function renderState() {
   const [kind, text] = saving ? ["", "saving …"] : proposal ? ["open", "proposed, not saved"]
-    : dirty() ? ["open", "not saved"] : ["saved", steps.length || success !== null ? "saved" : "nothing to save"];
+    : hasChanges() ? ["open", "not saved"] : ["saved", subtasks.length || success !== null ? "saved" : "nothing to save"];
   $("state").textContent = text;
   $("state").className = kind;
   $("save").disabled = kind !== "open";
-  document.title = `${dirty() ? "• " : ""}${at < 0 ? "Annotate" : episode().name}`;
+  document.title = `${hasChanges() ? "• " : ""}${current < 0 ? "Annotate" : episode().name}`;
 }
 
 function renderList() {
   const only = $("filter").querySelector('[aria-pressed="true"]').dataset.only;
-  $("count").textContent = `${data.episodes.filter((e) => e.steps.length).length} of ${data.episodes.length} with steps`;
+  $("count").textContent = `${dataset.episodes.filter((e) => e.subtasks.length).length} of ${dataset.episodes.length} with subtasks`;
   $("episodes").replaceChildren();
-  data.episodes.forEach((e, i) => {
-    if (only === "todo" && e.steps.length && i !== at) return;
-    const button = add(add($("episodes"), "li"), "button", e.steps.length ? "done" : "");
-    button.setAttribute("aria-current", i === at);
-    add(button, "span", "mark", e.steps.length ? "✓" : "○");
-    add(button, "span", "who", e.name + (i === at && dirty() ? " •" : ""));
+  dataset.episodes.forEach((e, i) => {
+    if (only === "todo" && e.subtasks.length && i !== current) return;
+    const button = add(add($("episodes"), "li"), "button", e.subtasks.length ? "done" : "");
+    button.setAttribute("aria-current", i === current);
+    add(button, "span", "mark", e.subtasks.length ? "✓" : "○");
+    add(button, "span", "name", e.name + (i === current && hasChanges() ? " •" : ""));
     if (e.success !== null) add(button, "span", `chip ${e.success ? "good" : "poor"}`, e.success ? "success" : "failure");
-    add(button, "small", "number", `${e.steps.length ? counted(e.steps.length, "step") : "no steps"}, ${counted(e.length, "frame")}`);
-    button.onclick = () => go(i);
+    add(button, "small", "number", `${e.subtasks.length ? pluralize(e.subtasks.length, "subtask") : "no subtasks"}, ${pluralize(e.length, "frame")}`);
+    button.onclick = () => goToEpisode(i);
   });
 }
 
 function renderTimeline() {
-  const box = $("timeline"), part = (frames) => `${100 * frames / length()}%`;
+  const box = $("timeline"), percent = (frames) => `${100 * frames / length()}%`;
   box.replaceChildren();
   box.classList.toggle("proposal", proposal);
   box.style.width = `${100 * zoom}%`;
-  steps.forEach((s, i) => {
+  subtasks.forEach((s, i) => {
     const bar = add(box, "div", "bar", s.name);
-    [bar.style.left, bar.style.width, bar.style.backgroundColor] = [part(s.start), part(s.end - s.start), tone(i)];
+    [bar.style.left, bar.style.width, bar.style.backgroundColor] = [percent(s.start), percent(s.end - s.start), subtaskColor(i)];
     bar.title = `${s.name}: frames ${s.start} to ${s.end - 1}`;
   });
-  boundaries(steps).forEach((b, k) => {
+  findBoundaries(subtasks).forEach((b, k) => {
     const edge = add(box, "div", "edge");
-    edge.style.left = part(b.frame);
+    edge.style.left = percent(b.frame);
     Object.assign(edge, { tabIndex: 0, role: "slider", title: `boundary at frame ${b.frame}` });
     Object.assign(edge.dataset, { boundary: k, key: `boundary ${k}` });
-    const told = { label: [steps[b.left]?.name, steps[b.right]?.name].filter(Boolean).join(" | "), valuemin: 0, valuemax: length(), valuenow: b.frame };
-    for (const [name, value] of Object.entries(told)) edge.setAttribute(`aria-${name}`, value);
+    const attributes = { label: [subtasks[b.left]?.name, subtasks[b.right]?.name].filter(Boolean).join(" | "), valuemin: 0, valuemax: length(), valuenow: b.frame };
+    for (const [name, value] of Object.entries(attributes)) edge.setAttribute(`aria-${name}`, value);
   });
-  const seconds = length() / episode().fps, least = seconds / (9 * zoom);
-  const power = 10 ** Math.floor(Math.log10(least)), tick = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= least);
+  const seconds = length() / episode().fps, minTick = seconds / (9 * zoom);
+  const power = 10 ** Math.floor(Math.log10(minTick)), tick = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= minTick);
   for (let k = 0; k * tick <= seconds; k++) {
     const mark = add(box, "span", "tick number", `${+(k * tick).toFixed(3)} s`);
     mark.style.left = `${100 * k * tick / seconds}%`;
@@ -275,65 +277,64 @@ function renderTimeline() {
   add(box, "div", "cursor");
 }
 
-function renderSteps() {
-  const body = $("steps").tBodies[0];
+function renderSubtasks() {
+  const body = $("subtasks").tBodies[0];
   body.replaceChildren();
-  steps.forEach((s, i) => {
+  subtasks.forEach((s, i) => {
     const row = add(body, "tr");
-    add(add(row, "td"), "span", "swatch").style.background = tone(i);
+    add(add(row, "td"), "span", "swatch").style.background = subtaskColor(i);
     const name = add(add(row, "td"), "input");
-    Object.assign(name, { value: s.name, placeholder: "name of the step", spellcheck: true });
-    name.setAttribute("list", "names");
-    name.setAttribute("aria-label", `name of step ${i + 1}`);
+    Object.assign(name, { value: s.name, placeholder: "name of the subtask", spellcheck: true });
+    name.setAttribute("list", "subtask-names");
+    name.setAttribute("aria-label", `name of subtask ${i + 1}`);
     name.dataset.key = `name ${i}`;
-    let before = snapshot();
+    let beforeEdit = snapshot();
     name.oninput = () => {
-      if (before) { past.push(before); before = null; [future, proposal] = [[], false]; }
-      steps = steps.with(i, { ...steps[i], name: name.value });
+      if (beforeEdit) { undoStack.push(beforeEdit); beforeEdit = null; [redoStack, proposal] = [[], false]; }
+      subtasks = subtasks.with(i, { ...subtasks[i], name: name.value });
       renderTimeline(); renderCursor(); renderState(); renderReadout(); renderList();
       $("undo").disabled = false;
     };
-    for (const [key, found] of [["start", startOf], ["end", endOf]]) {
+    for (const [key, findBoundary] of [["start", boundaryAtStart], ["end", boundaryAtEnd]]) {
       const input = add(add(row, "td"), "input", "number");
-      Object.assign(input, { type: "number", value: s[key], min: 0, max: length(), title: key === "end" ? "the first frame behind the step" : "its first frame" });
-      input.setAttribute("aria-label", `${key} of step ${i + 1}`);
+      Object.assign(input, { type: "number", value: s[key], min: 0, max: length(), title: key === "end" ? "the first frame after the subtask" : "its first frame" });
+      input.setAttribute("aria-label", `${key} of subtask ${i + 1}`);
       input.dataset.key = `${key} ${i}`;
-      input.onchange = () => { if (input.value !== "") move(found(steps, i), Math.round(+input.value)); render(); };
+      input.onchange = () => { if (input.value !== "") move(findBoundary(subtasks, i), Math.round(+input.value)); render(); };
     }
     add(row, "td", "number soft", `${s.end - s.start} · ${((s.end - s.start) / episode().fps).toFixed(1)} s`);
-    const acts = add(row, "td", "acts");
-    const go = add(acts, "button", "", "show");
-    go.onclick = () => { pause(); seek(s.start); };
-    const up = add(acts, "button", "", "merge up");
-    up.disabled = i === 0 || steps[i - 1].end !== s.start;
-    up.onclick = () => replace(merged(steps, i));
-    add(acts, "button", "", "remove").onclick = () => replace(without(steps, i));
+    const actions = add(row, "td", "actions");
+    add(actions, "button", "", "go to").onclick = () => { pause(); seek(s.start); };
+    const merge = add(actions, "button", "", "merge up");
+    merge.disabled = i === 0 || subtasks[i - 1].end !== s.start;
+    merge.onclick = () => replace(mergeWithPrevious(subtasks, i));
+    add(actions, "button", "", "remove").onclick = () => replace(removeSubtask(subtasks, i));
   });
 }
 
 function renderCursor() {
   const cursor = $("timeline").lastChild, strip = $("window");
   if (!cursor) return;
-  const { wanted } = video;
-  $("views").classList.toggle("waiting", wanted !== video.shown);
-  cursor.style.left = `${100 * wanted / length()}%`;
+  const { target } = player;
+  $("views").classList.toggle("waiting", target !== player.displayed);
+  cursor.style.left = `${100 * target / length()}%`;
   cursor.style.width = `max(2px, ${100 / length()}%)`;
-  const x = wanted / length() * strip.scrollWidth;
+  const x = target / length() * strip.scrollWidth;
   if (zoom > 1 && (x < strip.scrollLeft + 20 || x > strip.scrollLeft + strip.clientWidth - 20)) strip.scrollLeft = x - strip.clientWidth / 2;
 }
 
 function renderReadout() {
-  const frame = Math.max(shown(), 0), i = stepAt(steps, frame);
+  const frame = Math.max(displayedFrame(), 0), i = subtaskAt(subtasks, frame);
   $("readout").replaceChildren();
   add($("readout"), "b", "", `frame ${frame}`);
   add($("readout"), "span", "soft", ` of ${length()} · ${(frame / episode().fps).toFixed(2)} s · `);
-  const step = add($("readout"), "span", "", i < 0 ? "no step" : steps[i].name);
-  if (i >= 0) step.style.setProperty("--dot", tone(i));
-  step.className = i < 0 ? "soft" : "step";
-  [...$("steps").tBodies[0].rows].forEach((row, k) => row.classList.toggle("current", k === i));
+  const label = add($("readout"), "span", "", i < 0 ? "no subtask" : subtasks[i].name);
+  if (i >= 0) label.style.setProperty("--dot", subtaskColor(i));
+  label.className = i < 0 ? "soft" : "subtask";
+  [...$("subtasks").tBodies[0].rows].forEach((row, k) => row.classList.toggle("current", k === i));
   [...$("timeline").querySelectorAll(".bar")].forEach((bar, k) => bar.classList.toggle("current", k === i));
-  $("views").classList.toggle("waiting", video.wanted !== video.shown);
-  document.body.dataset.frame = shown();
+  $("views").classList.toggle("waiting", player.target !== player.displayed);
+  document.body.dataset.frame = displayedFrame();
 }
 
 function zoomBy(factor) {
@@ -341,12 +342,12 @@ function zoomBy(factor) {
   renderTimeline();
   renderCursor();
   renderReadout();
-  $("window").scrollLeft = video.wanted / length() * $("window").scrollWidth - $("window").clientWidth / 2;
+  $("window").scrollLeft = player.target / length() * $("window").scrollWidth - $("window").clientWidth / 2;
 }
 
-// ---- hands
+// ---- Mouse and keyboard
 
-const pointed = (event) => {
+const pointerFrame = (event) => {
   const box = $("timeline").getBoundingClientRect();
   return (event.clientX - box.left) / box.width * length();
 };
@@ -359,63 +360,63 @@ $("timeline").onpointerdown = (event) => {
   if (edge) {
     event.preventDefault();
     edge.focus();
-    const boundary = boundaries(steps)[edge.dataset.boundary];
-    drag = { boundary, before: snapshot(), off: boundary.frame - pointed(event) };
-  } else { drag = {}; seek(Math.floor(pointed(event))); }
+    const boundary = findBoundaries(subtasks)[edge.dataset.boundary];
+    drag = { boundary, before: snapshot(), offset: boundary.frame - pointerFrame(event) };
+  } else { drag = {}; seek(Math.floor(pointerFrame(event))); }
 };
 $("timeline").onpointermove = (event) => {
   if (!drag) return;
-  if (!drag.boundary) return void seek(Math.floor(pointed(event)));
-  const to = Math.round(pointed(event) + drag.off);
-  steps = moved(drag.before.steps, drag.boundary, to, length(), event.altKey);
-  proposal = drag.before.proposal && same(steps, drag.before.steps);
+  if (!drag.boundary) return void seek(Math.floor(pointerFrame(event)));
+  const target = Math.round(pointerFrame(event) + drag.offset);
+  subtasks = moveBoundary(drag.before.subtasks, drag.boundary, target, length(), event.altKey);
+  proposal = drag.before.proposal && equal(subtasks, drag.before.subtasks);
   const { left, right } = drag.boundary;
-  // What is shown is the first frame behind the boundary, or the last one of a step that nothing follows.
-  const moves = right >= 0 && steps[right].start !== drag.before.steps[right].start;
-  seek(moves || left < 0 ? steps[right].start : right >= 0 ? steps[left].end : steps[left].end - 1);
+  // Display the first frame after the boundary, or the last frame of a subtask without a successor.
+  const moves = right >= 0 && subtasks[right].start !== drag.before.subtasks[right].start;
+  seek(moves || left < 0 ? subtasks[right].start : right >= 0 ? subtasks[left].end : subtasks[left].end - 1);
   renderEdits();
 };
 $("timeline").onpointerup = $("timeline").onpointercancel = () => {
   const before = drag?.before;
   drag = null;
-  if (!before || same(steps, before.steps)) return;
-  past.push(before);
-  future = [];
+  if (!before || equal(subtasks, before.subtasks)) return;
+  undoStack.push(before);
+  redoStack = [];
   render();
 };
-$("timeline").ondblclick = () => nameStep();
+$("timeline").ondblclick = () => focusName();
 $("window").addEventListener("wheel", (event) => {
   if (!event.ctrlKey) return;
   event.preventDefault();
   zoomBy(event.deltaY < 0 ? 1.25 : 0.8);
 }, { passive: false });
 
-function nameStep() {
-  const input = document.querySelector(`[data-key="name ${stepAt(steps, shown())}"]`);
+function focusName() {
+  const input = document.querySelector(`[data-key="name ${subtaskAt(subtasks, displayedFrame())}"]`);
   input?.focus();
   input?.select();
 }
 
 const KEYS = {
-  " ": () => (playing ? pause() : play()),
-  ArrowLeft: (far) => { pause(); seek(video.wanted - (far ? FAR : 1)); },
-  ArrowRight: (far) => { pause(); seek(video.wanted + (far ? FAR : 1)); },
-  ArrowUp: () => { pause(); toBoundary(-1); },
-  ArrowDown: () => { pause(); toBoundary(1); },
+  " ": () => (playback ? pause() : play()),
+  ArrowLeft: (shift) => { pause(); seek(player.target - (shift ? LONG_JUMP_FRAMES : 1)); },
+  ArrowRight: (shift) => { pause(); seek(player.target + (shift ? LONG_JUMP_FRAMES : 1)); },
+  ArrowUp: () => { pause(); seekBoundary(-1); },
+  ArrowDown: () => { pause(); seekBoundary(1); },
   Home: () => { pause(); seek(0); },
   End: () => { pause(); seek(length() - 1); },
-  PageUp: () => go(at - 1),
-  PageDown: () => go(at + 1),
-  Enter: nameStep,
-  Delete: (far) => replace((far ? without : merged)(steps, stepAt(steps, shown()))),
-  s: () => replace(split(steps, shown(), length(), freshName())), "[": beginHere, "]": endHere,
-  y: () => mark(true), n: () => mark(false), u: () => mark(null),
+  PageUp: () => goToEpisode(current - 1),
+  PageDown: () => goToEpisode(current + 1),
+  Enter: focusName,
+  Delete: (shift) => replace((shift ? removeSubtask : mergeWithPrevious)(subtasks, subtaskAt(subtasks, displayedFrame()))),
+  s: () => replace(splitAt(subtasks, displayedFrame(), length(), unusedName())), "[": beginAtFrame, "]": endAtFrame,
+  y: () => setSuccess(true), n: () => setSuccess(false), u: () => setSuccess(null),
   "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5),
 };
-const COMMANDS = { s: save, z: (far) => (far ? undo(future, past) : undo(past, future)), y: () => undo(future, past) };
+const COMMANDS = { s: save, z: (shift) => (shift ? undo(redoStack, undoStack) : undo(undoStack, redoStack)), y: () => undo(redoStack, undoStack) };
 
 document.addEventListener("keydown", (event) => {
-  if (at < 0 || $("leave").open) return;
+  if (current < 0 || $("leave").open) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const command = (event.ctrlKey || event.metaKey) && !event.altKey;
   const target = event.target;
@@ -427,41 +428,41 @@ document.addEventListener("keydown", (event) => {
   }
   if (target.matches("button") && (key === " " || key === "Enter")) return;
   const edge = target.closest?.(".edge");
-  const turn = { ArrowLeft: -1, ArrowRight: 1 }[key];
-  if (edge && turn && !command) {
+  const direction = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  if (edge && direction && !command) {
     event.preventDefault();
-    const boundary = boundaries(steps)[edge.dataset.boundary];
-    move(boundary, boundary.frame + turn * (event.shiftKey ? FAR : 1), event.altKey);
-    const after = boundaries(steps)[edge.dataset.boundary];
-    return void seek(after.right < 0 ? after.frame - 1 : after.frame);
+    const boundary = findBoundaries(subtasks)[edge.dataset.boundary];
+    move(boundary, boundary.frame + direction * (event.shiftKey ? LONG_JUMP_FRAMES : 1), event.altKey);
+    const moved = findBoundaries(subtasks)[edge.dataset.boundary];
+    return void seek(moved.right < 0 ? moved.frame - 1 : moved.frame);
   }
-  const act = (command ? COMMANDS : KEYS)[key];
-  if (!act) return;
+  const action = (command ? COMMANDS : KEYS)[key];
+  if (!action) return;
   event.preventDefault();
-  act(event.shiftKey);
+  action(event.shiftKey);
 });
 
-// A clicked button must not swallow the keys that follow.
+// A clicked button loses the focus: it must not receive the key presses that follow.
 document.addEventListener("click", (event) => { if (event.detail > 0) event.target.closest?.("button")?.blur(); });
-addEventListener("beforeunload", (event) => { if (dirty()) event.preventDefault(); });
+addEventListener("beforeunload", (event) => { if (hasChanges()) event.preventDefault(); });
 
 $("play").onclick = KEYS[" "];
-$("speed").onchange = () => { if (playing) { pause(); play(); } $("speed").blur(); };
+$("speed").onchange = () => { if (playback) { pause(); play(); } $("speed").blur(); };
 $("save").onclick = save;
-$("undo").onclick = () => undo(past, future);
-$("redo").onclick = () => undo(future, past);
+$("undo").onclick = () => undo(undoStack, redoStack);
+$("redo").onclick = () => undo(redoStack, undoStack);
 $("propose").onclick = () => attempt(propose);
-$("clear").onclick = () => edit(() => { steps = []; });
+$("clear").onclick = () => edit(() => { subtasks = []; });
 $("in").onclick = KEYS["+"];
 $("out").onclick = KEYS["-"];
-for (const button of $("success").querySelectorAll("button")) button.onclick = () => mark(JSON.parse(button.dataset.success));
+for (const button of $("success").querySelectorAll("button")) button.onclick = () => setSuccess(JSON.parse(button.dataset.success));
 for (const button of $("filter").children) button.onclick = () => {
   for (const other of $("filter").children) other.setAttribute("aria-pressed", other === button);
   renderList();
 };
 
 attempt(async () => {
-  data = await ask("dataset");
+  dataset = await request("dataset");
   renderList();
-  await load(clamp(parseInt(location.hash.slice(1)) || 0, 0, data.episodes.length - 1));
+  await loadEpisode(clamp(parseInt(location.hash.slice(1)) || 0, 0, dataset.episodes.length - 1));
 });

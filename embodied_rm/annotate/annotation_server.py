@@ -1,14 +1,14 @@
-"""The server behind the page: this machine only, one token, and nothing of a request but numbers reaches the data.
+"""The server of the annotation page. It listens on this machine only and requires a secret token.
 
-    GET /<token>/                             the page; what it is made of lies beside it
-    GET /<token>/dataset                      what there is
-    GET /<token>/episodes/<i>                 what is stored of an episode; its ETag is the version
-    PUT /<token>/episodes/<i>                 store this instead (If-Match: the version that it was made of)
-    GET /<token>/episodes/<i>/proposal        steps proposed for it
+    GET /<token>/                             the page; its files are next to it
+    GET /<token>/dataset                      overview of the dataset
+    GET /<token>/episodes/<i>                 stored annotation of an episode; its ETag is the version
+    PUT /<token>/episodes/<i>                 store an annotation (If-Match: the version on which it is based)
+    GET /<token>/episodes/<i>/proposal        proposed subtasks
     GET /<token>/frames/<i>/<view>/<frame>    an image
 
-Whoever knows the token may write, so it is long and random. Pages elsewhere are refused by `Origin`, and by `Host`
-those that made a name of theirs point here; the page itself can load and reach nothing but this server.
+The token authorizes writing, so it is long and random. `Origin` is checked to reject other pages, and `Host` to reject
+DNS rebinding. The page itself can load and reach only this server. Requests select data by index, never by path.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from embodied_rm.report.web_headers import CONTENT_TYPES, SHARED_ASSETS, securit
 
 LOOPBACK_HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1 << 20
-"""Bytes of a request: some ten thousand steps."""
+"""Maximum size of a request: about ten thousand subtasks."""
 IDLE_TIMEOUT_S = 60.0
-"""How long a connection may say nothing."""
+"""Time without traffic after which a connection is closed."""
 SECURITY_HEADERS = security_headers()
 PAGE_FILES = {
     "annotate.html": annotate.__name__,
     "annotate.css": annotate.__name__,
     "annotate.js": annotate.__name__,
-    "video.js": annotate.__name__,
-    "steps.js": annotate.__name__,
+    "player.js": annotate.__name__,
+    "subtasks.js": annotate.__name__,
     **dict.fromkeys(SHARED_ASSETS, report.__name__),
 }
-"""What the page is made of -> the package that it lies in."""
+"""File of the page -> the package that contains it."""
 EPISODE_ROUTE, PROPOSAL_ROUTE = re.compile(r"episodes/([0-9]{1,9})"), re.compile(r"episodes/([0-9]{1,9})/proposal")
 FRAME_ROUTE = re.compile(r"frames/([0-9]{1,9})/([0-9]{1,9})/([0-9]{1,9})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpReply:
-    """What is answered."""
+    """A response."""
 
     status: HTTPStatus
     body: bytes
@@ -61,7 +61,7 @@ class HttpReply:
 
 
 class HttpRequestError(Exception):
-    """A request that is not served, and why in a sentence."""
+    """A rejected request; the message is one sentence."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -72,10 +72,18 @@ class AnnotationServer(ThreadingHTTPServer):
     """Serves a session until it is shut down."""
 
     daemon_threads = True
-    """A browser that keeps a connection open must not keep the program from its end."""
+    """An open browser connection must not prevent the program from exiting."""
 
     def __init__(self, session: AnnotationSession, port: int) -> None:
-        """`port` 0: any that is free. Raises `UserError` where it is taken."""
+        """Bind the port.
+
+        Args:
+            session: The session to serve.
+            port: 0: any free port.
+
+        Raises:
+            UserError: The port is in use.
+        """
         try:
             super().__init__((LOOPBACK_HOST, port), AnnotationHandler)
         except (OSError, OverflowError) as error:
@@ -87,13 +95,13 @@ class AnnotationServer(ThreadingHTTPServer):
         self.hosts = tuple(f"{name}:{self.server_port}" for name in (LOOPBACK_HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show the traceback of a fault of ours; that a browser has left is none."""
+        """Print the traceback of a bug; a connection closed by the browser is none."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """URL of the page, with the token."""
         return f"http://{self.hosts[0]}/{self.token}/"
 
 
@@ -107,11 +115,11 @@ class AnnotationHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Answer a question."""
+        """Handle a read request."""
         self._handle_request()
 
     def do_PUT(self) -> None:
-        """Store something."""
+        """Handle a write request."""
         self._handle_request()
 
     def _handle_request(self) -> None:
@@ -124,7 +132,7 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         except UserError as error:
             reply = json_reply(HTTPStatus.UNPROCESSABLE_ENTITY, {"error": str(error)})
         except ConnectionError:
-            raise  # nobody is left to answer
+            raise  # the connection is closed, no response can be sent
         except OSError as error:
             reply = json_reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
         self._send_reply(reply)
@@ -147,21 +155,25 @@ class AnnotationHandler(BaseHTTPRequestHandler):
             return json_reply(HTTPStatus.OK, asdict(annotation), ETag=f'"{annotation.version}"')
         if match := PROPOSAL_ROUTE.fullmatch(route):
             subtasks = session.propose_subtasks(self._episode_index(match[1]))
-            return json_reply(HTTPStatus.OK, {"steps": [asdict(subtask) for subtask in subtasks]})
+            return json_reply(HTTPStatus.OK, {"subtasks": [asdict(subtask) for subtask in subtasks]})
         if match := FRAME_ROUTE.fullmatch(route):
             return self._frame_reply(*map(int, match.groups()))
-        raise HttpRequestError(HTTPStatus.NOT_FOUND, "there is nothing of that name")
+        raise HttpRequestError(HTTPStatus.NOT_FOUND, "not found")
 
     def _check_origin(self) -> None:
-        """Raises `RefusedError` for requests that are not made by the page, before anything of them is read."""
+        """Reject requests that do not come from the page, before reading their body.
+
+        Raises:
+            HttpRequestError: Host, origin or token is wrong.
+        """
         hosts = self.server.hosts
         if self.headers.get_all("Host") not in [[host] for host in hosts]:
-            raise HttpRequestError(HTTPStatus.FORBIDDEN, f"this is {hosts[0]} and answers to no other name")
+            raise HttpRequestError(HTTPStatus.FORBIDDEN, f"the Host header must be {hosts[0]}")
         if not set(self.headers.get_all("Origin", [])) <= {f"http://{host}" for host in hosts}:
             raise HttpRequestError(HTTPStatus.FORBIDDEN, "pages of another origin may not use this server")
         token = self.path.split("/")[1] if self.path.count("/") > 1 else ""
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            raise HttpRequestError(HTTPStatus.FORBIDDEN, "the address lacks the token; use the one that was printed")
+            raise HttpRequestError(HTTPStatus.FORBIDDEN, "the URL lacks the token; use the printed URL")
 
     def _episode_index(self, text: str) -> int:
         index = int(text)
@@ -205,7 +217,7 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         return self.rfile.read(int(lengths[0]))
 
     def _send_reply(self, reply: HttpReply) -> None:
-        # A body that nobody has read must not be taken for the next request.
+        # An unread body must not be parsed as the next request.
         is_error = reply.status >= HTTPStatus.BAD_REQUEST
         unread = is_error or (
             self.command == "GET"
@@ -223,15 +235,15 @@ class AnnotationHandler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library refuses by itself: requests that are no HTTP, or of another method."""
+        """Reply to requests that the base class rejects: malformed HTTP, or another method."""
         status = HTTPStatus(code)
         self.close_connection = True
         self._send_reply(json_reply(status, {"error": message or status.phrase}))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Say nothing: only the command line speaks."""
+        """Log nothing: only the command line writes output."""
 
 
 def json_reply(status: HTTPStatus, value: Mapping[str, Any], **headers: str) -> HttpReply:
-    """JSON as a reply."""
+    """Return a JSON response."""
     return HttpReply(status=status, body=json.dumps(value, allow_nan=False).encode(), headers=headers)

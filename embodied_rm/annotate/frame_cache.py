@@ -1,4 +1,4 @@
-"""Frames as the browser shows them: JPEG, by the number of episode, view and frame."""
+"""JPEG images of frames for the browser, by index of episode, view and frame."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.types import Frames
 
 FRAMES_PER_BLOCK = 8
-"""Frames decoded at once: who looks at one will look at its neighbors, on both sides."""
+"""Frames decoded at once; neighboring frames are usually requested next."""
 MAX_CACHE_BYTES = 256 << 20
-"""Decoded frames that are kept."""
+"""Size limit of the decoded frames in memory."""
 MAX_IMAGE_SIDE = 640
-"""Most pixels of the longer side of an image."""
+"""Longer side of an image, pixels; larger images are resized."""
 JPEG_QUALITY = 88
 
 
 class JpegFrameCache:
-    """The frames of a source. Usable from several threads."""
+    """JPEG images of the frames of a source. Thread-safe."""
 
     def __init__(self, source: EpisodeSource) -> None:
         self._source = source
@@ -31,9 +31,13 @@ class JpegFrameCache:
         self._blocks: OrderedDict[tuple[int, int, int], Frames] = OrderedDict()
 
     def encode_frame(self, index: int, view: int, frame: int) -> bytes:
-        """One frame. Raises `DataError` where it cannot be read; the numbers must be right."""
+        """Return one frame as JPEG. The indices must be valid.
+
+        Raises:
+            DataError: The frame cannot be read.
+        """
         start = frame // FRAMES_PER_BLOCK * FRAMES_PER_BLOCK
-        with self._lock:  # the decoder takes one request at a time anyway
+        with self._lock:  # the decoder handles one request at a time anyway
             block = self._load_block(index, view, start)
         buffer = io.BytesIO()
         Image.fromarray(block[frame - start]).save(buffer, "JPEG", quality=JPEG_QUALITY)
@@ -50,7 +54,7 @@ class JpegFrameCache:
         return self._blocks[key]
 
     def _display_size(self, index: int, view: int) -> tuple[int, int]:
-        """(height, width) at which a view is shown: as it is stored, or smaller."""
+        """(height, width) of the images of a view: as stored, or smaller."""
         if (index, view) not in self._sizes:
             height, width = self._read_frames(index, view, 0, 1, None).shape[1:3]
             scale = min(1.0, MAX_IMAGE_SIDE / max(height, width))

@@ -1,4 +1,4 @@
-"""Steps proposed for an episode that nobody has annotated yet."""
+"""Proposed subtasks for episodes without annotation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ from embodied_rm.labels.change_points import (
 from embodied_rm.types import Array, Episode, IntArray, Subtask
 
 SubtaskProposer = Callable[[Episode], Sequence[Subtask]]
-"""From an episode, thinned out and small, to its steps in terms of its frames. Any judge may stand here."""
+"""Returns subtasks for a downsampled episode, in its frame indices. Any model can be used."""
 
-MAX_FRAMES, MAX_IMAGE_SIDE = 600, 128
-"""Most frames, and most pixels of the longer side of an image, that a proposer is shown."""
+MAX_FRAMES = 600
+MAX_IMAGE_SIDE = 128
+"""Maximum number of frames, and maximum longer side of their images in pixels, that a proposer receives."""
 
 
 def change_point_proposer(subtask_names: Sequence[str] = ()) -> SubtaskProposer:
-    """Steps where the images begin to look different and where the gripper changes over, as `train labels=discovered`
-    finds them; as many as there are names, or as many as explain what changes."""
+    """Return a proposer that splits episodes where the images change, or where the gripper opens or closes.
+
+    Uses the change points of `train label_schemes=[change_points]`.
+
+    Args:
+        subtask_names: One subtask is proposed per name. Empty: the number of subtasks is estimated from the images.
+    """
 
     def propose(episode: Episode) -> list[Subtask]:
         features = coarse_features(episode)
@@ -46,8 +52,14 @@ def change_point_proposer(subtask_names: Sequence[str] = ()) -> SubtaskProposer:
 
 
 def progress_proposer(predict_progress: Callable[[Episode], Array], subtask_names: Sequence[str]) -> SubtaskProposer:
-    """Steps of equal shares of the progress [T] that a judge sees: each begins behind the last frame that has not come
-    so far. `names`: at least one; an episode with fewer frames has the first of them."""
+    """Return a proposer that splits episodes into equal shares of the predicted progress.
+
+    A subtask starts after the last frame whose progress is below its share.
+
+    Args:
+        predict_progress: Returns float32 [T] for an episode.
+        subtask_names: At least one. An episode with fewer frames gets only the first names.
+    """
 
     def propose(episode: Episode) -> list[Subtask]:
         edges = equal_progress_edges(predict_progress(episode), min(len(subtask_names), len(episode)))
@@ -60,7 +72,7 @@ def progress_proposer(predict_progress: Callable[[Episode], Array], subtask_name
 
 
 def equal_progress_edges(progress: Array, num_parts: int) -> list[int]:
-    """Where each of `count` equal shares of a progress [T] begins, and T; every share has a frame at least."""
+    """Return the start frames of `num_parts` equal shares of a progress [T], and T; each share has a frame."""
     edges, length = [0], len(progress)
     for part in range(1, num_parts):
         frames_below = np.flatnonzero(progress < part / num_parts)
@@ -70,7 +82,11 @@ def equal_progress_edges(progress: Array, num_parts: int) -> list[int]:
 
 
 def propose_subtasks(source: EpisodeSource, index: int, proposer: SubtaskProposer) -> tuple[Subtask, ...]:
-    """What is proposed for one episode, in terms of all its frames. Raises `DataError` where it cannot be read."""
+    """Return the proposed subtasks of one episode, in indices of all its frames.
+
+    Raises:
+        DataError: The episode cannot be read.
+    """
     episode, frame_indices = downsample_episode(source, index)
     edges = np.append(frame_indices, source.meta[index].length)
     return tuple(
@@ -80,7 +96,7 @@ def propose_subtasks(source: EpisodeSource, index: int, proposer: SubtaskPropose
 
 
 def downsample_episode(source: EpisodeSource, index: int) -> tuple[Episode, IntArray]:
-    """The episode as a proposer sees it, without what is known of its steps, and which frames are kept of it."""
+    """Return the episode as a proposer receives it, without its subtasks, and the indices of its frames."""
     meta, fps = source.meta[index], source.frame_rate(index)
     stride = -(-meta.length // MAX_FRAMES)
     frame_indices = stride_indices(meta.length, stride)

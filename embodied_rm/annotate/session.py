@@ -1,4 +1,4 @@
-"""One dataset while it is annotated: what is stored, what is proposed, how it looks, what has been saved."""
+"""State of an annotation session: stored and proposed subtasks, frames, and the annotations saved so far."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from embodied_rm.types import Subtask
 
 
 class VersionConflictError(UserError):
-    """Somebody else has saved the episode since it was looked at."""
+    """The stored annotation has changed since it was loaded."""
 
 
 class AnnotationSession:
-    """The episodes of a source and their annotations. Usable from several threads; indices must be right."""
+    """The episodes of a source and their annotations. Thread-safe; indices must be valid."""
 
     def __init__(
         self,
@@ -29,42 +29,59 @@ class AnnotationSession:
         proposer: SubtaskProposer,
         subtask_names: Sequence[str] = (),
     ) -> None:
-        """`names`: what steps may be called, in order."""
+        """Start a session.
+
+        Args:
+            source: The episodes.
+            store: Storage of their annotations.
+            proposer: Proposes subtasks.
+            subtask_names: Suggested names of subtasks, in order.
+        """
         self.source, self.frame_cache = source, JpegFrameCache(source)
         self.saved_annotations: dict[int, Annotation] = {}
-        """What has been saved, by episode."""
+        """Episode index -> the annotation saved in this session."""
         self._store, self._proposer, self._subtask_names = store, proposer, tuple(subtask_names)
         self._proposals: dict[int, tuple[Subtask, ...]] = {}
         self._write_lock, self._proposal_lock = threading.Lock(), threading.Lock()
 
     def overview(self) -> dict[str, Any]:
-        """The dataset, as JSON."""
+        """Return the dataset as JSON."""
         episodes = [self._summarize_episode(index) for index in range(len(self.source))]
-        return {"views": list(self.source.views), "names": list(self._subtask_names), "episodes": episodes}
+        return {"views": list(self.source.views), "subtask_names": list(self._subtask_names), "episodes": episodes}
 
     def _summarize_episode(self, index: int) -> dict[str, Any]:
         meta = self.source.meta[index]
         annotation = self.saved_annotations.get(index, Annotation(subtasks=meta.subtasks, success=meta.success))
         summary = {"name": meta.name, "instruction": meta.instruction, "length": meta.length}
         subtasks = [subtask.name for subtask in annotation.subtasks]
-        return {**summary, "fps": self.source.frame_rate(index), "steps": subtasks, "success": annotation.success}
+        return {**summary, "fps": self.source.frame_rate(index), "subtasks": subtasks, "success": annotation.success}
 
     def read_annotation(self, index: int) -> Annotation:
-        """What is stored of an episode now. Raises `DataError` where it cannot be read."""
+        """Return the stored annotation of an episode.
+
+        Raises:
+            DataError: It cannot be read.
+        """
         return self._store.read(index)
 
     def propose_subtasks(self, index: int) -> tuple[Subtask, ...]:
-        """What is proposed for an episode. Raises `DataError` where it cannot be read."""
+        """Return the proposed subtasks of an episode.
+
+        Raises:
+            DataError: The episode cannot be read.
+        """
         with self._proposal_lock:
             if index not in self._proposals:
                 self._proposals[index] = propose_subtasks(self.source, index, self._proposer)
             return self._proposals[index]
 
     def save(self, index: int, annotation: Annotation, version: str) -> None:
-        """Store what was made of the `version` of an annotation.
+        """Store an annotation that is based on `version`.
 
-        Raises `DataError` for steps that do not fit the episode, `OutdatedError` where another version is stored, which
-        says something else, and `OSError` where nothing can be written.
+        Raises:
+            DataError: The subtasks do not fit the episode.
+            VersionConflictError: Another version is stored, and its content differs.
+            OSError: The file cannot be written.
         """
         meta = self.source.meta[index]
         check_subtasks(annotation.subtasks, meta.length, meta.name)
@@ -74,11 +91,11 @@ class AnnotationSession:
                 return
             if stored.version != version:
                 raise VersionConflictError(
-                    f"{meta.name}: has been saved by somebody else since it was loaded here; load it again"
+                    f"{meta.name}: was saved by another client since it was loaded; load it again"
                 )
             self._store.write(index, annotation)
             self.saved_annotations[index] = annotation
 
     def close(self) -> None:
-        """Wait until what is being saved is saved."""
+        """Wait for a save in progress."""
         self._write_lock.acquire()

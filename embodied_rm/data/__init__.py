@@ -1,1 +1,1 @@
-"""Robot video in and out: LeRobot v3.0 datasets, plain mp4 files, recording from a vector environment."""
+"""Robot video datasets: LeRobot, plain mp4 files and HDF5, and recording from a vector environment."""

@@ -1,4 +1,4 @@
-"""What a person says of an episode: its steps, and whether it succeeded; and where that is kept."""
+"""Human annotations of episodes (subtasks and success), and the interface of their storage."""
 
 from __future__ import annotations
 
@@ -13,40 +13,59 @@ from embodied_rm.types import Subtask
 
 @dataclass(frozen=True, kw_only=True)
 class Annotation:
-    """The steps of an episode and its outcome, as `Episode` has them."""
+    """Subtasks and outcome of an episode, as in `Episode`."""
 
     subtasks: tuple[Subtask, ...] = ()
     success: bool | None = None
 
     @property
     def version(self) -> str:
-        """16 letters, the same for what says the same."""
+        """16 hexadecimal digits; equal annotations have equal versions."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
 
 class AnnotationStore(Protocol):
-    """The annotations of the episodes of an `EpisodeSource`, by their place in it.
+    """Annotations of the episodes of an `EpisodeSource`, by index.
 
-    Files are replaced, never written into: a crash leaves the old or the new one.
+    Files are replaced atomically: a crash leaves the old file or the new one.
     """
 
     def read(self, index: int) -> Annotation:
-        """What is stored now. Raises `DataError` naming the file and its fault."""
+        """Return the stored annotation.
+
+        Raises:
+            DataError: The file cannot be read; the message names the file and the issue.
+        """
         ...
 
     def write(self, index: int, annotation: Annotation) -> None:
-        """Store it, and leave all else as it is. Raises `DataError` as `read` does, `OSError` where nothing can be
-        written. Whether the steps fit the episode is the caller's to know."""
+        """Store an annotation and leave everything else unchanged.
+
+        The caller checks that the subtasks fit the episode.
+
+        Raises:
+            DataError: As `read`.
+            OSError: The file cannot be written.
+        """
         ...
 
     def repair(self) -> tuple[str, ...]:
-        """Finish what a crash interrupted between two files that say the same; the episodes that were."""
+        """Bring duplicated values back into agreement after a crash between two writes.
+
+        Returns:
+            Names of the repaired episodes.
+        """
         ...
 
 
 def match_subtasks(stored: Sequence[Subtask], subtasks: Sequence[Subtask]) -> list[int | None]:
-    """For each step the stored one that it was, by the same frames or else by the same name: what else is said of that
-    one is kept. None: a new one."""
+    """Match subtasks with stored ones, by equal frames, else by equal name.
+
+    Extra fields of a matched stored subtask are kept when it is rewritten.
+
+    Returns:
+        Per subtask, the index of its stored subtask; None: a new one.
+    """
     unmatched, matches = list(range(len(stored))), []
     for subtask in subtasks:
         same_frames = [i for i in unmatched if (stored[i].start, stored[i].end) == (subtask.start, subtask.end)]

@@ -1,4 +1,4 @@
-"""Recordings as videos: read block by block in a thread, while the block before is used, and never held whole."""
+"""Read episodes block by block with prefetching, so that a whole episode never has to fit into memory."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from embodied_rm.errors import DataError
 from embodied_rm.types import Views
 
 FRAMES_PER_BLOCK = 32
-"""Frames of a block: enough to be judged side by side, few enough to lie in memory at any image size."""
+"""Frames per block: enough for a batch, few enough to fit into memory at any image size."""
 PREFETCH_COUNT = 2
-"""Blocks that are read before they are asked for."""
+"""Number of prefetched blocks."""
 
 T = TypeVar("T")
 FrameBlock = tuple[int, Views | DataError]
-"""Which episode it is of, and its next frames, a row of `Views` a frame; or why there are no more."""
+"""Episode index with its next frames (one row of `Views` per frame), or with the error that ends the episode."""
 
 
 def iter_blocks(
     source: EpisodeSource, indices: Iterable[int], views: Sequence[str], size: tuple[int, int] | None
 ) -> Iterator[FrameBlock]:
-    """The episodes `rows` one after the other, in blocks; what cannot be read ends its episode, and the next follows.
+    """Read episodes in order, in blocks. An episode that cannot be read yields its error, and the next episode follows.
 
-    Reads ahead, so that `rows` are taken in a thread. `size` (height, width); None: as each was stored.
+    Args:
+        source: The episodes.
+        indices: Episodes to read; consumed in a thread.
+        views: Views to read, in this order.
+        size: (height, width) of the frames; None: as stored.
+
+    Yields:
+        Blocks of the episodes.
     """
     return prefetch(block for index in indices for block in iter_episode_blocks(source, index, views, size))
 
@@ -34,7 +41,7 @@ def iter_blocks(
 def iter_episode_blocks(
     source: EpisodeSource, index: int, views: Sequence[str], size: tuple[int, int] | None
 ) -> Iterator[FrameBlock]:
-    """One episode, see `videos`."""
+    """Read one episode in blocks, see `iter_blocks`."""
     length = source.meta[index].length
     try:
         frame_size = size or source.image_size(index)
@@ -48,7 +55,11 @@ def iter_episode_blocks(
 
 
 def iter_views(blocks: Iterable[FrameBlock]) -> Iterator[Views]:
-    """The frames of one episode. Raises `DataError` where they end with a fault."""
+    """Yield the frames of one episode.
+
+    Raises:
+        DataError: The blocks end with an error.
+    """
     for _, views in blocks:
         if isinstance(views, DataError):
             raise views
@@ -56,12 +67,12 @@ def iter_views(blocks: Iterable[FrameBlock]) -> Iterator[Views]:
 
 
 def count_blocks(source: EpisodeSource, indices: Iterable[int]) -> int:
-    """How many blocks `videos` gives of episodes without a fault."""
+    """Return the number of blocks that `iter_blocks` yields for readable episodes."""
     return sum(-(-source.meta[index].length // FRAMES_PER_BLOCK) for index in indices)
 
 
 def prefetch(items: Iterable[T]) -> Generator[T]:
-    """The items, made in a thread, up to `AHEAD` of them before they are asked for."""
+    """Iterate over the items in a thread, up to `PREFETCH_COUNT` items ahead."""
     iterator = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="video") as executor:
         futures = deque(executor.submit(next, iterator, None) for _ in range(PREFETCH_COUNT))

@@ -1,4 +1,4 @@
-"""Several datasets as one: a folder of them, read one after the other."""
+"""Concatenation of several datasets in one folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from embodied_rm.types import Episode, Views
 
 
 class ConcatDataset:
-    """An `EpisodeSource` of the episodes of all `parts`, by name, in the order of their names; an episode is called
-    `<part>/<its name>`, and episodes and frames are counted through. Its views are those that all parts have.
+    """An `EpisodeSource` of the episodes of all datasets, sorted by dataset name.
 
-    Raises `DataError` where they have no view in common.
+    An episode is named `<dataset>/<episode>`; indices of episodes and frames are offset per dataset. Only views that
+    all
+    datasets have are kept.
+
+    Raises:
+        DataError: The datasets have no view in common.
     """
 
     def __init__(self, datasets: Mapping[str, EpisodeSource], path: Path) -> None:
         self._path = path
-        self._datasets = [datasets[name] for name in sorted(datasets)]
         dataset_names = sorted(datasets)
+        self._datasets = [datasets[name] for name in dataset_names]
         self.views = common_views(dataset_names[0], [dict.fromkeys(dataset.views) for dataset in self._datasets])
         self.fps = self._datasets[0].fps
         self.issues: tuple[DataIssue, ...] = tuple(
@@ -72,13 +76,13 @@ class ConcatDataset:
         return replace(dataset.episode(local_index, views=view_names, **read_options), name=self.meta[index].name)
 
     def _locate(self, index: int) -> tuple[EpisodeSource, int]:
-        """The part that an episode is of, and where in it."""
+        """Return the dataset of an episode and the index in it."""
         dataset_index = int(np.searchsorted(self._offsets, index, side="right")) - 1
         return self._datasets[dataset_index], index - int(self._offsets[dataset_index])
 
 
 def _renumber(dataset_names: Sequence[str], datasets: Sequence[EpisodeSource]) -> Iterator[EpisodeMeta]:
-    """What is known of every episode; those left out have their numbers too, where that is known of them."""
+    """Offset the indices of all episodes. Excluded episodes count too, as far as their indices are known."""
     episode_offset = frame_offset = 0
     for name, dataset in zip(dataset_names, datasets, strict=True):
         next_index = 0

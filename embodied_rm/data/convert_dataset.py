@@ -1,4 +1,4 @@
-"""Any layout in, LeRobot v3.0 out."""
+"""Convert a dataset of any layout to LeRobot v3.0."""
 
 from __future__ import annotations
 
@@ -22,10 +22,20 @@ def convert_dataset(
     size: tuple[int, int] | None = None,
     robot_type: str = "unknown",
 ) -> list[DataIssue]:
-    """Write the episodes of a source as a new dataset; `size` (height, width) resizes while decoding.
+    """Write the episodes of a source as a new dataset.
 
-    An episode that cannot be read, or does not fit the first one, is left out: returns what is wrong with each. Raises
-    `DataError` when nothing is left, or `target` exists.
+    Args:
+        source: The episodes.
+        target_path: Folder of the new dataset.
+        reporter: Displays the progress.
+        size: (height, width) to resize to while decoding; None: as stored.
+        robot_type: Name of the robot in `info.json`.
+
+    Returns:
+        One issue per excluded episode: it cannot be read, or does not fit the first one.
+
+    Raises:
+        DataError: No episode is left, or `target_path` exists.
     """
     issues = []
     with DatasetWriter(target_path, robot_type=robot_type) as writer:
@@ -39,7 +49,7 @@ def convert_dataset(
 
 
 def crop_to_even(episode: Episode, views: Sequence[str]) -> Episode:
-    """The episode with images of even height and width, as mp4 needs them: an odd last row or column is left out."""
+    """Crop the images to even height and width, as mp4 requires."""
     selected = {view: episode.views[view] for view in views}
     cropped = {
         name: frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2] for name, frames in selected.items()

@@ -1,4 +1,4 @@
-"""What episodes are made of, told at a glance: enough to notice that they are no longer the same."""
+"""Fast hashes of stored episodes, to detect that a dataset has changed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from embodied_rm.data.source import EpisodeSource
 
 EDGE_BYTES = 1 << 16
-"""Bytes that are read at either end of a file. At one of them an mp4 lists the size of every frame, a parquet file its
-statistics."""
+"""Bytes read at each end of a file. One end of an mp4 lists all frame sizes, one end of a parquet file its statistics.
+"""
 
 
 def hash_episodes(source: EpisodeSource, indices: Sequence[int]) -> str:
-    """SHA-256 of what these episodes are called, ask for and are read from.
+    """Return the SHA-256 of the names, instructions and files of episodes, in this order.
 
-    A file counts by its size and its two ends: a corpus is not read whole for it, and one that was copied is the same.
+    A file contributes its size and both ends; large files are not read in full, and copies have equal hashes.
     """
     digest = hashlib.sha256(json.dumps(source.views).encode())
     file_hashes: dict[Path, str] = {}
@@ -33,7 +33,7 @@ def hash_episodes(source: EpisodeSource, indices: Sequence[int]) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """The size and the SHA-256 of both ends of a file; of one that cannot be read, why."""
+    """Return the size of a file and the SHA-256 of its two ends; for an unreadable file, the reason."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

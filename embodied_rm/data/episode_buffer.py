@@ -1,4 +1,4 @@
-"""The episode under way in one row of a vector environment, recorded frame by frame."""
+"""Buffer of the current episode of one environment, filled frame by frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from embodied_rm.types import Array, Episode, Frames, Subtask
 
 @dataclass
 class EpisodeBuffer:
-    """What has been recorded so far, and of what."""
+    """The frames and columns recorded so far."""
 
     env_id: int
     instruction: str
@@ -25,21 +25,27 @@ class EpisodeBuffer:
     progress: list[np.float32] = field(default_factory=list)
     subtask: list[int] = field(default_factory=list)
     last_action: Array | None = None
-    """The action last taken."""
+    """The most recent action."""
     elapsed_steps: int = 0
     """Control steps since the reset."""
     last_recorded_step: int = -1
-    """Control steps at the frame last recorded."""
+    """Control steps at the most recent frame."""
 
     def add_action(self, action: npt.NDArray[Any]) -> None:
-        """Keep an action that was taken at a recorded frame, and the latest one."""
+        """Record an action: the first one after each frame, and the most recent one."""
         self.last_action = action.astype(np.float32)
         if len(self.action) < len(self.frames):
             self.action.append(self.last_action)
         self.elapsed_steps += 1
 
     def add_frame(self, frame: Frames, obs: Array, info: Mapping[str, Any]) -> None:
-        """Add the frame of now: uint8 [V, H, W, 3]; observation and infos are those of all rows."""
+        """Record a frame.
+
+        Args:
+            frame: uint8 [V, H, W, 3].
+            obs: float32 [N, S], observations of all environments.
+            info: Dense infos of all environments.
+        """
         self.frames.append(frame)
         self.state.append(obs[self.env_id].copy())
         self.progress.append(info["progress"][self.env_id])
@@ -56,7 +62,7 @@ class EpisodeBuffer:
         success: bool,
         metadata: Mapping[str, str],
     ) -> Episode:
-        """All of it. At least one action must have been taken."""
+        """Build the episode. At least one action must have been recorded."""
         frames = np.stack(self.frames, axis=1)  # [V, T, H, W, 3]: each view contiguous
         actions = self.action if len(self.action) == len(self.frames) else [*self.action, self.last_action]
         return Episode(
@@ -74,7 +80,7 @@ class EpisodeBuffer:
 
 
 def subtasks_from_indices(subtask_indices: list[int], subtask_names: tuple[str, ...]) -> tuple[Subtask, ...]:
-    """The steps of a stage column: one per run of equal stages. A stage taken up again is a step again."""
+    """Return one subtask per run of equal indices; an index that recurs later starts another subtask."""
     index_array = np.asarray(subtask_indices)
     edges = np.concatenate([[0], np.flatnonzero(np.diff(index_array)) + 1, [len(index_array)]])
     return tuple(

@@ -1,4 +1,4 @@
-"""What stored views and columns are called here: foreign datasets have names of their own."""
+"""Mapping from stored views and columns to the names used here, for third-party datasets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from embodied_rm.errors import DataError, UserError, unknown_name_message
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMap:
-    """Which stored things are read, and under which names."""
+    """Selects stored views and columns, and renames views."""
 
     views: dict[str, str] = field(default_factory=dict)
-    """Stored view -> the name it gets here; views that are not mentioned are left out. Empty: all, as they are."""
+    """Stored view -> new name; other views are dropped. Empty: all views under their stored names."""
     state: tuple[str, ...] = ()
-    """Stored columns that make up the state, side by side. Empty: what the format calls so."""
+    """Stored columns that are concatenated to the state. Empty: the default of the format."""
     action: tuple[str, ...] = ()
-    """The same of the action."""
+    """Stored columns that are concatenated to the action. Empty: the default of the format."""
     fps: float | None = None
-    """Frames a second, of files that do not say it."""
+    """Frame rate (Hz) of files that store none."""
 
     def __post_init__(self) -> None:
         names = [*self.views, *self.views.values(), *self.state, *self.action]
@@ -29,7 +29,11 @@ class FeatureMap:
             raise UserError(f"fps must be > 0, got {self.fps}")
 
     def resolve_views(self, stored: Collection[str], source: object) -> dict[str, str]:
-        """Name here -> stored name. Raises `DataError` for a view that is not stored, or a name given twice."""
+        """Return new name -> stored name.
+
+        Raises:
+            DataError: A view is not stored, or two views get the same name.
+        """
         if not self.views:
             return {name: name for name in stored}
         for view in self.views:
@@ -41,9 +45,10 @@ class FeatureMap:
 
 
 def resolve_columns(requested: tuple[str, ...], default: str, stored: Iterable[str], source: object) -> tuple[str, ...]:
-    """The stored columns that make up a state or an action; none where nothing was asked for and there is no usual one.
+    """Return the stored columns of a state or an action: the requested ones, else the default if it is stored.
 
-    Raises `DataError` for a column that is not stored.
+    Raises:
+        DataError: A requested column is not stored.
     """
     available = set(stored)
     for column in requested:

@@ -1,4 +1,4 @@
-"""By what an episode is known: what it shows, whatever it is called."""
+"""Identity of an episode: a hash of its images, independent of its name."""
 
 from __future__ import annotations
 
@@ -16,30 +16,36 @@ from embodied_rm.types import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedEpisode(Episode):
-    """An episode whose images were seen once; now they may not be in memory."""
+    """An episode whose hashes are stored, so that its images need not stay in memory."""
 
     fingerprint: str
     """See `fingerprint`."""
     last_frame_hash: str
-    """See `end_of`."""
+    """See `hash_last_frame`."""
 
 
 def fingerprint(episode: Episode) -> str:
-    """SHA-256 of what the episode shows, the same whatever it is called and whatever is asked for."""
+    """Return the SHA-256 of the images of an episode, independent of its name and instruction."""
     return episode.fingerprint if isinstance(episode, IndexedEpisode) else hash_views(episode.views)
 
 
 def hash_last_frame(episode: Episode) -> str:
-    """SHA-256 of what its last moment shows."""
+    """Return the SHA-256 of the last frame of an episode."""
     if isinstance(episode, IndexedEpisode):
         return episode.last_frame_hash
     return hash_views({name: frames[-1] for name, frames in episode.views.items()})
 
 
 def check_no_overlap(training: Mapping[str, str], held_out: Mapping[str, str], kind: str = "episode") -> None:
-    """Both map fingerprints (of episodes, or of the `scene` that they say they began in) to episode names.
+    """Check that a held-out set shares nothing with the training set.
 
-    Raises `DataError` when one is on both sides of the split.
+    Args:
+        training: Key (fingerprint of an episode, or its `scene`) -> name of a training episode.
+        held_out: The same for held-out episodes.
+        kind: Noun for the key, e.g. "episode".
+
+    Raises:
+        DataError: A key is in both sets.
     """
     for key in sorted(training.keys() & held_out.keys()):
         raise DataError(
@@ -49,7 +55,7 @@ def check_no_overlap(training: Mapping[str, str], held_out: Mapping[str, str], k
 
 
 def hash_views(views: Mapping[str, npt.NDArray[Any]]) -> str:
-    """SHA-256 of images and the names of their views."""
+    """Return the SHA-256 of images and view names."""
     digest = hashlib.sha256()
     for name in sorted(views):
         digest.update(name.encode())

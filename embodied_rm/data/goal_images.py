@@ -1,4 +1,4 @@
-"""Goal images from files: how the task looks when done, one image a view."""
+"""Read goal images (the scene after success) from files, one image per view."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from embodied_rm.types import Episode
 
 
 def read_goal_episode(paths: Sequence[Path], views: Sequence[str]) -> Episode:
-    """An episode of one frame. Each file is named after the view that it shows, e.g. front.png.
+    """Read goal images as an episode of one frame.
 
-    Raises `DataError` naming the file that cannot be read, is no view, or differs in size from the others.
+    Args:
+        paths: Image files, each named after its view, e.g. front.png.
+        views: The valid view names.
+
+    Raises:
+        DataError: A file cannot be read, is not named after a view, or differs in size from the others.
     """
     frames = {path.stem: _read_image(path, views) for path in paths}
     sizes = {frame.shape[1:3] for frame in frames.values()}
     if len(frames) != len(paths) or len(sizes) != 1:
-        raise DataError(f"goal images must be one a view and of one size, got {', '.join(map(str, paths))}")
+        raise DataError(f"goal images must be one per view and of equal size, got {', '.join(map(str, paths))}")
     return Episode(name="goal", views=frames, instruction="", fps=1.0)
 
 

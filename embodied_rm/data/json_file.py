@@ -1,4 +1,4 @@
-"""JSON files that users bring."""
+"""JSON files written by users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from embodied_rm.errors import DataError
 
 
 def read_json(path: Path, description: str, expected_type: type) -> Any:
-    """The JSON object or list (`kind`: dict or list) in a file. Raises `DataError` naming the file and its fault."""
+    """Read a JSON object or list from a file.
+
+    Args:
+        path: The file.
+        description: Noun for the kind of file, for messages.
+        expected_type: dict or list.
+
+    Raises:
+        DataError: The file cannot be read, or holds another type.
+    """
     check_file(path, description)
     try:
         content = json.loads(path.read_text())
@@ -24,8 +33,10 @@ def read_json(path: Path, description: str, expected_type: type) -> Any:
 
 
 def dump_json_like(text: str, value: Any) -> str:
-    """JSON written as the text is that it replaces: indented, spaced, escaped and ended alike. A text that `json.dumps`
-    wrote of the same value comes back to the byte."""
+    """Serialize a value in the style of an existing text: its indentation, separators, escapes and line endings.
+
+    If `json.dumps` wrote the text and the value is unchanged, the result equals the text.
+    """
     multiline = re.match(r"\s*[\[{]\r?\n([ \t]*)", text)
     colon = ":" if multiline is None and re.search(r'":\S', text) else ": "
     comma = "," if multiline is not None or colon == ":" else ", "

@@ -1,4 +1,4 @@
-"""Opens whatever holds episodes, by what lies in the folder."""
+"""Open a dataset of any layout; the layout is detected from the files."""
 
 from __future__ import annotations
 
@@ -26,17 +26,24 @@ HDF5_SUFFIXES = (".hdf5", ".h5")
 def open_dataset(
     path: Path | str, instruction: str | None = None, feature_map: FeatureMap = DEFAULT_FEATURE_MAP
 ) -> EpisodeSource:
-    """Episodes under `path`, whichever of the layouts it has.
+    """Open the episodes under a path.
 
-    `instruction` replaces the one stored beside plain recordings; other layouts have their own. `names`: which views
-    and columns are read, and what they are called. Episodes with a fault are left out and told in `faults`. Raises
-    `DataError` naming the file and its fault, or what was looked for.
+    Args:
+        path: Folder or HDF5 file.
+        instruction: Replaces the stored instruction of plain recordings and HDF5 files; other layouts reject it.
+        feature_map: Views and columns to read, and their names.
+
+    Returns:
+        The readable episodes; `issues` lists the excluded ones.
+
+    Raises:
+        DataError: The layout is unknown, or no episode can be read. The message names the file and the issue.
     """
     path = Path(path)
     if path.suffix in HDF5_SUFFIXES and path.is_file():
         return open_robomimic([path], path, instruction, feature_map)
     if not path.is_dir():
-        reason = "is no folder and no HDF5 file" if path.exists() else "no such folder"
+        reason = "is neither a folder nor an HDF5 file" if path.exists() else "no such folder"
         raise DataError(f"{path}: {reason}")
     if (minari := find_minari_file(path)) is not None:
         return open_minari(minari, instruction, feature_map)
@@ -70,24 +77,22 @@ def _open_table(path: Path, feature_map: FeatureMap) -> Mp4Dataset:
 
 
 def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore:
-    """Where the annotations of a source are kept that `open_data` opened from `path`.
+    """Open the annotations of a source that `open_dataset` opened from `path`.
 
-    Raises `DataError` for a layout that has no place for them, or none that can be written.
+    Raises:
+        DataError: The layout cannot store annotations, or is read-only.
     """
     path = Path(path)
     try:
         if isinstance(source, LeRobotDataset):
             return LeRobotAnnotationStore(
                 path,
-                [
-                    index if episode_meta.number is None else episode_meta.number
-                    for index, episode_meta in enumerate(source.meta)
-                ],
+                [index if meta.episode_index is None else meta.episode_index for index, meta in enumerate(source.meta)],
             )
         if isinstance(source, ConcatDataset):
             raise DataError(f"{path}: holds several datasets, name one of them")
         if not isinstance(source, Mp4Dataset):
-            raise DataError(f"{path}: HDF5 files are not written")
+            raise DataError(f"{path}: HDF5 files are read-only")
     except DataError as error:
         raise DataError(
             f"{error}, so it cannot be annotated; `embodied-rm convert data={path}` writes a dataset that can"

@@ -1,4 +1,4 @@
-"""Plays episodes in a vector environment and keeps what its cameras saw."""
+"""Play episodes in a vector environment and record the images of its cameras."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from embodied_rm.types import BoolArray, Episode, Frames, IntArray
 
 Observations = npt.NDArray[np.float32]
 PolicyFn = Callable[[Observations, IntArray], npt.NDArray[np.float32]]
-"""(observations [N, S], rows whose episode has just begun) -> actions [N, A]."""
+"""(observations [N, S], indices of environments whose episode has just started) -> actions [N, A]."""
 MetadataFn = Callable[[int], Mapping[str, str]]
-"""Row -> `Episode.meta` of the episode that has just ended there."""
+"""Environment index -> `Episode.metadata` of the episode that has just ended there."""
 
 
 class VisionVectorEnv(Protocol):
-    """A Gymnasium `VectorEnv` with cameras and known steps; it must not reset rows by itself.
+    """A Gymnasium `VectorEnv` with cameras and known subtasks, with autoreset disabled.
 
-    `reset` takes `options={"reset_mask": bool [N]}`. The infos of `reset` and `step` hold, dense over rows:
-    `progress` float32 [N] in [0, 1], `stage` int64 [N] (index into `step_names`), `success` bool [N],
-    `diverged` bool [N] (the simulation broke down: what follows is no episode).
+    `reset` takes `options={"reset_mask": bool [N]}`. The infos of `reset` and `step` are dense arrays:
+    `progress` float32 [N] in [0, 1], `subtask` int64 [N] (index into `subtask_names`), `success` bool [N],
+    `diverged` bool [N] (the simulation diverged and the episode is not valid).
     """
 
     metadata: dict[str, Any]
@@ -35,7 +35,7 @@ class VisionVectorEnv(Protocol):
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        """The instruction of every row's present episode."""
+        """The instruction of the current episode, per environment."""
         ...
 
     def reset(
@@ -45,17 +45,20 @@ class VisionVectorEnv(Protocol):
     def step(self, actions: Any) -> tuple[Observations, Any, BoolArray, BoolArray, dict[str, Any]]: ...
 
     def render_views(self, env_ids: IntArray) -> Frames:
-        """uint8 [n, V, H, W, 3]: what the cameras of `rows` show now."""
+        """Render uint8 [n, V, H, W, 3] images of some environments."""
         ...
 
 
 class EpisodeRecorder:
-    """Iterate once to play and get episodes as they end; all rows are stepped and recorded together.
+    """Iterate once to play and record episodes. All environments are stepped and recorded together.
 
-    Every row contributes its fixed share of `episodes`, so short episodes are not over-represented. Frames: the one
-    after the reset, every `every` control steps, and the terminal one. A frame's `action` is the one taken there
-    (at the terminal frame: the last one taken). Steps are the runs of equal `stage`. A diverged episode is dropped,
-    counted in `dropped`, and not replaced.
+    Each environment records a fixed number of episodes, so that short episodes are not over-represented. Recorded
+    frames
+    are the one after the reset, every `frame_stride`-th control step, and the terminal one. The action of a frame is
+    the
+    one taken there (for the terminal frame, the last one). Subtasks are runs of equal `subtask` infos. A diverged
+    episode
+    is dropped, counted in `num_diverged`, and not replaced.
     """
 
     def __init__(
@@ -68,24 +71,34 @@ class EpisodeRecorder:
         seed: int | None = None,
         metadata_fn: MetadataFn = lambda env_id: {},
     ) -> None:
-        """Raises `UserError` when the environment resets rows by itself, or a count is not positive."""
+        """Prepare the recording; nothing is played yet.
+
+        Args:
+            env: The environment.
+            policy: Computes the actions.
+            num_episodes: Episodes over all environments.
+            frame_stride: Control steps per recorded frame.
+            seed: Seed of the first reset.
+            metadata_fn: Returns the metadata of an episode that has just ended.
+
+        Raises:
+            UserError: The environment resets automatically, or a count is not positive.
+        """
         autoreset_mode = env.metadata.get("autoreset_mode")
         if autoreset_mode is not AutoresetMode.DISABLED:
             raise UserError(
                 f"recording needs an environment with autoreset_mode DISABLED, this one has {autoreset_mode}"
             )
-        for name, value in (("episodes", num_episodes), ("every", frame_stride)):
+        for name, value in (("num_episodes", num_episodes), ("frame_stride", frame_stride)):
             if value < 1:
                 raise UserError(f"{name} must be >= 1, got {value}")
         self.num_diverged = 0
-        """Episodes that diverged."""
-        self.env, self.policy, self.frame_stride, self.seed, self.metadata_fn = (
-            env,
-            policy,
-            frame_stride,
-            seed,
-            metadata_fn,
-        )
+        """Number of diverged episodes."""
+        self.env = env
+        self.policy = policy
+        self.frame_stride = frame_stride
+        self.seed = seed
+        self.metadata_fn = metadata_fn
         self.fps = float(env.metadata["render_fps"]) / frame_stride
         self._remaining = np.full(env.num_envs, num_episodes // env.num_envs)
         self._remaining[: num_episodes % env.num_envs] += 1
@@ -110,7 +123,7 @@ class EpisodeRecorder:
                 self._start_episodes(done, obs, info)
 
     def _start_episodes(self, reset_mask: BoolArray, obs: Observations, info: Mapping[str, Any]) -> None:
-        """Open an episode in each row of the mask that still owes one."""
+        """Start an episode in each environment of the mask that still has episodes to record."""
         env_ids = np.flatnonzero(reset_mask & (self._remaining > 0))
         instructions = self.env.instructions
         for env_id in env_ids:
@@ -119,7 +132,7 @@ class EpisodeRecorder:
         self._record_frames(env_ids, obs, info)
 
     def _select_due(self, done: BoolArray, diverged: BoolArray) -> IntArray:
-        """The rows to video now."""
+        """Environments to record now."""
         env_ids = [
             env_id
             for env_id, buffer in self._buffers.items()

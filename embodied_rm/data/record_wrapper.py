@@ -1,4 +1,4 @@
-"""Videos a few rows of a vector environment while somebody else plays it."""
+"""Wrapper that records some environments of a vector environment while another program plays it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from embodied_rm.data.episode_buffer import EpisodeBuffer
 from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Frames, IntArray
 
-REQUIRED_ATTRIBUTES = ("view_names", "step_names", "instructions", "render_views")
+REQUIRED_ATTRIBUTES = ("view_names", "subtask_names", "instructions", "render_views")
 EpisodeCallback = Callable[[Episode], None]
-"""What becomes of a video."""
+"""Receives each recorded episode."""
 
 
 class RecordEpisodes(gym.vector.VectorWrapper):
-    """The environment as it is, whose first `rows` rows are recorded: the frame after a reset, every `every` control
-    steps, and the last one before the next reset. Each video, named by its number, goes to `take`.
+    """Records the first `num_recorded` environments of a vector environment, which is otherwise unchanged.
 
-    An episode lasts until its row is reset, whoever thinks it over; what is known of its frames (progress, steps,
-    whether it succeeded) is what the simulator says. Images that others draw of the recorded rows are not drawn again.
-    Diverged episodes, and those that were under way at `restore`, are not recorded. Raises `UserError` for an environment
-    that cannot show itself.
+    Recorded frames are the one after a reset, every `frame_stride`-th control step, and the last one before the next
+    reset. An episode lasts until its environment is reset, even after success. Progress, subtasks and success are those
+    of
+    the simulator. Images that the player renders are reused. Diverged episodes, and episodes that were running at
+    `restore`, are not recorded.
     """
 
     def __init__(
@@ -37,19 +37,32 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         frame_stride: int,
         first_index: int = 0,
     ) -> None:
-        """`first`: the number of the first video."""
+        """Wrap an environment.
+
+        Args:
+            env: The environment.
+            on_episode: Receives each episode.
+            num_recorded: Number of recorded environments.
+            frame_stride: Control steps per recorded frame.
+            first_index: Index of the first episode, for its name.
+
+        Raises:
+            UserError: The environment cannot render its views, or a count is not positive.
+        """
         super().__init__(env)
         missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(env, name)]
         if missing:
             raise UserError(f"{type(env).__name__} lacks {', '.join(missing)}, which recording needs")
-        for name, value in (("rows", num_recorded), ("every", frame_stride)):
+        for name, value in (("num_recorded", num_recorded), ("frame_stride", frame_stride)):
             if value < 1:
                 raise UserError(f"{name} must be >= 1, got {value}")
-        self._on_episode, self._frame_stride, self._next_index = on_episode, frame_stride, first_index
+        self._on_episode = on_episode
+        self._frame_stride = frame_stride
+        self._next_index = first_index
         self._num_recorded = min(num_recorded, env.num_envs)
         self._buffers: dict[int, EpisodeBuffer] = {}
         self._rendered: dict[int, Frames] = {}
-        """Row -> what its cameras show now, where somebody has had it drawn."""
+        """Environment index -> rendered images of the current step."""
         self._obs: npt.NDArray[np.float32]
         self._infos: Mapping[str, Any]
 
@@ -81,18 +94,18 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         self._rendered.clear()
         result = self.env.step(actions)
         self._obs, self._infos = np.array(result[0], np.float32), result[4]
-        for env_id_diverged in np.flatnonzero(self._infos["diverged"]):
-            self._buffers.pop(int(env_id_diverged), None)
+        for env_id in np.flatnonzero(self._infos["diverged"]):
+            self._buffers.pop(int(env_id), None)
         return result
 
     def render_views(self, env_ids: IntArray) -> Frames:
-        """What the cameras of `rows` show now."""
+        """Render images of some environments, see `VisionVectorEnv`."""
         frames: Frames = self.env.render_views(env_ids)  # type: ignore[attr-defined]
         self._rendered |= {int(env_id): frames[i] for i, env_id in enumerate(env_ids) if env_id < self._num_recorded}
         return frames
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Any:
-        """Go on from what `snapshot` of such an environment gave."""
+        """Restore the state that `snapshot` of such an environment returned."""
         self._buffers.clear()
         self._rendered.clear()
         return self.env.restore(snapshot)  # type: ignore[attr-defined]
@@ -101,7 +114,7 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         return buffer.elapsed_steps % self._frame_stride == 0 and buffer.last_recorded_step < buffer.elapsed_steps
 
     def _record_frames(self, env_ids: IntArray) -> None:
-        """Add what these rows show now to their videos."""
+        """Add the current frame of these environments to their episodes."""
         missing = np.array([env_id for env_id in env_ids if int(env_id) not in self._rendered], np.int64)
         if len(missing):
             self.render_views(missing)
@@ -109,7 +122,7 @@ class RecordEpisodes(gym.vector.VectorWrapper):
             self._buffers[env_id].add_frame(self._rendered[env_id].copy(), self._obs, self._infos)
 
     def _finish_episode(self, env_id: int) -> None:
-        """The video of a row whose episode is over, if one was made and anything happened in it."""
+        """Finish the episode of an environment, if it was recorded and has at least one step."""
         buffer = self._buffers.get(env_id)
         if buffer is None or not buffer.elapsed_steps:
             return
@@ -117,10 +130,8 @@ class RecordEpisodes(gym.vector.VectorWrapper):
             self._record_frames(np.array([env_id]))
         fps = float(self.metadata["render_fps"]) / self._frame_stride
         success = bool(self._infos["success"][env_id])
-        views, subtask_names = self.view_names, self.subtask_names
+        name = f"episode_{self._next_index:06d}"
         self._on_episode(
-            buffer.to_episode(
-                f"video_{self._next_index:06d}", views, subtask_names, fps=fps, success=success, metadata={}
-            )
+            buffer.to_episode(name, self.view_names, self.subtask_names, fps=fps, success=success, metadata={})
         )
         self._next_index += 1

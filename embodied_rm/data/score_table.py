@@ -1,4 +1,4 @@
-"""What a judge said of a dataset, as `embodied-rm score` leaves it, beside the episodes that it said it of."""
+"""Predictions of a reward model for a dataset, as written by `embodied-rm score`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ SCORE_COLUMNS = {"value": "progress_dense", "success": "success", "valid": "vali
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTable:
-    """The table of one run of scoring."""
+    """The predictions of one scoring run."""
 
     path: Path
     tables: Mapping[int, pa.Table]
-    """Number of an episode in its dataset -> its rows."""
+    """Episode index in the dataset -> its rows."""
     frame_stride: int
-    """Every how many frames were scored, and the last."""
+    """Every `frame_stride`-th frame was scored, and the last one."""
 
     @classmethod
     def read(cls, run_folder: Path) -> ScoreTable:
-        """Those in a run folder. Raises `DataError` naming the file and its fault."""
+        """Read the predictions in a run folder.
+
+        Raises:
+            DataError: The file cannot be read; the message names the file and the issue.
+        """
         path = run_folder / SCORES_FILE
         try:
             table = pq.read_table(path, columns=["episode_index", "frame_index", *SCORE_COLUMNS.values()])
             frame_stride = int(json.loads((run_folder / CONFIG_FILE).read_text())["config"]["frame_stride"])
         except (OSError, pa.ArrowInvalid, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: not the scores that embodied-rm score leaves ({error})") from None
+            raise DataError(f"{path}: not written by embodied-rm score ({error})") from None
         episode_indices = pc.unique(table["episode_index"]).to_pylist()
         tables = {
             episode_index: table.filter(pc.equal(table["episode_index"], episode_index))
@@ -47,15 +51,23 @@ class ScoreTable:
         return cls(path=path, tables=tables, frame_stride=frame_stride)
 
     def attach_predictions(self, episode: Episode, episode_index: int, length: int, stride: int) -> Episode:
-        """The episode, every `stride`-th of whose `length` frames was read, with what was said of it.
+        """Return the episode with its predictions.
 
-        Raises `DataError` when it was not scored, or a video of another length was.
+        Args:
+            episode: The episode, read with `stride`.
+            episode_index: Its index in the dataset.
+            length: Its number of stored frames.
+            stride: Frame stride of the episode.
+
+        Raises:
+            DataError: It was not scored, or its stored length differs.
         """
         table = self.tables.get(episode_index)
         if table is None or len(table) != length:
             num_scored = "none" if table is None else str(len(table))
             raise DataError(
-                f"{self.path}: {episode.name} has {length} frames, {num_scored} of them scored: score this very data"
+                f"{self.path}: {episode.name} has {length} frames, {num_scored} of them scored: "
+                "run embodied-rm score on this dataset"
             )
         frame_indices = stride_indices(length, stride)
         value, success, valid = (
@@ -66,14 +78,15 @@ class ScoreTable:
         )
 
     def _scored_mask(self, length: int) -> BoolArray:
-        """The frames that were scored, bool [length]: between two of them the former one's score is carried."""
+        """bool [length]: the frames that were scored; scores of the frames in between are repeated from the previous
+        one."""
         mask = np.zeros(length, bool)
         mask[stride_indices(length, self.frame_stride)] = True
         return mask
 
 
 def to_reward_output(value: np.ndarray, success: np.ndarray, valid: np.ndarray) -> RewardOutput:
-    """What is known of a judge's opinion from a table."""
+    """Build a `RewardOutput` from the columns of a table; missing fields get their neutral values."""
     zeros = np.zeros(len(value), np.float32)
     return RewardOutput(
         progress=np.asarray(value, np.float32),

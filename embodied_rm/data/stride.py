@@ -1,4 +1,4 @@
-"""Which frames are kept when an episode is thinned out, and what becomes of its steps."""
+"""Frame selection by stride, and the subtasks of the selected frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from embodied_rm.types import IntArray, Subtask
 
 
 def stride_indices(length: int, stride: int) -> IntArray:
-    """Indices of every `stride`-th frame from the first on, and always the last: there the outcome shows."""
+    """Return indices of every `stride`-th frame and of the last one, which shows the outcome."""
     if stride < 1:
         raise DataError(f"stride must be >= 1, got {stride}")
     frame_indices = np.arange(0, length, stride, dtype=np.int64)
@@ -19,16 +19,17 @@ def stride_indices(length: int, stride: int) -> IntArray:
 
 
 def resample_subtasks(subtasks: Sequence[Subtask], frame_indices: IntArray) -> tuple[Subtask, ...]:
-    """The steps in terms of the kept frames: each keeps exactly those of its frames that are kept.
+    """Convert subtasks to indices of the selected frames.
 
-    Raises `DataError` when none of a step's frames is kept: a smaller stride is needed.
+    Raises:
+        DataError: A subtask contains no selected frame; a smaller stride is needed.
     """
     resampled = []
     for subtask in subtasks:
         start, end = (int(i) for i in np.searchsorted(frame_indices, [subtask.start, subtask.end]))
         if start == end:
             raise DataError(
-                f"the stride is too large: it keeps no frame of step {subtask.name!r}, "
+                f"the stride is too large: it keeps no frame of subtask {subtask.name!r}, "
                 f"which lasts from frame {subtask.start} to {subtask.end - 1}"
             )
         resampled.append(Subtask(name=subtask.name, start=start, end=end))

@@ -1,7 +1,7 @@
-"""The handle on a child process that reads files: no byte of a user's video is demuxed or decoded in this process.
+"""Client of a child process that reads files: user videos are never demuxed or decoded in this process.
 
-A damaged file can kill the process that reads it (PyAV issue 2344); here that costs one child and becomes a `DataError`
-that names the file. One child serves a whole dataset; it starts with the first request (about 0.2 s).
+A damaged file can crash the process that reads it (PyAV issue 2344). Here it costs one child process and raises a
+`DataError` that names the file. One child serves a whole dataset; it starts with the first request (about 0.2 s).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ import numpy.typing as npt
 from embodied_rm.errors import DataError
 
 REPLY_TIMEOUT_S = 120.0
-"""How long a child may be silent before it counts as hung."""
+"""Time without output after which a child counts as hung."""
 PIPE_BYTES = 1 << 20
-"""Room between the processes (where the system allows to set it): with 64 KB they wait for each other."""
+"""Pipe capacity, where the system allows it: with 64 KB the processes wait for each other."""
 CHUNK_HEADER = struct.Struct(">cQ")
 MAX_TEXT_BYTES = 1 << 28
-"""Longest JSON reply that is believed, bytes."""
+"""Maximum length of a JSON reply."""
 ALLOWED_DTYPES = ("uint8", "float32")
 
 WorkerReply = tuple[npt.NDArray[Any] | None, Any]
-"""Numbers, where they were asked for, and what is told of them."""
+"""Array, if one was requested, and the JSON value of the reply."""
 C = TypeVar("C", bound="SubprocessWorker")
 
 
 class SubprocessWorker:
-    """Answers requests in a child process. Usable from several threads; starts anew after a fork.
+    """Sends requests to a child process. Thread-safe; starts a new child after a fork.
 
-    `worker`: the script of the child, in `workers/`; `what`: what it reads, for messages.
+    Subclasses set `script` (in `workers/`) and `description`, a noun for messages.
     """
 
     script: Path
@@ -65,16 +65,24 @@ class SubprocessWorker:
         self.close()
 
     def close(self) -> None:
-        """End the child. The next request would start another."""
+        """End the child. The next request starts a new one."""
         if self._finalizer is not None:
             self._finalizer()
         self._process = self._finalizer = None
 
     def request(self, path: Path, op: str, *, expect_array: bool = False, **fields: Any) -> WorkerReply:
-        """Send one request about a file and take in the answer: an array if `numbers` are due, and the closing JSON.
+        """Send one request about a file and read the reply.
 
-        A child that dies is replaced and asked once more: it may have been killed for another reason than this file.
-        Raises `DataError` with what it says of the file, or how it ended.
+        A child that dies is replaced and the request is repeated once: the file may not be the cause.
+
+        Args:
+            path: The file.
+            op: Operation of the worker.
+            expect_array: Whether the reply contains an array.
+            **fields: Further fields of the request.
+
+        Raises:
+            DataError: The worker rejects the file, crashes on it, or hangs.
         """
         message = {"op": op, "path": str(path.absolute()), **fields}
         with self._lock:
@@ -94,14 +102,14 @@ class SubprocessWorker:
             except _RejectedFileError as rejection:
                 raise DataError(f"{path}: {rejection}") from None
             except _ReplyTooLargeError as too_large:
-                self.close()  # what it would send is still in the pipe
+                self.close()  # the rest of the reply is still in the pipe
                 raise DataError(f"{path}: {too_large}") from None
             except BaseException:
-                self.close()  # interrupted in the middle of an answer: what is left in the pipe is nobody's
+                self.close()  # interrupted in the middle of a reply: the rest of it is still in the pipe
                 raise
 
     def _ensure_process(self) -> subprocess.Popen[bytes]:
-        """This process's child, started if there is none."""
+        """Return the child of this process; start it if there is none."""
         if self._process is not None and self._owner_pid == os.getpid():
             return self._process
         if self._finalizer is not None:
@@ -114,15 +122,15 @@ class SubprocessWorker:
 
 
 class _RejectedFileError(Exception):
-    """The child's verdict on a file."""
+    """The worker rejected the file."""
 
 
 class _ReplyTooLargeError(Exception):
-    """An answer that no memory holds."""
+    """A reply that does not fit into memory."""
 
 
 def _describe_exit(process: subprocess.Popen[bytes], failure: Exception) -> str:
-    """How a child went that did not finish its answer, as a predicate."""
+    """Describe the end of a child that did not finish its reply, as a predicate."""
     if isinstance(failure, TimeoutError):
         return f"gave no answer for {REPLY_TIMEOUT_S:.0f} s"
     exit_code = process.wait(REPLY_TIMEOUT_S)
@@ -146,7 +154,7 @@ def _send_request(process: subprocess.Popen[bytes], request: dict[str, Any], exp
 
 
 def _read_reply(fd: int, expect_array: bool) -> WorkerReply:
-    """Read the chunks of one answer from a file descriptor."""
+    """Read the chunks of one reply from a file descriptor."""
     array: npt.NDArray[Any] | None = None
     buffer: memoryview | None = None
     filled = 0
@@ -182,7 +190,7 @@ def _read_bytes(fd: int, length: int) -> bytes:
 
 
 def _read_into(fd: int, buffer: memoryview) -> None:
-    """Fill the whole buffer; `EOFError` when the child is gone and `TimeoutError` when it is silent."""
+    """Fill the whole buffer. Raise `EOFError` if the child is gone, `TimeoutError` if it sends nothing."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     while len(buffer):

@@ -1,4 +1,4 @@
-"""Every frame of every view decoded, every number looked at: what opening a dataset does not see."""
+"""Full validation of episodes: decode every frame of every view and check every number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from embodied_rm.errors import DataError
 
 
 def validate_episode(source: EpisodeSource, index: int) -> list[DataIssue]:
-    """What is wrong with an episode that looked sound from outside: frames that cannot be decoded, numbers that are
-    none. One fault a view at most: where decoding has failed nothing behind is believed."""
+    """Return the issues of an episode that are not detected while opening: undecodable frames and non-finite numbers.
+
+    At most one issue per view is returned: frames after a decoding error are not read.
+    """
     name = source.meta[index].name
     errors = [*_video_errors(source, index), *_column_errors(source, index)]
     return [DataIssue.from_error(error, (name,)) for error in errors]

@@ -1,4 +1,4 @@
-"""Files of a dataset, replaced or removed where they lie, and nowhere else."""
+"""Replace or remove files of a dataset, and only inside its folder."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from embodied_rm.errors import DataError
 
 
 def write_inside(root: Path, path: Path, content: str | bytes) -> None:
-    """Replace a file of the dataset `root`; a link within the dataset stays, and its target is replaced.
+    """Replace a file of the dataset `root`. A link within the dataset is kept and its target replaced.
 
     Raises:
-        DataError: For a path that leads out of the dataset, through a link of its own or of a folder above it.
-        OSError: Where nothing can be written.
+        DataError: The path leads out of the dataset, through its own link or that of a parent folder.
+        OSError: The file cannot be written.
     """
     write_atomic(_resolve_inside(root, path), content)
 
 
 def remove_inside(root: Path, path: Path) -> None:
-    """Remove a file of the dataset `root`, if it is there.
+    """Remove a file of the dataset `root` if it exists.
 
     Raises:
-        DataError: For a path that leads out of the dataset.
+        DataError: The path leads out of the dataset.
     """
     _resolve_inside(root, path).unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""Videos in memory while they are learned from: a window over a dataset that is larger than memory.
+"""Train on datasets larger than memory: a window of episodes stays in memory and moves over the dataset.
 
-Videos enter in a seeded order, read in a thread before they are wanted, and leave in that order. Which are there depends
-on the seed and the number of the update alone: a run that goes on has the same batches as one that was never away.
+Episodes enter in a seeded order, are prefetched in a thread, and leave in the same order. The window depends only on
+the seed and the training step, so a resumed run draws the same batches as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Frames, IntArray
 
 MEAN_DRAWS_PER_EPISODE = 8
-"""How often a video is drawn, on average, before it leaves."""
+"""Average number of draws per episode while it is in the window."""
 BYTES_PER_GB = 10**9
 
 
 class LazyFrames:
-    """The images of one view, uint8 [T, H, W, 3]: there while the window is at their video."""
+    """The frames of one view, uint8 [T, H, W, 3], available while the episode is in the window."""
 
-    dtype, ndim = np.dtype(np.uint8), 4
+    dtype = np.dtype(np.uint8)
+    ndim = 4
 
     def __init__(
         self, cache: Mapping[int, Mapping[str, Frames]], episode: int, view: str, shape: tuple[int, ...]
     ) -> None:
-        self._cache, self._episode, self._view, self.shape = cache, episode, view, shape
+        self._cache = cache
+        self._episode = episode
+        self._view = view
+        self.shape = shape
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -43,24 +47,35 @@ class LazyFrames:
 
 
 class StreamingEpisodes:
-    """So many bytes of images at once. First every video is glimpsed, then the window begins to move."""
+    """A window of episodes with a limited number of bytes. Index every episode first, then call `start`."""
 
     def __init__(self, read_episode: Callable[[int], Episode], frame_cache_gb: float) -> None:
-        """`read` gives the video of a row as it is learned from, whoever asks and from whichever thread."""
+        """Create an empty window.
+
+        Args:
+            read_episode: Reads the episode of a dataset index; called from several threads.
+            frame_cache_gb: Size limit of the window, GB.
+
+        Raises:
+            UserError: The limit is not positive.
+        """
         if not frame_cache_gb > 0:
-            raise UserError(f"memory_gb must be > 0 or null, got {frame_cache_gb}")
-        self._read_episode, self.frame_cache_gb, self._budget_bytes = (
-            read_episode,
-            frame_cache_gb,
-            int(frame_cache_gb * BYTES_PER_GB),
-        )
+            raise UserError(f"frame_cache_gb must be > 0 or null, got {frame_cache_gb}")
+        self._read_episode = read_episode
+        self.frame_cache_gb = frame_cache_gb
+        self._budget_bytes = int(frame_cache_gb * BYTES_PER_GB)
         self._dataset_indices: list[int] = []
         self._episode_bytes: list[int] = []
         self._cache: dict[int, Mapping[str, Frames]] = {}
 
     def index_episode(self, dataset_index: int) -> IndexedEpisode:
-        """Look at a video once: what is known of it, without its images. Raises `DataError` as reading does."""
-        episode, position = self._read_episode(dataset_index), len(self._dataset_indices)
+        """Read an episode once and return it with frames that are loaded on demand.
+
+        Raises:
+            DataError: The episode cannot be read.
+        """
+        episode = self._read_episode(dataset_index)
+        position = len(self._dataset_indices)
         self._dataset_indices.append(dataset_index)
         self._episode_bytes.append(sum(frames.nbytes for frames in episode.views.values()))
         if self.fits_in_memory:
@@ -68,35 +83,41 @@ class StreamingEpisodes:
         else:
             self._cache.clear()
         lazy_views: dict[str, Any] = {
-            v: LazyFrames(self._cache, position, v, field.shape) for v, field in episode.views.items()
+            view: LazyFrames(self._cache, position, view, frames.shape) for view, frames in episode.views.items()
         }
-        values = {field.name: getattr(episode, field.name) for field in fields(Episode)} | {
-            "state": None,
-            "action": None,
-        }
+        values = {field.name: getattr(episode, field.name) for field in fields(Episode)}
         return IndexedEpisode(
-            **{**values, "views": lazy_views},
+            **{**values, "views": lazy_views, "state": None, "action": None},
             fingerprint=fingerprint(episode),
             last_frame_hash=hash_last_frame(episode),
         )
 
     @property
     def fits_in_memory(self) -> bool:
-        """Whether it need not move: each of a group then holds all videos."""
+        """Whether all episodes fit; the window then never moves, and each process holds every episode."""
         return sum(self._episode_bytes) <= self._budget_bytes
 
     def settings(self, dist_context: DistContext) -> dict[str, Any]:
-        """What batches depend on, if it moves."""
-        return {} if self.fits_in_memory else {"memory_gb": self.frame_cache_gb, "processes": dist_context.world_size}
+        """Return the settings that the batches depend on, if the window moves."""
+        if self.fits_in_memory:
+            return {}
+        return {"frame_cache_gb": self.frame_cache_gb, "world_size": dist_context.world_size}
 
     def start(self, seed: int, batch_size: int, dist_context: DistContext = SINGLE_PROCESS) -> None:
-        """Get ready to move over the videos glimpsed. Each of a group has its own lane, of every so-manieth video, in
-        which it draws its share of every batch. Raises `UserError` when the window may hold less than such a share."""
-        self._seed, self._dist_context, self._local_batch_size = (
-            seed,
-            dist_context,
-            dist_context.local_count(batch_size, "batch"),
-        )
+        """Prepare the window for training.
+
+        Under torchrun, rank r of n reads every n-th episode, offset r, and draws its part of every batch from them.
+
+        Args:
+            seed: Seed of the episode order.
+            batch_size: Episodes per batch over all processes.
+            dist_context: The processes of the run.
+
+        Raises:
+            UserError: The window may hold fewer episodes than a process draws per batch.
+        """
+        self._dist_context = dist_context
+        self._local_batch_size = dist_context.local_count(batch_size, "batch_size")
         self._episode_sizes = np.array(self._episode_bytes)
         self._epoch_order = lru_cache(64)(
             lambda epoch: np.random.default_rng([seed, epoch, 2]).permutation(len(self._dataset_indices))
@@ -106,13 +127,16 @@ class StreamingEpisodes:
         required_bytes = (self._local_batch_size + PREFETCH_COUNT) * int(self._episode_sizes.max())
         if not self.fits_in_memory and required_bytes > self._budget_bytes:
             raise UserError(
-                f"memory_gb={self.frame_cache_gb:g} may hold fewer videos than the {self._local_batch_size} that a process draws for "
-                f"batch={batch_size}, beside {PREFETCH_COUNT} that are read ahead: set memory_gb={required_bytes / BYTES_PER_GB:.3g} or more"
+                f"frame_cache_gb={self.frame_cache_gb:g} may hold fewer episodes than the {self._local_batch_size} "
+                f"that a process draws for batch_size={batch_size}, in addition to {PREFETCH_COUNT} prefetched ones: "
+                f"set frame_cache_gb={required_bytes / BYTES_PER_GB:.3g} or more"
             )
 
     def rank_pools(self, step: int) -> list[IntArray] | None:
-        """The videos that each process may draw in an update; None: all of them. Those of this process are there
-        when this returns. To be asked update by update."""
+        """Return the episodes that each process may draw at a training step; None: all of them.
+
+        Moves the window, so the episodes of this process are loaded on return. Call once per step, in order.
+        """
         if self.fits_in_memory:
             return None
         self._move_to(self._resident_range(self._dist_context.rank, step))
@@ -122,12 +146,12 @@ class StreamingEpisodes:
         ]
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop prefetching."""
         if self._prefetched is not None:
             self._prefetched.close()
 
     def _resident_range(self, rank: int, step: int) -> range:
-        """Which videos of a lane, by their places in it, are in the window: with those read ahead they fit."""
+        """Positions in the order of one rank that are in the window; they fit together with the prefetched ones."""
         max_episodes = self._budget_bytes // int(self._episode_sizes.min()) + 1
         first = self._count_fitting(self._episodes_at(rank, range(max_episodes))) - PREFETCH_COUNT
         stop = first + step * self._local_batch_size // MEAN_DRAWS_PER_EPISODE
@@ -135,11 +159,11 @@ class StreamingEpisodes:
         return range(stop + PREFETCH_COUNT - self._count_fitting(episodes[::-1]), stop)
 
     def _count_fitting(self, episodes: IntArray) -> int:
-        """How many of these videos, from the first on, fit."""
+        """Number of these episodes, from the first on, that fit."""
         return int(np.searchsorted(np.cumsum(self._episode_sizes[episodes]), self._budget_bytes, side="right"))
 
     def _episodes_at(self, rank: int, positions: range) -> IntArray:
-        """The videos at these places of a lane."""
+        """Episodes at these positions in the order of one rank."""
         indices = np.arange(positions.start, positions.stop) * self._dist_context.world_size + rank
         if not len(indices):
             return indices
@@ -148,7 +172,7 @@ class StreamingEpisodes:
         return order[indices - first_epoch * len(self._dataset_indices)]
 
     def _move_to(self, resident: range) -> None:
-        """Let videos go and take others in, until those of the span are there."""
+        """Evict and load episodes until the window holds exactly those positions."""
         if self._prefetched is None:
             self._resident = range(resident.start, resident.start)
             self._prefetched = prefetch(self._read_from(resident.start))
@@ -166,7 +190,7 @@ class StreamingEpisodes:
                 del self._cache[episode]
 
     def _read_from(self, position: int) -> Iterator[tuple[int, Mapping[str, Frames]]]:
-        """The videos of this process's lane from a place on, without end."""
+        """Yield the episodes of this process from a position on, without end."""
         while True:
             (episode,) = self._episodes_at(self._dist_context.rank, range(position, position + 1)).tolist()
             yield episode, self._read_episode(self._dataset_indices[episode]).views

@@ -82,7 +82,7 @@ def stored(folder: Path, index: int = 0) -> tuple[list[tuple[str, int, int]], bo
 
 
 def steps_on(page: Page) -> list[tuple[str, int, int]]:
-    rows = page.locator("#steps tbody tr").all()
+    rows = page.locator("#subtasks tbody tr").all()
     values = [[field.input_value() for field in row.locator("input").all()] for row in rows]
     return [(name, int(start), int(end)) for name, start, end in values]
 
@@ -153,7 +153,7 @@ def test_splitting_naming_merging_removing_and_undoing(page, server, folder):
     page.keyboard.press("Shift+ArrowRight")
     at(page, 15)
     page.keyboard.press("s")
-    assert steps_on(page) == [("reach", 5, 15), ("step 4", 15, 20), ("grasp", 20, 40), ("lift", 40, 60)]
+    assert steps_on(page) == [("reach", 5, 15), ("subtask 4", 15, 20), ("grasp", 20, 40), ("lift", 40, 60)]
     page.keyboard.press("Enter")
     page.keyboard.type("close in, slowly")
     page.keyboard.press("Enter")
@@ -175,14 +175,14 @@ def test_splitting_naming_merging_removing_and_undoing(page, server, folder):
     page.keyboard.press("Home")
     at(page, 0)
     page.keyboard.press("s")  # before the first step: one that lasts until it begins
-    assert steps_on(page) == [("step 4", 0, 5), *gap]
+    assert steps_on(page) == [("subtask 4", 0, 5), *gap]
     page.keyboard.press("Shift+Delete")
     assert steps_on(page) == gap
     page.locator(".edge").nth(3).focus()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     at(page, 28)
-    page.get_by_label("end of step 3").fill("58")
+    page.get_by_label("end of subtask 3").fill("58")
     page.keyboard.press("Tab")
     assert steps_on(page)[2] == ("lift", 28, 58)
     page.keyboard.press("Escape")
@@ -222,7 +222,7 @@ def test_proposals_bear_the_names_and_are_stored_when_they_are_saved(page, folde
         expect(page.locator("#state")).to_have_text("not saved")
         page.keyboard.press("Control+s")
         expect(page.locator("#state")).to_have_text("saved")
-        expect(page.locator("#count")).to_have_text("2 of 2 with steps")
+        expect(page.locator("#count")).to_have_text("2 of 2 with subtasks")
     assert stored(folder, 1) == (proposed, False)
 
 
@@ -234,7 +234,7 @@ def test_of_two_tabs_the_later_is_refused_and_keeps_its_changes(page, server, fo
     drag(other, 1, 12)
     success(other, "no")
     other.keyboard.press("Control+s")
-    expect(other.locator("#message")).to_contain_text("Not saved. cup_0: has been saved by somebody else")
+    expect(other.locator("#message")).to_contain_text("Not saved. cup_0: was saved by another client")
     expect(other.locator("#state")).to_have_text("not saved")
     assert edges(other) == [5, 12, 40, 60] and stored(folder)[0][0] == ("reach", 5, 25)
     other.get_by_role("button", name="load what is stored").click()
@@ -248,12 +248,12 @@ def test_of_two_tabs_the_later_is_refused_and_keeps_its_changes(page, server, fo
 def test_a_save_that_is_late_leaves_the_next_episode_alone(page, server, folder):
     page.goto(f"{server.url}#1")
     expect(page.locator("#state")).to_have_text("proposed, not saved")
-    with server.session._writing:
+    with server.session._write_lock:
         page.keyboard.press("Control+s")
         expect(page.locator("#state")).to_have_text("saving …")
         page.keyboard.press("PageUp")
         expect(page.locator("#name")).to_have_text("cup_0")
-    expect(page.locator("#count")).to_have_text("2 of 2 with steps")
+    expect(page.locator("#count")).to_have_text("2 of 2 with subtasks")
     expect(page.locator("#state")).to_have_text("saved")
     page.keyboard.press("y")
     save(page)
@@ -262,9 +262,9 @@ def test_a_save_that_is_late_leaves_the_next_episode_alone(page, server, folder)
 
 def test_steps_that_make_no_sense_are_refused_in_our_sentence(page, server, folder):
     opened(page, server)
-    page.get_by_label("name of step 2").fill("  ")
+    page.get_by_label("name of subtask 2").fill("  ")
     page.keyboard.press("Control+s")
-    expect(page.locator("#message")).to_have_text("Not saved. step 2 is named '  '; a line of text was expected")
+    expect(page.locator("#message")).to_have_text("Not saved. subtask 2 is named '  '; a line of text was expected")
     expect(page.locator("#state")).to_have_text("not saved")
     assert stored(folder)[0] == [tuple(step.values()) for step in STEPS]
 
@@ -345,8 +345,8 @@ ATTACK = """async ([url, body, version]) => {
 def test_a_page_elsewhere_reads_and_writes_nothing_even_if_it_knows_the_token(browser, server, folder, elsewhere):
     page = browser.new_page()
     page.goto(elsewhere)
-    told = {"steps": [], "success": True}
-    version = server.session.stored(0).version
+    told = {"subtasks": [], "success": True}
+    version = server.session.read_annotation(0).version
     tried = page.evaluate(ATTACK, [server.url, json.dumps(told), version])
     assert set(tried) <= {"refused", "opaque"} and tried[-3:] == ["refused"] * 3
     assert stored(folder) == ([tuple(step.values()) for step in STEPS], None)

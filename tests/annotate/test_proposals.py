@@ -44,7 +44,7 @@ def stored(folder: Path, episode: Episode):
 def test_steps_begin_where_the_images_change(tmp_path):
     steps = propose_subtasks(stored(tmp_path / "data", recorded()), 0, change_point_proposer())
     assert [(step.start, step.end) for step in steps] == list(pairwise(EDGES))
-    assert [step.name for step in steps] == ["step 1", "step 2", "step 3"]
+    assert [step.name for step in steps] == ["subtask 1", "subtask 2", "subtask 3"]
 
 
 def test_names_say_how_many(tmp_path):
@@ -65,10 +65,10 @@ def test_the_gripper_is_heard_unless_names_say_how_many(tmp_path):
 
 
 def test_of_a_long_episode_some_frames_are_shown_and_steps_are_told_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(proposals, "FRAMES", 50)
-    monkeypatch.setattr(proposals, "SIDE", 24)
+    monkeypatch.setattr(proposals, "MAX_FRAMES", 50)
+    monkeypatch.setattr(proposals, "MAX_IMAGE_SIDE", 24)
     known = (Subtask(name="x", start=1, end=2),)  # a step none of whose frames is shown
-    source = stored(tmp_path / "data", recorded(steps=known, state=np.arange(len(SCENES), dtype=np.float32)[:, None]))
+    source = stored(tmp_path / "data", recorded(subtasks=known, state=np.arange(len(SCENES), dtype=np.float32)[:, None]))
     episode, kept = downsample_episode(source, 0)
     assert np.array_equal(kept, stride_indices(len(SCENES), 3)) and len(episode) == len(kept) <= 51
     assert episode.views["front"].shape[1:] == (16, 24, 3) and episode.fps == pytest.approx(10 / 3)

@@ -20,7 +20,7 @@ from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError
 from embodied_rm.types import Subtask
 
-GOOD = {"steps": [{"name": "all of it", "start": 0, "end": LENGTH}], "success": True}
+GOOD = {"subtasks": [{"name": "all of it", "start": 0, "end": LENGTH}], "success": True}
 
 
 def put(server: AnnotationServer, told: Any, index: int = 0, version: str | None = None, **headers: str) -> Answer:
@@ -53,52 +53,52 @@ def test_every_frame_has_the_number_that_it_was_asked_for_by(server):
 def test_what_there_is(server):
     told = ask(server, "dataset").json
     assert set(told["views"]) == set(VIEWS) and [e["name"] for e in told["episodes"]] == ["cup_0", "cup_1"]
-    assert [e["steps"] for e in told["episodes"]] == [["reach", "grasp", "lift"], []]
+    assert [e["subtasks"] for e in told["episodes"]] == [["reach", "grasp", "lift"], []]
     assert told["episodes"][0]["length"] == LENGTH and told["episodes"][0]["fps"] == 10
     first = ask(server, "episodes/0").json
-    assert [(s["name"], s["start"], s["end"]) for s in first["steps"]] == [tuple(s.values()) for s in STEPS]
-    assert first["success"] is None and ask(server, "episodes/1").json == {"steps": [], "success": None}
+    assert [(s["name"], s["start"], s["end"]) for s in first["subtasks"]] == [tuple(s.values()) for s in STEPS]
+    assert first["success"] is None and ask(server, "episodes/1").json == {"subtasks": [], "success": None}
 
 
 def test_what_is_saved_is_stored_exactly(server, folder):
     steps = [{"name": "reach", "start": 2, "end": 21}, {"name": "held “so”", "start": 30, "end": 60}]
-    answer = put(server, {"steps": steps, "success": False})
-    assert answer.status == 200 and answer.json == {"steps": steps, "success": False}
+    answer = put(server, {"subtasks": steps, "success": False})
+    assert answer.status == 200 and answer.json == {"subtasks": steps, "success": False}
     assert stored(folder) == [(tuple(Subtask(**step) for step in steps), False), ((), None)]
     assert put(server, GOOD, 1, version=ask(server, "episodes/1").headers["ETag"]).status == 200
     assert [e["success"] for e in ask(server, "dataset").json["episodes"]] == [False, True]
-    assert list(server.session.saved) == [0, 1]
+    assert list(server.session.saved_annotations) == [0, 1]
 
 
 def test_proposals_are_stored_by_nobody(server, folder):
     before = files_of(folder)
-    steps = ask(server, "episodes/1/proposal").json["steps"]
+    steps = ask(server, "episodes/1/proposal").json["subtasks"]
     assert steps[0]["start"] == 0 and steps[-1]["end"] == LENGTH and files_of(folder) == before
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        (b"{", "no valid JSON"),
-        (b"[" * 100_000, "no valid JSON"),
-        (b"\xff", "no valid JSON"),
-        ([], '{"steps": [...], "success"'),
-        ({"steps": []}, '{"steps": [...], "success"'),
-        ({**GOOD, "file": "/etc/passwd"}, '{"steps": [...], "success"'),
+        (b"{", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        ([], '{"subtasks": [...], "success"'),
+        ({"subtasks": []}, '{"subtasks": [...], "success"'),
+        ({**GOOD, "file": "/etc/passwd"}, '{"subtasks": [...], "success"'),
         ({**GOOD, "success": 1}, "success is 1; true, false or null"),
         ({**GOOD, "success": "yes"}, "success is 'yes'; true, false or null"),
-        ({**GOOD, "steps": [{"name": "a", "start": 3, "end": 3}]}, "step 'a' must have 0 <= start < end"),
-        ({**GOOD, "steps": [{"name": "a", "start": -1, "end": 3}]}, "step 'a' must have 0 <= start < end"),
-        ({**GOOD, "steps": [{"name": "a", "start": 0, "end": LENGTH + 1}]}, f"ends at frame {LENGTH + 1}, the videos"),
-        ({**GOOD, "steps": [{"name": "a", "start": 0, "end": 2.0}]}, "end is 2.0; the number of a frame was expected"),
-        ({**GOOD, "steps": [{"name": "a", "start": True, "end": 2}]}, "start is True; the number of a frame"),
-        ({**GOOD, "steps": [{"name": "a", "start": 0}]}, 'step 1: {"name", "start", "end"} was expected'),
-        ({**GOOD, "steps": [{"name": " ", "start": 0, "end": 2}]}, "step 1 is named ' '; a line of text"),
-        ({**GOOD, "steps": [{"name": "a\nb", "start": 0, "end": 2}]}, "step 1 is named 'a\\nb'; a line of text"),
-        (b'{"steps": [{"name": "\\ud800", "start": 0, "end": 2}], "success": null}', "a line of text was expected"),
+        ({**GOOD, "subtasks": [{"name": "a", "start": 3, "end": 3}]}, "subtask 'a' must have 0 <= start < end"),
+        ({**GOOD, "subtasks": [{"name": "a", "start": -1, "end": 3}]}, "subtask 'a' must have 0 <= start < end"),
+        ({**GOOD, "subtasks": [{"name": "a", "start": 0, "end": LENGTH + 1}]}, f"ends at frame {LENGTH + 1}, the videos"),
+        ({**GOOD, "subtasks": [{"name": "a", "start": 0, "end": 2.0}]}, "end is 2.0; a frame index was expected"),
+        ({**GOOD, "subtasks": [{"name": "a", "start": True, "end": 2}]}, "start is True; a frame index"),
+        ({**GOOD, "subtasks": [{"name": "a", "start": 0}]}, 'subtask 1: {"name", "start", "end"} was expected'),
+        ({**GOOD, "subtasks": [{"name": " ", "start": 0, "end": 2}]}, "subtask 1 is named ' '; a line of text"),
+        ({**GOOD, "subtasks": [{"name": "a\nb", "start": 0, "end": 2}]}, "subtask 1 is named 'a\\nb'; a line of text"),
+        (b'{"subtasks": [{"name": "\\ud800", "start": 0, "end": 2}], "success": null}', "a line of text was expected"),
         (
-            {**GOOD, "steps": [{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 12}]},
-            "step 'b' starts at 8, before 'a' ends",
+            {**GOOD, "subtasks": [{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 12}]},
+            "subtask 'b' starts at 8, before 'a' ends",
         ),
     ],
 )
@@ -112,7 +112,7 @@ def test_of_two_that_changed_the_same_version_the_later_is_refused(server, folde
     old = ask(server, "episodes/0").headers["ETag"]
     assert put(server, GOOD, version=old).status == 200
     late = put(server, {**GOOD, "success": False}, version=old)
-    assert late.status == 412 and "saved by somebody else since it was loaded" in late.json["error"]
+    assert late.status == 412 and "saved by another client since it was loaded" in late.json["error"]
     assert stored(folder)[0][1] is True
     # Who says what is stored anyhow has nothing to lose, for instance after an answer that got lost.
     assert put(server, GOOD, version=old).status == 200
@@ -126,7 +126,7 @@ def test_of_two_that_changed_the_same_version_the_later_is_refused(server, folde
 def test_many_at_once_do_not_lose_each_other(server, folder):
     """Of those that change one version, exactly one is stored, whatever the order."""
     version = ask(server, "episodes/0").headers["ETag"]
-    told = [{"steps": [{"name": f"step {i}", "start": 0, "end": 9}], "success": None} for i in range(12)]
+    told = [{"subtasks": [{"name": f"step {i}", "start": 0, "end": 9}], "success": None} for i in range(12)]
     answers: list[Answer] = []
     threads = [threading.Thread(target=lambda t=t: answers.append(put(server, t, version=version))) for t in told]
     for thread in threads:
@@ -189,8 +189,8 @@ def test_nothing_that_is_served_may_reach_outside(server):
         "..%2f..%2fetc%2fpasswd",
         "%2e%2e/annotate.js",
         "/etc/passwd",
-        "annotate.js/../server.py",
-        "server.py",
+        "annotate.js/../annotation_server.py",
+        "annotation_server.py",
         "frames/0/0/../../../secret",
         "frames/0/top/0",
         "frames/0/0/-1",
@@ -282,7 +282,7 @@ def test_what_cannot_be_written_is_told_and_can_be_tried_again(server, folder, m
         broken.setattr(Path, "replace", full)
         answer = put(server, GOOD)
     assert answer.status == 500 and "No space left" in answer.json["error"]
-    assert stored(folder)[0][1] is None and server.session.saved == {}
+    assert stored(folder)[0][1] is None and server.session.saved_annotations == {}
     assert put(server, GOOD).status == 200 and stored(folder)[0][1] is True
 
 

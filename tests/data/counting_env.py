@@ -82,7 +82,7 @@ class CountingEnv(VectorEnv):
         broken = [self.diverging.get((r, int(self.episode[r]))) == self.time[r] for r in range(self.num_envs)]
         return {
             "progress": share.astype(np.float32),
-            "stage": np.minimum((share * 3).astype(np.int64), 2),
+            "subtask": np.minimum((share * 3).astype(np.int64), 2),
             "success": (share >= 1) & (self.episode % 2 == 0),
             "diverged": np.array(broken),
         }

@@ -15,7 +15,7 @@ import pytest
 from lerobot_v21 import write_v21_dataset
 from painted import make_episode, painted
 from test_hdf5 import write_robomimic
-from test_recordings_table import CSV, ENTRIES, STEPS
+from test_recordings_table import CSV, ENTRIES, SUBTASKS_CSV
 
 from embodied_rm.data.annotation import Annotation
 from embodied_rm.data.json_file import dump_json_like
@@ -72,7 +72,7 @@ def json_table(folder: Path) -> Path:
 def csv_table(folder: Path) -> Path:
     videos(folder)
     (folder / "episodes.csv").write_bytes(b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode())
-    (folder / "steps.csv").write_bytes(STEPS.replace("first", "second").encode()[:-1])
+    (folder / "subtasks.csv").write_bytes(SUBTASKS_CSV.replace("first", "second").encode()[:-1])
     return folder
 
 
@@ -137,7 +137,7 @@ def test_what_is_written_again_unchanged_leaves_every_byte(copied, layout: str) 
 TOUCHED = {
     "recordings": {"b/annotated_keyframes.json", "b/success.json"},
     "json": {"episodes.json"},
-    "csv": {"episodes.csv", "steps.csv"},
+    "csv": {"episodes.csv", "subtasks.csv"},
     "lerobot": {"meta/episodes/chunk-000/file-000.parquet", "meta/stats.json", "data/chunk-000/file-001.parquet"},
 }
 
@@ -170,16 +170,16 @@ def test_a_success_mark_that_makes_no_sense_costs_its_recording(copied) -> None:
 def test_a_csv_table_changes_in_its_own_lines_only(copied) -> None:
     folder = copied("csv")
     lines = (folder / "episodes.csv").read_bytes().splitlines(keepends=True)
-    steps = (folder / "steps.csv").read_bytes()
+    steps = (folder / "subtasks.csv").read_bytes()
     store = open_annotations(folder, open_dataset(folder))
     store.write(2, NEW)
     third = b"third,stop,false,videos/2.mp4,videos/w2.mp4,\r\n"
     assert (folder / "episodes.csv").read_bytes().splitlines(keepends=True) == [*lines[:3], third]
     added = 'third,"reach, then grasp",1,4\nthird,hebe ä,4,16\n'.encode()
-    assert (folder / "steps.csv").read_bytes() == steps + b"\n" + added
-    (folder / "steps.csv").unlink()
+    assert (folder / "subtasks.csv").read_bytes() == steps + b"\n" + added
+    (folder / "subtasks.csv").unlink()
     store.write(1, NEW)
-    assert (folder / "steps.csv").read_text().startswith('name,step,start,end\nsecond,"reach, then grasp",1,4\n')
+    assert (folder / "subtasks.csv").read_text().startswith('name,subtask,start,end\nsecond,"reach, then grasp",1,4\n')
 
 
 def test_a_csv_table_without_a_column_of_success_gets_one(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_table_in_which_lines_have_moved_is_written_in_the_right_one(copied) -
     store.write(0, NEW)
     assert {m.name: m.success for m in open_dataset(folder).meta} == {"first": False, "second": False, "third": None}
     (folder / "episodes.json").write_text(json.dumps(entries[1:]))
-    with pytest.raises(DataError, match="lists no first that can be read any more"):
+    with pytest.raises(DataError, match="no longer lists a readable first"):
         store.write(0, NEW)
 
 
@@ -225,9 +225,9 @@ def test_lerobot_says_the_same_in_every_column(copied, tmp_path: Path) -> None:
     open_annotations(folder, open_dataset(folder)).write(1, NEW)
     after = [pq.read_table(path) for path in sorted(folder.glob("data/*/*.parquet"))]
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
-        assert old.drop(["step"]).equals(new.drop(["step"])) and old.schema.equals(new.schema, check_metadata=True)
-        due = subtask_column(NEW.subtasks, LENGTH) if i == 1 else old["step"].to_numpy()
-        assert np.array_equal(new["step"].to_numpy(), due)
+        assert old.drop(["subtask_index"]).equals(new.drop(["subtask_index"])) and old.schema.equals(new.schema, check_metadata=True)
+        due = subtask_column(NEW.subtasks, LENGTH) if i == 1 else old["subtask_index"].to_numpy()
+        assert np.array_equal(new["subtask_index"].to_numpy(), due)
     # As if it had been recorded so.
     with DatasetWriter(tmp_path / "fresh", data_file_mb=1e-6) as writer:
         for i in range(3):
@@ -280,11 +280,11 @@ def test_a_crash_leaves_the_old_or_the_new(copied, layout: str, fails_at: int, r
     assert store.repair() == () and [store.read(i) for i in range(3)] == found
     if layout == "lerobot":
         assert bool(behind) == ((1, False) < (fails_at, renamed) < (3, True))
-        stored = pq.read_table(folder / "data/chunk-000/file-001.parquet")["step"].to_numpy()
+        stored = pq.read_table(folder / "data/chunk-000/file-001.parquet")["subtask_index"].to_numpy()
         assert np.array_equal(stored, subtask_column(found[1].subtasks, LENGTH))
         columns = [subtask_column(one.subtasks, LENGTH) for one in found]
         stats = {key: value.tolist() for key, value in aggregate_stats(map(column_stats, columns)).items()}
-        assert json.loads((folder / "meta/stats.json").read_text())["step"] == stats
+        assert json.loads((folder / "meta/stats.json").read_text())["subtask_index"] == stats
     store.write(1, new)
     assert store.read(1) == new
 
@@ -298,7 +298,7 @@ def test_what_cannot_be_written_is_refused_and_told_how_to_convert(tmp_path: Pat
     else:
         folder = lerobot(tmp_path / "in")
         listing = folder / "meta/episodes/chunk-000/file-000.parquet"
-        pq.write_table(pq.read_table(listing).drop(["success", "steps/name", "steps/start", "steps/end"]), listing)
+        pq.write_table(pq.read_table(listing).drop(["success", "subtask_names", "subtask_start_frames", "subtask_end_frames"]), listing)
     before = everything(tmp_path)
     with pytest.raises(DataError) as caught:
         open_annotations(folder, open_dataset(folder))
@@ -323,7 +323,7 @@ def test_a_link_that_a_dataset_brings_in_the_place_of_a_new_file_is_never_writte
 LINKED = {
     "recordings": ("b", "b/annotated_keyframes.json"),
     "json": ("episodes.json",),
-    "csv": ("episodes.csv", "steps.csv"),
+    "csv": ("episodes.csv", "subtasks.csv"),
     "lerobot": ("meta", "meta/episodes", "meta/stats.json", "data"),
 }
 

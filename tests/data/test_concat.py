@@ -48,7 +48,7 @@ def test_episodes_that_are_left_out_keep_their_numbers(folder: Path) -> None:
     before = open_dataset(folder)
     (broken,) = {before.files(1)[0]} - {before.files(3)[0]}
     broken.write_bytes(broken.read_bytes()[:200])  # both episodes of the first dataset
-    with pytest.raises(DataError, match="no episode of it can be used"):
+    with pytest.raises(DataError, match="no episode can be used"):
         open_dataset(folder)
     with DatasetWriter(folder / "c_third", video_file_mb=1e-9) as writer:
         for number in range(3):

@@ -112,7 +112,7 @@ def test_sibling_views_of_different_length_are_both_named(folder, frames):
 
 def test_sibling_views_of_different_rate_are_both_named(folder):
     write_video(folder / "wrist.mp4", painted(range(LENGTH)), 20)
-    with pytest.raises(DataError, match=r"wrist\.mp4: has 20 frames a second, but its sibling view .*top\.mp4 has 10"):
+    with pytest.raises(DataError, match=r"wrist\.mp4: has 20 frames per second, but its sibling view .*top\.mp4 has 10"):
         open_dataset(folder)
 
 
@@ -156,7 +156,7 @@ def test_the_catalogue_tells_the_three_layouts_apart(folder, tmp_path):
     with DatasetWriter(tmp_path / "lerobot") as writer:
         writer.add(next(iter(open_dataset(folder))))
     stored = open_dataset(tmp_path / "lerobot")
-    assert isinstance(stored, LeRobotDataset) and stored.meta[0].steps == open_dataset(folder).meta[0].subtasks
+    assert isinstance(stored, LeRobotDataset) and stored.meta[0].subtasks == open_dataset(folder).meta[0].subtasks
     for path, count in ((folder, 1), (tmp_path, 1)):
         source = open_dataset(path)
         assert isinstance(source, Mp4Dataset) and len(source) == count
@@ -168,7 +168,7 @@ def test_the_catalogue_says_what_it_looked_for(tmp_path):
         open_dataset(tmp_path)
     with pytest.raises(DataError, match="no such folder"):
         open_dataset(tmp_path / "absent")
-    with pytest.raises(DataError, match="is no folder and no HDF5 file"):
+    with pytest.raises(DataError, match="is neither a folder nor an HDF5 file"):
         open_dataset(tmp_path / "notes.txt")
 
 

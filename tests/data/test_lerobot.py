@@ -64,7 +64,7 @@ def dataset(folder) -> LeRobotDataset:
 
 def assert_equal(back: Episode, sent: Episode) -> None:
     """Everything but pixels is exact; pixels are close and of the right frame."""
-    for name in ("name", "instruction", "fps", "steps", "success", "meta"):
+    for name in ("name", "instruction", "fps", "subtasks", "success", "metadata"):
         assert getattr(back, name) == getattr(sent, name), name
     for name in ("progress", "state", "action"):
         here, there = getattr(back, name), getattr(sent, name)
@@ -87,7 +87,7 @@ def test_round_trip(dataset, episodes):
 def test_metadata_without_decoding(dataset, episodes):
     for meta, sent in zip(dataset.meta, episodes, strict=True):
         assert (meta.name, meta.length, meta.instruction) == (sent.name, len(sent), sent.instruction)
-        assert (meta.success, meta.steps, meta.text) == (sent.success, sent.steps, sent.meta)
+        assert (meta.success, meta.subtasks, meta.metadata) == (sent.success, sent.subtasks, sent.metadata)
 
 
 def test_any_order_gives_the_same_pixels(dataset):
@@ -106,7 +106,7 @@ def test_stride_size_and_views(dataset, episodes, stride):
     np.testing.assert_array_equal(back.progress, sent.progress[kept])
     np.testing.assert_array_equal(back.state, sent.state[kept])
     assert back.fps == sent.fps / stride
-    assert [step.name for step in back.steps] == ["reach", "lift"]
+    assert [step.name for step in back.subtasks] == ["reach", "lift"]
 
 
 def test_an_unknown_view_is_named_with_the_nearest(dataset):
@@ -210,17 +210,17 @@ def test_a_rate_that_is_no_whole_number(tmp_path):
 def make_foreign(folder: Path) -> None:
     """The dataset as another tool would have written it: none of our columns, lists of no fixed length, doubles."""
     rows = folder / "data/chunk-000/file-000.parquet"
-    table = pq.read_table(rows).drop_columns(["step", "progress"])
+    table = pq.read_table(rows).drop_columns(["subtask_index", "progress"])
     for key in ("action", "observation.state"):
         wide = pa.array(table[key].to_pylist(), pa.list_(pa.float64()))
         table = table.set_column(table.column_names.index(key), key, wide)
     pq.write_table(table, rows, row_group_size=9)
     listed = folder / "meta/episodes/chunk-000/file-000.parquet"
     table = pq.read_table(listed)
-    ours = [name for name in table.column_names if name in ("name", "success") or name.startswith(("steps/", "text/"))]
+    ours = [name for name in table.column_names if name in ("name", "success") or name.startswith(("subtask_", "text/"))]
     pq.write_table(table.drop_columns(ours), listed)
     info = json.loads((folder / "meta/info.json").read_text())
-    for key in ("step", "progress"):
+    for key in ("subtask_index", "progress"):
         del info["features"][key]
     (folder / "meta/info.json").write_text(json.dumps(info))
 
@@ -229,7 +229,7 @@ def test_foreign_datasets_have_no_success_and_no_steps(episodes, tmp_path):
     path = write(tmp_path / "data", episodes)
     make_foreign(path)
     for i, (back, sent) in enumerate(zip(LeRobotDataset(path), episodes, strict=True)):
-        blank = {"name": f"episode_{i:06d}", "success": None, "steps": (), "progress": None, "meta": {}}
+        blank = {"name": f"episode_{i:06d}", "success": None, "subtasks": (), "progress": None, "metadata": {}}
         assert_equal(back, replace(sent, **blank))
 
 

@@ -128,7 +128,7 @@ REFUSED = {
     "times are text": (
         table(ROWS, lambda t: t.set_column(t.column_names.index("timestamp"), "timestamp", pa.array(["0"] * len(t)))),
         ROWS,
-        "holds string where numbers are due",
+        "holds string where numbers are expected",
     ),
     "video missing": (file(VIDEO, Path.unlink), VIDEO, "does not exist"),
     "video empty": (file(VIDEO, lambda p: p.write_bytes(b"")), VIDEO, "is empty"),
@@ -181,11 +181,11 @@ LEFT_OUT = {
     "shifted rows": (
         cells(LISTED, dataset_from_index=(1, 19)),
         ROWS,
-        "index is 20 in frame 0 of episode 1, where 19 is due",
+        "index is 20 in frame 0 of episode 1, expected 19",
         "trial_1",
     ),
-    "backward step": (cells(LISTED, steps__start=(2, [15, 3])), LISTED, "steps of episode 2 make no sense", "trial_2"),
-    "step past the end": (cells(LISTED, steps__end=(2, [10, 99])), LISTED, "ends at 99", "trial_2"),
+    "backward step": (cells(LISTED, subtask_start_frames=(2, [15, 3])), LISTED, "subtasks of episode 2 are invalid", "trial_2"),
+    "step past the end": (cells(LISTED, subtask_end_frames=(2, [10, 99])), LISTED, "ends at 99", "trial_2"),
     "data in a missing file": (cells(LISTED, data__file_index=(3, 7)), "file-007.parquet", "does not exist", "trial_3"),
     "last row missing": (
         table(ROWS, lambda t: t.slice(0, len(t) - 1)),
@@ -259,7 +259,7 @@ def test_all_faults_are_listed_at_once(whole, tmp_path):
     (root / VIDEO).unlink()
     with pytest.raises(DataError) as caught:
         LeRobotDataset(root)
-    for part in ("no episode of it can be used", "states 1 frames", ROWS, VIDEO):
+    for part in ("no episode can be used", "states 1 frames", ROWS, VIDEO):
         assert part in str(caught.value)
 
 
@@ -278,9 +278,9 @@ def test_episodes_keep_their_numbers_when_one_is_left_out(whole, tmp_path):
     shutil.copytree(whole, root)
     cells(LISTED, length=(1, None))(root)
     dataset = LeRobotDataset(root)
-    assert [(meta.number, meta.first) for meta in dataset.meta] == [(0, 0), (2, 2 * LENGTH), (3, 3 * LENGTH)]
+    assert [(meta.episode_index, meta.dataset_from_index) for meta in dataset.meta] == [(0, 0), (2, 2 * LENGTH), (3, 3 * LENGTH)]
     assert dataset.meta[find_index(dataset, 2)].name == "trial_2"
-    with pytest.raises(UserError, match="no episode 1 among the 3 that can be read; it was left out"):
+    with pytest.raises(UserError, match="episode 1 is not among the 3 readable episodes; it was excluded"):
         find_index(dataset, 1)
 
 

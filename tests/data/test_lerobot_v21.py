@@ -134,7 +134,7 @@ def test_a_fault_costs_the_episode_that_has_it(whole, tmp_path, fault):
 
 
 def test_a_list_that_cannot_be_read_is_refused(whole, tmp_path):
-    for content, said in ((None, "does not exist"), (b"\xff\xfe", "is no text"), (b"", "is empty")):
+    for content, said in ((None, "does not exist"), (b"\xff\xfe", "is not a text file"), (b"", "is empty")):
         root = tmp_path / str(len(said))
         shutil.copytree(whole, root)
         (root / LISTED).unlink() if content is None else (root / LISTED).write_bytes(content)

@@ -120,7 +120,7 @@ def test_an_environment_that_resets_by_itself_is_refused(mode):
 
 
 def test_counts_below_one_are_refused():
-    for wrong in ({"episodes": 0}, {"episodes": 1, "every": 0}):
+    for wrong in ({"num_episodes": 0}, {"num_episodes": 1, "frame_stride": 0}):
         with pytest.raises(UserError, match="must be >= 1, got 0"):
             EpisodeRecorder(CountingEnv(2), act, **wrong)
 

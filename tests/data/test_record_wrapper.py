@@ -37,7 +37,7 @@ def played(
 @pytest.mark.parametrize("every", [1, 3, 40])
 def test_every_frame_is_of_its_row_episode_and_step(every: int) -> None:
     videos, _ = played(60, rows=2, every=every)
-    assert [video.name for video in videos] == [f"video_{i:06d}" for i in range(len(videos))]
+    assert [video.name for video in videos] == [f"episode_{i:06d}" for i in range(len(videos))]
     seen = set()
     for video in videos:
         row, which = map(int, video.state[0, :2])
@@ -71,8 +71,8 @@ def test_a_env_that_broke_down_is_no_video() -> None:
 
 
 def test_what_cannot_be_recorded_is_named() -> None:
-    with pytest.raises(UserError, match="lacks view_names, step_names, instructions, render_views"):
+    with pytest.raises(UserError, match="lacks view_names, subtask_names, instructions, render_views"):
         RecordEpisodes(gym.make_vec("CartPole-v1", 2), print, num_recorded=1, frame_stride=1)
-    for wrong in ({"rows": 0, "every": 1}, {"rows": 1, "every": 0}):
+    for wrong in ({"num_recorded": 0, "frame_stride": 1}, {"num_recorded": 1, "frame_stride": 0}):
         with pytest.raises(UserError, match="must be >= 1, got 0"):
             RecordEpisodes(CountingEnv(1), print, **wrong)

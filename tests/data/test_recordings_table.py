@@ -23,7 +23,7 @@ ENTRIES = [
         "instruction": "put the cup away",
         "success": True,
         "views": {"top": "videos/0.mp4", "wrist": "videos/w0.mp4"},
-        "steps": [{"name": "reach", "start": 0, "end": 8}, {"name": "put, gently", "start": 8, "end": 16}],
+        "subtasks": [{"name": "reach", "start": 0, "end": 8}, {"name": "put, gently", "start": 8, "end": 16}],
         "text": {"task": "cup"},
     },
     {
@@ -40,7 +40,7 @@ CSV = (
     'second,"say ""go""",FALSE,videos/1.mp4,w1.mp4,\n'
     "third,stop,,videos/2.mp4,videos/w2.mp4,\n"
 )
-STEPS = """name,step,start,end
+SUBTASKS_CSV = """name,subtask,start,end
 first,reach,0,8
 first,"put, gently",8,16
 """
@@ -61,10 +61,10 @@ def as_json(videos: Path, entries: list[object]) -> Path:
     return videos
 
 
-def as_csv(videos: Path, table: str = CSV, steps: str | None = STEPS) -> Path:
+def as_csv(videos: Path, table: str = CSV, steps: str | None = SUBTASKS_CSV) -> Path:
     (videos / "episodes.csv").write_text(table)
     if steps is not None:
-        (videos / "steps.csv").write_text(steps)
+        (videos / "subtasks.csv").write_text(steps)
     return videos
 
 
@@ -105,18 +105,18 @@ WRONG = {
         {**ENTRIES[2], "views": {"top": "videos/9.mp4", "wrist": "w1.mp4"}},
         "9.mp4: the video file does",
     ),
-    "step without end": ({**ENTRIES[2], "steps": [{"name": "a", "start": 0}]}, "a step lacks or misstates 'end'"),
-    "step past the end": ({**ENTRIES[2], "steps": [{"name": "a", "start": 0, "end": 17}]}, "ends at frame 17"),
+    "step without end": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 0}]}, "a subtask lacks or misstates 'end'"),
+    "step past the end": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 0, "end": 17}]}, "ends at frame 17"),
     "steps overlap": (
-        {**ENTRIES[2], "steps": [{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 9}]},
-        "step 'b' starts at 8, before 'a' ends",
+        {**ENTRIES[2], "subtasks": [{"name": "a", "start": 0, "end": 9}, {"name": "b", "start": 8, "end": 9}]},
+        "subtask 'b' starts at 8, before 'a' ends",
     ),
     "text is no object": ({**ENTRIES[2], "text": "note"}, "text must be an object"),
-    "steps are a number": ({**ENTRIES[2], "steps": 3}, "steps a list"),
-    "a step beyond numbers": ({**ENTRIES[2], "steps": [{"name": "a", "start": 0, "end": 1e999}]}, "a step lacks or"),
+    "steps are a number": ({**ENTRIES[2], "subtasks": 3}, "subtasks a list"),
+    "a step beyond numbers": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 0, "end": 1e999}]}, "a subtask lacks or"),
     "a file name of nothing": ({**ENTRIES[2], "views": {"top": "a\0b"}}, "a file is 'a"),
     "a file name without end": ({**ENTRIES[2], "views": {"top": "a" * 5000}}, "a file is 'aaa"),
-    "backward step": ({**ENTRIES[2], "steps": [{"name": "a", "start": 9, "end": 3}]}, "0 <= start < end"),
+    "backward step": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 9, "end": 3}]}, "0 <= start < end"),
 }
 
 
@@ -134,7 +134,7 @@ def test_a_wrong_entry_costs_its_own_episode(videos, fault):
 def test_a_name_that_leads_away_is_no_name(videos):
     source = open_dataset(as_json(videos, [*ENTRIES[:2], {**ENTRIES[2], "name": "../../third"}]))
     assert [meta.name for meta in source.meta] == ["first", "second"]
-    assert "is no name of an episode: files are named after it" in str(source.issues[0])
+    assert "is not a valid episode name: files are named after it" in str(source.issues[0])
 
 
 def test_a_link_out_of_the_folder_is_not_followed(videos, tmp_path_factory):
@@ -156,8 +156,8 @@ def test_two_episodes_of_one_name_are_both_left_out(videos):
     [
         ("name,success,top\na,true,0.mp4\n", None, "episodes.csv: column instruction is missing"),
         (CSV + "a,b,true,videos/0.mp4,videos/0.mp4,x,y\n", None, "line 5 has more cells"),
-        (CSV, "name,step,start\nfirst,reach,0\n", "steps.csv: column end is missing"),
-        (CSV, STEPS + "fourth,reach,0,8\n", "steps.csv: has steps of fourth, which episodes.csv does not list"),
+        (CSV, "name,subtask,start\nfirst,reach,0\n", "subtasks.csv: column end is missing"),
+        (CSV, SUBTASKS_CSV + "fourth,reach,0,8\n", "subtasks.csv: has subtasks of fourth, which episodes.csv does not list"),
         ("", None, "is empty"),
     ],
 )

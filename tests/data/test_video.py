@@ -134,9 +134,9 @@ def test_stored_order_and_uneven_times_do_not_matter(tmp_path, decoder):
     times = list(np.cumsum(np.random.default_rng(0).choice([30, 50, 80], size=300)))
     path = foreign(tmp_path / "foreign.mp4", times)
     info = decoder.probe(path)
-    np.testing.assert_allclose(np.diff(info.times), np.diff(times) / 1000, atol=1e-3)
+    np.testing.assert_allclose(np.diff(info.timestamps), np.diff(times) / 1000, atol=1e-3)
     for picked in (range(300), [299, 0, 150, 151, 40], range(5, 300, 60), range(299, -1, -7)):
-        assert numbers_in(decoder.read(path, info.times[list(picked)], info.fps)) == list(picked)
+        assert numbers_in(decoder.read(path, info.timestamps[list(picked)], info.fps)) == list(picked)
 
 
 def test_a_rate_that_is_no_whole_number(tmp_path):
@@ -270,7 +270,7 @@ def test_every_prefix_is_refused_or_is_whole(video, tmp_path, decoder, index_in_
         except DataError as refusal:
             assert "prefix.mp4" in str(refusal)
         else:
-            assert numbers_in(decoder.read(path, info.times, FPS)) == list(range(LENGTH))
+            assert numbers_in(decoder.read(path, info.timestamps, FPS)) == list(range(LENGTH))
 
 
 def test_flipped_bytes_are_refused_or_read_in_full_and_the_process_lives(video, tmp_path, decoder):
@@ -285,7 +285,7 @@ def test_flipped_bytes_are_refused_or_read_in_full_and_the_process_lives(video, 
         path.write_bytes(damaged)
         try:
             info = decoder.probe(path)
-            assert len(decoder.read(path, info.times, info.fps)) == len(info)
+            assert len(decoder.read(path, info.timestamps, info.fps)) == len(info)
         except DataError as refusal:
             assert "flipped.mp4" in str(refusal)
 
@@ -299,12 +299,12 @@ def test_a_child_killed_between_requests_is_replaced(video, decoder):
 def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeypatch):
     """A stand-in for a crash inside FFmpeg: the child dies of a signal as soon as it opens that file."""
     worker = tmp_path / "decode.py"
-    shutil.copy(VideoDecoder.script.with_name("protocol.py"), tmp_path)
-    bomb = "import os, json\nreal = Files.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
-    bomb += "    return real(self, path)\nFiles.get = get\n"
+    shutil.copy(VideoDecoder.script.with_name("framing.py"), tmp_path)
+    bomb = "import os, json\nreal = VideoFileCache.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
+    bomb += "    return real(self, path)\nVideoFileCache.get = get\n"
     script = VideoDecoder.script.read_text()
     worker.write_text(script.replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
-    monkeypatch.setattr(VideoDecoder, "worker", worker)
+    monkeypatch.setattr(VideoDecoder, "script", worker)
     (tmp_path / "bomb.mp4").write_bytes(video.read_bytes())
     with VideoDecoder() as decoder:
         with pytest.raises(DataError, match=r"bomb\.mp4.*killed by signal 11"):

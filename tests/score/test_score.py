@@ -32,7 +32,7 @@ class InMemory:
         self.views = tuple(known[0].views)
         self.fps = known[0].fps
         self.meta = tuple(EpisodeMeta(name=e.name, length=len(e), instruction=e.instruction) for e in known)
-        self.faults = ()
+        self.issues = ()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -46,7 +46,7 @@ class InMemory:
     def files(self, index: int) -> tuple[Path, ...]:
         return ()
 
-    def timesteps(self, index, start, stop, *, views, size) -> Views:
+    def read_frames(self, index, start, stop, *, views, size) -> Views:
         found = self._known[index]
         return Views(
             names=tuple(views),
@@ -82,17 +82,17 @@ def test_the_table_has_lerobots_columns_and_a_row_for_every_frame(scored):
     assert table["episode_index"] == [1] * lengths[1] + [2] * lengths[2]
     assert table["frame_index"] == [*range(lengths[1]), *range(lengths[2])]
     assert table["index"] == list(range(lengths[0], sum(lengths)))
-    told = np.concatenate([curves[1].value, curves[2].value])
+    told = np.concatenate([curves[1].progress, curves[2].progress])
     np.testing.assert_array_equal(np.float32(table["progress_dense"]), told)
     assert table["progress_sparse"] == table["progress_dense"]
-    assert {"success", "stage", "spread", "valid", "ood"} < set(table)
+    assert {"success", "subtask", "uncertainty", "valid", "ood"} < set(table)
 
 
 def test_the_numbers_are_those_of_the_online_step(scored):
     _, curves = scored
     for row, curve in curves.items():
         online = score_episodes(NET, [SOURCE.episode(row)])[0]
-        np.testing.assert_allclose(curve.value, online.progress, atol=1e-6)
+        np.testing.assert_allclose(curve.progress, online.progress, atol=1e-6)
 
 
 def test_there_is_a_plot_and_a_video_of_every_episode(scored):
@@ -120,11 +120,11 @@ def test_reading_for_a_model_takes_its_views_at_its_size():
 
 def test_mistakes(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    with pytest.raises(UserError, match="there is no episode 3 among the 3 that can be read"):
+    with pytest.raises(UserError, match="episode 3 is not among the 3 readable episodes"):
         score(NET, SOURCE, ScoreConfig(episode_indices=(3,)), run, NullReporter())
     stranger = make_net([Episode(name="e", views={"ceiling": np.zeros((3, 32, 32, 3), np.uint8)}, instruction="go",
                                 fps=1.0)], TrainConfig(image_size=(32, 32)))  # fmt: skip
     with pytest.raises(UserError, match="knows the views ceiling; the recording has front, top"):
         score(stranger, SOURCE, ScoreConfig(), run, NullReporter())
-    with pytest.raises(UserError, match="video_frames"):
+    with pytest.raises(UserError, match="max_video_frames"):
         ScoreConfig(max_video_frames=1)

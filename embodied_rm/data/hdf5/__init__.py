@@ -1,1 +1,1 @@
-"""Episodes in HDF5 files: robomimic's layout and Minari's."""
+"""Episodes in HDF5 files in the layouts of robomimic and Minari."""

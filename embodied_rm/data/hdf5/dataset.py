@@ -1,4 +1,4 @@
-"""Episodes whose images and numbers are HDF5 datasets, wherever in their files."""
+"""Episodes whose images and columns are HDF5 datasets."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from embodied_rm.types import Array, Episode, Views
 
 @dataclass(frozen=True, kw_only=True)
 class Hdf5EpisodeEntry:
-    """One episode and the datasets that hold it."""
+    """One episode and the HDF5 datasets that contain it."""
 
     meta: EpisodeMeta
     path: Path
     views: Mapping[str, str]
     """View -> dataset uint8 [T, H, W, 3]."""
     state: tuple[str, ...]
-    """Datasets [T, ...] that make up the state."""
+    """Datasets [T, ...] that are concatenated to the state."""
     action: tuple[str, ...]
-    """Datasets [T, ...] or [T - 1, ...]: after the last frame nothing may have been done."""
+    """Datasets [T, ...] or [T - 1, ...]; there may be no action after the last frame."""
     fps: float
     height: int
     width: int
 
 
 def with_episode_index(entry: Hdf5EpisodeEntry, episode_index: int) -> Hdf5EpisodeEntry:
-    """The entry with its number among all that are stored."""
+    """Return the entry with its index among all stored episodes."""
     return replace(entry, meta=replace(entry.meta, episode_index=episode_index))
 
 
@@ -43,7 +43,17 @@ class Hdf5Dataset:
     def __init__(
         self, path: Path, reader: Hdf5Reader, entries: Sequence[Hdf5EpisodeEntry], issues: Sequence[DataIssue]
     ) -> None:
-        """`faults`: of episodes that are not among these. Raises `DataError` when nothing is left."""
+        """Combine the readable episodes.
+
+        Args:
+            path: The dataset, for messages.
+            reader: Reads the files.
+            entries: The readable episodes.
+            issues: Issues of the excluded episodes.
+
+        Raises:
+            DataError: There are no entries.
+        """
         self.issues = tuple(issues)
         check_not_empty(path, entries, self.issues)
         self._reader, self._entries = reader, tuple(entries)
@@ -58,21 +68,21 @@ class Hdf5Dataset:
         return (self.episode(i) for i in range(len(self)))
 
     def files(self, index: int) -> tuple[Path, ...]:
-        """The file of an episode."""
+        """Return the file of an episode."""
         return (self._entries[index].path,)
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """(height, width) at which an episode's first view is stored."""
+        """Return the stored (height, width) of an episode's first view."""
         return self._entries[index].height, self._entries[index].width
 
     def frame_rate(self, index: int) -> float:
-        """Frames a second of an episode."""
+        """Return the frame rate of an episode, Hz."""
         return self._entries[index].fps
 
     def read_frames(
         self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
     ) -> Views:
-        """Read some frames of one episode; see `EpisodeSource.moments`."""
+        """Read frames of one episode; see `EpisodeSource.read_frames`."""
         entry = self._entries[index]
         view_names, frame_indices = select_views(views, self.views, entry.meta.name), range(start, stop)
         frames = [self._reader.read_images(entry.path, entry.views[view], frame_indices, size) for view in view_names]
@@ -106,15 +116,15 @@ class Hdf5Dataset:
         )
 
     def columns(self, index: int) -> EpisodeColumns:
-        """The numbers of one episode; see `EpisodeSource.columns`."""
+        """Return the numeric columns of one episode; see `EpisodeSource.columns`."""
         entry = self._entries[index]
         return EpisodeColumns(
             state=self._concat_datasets(entry, entry.state), action=self._concat_datasets(entry, entry.action)
         )
 
     def _concat_datasets(self, entry: Hdf5EpisodeEntry, datasets: Sequence[str]) -> Array | None:
-        """Datasets side by side, float32 [T, D]; None of none. The last row of a shorter one stands for the last frame
-        as well."""
+        """Concatenate datasets to float32 [T, D]; None if there are none. The last row of a shorter dataset is
+        repeated."""
         if not datasets:
             return None
         frame_indices = np.arange(entry.meta.length)

@@ -1,4 +1,4 @@
-"""HDF5 files, read by a child process."""
+"""HDF5 files, read in a child process."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from embodied_rm.errors import UserError
 from embodied_rm.types import Array, Frames
 
 MAX_EPISODE_FRAMES = 1_000_000
-"""Frames of an episode; a file may claim any number of rows that nobody ever wrote."""
+"""Maximum frames per episode; a file can claim any number of rows without storing them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hdf5Tree:
-    """What an HDF5 file holds."""
+    """Names, shapes and attributes in an HDF5 file."""
 
     attributes: Mapping[str, Mapping[str, Any]]
     """Group -> its attributes; "" is the root."""
     shapes: Mapping[str, tuple[int, ...]]
-    """Dataset, by its full name -> shape."""
+    """Full name of a dataset -> its shape."""
     dtypes: Mapping[str, str]
-    """Dataset -> NumPy's name of what it holds, or "text"."""
+    """Full name of a dataset -> its NumPy dtype, or "text"."""
 
     def datasets_in(self, group: str) -> tuple[str, ...]:
-        """The datasets of a group, at any depth, by their names in it."""
+        """Return the datasets of a group at any depth, by their names relative to the group."""
         return tuple(name.removeprefix(f"{group}/") for name in self.shapes if name.startswith(f"{group}/"))
 
     def is_image_dataset(self, name: str) -> bool:
-        """Whether a dataset looks like uint8 [T, H, W, 3]."""
+        """Whether a dataset is uint8 [T, H, W, 3]."""
         shape = self.shapes[name]
         return (
             self.dtypes[name] == "uint8"
@@ -48,7 +48,7 @@ class Hdf5Tree:
 
 
 class Hdf5Reader(SubprocessWorker):
-    """Reads HDF5 files in a child process. Raises `DataError` naming the file and its fault."""
+    """Reads HDF5 files in a child process. All methods raise `DataError` naming the file and the issue."""
 
     script = Path(__file__).parents[1] / "workers" / "read_hdf5.py"
     description = "HDF5 reader"
@@ -59,7 +59,7 @@ class Hdf5Reader(SubprocessWorker):
         super().__init__()
 
     def read_tree(self, path: Path) -> Hdf5Tree:
-        """Everything that is there, by name."""
+        """Read all names, shapes and attributes."""
         check_file(path, "HDF5")
         _, reply = self.request(path, "tree")
         datasets = reply["datasets"]
@@ -70,21 +70,21 @@ class Hdf5Reader(SubprocessWorker):
         )
 
     def read_array(self, path: Path, dataset: str) -> Array:
-        """A dataset of numbers [T, ...] as float32 [T, D]."""
-        values, _ = self.request(path, "numbers", expect_array=True, dataset=dataset)
+        """Read a numeric dataset [T, ...] as float32 [T, D]."""
+        values, _ = self.request(path, "array", expect_array=True, dataset=dataset)
         assert values is not None
         return values
 
     def read_images(
         self, path: Path, dataset: str, frame_indices: npt.ArrayLike, size: tuple[int, int] | None = None
     ) -> Frames:
-        """Some rows of a dataset of images, uint8 [T, H, W, 3], resized to (height, width)."""
+        """Read some rows of an image dataset as uint8 [T, H, W, 3], resized to (height, width)."""
         rows = np.asarray(frame_indices).astype(int).tolist()
         frames, _ = self.request(path, "images", expect_array=True, dataset=dataset, rows=rows, size=size)
         assert frames is not None
         return frames
 
     def read_string(self, path: Path, dataset: str) -> str:
-        """The first of a dataset's strings."""
+        """Read the first string of a dataset."""
         _, reply = self.request(path, "text", dataset=dataset)
         return reply

@@ -1,8 +1,8 @@
-"""Minari's layout: `main_data.hdf5` with `episode_<k>/observations`, `actions`, `infos`, and `metadata.json` beside it.
+"""Minari's layout: `main_data.hdf5` with `episode_<k>/observations`, `actions` and `infos`, next to `metadata.json`.
 
-Source: Minari documentation, "Dataset standards". An episode has one observation more than actions. Images are
-whatever observations or infos hold as uint8 [T, H, W, 3]; the sentence is the observation `mission` where there is one;
-success the last `infos/success` or `infos/is_success`.
+Source: Minari documentation, "Dataset standards". An episode has one more observation than actions. Views are all
+observations and infos of uint8 [T, H, W, 3]. The instruction is the observation `mission`, if stored. Success is the
+last value of `infos/success` or `infos/is_success`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ SUCCESS_KEYS = ("infos/success", "infos/is_success")
 
 
 def find_minari_file(folder: Path) -> Path | None:
-    """The file of the Minari dataset in a folder, or in its `data`; None: there is none."""
+    """Return the file of the Minari dataset in a folder or its `data` subfolder, or None."""
     return next((path for path in (folder / "data" / MINARI_FILE, folder / MINARI_FILE) if path.exists()), None)
 
 
 def open_minari(path: Path, instruction: str | None, feature_map: FeatureMap) -> Hdf5Dataset:
-    """The episodes of a dataset. Raises `DataError` when none can be used, or nobody says what was asked for."""
+    """Open the episodes of a Minari dataset.
+
+    Raises:
+        DataError: No episode can be read, or the instruction or frame rate is missing.
+    """
     reader = Hdf5Reader()
     tree = reader.read_tree(path)
     episodes = {name.split("/")[0] for name in tree.shapes if name.startswith(EPISODE_PREFIX) and "/" in name}
@@ -54,7 +58,7 @@ def _build_episode(
     stored = {key.removeprefix("observations/").removeprefix("infos/"): key for key in image_keys}
     views = {name: f"{episode}/{stored[view]}" for name, view in feature_map.resolve_views(stored, source).items()}
     if not views:
-        raise DataError(f"{source} shows no images (observations or infos, uint8 [T, H, W, 3])")
+        raise DataError(f"{source} contains no images (observations or infos, uint8 [T, H, W, 3])")
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
     numeric_keys = [key for key in keys if key not in image_keys and tree.dtypes[f"{episode}/{key}"] != "text"]
     state = resolve_columns(feature_map.state, STATE_KEY, numeric_keys, source)
@@ -66,9 +70,9 @@ def _build_episode(
     expected_rows |= dict.fromkeys((f"{episode}/{key}" for key in action), num_steps)
     for key, count in expected_rows.items():
         if tree.shapes[key][:1] != (count,):
-            raise DataError(f"{source}: {key} has {list(tree.shapes[key])[:1]} rows, {count} are due")
+            raise DataError(f"{source}: {key} has {list(tree.shapes[key])[:1]} rows, expected {count}")
     if not isinstance(feature_map.fps, int | float) or not feature_map.fps > 0:
-        raise DataError(f"{path}: Minari stores no frames a second; give names.fps")
+        raise DataError(f"{path}: Minari stores no frame rate; set features.fps=")
     return Hdf5EpisodeEntry(
         meta=EpisodeMeta(
             name=episode,
@@ -91,7 +95,7 @@ def _read_instruction(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: s
         return instruction
     if tree.dtypes.get(f"{episode}/{MISSION_KEY}") == "text":
         return reader.read_string(path, f"{episode}/{MISSION_KEY}")
-    raise DataError(f"{path}: does not say what was asked for in {episode}; give an instruction")
+    raise DataError(f"{path}: contains no instruction for {episode}; set instruction=")
 
 
 def _read_success(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, episode: str) -> bool | None:

@@ -1,7 +1,7 @@
-"""robomimic's layout, and robosuite's, MimicGen's and LIBERO's: `data/<demo>` with `obs/<camera>_image`, `actions`.
+"""Layout of robomimic, robosuite, MimicGen and LIBERO: `data/<demo>` with `obs/<camera>_image` and `actions`.
 
-Source: robomimic documentation, "Dataset structure". Which sentence a demonstration follows is stored by LIBERO alone
-(`problem_info`); success is where a reward of 0 or 1 is stored at every step: whether the last one is 1.
+Source: robomimic documentation, "Dataset structure". Only LIBERO stores the instruction (`problem_info`). Success is
+known where every step has a reward of 0 or 1: it is the last reward.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from embodied_rm.errors import DataError
 
 DATA_GROUP = "data"
 STATE_KEYS = ("obs/robot0_eef_pos", "obs/robot0_eef_quat", "obs/robot0_gripper_qpos")
-"""What the state is where nothing else was asked for, if it is there."""
+"""Default state columns, used if all are stored."""
 ACTION_KEY = "actions"
 IMAGE_SUFFIXES = ("_image", "_rgb")
 
@@ -30,8 +30,11 @@ IMAGE_SUFFIXES = ("_image", "_rgb")
 def open_robomimic(
     files: Sequence[Path], dataset_path: Path, instruction: str | None, feature_map: FeatureMap
 ) -> Hdf5Dataset:
-    """The demonstrations of one or several files. Raises `DataError` when none can be used, or nobody says what was
-    asked for."""
+    """Open the demonstrations in one or several files.
+
+    Raises:
+        DataError: No demonstration can be read, or the instruction or frame rate is missing.
+    """
     reader = Hdf5Reader()
     entries: list[Hdf5EpisodeEntry] = []
     issues: list[DataIssue] = []
@@ -59,7 +62,7 @@ def open_robomimic(
 
 
 def _demo_names(tree: Hdf5Tree, path: Path) -> list[str]:
-    """Names of the demonstrations, in their order."""
+    """Return the names of the demonstrations in numeric order."""
     names = {name.split("/")[1] for name in tree.shapes if name.startswith(f"{DATA_GROUP}/") and name.count("/") >= 2}
     if not names:
         raise DataError(f"{path}: holds no demonstrations ({DATA_GROUP}/<demo>/...)")
@@ -72,7 +75,7 @@ def _read_instruction(tree: Hdf5Tree, path: Path, instruction: str | None) -> st
         stored = " ".join(map(str, stored))
     text = instruction or stored
     if not isinstance(text, str) or not text:
-        raise DataError(f"{path}: does not say what was asked for; give an instruction")
+        raise DataError(f"{path}: contains no instruction; set instruction=")
     return text.strip('"')
 
 
@@ -81,12 +84,12 @@ def _read_fps(tree: Hdf5Tree, path: Path, feature_map: FeatureMap) -> float:
     stored = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     fps = feature_map.fps or stored
     if not isinstance(fps, int | float) or not fps > 0:
-        raise DataError(f"{path}: does not say how many frames a second it has; give names.fps")
+        raise DataError(f"{path}: stores no frame rate; set features.fps=")
     return float(fps)
 
 
 def _read_json_attribute(tree: Hdf5Tree, attribute: str) -> dict[str, Any]:
-    """An attribute of the demonstrations' group that is a JSON object; an empty one where there is none."""
+    """Return a JSON attribute of the group of demonstrations; {} if it is missing or not an object."""
     try:
         content = json.loads(tree.attributes.get(DATA_GROUP, {}).get(attribute, "{}"))
     except (ValueError, TypeError):
@@ -114,7 +117,7 @@ def _build_episode(
         for view_name, view in feature_map.resolve_views(stored, f"{path}: {demo}").items()
     }
     if not views:
-        raise DataError(f"{path}: {demo} shows no images (obs/<camera>_image, uint8 [T, H, W, 3])")
+        raise DataError(f"{path}: {demo} contains no images (obs/<camera>_image, uint8 [T, H, W, 3])")
     length, height, width, _ = tree.shapes[next(iter(views.values()))]
     default_state = STATE_KEYS if set(STATE_KEYS) <= set(keys) else ()
     state = resolve_columns(feature_map.state or default_state, "", keys, f"{path}: {demo}")
@@ -140,13 +143,13 @@ def _build_episode(
 
 
 def _camera_name(key: str) -> str:
-    """The camera's name, of `obs/agentview_image`."""
+    """Return the camera name, e.g. of `obs/agentview_image`."""
     name = key.removeprefix("obs/")
     return next((name.removesuffix(suffix) for suffix in IMAGE_SUFFIXES if name.endswith(suffix)), name)
 
 
 def _read_success(reader: Hdf5Reader, path: Path, tree: Hdf5Tree, group: str) -> bool | None:
-    """Whether the last reward is 1, of rewards that are 0 or 1 each; None: no such rewards are stored."""
+    """Return whether the last reward is 1; None unless rewards of 0 or 1 are stored."""
     if f"{group}/rewards" not in tree.shapes:
         return None
     rewards = reader.read_array(path, f"{group}/rewards").reshape(-1)

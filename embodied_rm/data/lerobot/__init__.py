@@ -1,1 +1,1 @@
-"""LeRobot datasets: read, written and checked."""
+"""LeRobot datasets: reading, writing and validation."""

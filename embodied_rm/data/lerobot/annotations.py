@@ -1,7 +1,7 @@
-"""Writes annotations back into a LeRobot v3.0 dataset of ours.
+"""Write annotations into a LeRobot v3.0 dataset written by this package.
 
-`meta/episodes` says what holds, and is replaced first. The column `step` of every frame and the statistics say the same
-once more, for other readers; where a crash left them behind, `mend` writes them again.
+`meta/episodes` is authoritative and replaced first. The per-frame column `subtask_index` and its statistics duplicate
+it for other readers; `repair` rewrites them after a crash.
 """
 
 from __future__ import annotations
@@ -38,22 +38,25 @@ SUBTASK_STATS_PREFIX = f"stats/{fmt.SUBTASK_KEY}/"
 
 
 class LeRobotAnnotationStore:
-    """The annotations of the episodes `numbers` (their indices in the dataset), an `AnnotationStore`."""
+    """The annotations of episodes of a LeRobot dataset, an `AnnotationStore`."""
 
     def __init__(self, root: Path, episode_indices: Sequence[int]) -> None:
-        """Raises `DataError` for a dataset without columns of ours."""
+        """Open the annotations of the episodes with these indices in the dataset.
+
+        Raises:
+            DataError: The dataset lacks the columns for subtasks and success, or is not v3.0.
+        """
         self._root, self._episode_indices = root, tuple(episode_indices)
         info = read_info(root)
         if info["codebase_version"] != fmt.CODEBASE_VERSION:
             raise DataError(f"{root}: is written in LeRobot's version {info['codebase_version']}")
         has_subtasks = fmt.SUBTASK_KEY in info["features"]
         for path in episode_files(root):
-            missing = [
-                name for name in ANNOTATION_COLUMNS if name not in read_footer(path).schema.to_arrow_schema().names
-            ]
+            columns = read_footer(path).schema.to_arrow_schema().names
+            missing = [name for name in ANNOTATION_COLUMNS if name not in columns]
             if missing or not has_subtasks:
                 raise DataError(
-                    f"{root}: has no columns for steps and success ({', '.join(missing) or fmt.SUBTASK_KEY})"
+                    f"{root}: has no columns for subtasks and success ({', '.join(missing) or fmt.SUBTASK_KEY})"
                 )
 
     def read(self, index: int) -> Annotation:
@@ -86,7 +89,7 @@ class LeRobotAnnotationStore:
         _update_frames(self._root, {episode_index: column})
 
     def repair(self) -> tuple[str, ...]:
-        """See `AnnotationStore.mend`."""
+        """See `AnnotationStore.repair`."""
         outdated: dict[int, IntArray] = {}
         repaired = []
         table_by_path: dict[Path, pa.Table] = {}
@@ -107,11 +110,10 @@ class LeRobotAnnotationStore:
 
 
 def _iter_records(root: Path, episode_index: int | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The rows of `meta/episodes`, of one episode or all, and the files they are in; without what is said of videos."""
+    """Yield the rows of `meta/episodes` (of one episode, or all) and their files, without the columns on videos."""
     for path in episode_files(root):
-        table = read_parquet(
-            path, [column for column in read_footer(path).schema.to_arrow_schema().names if _is_needed_column(column)]
-        )
+        columns = read_footer(path).schema.to_arrow_schema().names
+        table = read_parquet(path, [column for column in columns if _is_needed_column(column)])
         rows = table if episode_index is None else table.filter(pc.equal(table["episode_index"], episode_index))
         yield from ((path, record) for record in rows.to_pylist())
 
@@ -119,7 +121,7 @@ def _iter_records(root: Path, episode_index: int | None = None) -> Iterator[tupl
 def _find_record(root: Path, episode_index: int) -> tuple[Path, dict[str, Any]]:
     match = next(_iter_records(root, episode_index), None)
     if match is None:
-        raise DataError(f"{root}: episode {episode_index} is not listed any more")
+        raise DataError(f"{root}: episode {episode_index} is no longer listed")
     return match
 
 
@@ -128,7 +130,7 @@ def _is_needed_column(column: str) -> bool:
 
 
 def _replace_values(table: pa.Table, episode_index: int, values: Mapping[str, Any]) -> pa.Table:
-    """`meta/episodes` with other values in the row of an episode."""
+    """Replace values in the `meta/episodes` row of an episode."""
     row = pc.index(table["episode_index"], episode_index).as_py()
     for name, value in values.items() if row >= 0 else ():
         column_index, column = table.schema.get_field_index(name), table[name].to_pylist()
@@ -143,8 +145,10 @@ def _data_file(root: Path, record: Mapping[str, Any]) -> Path:
 
 
 def _update_frames(root: Path, columns: Mapping[int, IntArray]) -> None:
-    """Let `step` of these episodes' frames, and its statistics, say what `meta/episodes` says; the frames last, since
-    by them `mend` knows what was interrupted."""
+    """Update `subtask_index` of frames, and its statistics, from `meta/episodes`.
+
+    The frames are written last, because `repair` detects an interrupted write by them.
+    """
     path = root / fmt.STATS_PATH
     if path.exists() and fmt.SUBTASK_KEY in read_json(path, "JSON", dict):
         text = path.read_bytes().decode()
@@ -169,7 +173,7 @@ def _replace_subtasks(table: pa.Table, columns: Mapping[int, IntArray]) -> pa.Ta
 
 
 def _aggregate_subtask_stats(root: Path) -> dict[str, Any]:
-    """Statistics of `step` over the whole dataset."""
+    """Compute the statistics of `subtask_index` over the whole dataset."""
     parts: list[FeatureStats] = []
     for _, record in _iter_records(root):
         stats = {

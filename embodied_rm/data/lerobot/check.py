@@ -1,4 +1,4 @@
-"""What must hold of a LeRobot dataset's files before an episode of it is believed: all faults, in one pass."""
+"""Check the files of a LeRobot dataset; all issues are found in one pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from embodied_rm.errors import DataError
 
 
 class EpisodeOffset(NamedTuple):
-    """Where the rows of an episode begin."""
+    """First row of an episode."""
 
     file_row: int
     """In its data file."""
@@ -33,10 +33,16 @@ CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_i
 def check_totals(
     root: Path, info: Mapping[str, Any], rows: list[EpisodeIndexRow], count_tasks: Callable[[Path], int]
 ) -> tuple[float, list[DataIssue]]:
-    """How many instructions are listed, infinite where nobody can say; and what `info.json` states and the dataset does
-    not have: no episode is the worse for it.
+    """Compare the totals in `info.json` with the dataset. Mismatches exclude no episode.
 
-    `rows`: of every episode that is listed as it should be.
+    Args:
+        root: The dataset.
+        info: Content of `info.json`.
+        rows: The valid rows of the episode index.
+        count_tasks: Counts the listed instructions.
+
+    Returns:
+        The number of listed instructions (infinite if unknown), and the issues.
     """
     path = root / fmt.INFO_PATH
     issues = []
@@ -62,8 +68,19 @@ def check_files(
     num_tasks: float,
     decoder: VideoDecoder,
 ) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
-    """Episode -> where its rows begin; and what is wrong with any file, by episode. `keys`: view -> feature; `tasks`:
-    how many instructions are listed."""
+    """Check the data and video files of all episodes.
+
+    Args:
+        root: The dataset.
+        info: Content of `info.json`.
+        feature_keys: View -> feature.
+        rows: The valid rows of the episode index.
+        num_tasks: Number of listed instructions.
+        decoder: Probes the videos.
+
+    Returns:
+        Episode index -> its first row, and the issues.
+    """
     offsets: dict[int, EpisodeOffset] = {}
     issues: list[DataIssue] = []
     for path, file_rows in _group_by_file((row.data_path, row) for row in rows):
@@ -85,7 +102,7 @@ def _group_by_file(items: Iterable[tuple[Path, Any]]) -> list[tuple[Path, list[A
 def _check_data_file(
     root: Path, path: Path, rows: list[EpisodeIndexRow], info: Mapping[str, Any], num_tasks: float
 ) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
-    """The rows of one data file against the episodes that are said to be in it."""
+    """Check the rows of one data file against the episode index."""
     episode_names = [row.meta.name for row in rows]
     feature_keys = [key for key, feature in info["features"].items() if feature["dtype"] != "video"]
     try:
@@ -111,16 +128,20 @@ def _check_data_file(
 
 
 def _numeric_column(path: Path, column: pa.ChunkedArray) -> np.ndarray:
-    """float64 [rows], nan where there is none. Raises `DataError` for a column that holds no numbers."""
+    """Convert a column to float64 [rows], nan for missing values.
+
+    Raises:
+        DataError: The column is not numeric.
+    """
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise DataError(f"{path}: a column holds {column.type} where numbers are due")
+        raise DataError(f"{path}: a column holds {column.type} where numbers are expected")
     return column.cast(pa.float64()).to_numpy()
 
 
 def _find_row_error(
     row: EpisodeIndexRow, row_indices: np.ndarray, table: Mapping[str, np.ndarray], fps: float, num_tasks: float
 ) -> str | None:
-    """What is wrong with the rows `at` of an episode, if anything."""
+    """Return the issue of the rows of an episode, or None."""
     length = row.meta.length
     if len(row_indices) != length:
         return f"has {len(row_indices)} rows of episode {row.index}, which has length {length}"
@@ -134,7 +155,8 @@ def _find_row_error(
         mismatches = np.flatnonzero(~(np.abs(table[key][row_indices] - values) <= tolerance))
         if len(mismatches):
             frame = mismatches[0]
-            return f"{key} is {table[key][row_indices[frame]]:g} in frame {frame} of episode {row.index}, where {values[frame]:g} is due"
+            value = table[key][row_indices[frame]]
+            return f"{key} is {value:g} in frame {frame} of episode {row.index}, expected {values[frame]:g}"
     task_indices = table["task_index"][row_indices]
     if not ((task_indices >= 0) & (task_indices < num_tasks)).all():
         return f"task_index of episode {row.index} names no task"
@@ -149,7 +171,7 @@ def _check_video_file(
     fps: float,
     decoder: VideoDecoder,
 ) -> list[DataIssue]:
-    """The frames of one video file against the episodes that are said to be in it."""
+    """Check the frames of one video file against the episode index."""
     episode_names = [row.meta.name for row, _ in segments]
     try:
         if not is_inside(root, path):
@@ -168,7 +190,7 @@ def _check_video_file(
         if message is not None:
             issues.append(DataIssue(file=path, message=message, episodes=(row.meta.name,)))
     num_rows = sum(row.meta.length for row, _ in segments)
-    # Of v2.1: in v3.0 what is too much may be that of an episode whose entry is wrong.
+    # Only v2.1: in v3.0, extra frames may belong to an episode whose index row is not valid.
     single_episode = len(segments) == 1 and segments[0][0].dataset_from_index is None
     if single_episode and len(video) > num_rows and not issues:
         message = f"has {len(video)} frames, the only episode in it has {num_rows} rows"
@@ -177,7 +199,14 @@ def _check_video_file(
 
 
 def _find_frame_error(row: EpisodeIndexRow, start: float, times: FrameTimes, fps: float) -> str | None:
-    """What is wrong with the frames of an episode that begins at `start`, if anything; `times` of all of the file."""
+    """Return the issue of the frames of an episode that starts at `start` (s), or None.
+
+    Args:
+        row: The episode.
+        start: Time of its first frame, s.
+        times: Times of all frames of the file, s.
+        fps: Frame rate, Hz.
+    """
     length = row.meta.length
     begin, end = np.searchsorted(times + 0.5 / fps, [start, start + length / fps])
     if end - begin != length:
@@ -185,14 +214,15 @@ def _find_frame_error(row: EpisodeIndexRow, start: float, times: FrameTimes, fps
     time_errors = np.abs(times[begin:end] - start - np.arange(length) / fps)
     if time_errors.max() > 0.5 / fps:
         frame = int(np.argmax(time_errors > 0.5 / fps))
-        return (
-            f"frame {frame} of episode {row.index} is at {times[begin + frame]:g} s, not where {fps:g} a second have it"
-        )
+        time = times[begin + frame]
+        return f"frame {frame} of episode {row.index} is at {time:g} s, which does not fit {fps:g} frames per second"
     return None
 
 
 def _check_overlaps(path: Path, segments: list[tuple[EpisodeIndexRow, float]], fps: float) -> list[DataIssue]:
-    """Episodes that would share frames of one video file: to blame is who does not begin where those before it end."""
+    """Find episodes that share frames of a video file. The episode that does not start where its predecessors end is
+    affected, or both.
+    """
     issues = []
     expected_starts = np.cumsum([0, *(row.meta.length for row, _ in segments)]) / fps
     expected_start_by_index = {row.index: start for (row, _), start in zip(segments, expected_starts, strict=False)}
@@ -215,7 +245,7 @@ def _check_overlaps(path: Path, segments: list[tuple[EpisodeIndexRow, float]], f
 
 
 def _stated_size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Height and width that `info.json` states of a video feature, where it says which number is which."""
+    """Return (height, width) of a video feature in `info.json`, or None if the axes are not named."""
     names, shape = feature.get("names"), feature["shape"]
     if not isinstance(names, list) or not isinstance(shape, list) or len(names) != len(shape):
         return None

@@ -1,4 +1,4 @@
-"""The growing files of a LeRobot dataset: many episodes to a file, a new file when one is full."""
+"""Writers for the files of a LeRobot dataset: several episodes per file, and a new file at a size limit."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ BYTES_PER_MB = 1 << 20
 
 
 def chunk_and_file_index(file_number: int) -> dict[str, int]:
-    """Chunk and file index of the dataset's `number`-th file of a kind."""
+    """Return chunk and file index of the n-th file of a kind."""
     return {"chunk_index": file_number // fmt.FILES_PER_CHUNK, "file_index": file_number % fmt.FILES_PER_CHUNK}
 
 
 class ParquetChunkWriter:
-    """Rows of numbers: parquet, one row group an episode."""
+    """Writes numeric columns to parquet files, one row group per episode."""
 
     def __init__(self, folder: Path, schema: pa.Schema, file_mb: float) -> None:
-        self._folder, self._schema, self._max_bytes = folder, schema, file_mb * BYTES_PER_MB
+        self._folder = folder
+        self._schema = schema
+        self._max_bytes = file_mb * BYTES_PER_MB
         self._file_number = -1
         self._path = folder
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Append an episode's rows; answers in which file they are."""
+        """Append the rows of an episode and return their chunk and file index."""
         if self._writer is None or self._path.stat().st_size >= self._max_bytes:
             self._next_file()
         assert self._writer is not None
@@ -54,15 +56,19 @@ class ParquetChunkWriter:
 
 
 class VideoChunkWriter:
-    """One view's images: mp4, episodes end to end."""
+    """Writes the images of one view to mp4 files, episodes one after the other."""
 
     def __init__(self, folder: Path, key: str, fps: float, size: tuple[int, int], file_mb: float) -> None:
-        self._folder, self._key, self._fps, self._size, self._max_bytes = folder, key, fps, size, file_mb * BYTES_PER_MB
+        self._folder = folder
+        self._key = key
+        self._fps = fps
+        self._size = size
+        self._max_bytes = file_mb * BYTES_PER_MB
         self._file_number = -1
         self._writer: VideoWriter | None = None
 
     def add(self, frames: Frames) -> dict[str, Any]:
-        """Append an episode's frames; answers in which file they are, and from when to when (s)."""
+        """Append the frames of an episode and return their chunk and file index and time range (s)."""
         if self._writer is None or self._writer.num_bytes >= self._max_bytes:
             self._next_file()
         assert self._writer is not None
@@ -79,18 +85,18 @@ class VideoChunkWriter:
         self._file_number += 1
 
     def close(self) -> None:
-        """Write the index of the present file."""
+        """Write the index of the current file."""
         if self._writer is not None:
             self._writer.close()
 
     def abandon(self) -> None:
-        """Free the encoder and delete the present file."""
+        """Release the encoder and delete the current file."""
         if self._writer is not None:
             self._writer.abandon()
 
 
 def _to_arrow(column: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
-    """[T] or [T, D] as an array of that type."""
+    """Convert [T] or [T, D] to an array of that type."""
     if pa.types.is_fixed_size_list(arrow_type):
         flat = pa.array(np.ascontiguousarray(column).reshape(-1), arrow_type.value_type)
         return pa.FixedSizeListArray.from_arrays(flat, arrow_type.list_size)

@@ -1,4 +1,4 @@
-"""The episodes that a LeRobot dataset lists, whichever version it has."""
+"""The episode index of a LeRobot dataset, independent of its version."""
 
 from __future__ import annotations
 
@@ -14,32 +14,42 @@ from embodied_rm.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeIndexRow:
-    """One episode and the files that hold it."""
+    """One episode and its files."""
 
     index: int
     meta: EpisodeMeta
     dataset_from_index: int | None
-    """Its first row in the dataset's frames; None where the list does not say."""
+    """Index of its first frame in the dataset; None if not listed."""
     data_path: Path
     videos: Mapping[str, tuple[Path, float]]
-    """View -> file, and the time in it of the first frame, s."""
+    """View -> file, and the time of the episode's first frame in it, s."""
 
 
 MAX_MISSING_EPISODES = 10_000
-"""Episodes that may be missing for a dataset to be one with gaps, and not another one's description."""
+"""Maximum number of missing episodes; beyond it `info.json` belongs to another dataset."""
 
 
 def default_name(index: int) -> str:
-    """What an episode is called that has no name of its own."""
+    """Return the name of an episode without a stored name."""
     return f"episode_{index:06d}"
 
 
 def check_episode_list(
     listing: Path, rows: Sequence[EpisodeIndexRow], reported: Collection[int], num_episodes: int
 ) -> list[DataIssue]:
-    """Episodes that should be among the rows and are not, or are there more than once.
+    """Find episodes that are missing from the index or listed more than once.
 
-    `known`: the indices of those whose entry is wrong and was found so; `total`: how many `info.json` states.
+    Args:
+        listing: File or folder of the index, for messages.
+        rows: The valid rows.
+        reported: Episode indices of rows that are not valid and already reported.
+        num_episodes: Number of episodes in `info.json`.
+
+    Returns:
+        The issues.
+
+    Raises:
+        DataError: More than `MAX_MISSING_EPISODES` episodes are missing.
     """
     issues = []
     for index, count in sorted(Counter(row.index for row in rows).items()):

@@ -1,7 +1,7 @@
-"""LeRobot on disk: paths, features, and the columns this package adds to them.
+"""LeRobot's file formats: paths, features, and the columns that this package adds.
 
-Source: the layouts of `lerobot` 0.4, v3.0 (`lerobot/datasets/utils.py`: many episodes to a file), and of 0.3, v2.1 (as
-`convert_dataset_v21_to_v30.py` of 0.4 reads it: a file an episode). Numbers are parquet, images mp4.
+Source: `lerobot` 0.4 for v3.0 (`lerobot/datasets/utils.py`: several episodes per file), and its
+`convert_dataset_v21_to_v30.py` for v2.1 (one file per episode). Numbers are stored as parquet, images as mp4.
 """
 
 from __future__ import annotations
@@ -28,46 +28,50 @@ PATH_TEMPLATES = {
     "v2.1": V21_PATH_TEMPLATES,
     "v2.0": V21_PATH_TEMPLATES,
 }
-"""What `meta/info.json` of every version that can be read must say of where things are: other paths would lead
-anywhere. v2.0 differs from v2.1 in its statistics, which are not read."""
+"""Path templates that `meta/info.json` must contain, per readable version; other paths could lead out of the folder.
+
+v2.0 differs from v2.1 only in its statistics, which are not read.
+"""
 FILES_PER_CHUNK = 1000
 DATA_FILE_MB = 100
 VIDEO_FILE_MB = 200
 
 STATE_KEY, ACTION_KEY = "observation.state", "action"
 IMAGE_PREFIX = "observation.images."
-SUBTASK_KEY, PROGRESS_KEY = "step", "progress"
-"""Columns of ours, per frame: index of the annotated step (-1: none), and true step progress."""
+SUBTASK_KEY, PROGRESS_KEY = "subtask_index", "progress"
+"""Columns added by this package, per frame: index of the subtask in its episode (-1: none), and true task progress."""
 NAME_KEY, SUCCESS_KEY = "name", "success"
-SUBTASK_NAMES_KEY, SUBTASK_STARTS_KEY, SUBTASK_ENDS_KEY = "steps/name", "steps/start", "steps/end"
+SUBTASK_NAMES_KEY, SUBTASK_STARTS_KEY, SUBTASK_ENDS_KEY = "subtask_names", "subtask_start_frames", "subtask_end_frames"
 METADATA_PREFIX = "text/"
-"""Columns of ours, per episode: `TEXT` + key holds `Episode.meta[key]`."""
+"""Columns added by this package, per episode. End frames are excluded. `METADATA_PREFIX` + key holds
+`Episode.metadata[key]`.
+"""
 
 Feature = dict[str, Any]
 
 
 def view_key(view: str) -> str:
-    """The feature that holds a view's video."""
+    """Return the video feature of a view."""
     return IMAGE_PREFIX + view
 
 
 def view_name(key: str) -> str:
-    """The view whose video a feature holds, foreign names included ("observation.image" is view "image")."""
+    """Return the view of a video feature, also for third-party names ("observation.image" is view "image")."""
     return key.removeprefix(IMAGE_PREFIX).removeprefix("observation.")
 
 
 def scalar_feature(dtype: str) -> Feature:
-    """A feature with one number a frame."""
+    """Return a feature with one number per frame."""
     return {"dtype": dtype, "shape": [1], "names": None}
 
 
 def vector_feature(size: int, names: Sequence[str] | None) -> Feature:
-    """A feature with `size` float32 numbers a frame."""
+    """Return a feature with `size` float32 numbers per frame."""
     return {"dtype": "float32", "shape": [size], "names": None if names is None else list(names)}
 
 
 def video_feature(height: int, width: int, fps: float) -> Feature:
-    """A feature stored as H.264 mp4."""
+    """Return a feature stored as H.264 mp4."""
     info = {
         "video.height": height,
         "video.width": width,
@@ -88,17 +92,17 @@ DEFAULT_FEATURES: Mapping[str, Feature] = {
     "index": scalar_feature("int64"),
     "task_index": scalar_feature("int64"),
 }
-"""Features that every v3.0 dataset has, one number a frame."""
+"""Features of every v3.0 dataset, one number per frame."""
 
 
 def column_type(feature: Feature) -> pa.DataType:
-    """The parquet type of a numeric feature: a number, or a list of fixed length."""
+    """Return the parquet type of a numeric feature: a number, or a list of fixed length."""
     number_type = pa.type_for_alias(feature["dtype"])
     return number_type if feature["shape"] == [1] else pa.list_(number_type, feature["shape"][0])
 
 
 def tasks_table(instructions: Sequence[str]) -> pa.Table:
-    """`tasks.parquet`: pandas, in which LeRobot reads it, must find the instruction as the index."""
+    """Return the content of `tasks.parquet`; LeRobot reads it with pandas and expects the instruction as the index."""
     table = pa.table({"task_index": pa.array(range(len(instructions)), pa.int64()), "task": list(instructions)})
     task_column = {
         "field_name": "task",

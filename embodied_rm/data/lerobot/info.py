@@ -1,4 +1,4 @@
-"""`meta/info.json`: what a LeRobot dataset says of itself."""
+"""Read and check `meta/info.json` of a LeRobot dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from embodied_rm.errors import DataError
 
 
 def read_info(root: Path) -> dict[str, Any]:
-    """`meta/info.json`, checked as far as the reader relies on it. Raises `DataError` naming the first fault."""
+    """Read `meta/info.json` and check the keys that this package uses.
+
+    Raises:
+        DataError: A key is missing or not valid; the message names the first issue.
+    """
     path = root / fmt.INFO_PATH
     info: dict[str, Any] = read_json(path, "dataset description", dict)
     version = info.get("codebase_version")
@@ -41,7 +45,7 @@ def read_info(root: Path) -> dict[str, Any]:
 
 
 def video_keys(features: Mapping[str, Any]) -> dict[str, str]:
-    """View name -> feature, for every feature stored as (color) video."""
+    """Return view name -> feature for every color video."""
     return {
         fmt.view_name(key): key
         for key, feature in features.items()

@@ -1,4 +1,4 @@
-"""Reads LeRobot datasets, ours and foreign ones, v3.0 and v2.1: metadata at once, frames on demand."""
+"""Read LeRobot datasets v3.0 and v2.1, including third-party ones: metadata at once, frames on demand."""
 
 from __future__ import annotations
 
@@ -29,11 +29,18 @@ VERSION_READERS = {fmt.CODEBASE_VERSION: v30, "v2.1": v21, "v2.0": v21}
 
 
 class LeRobotDataset:
-    """A LeRobot folder, an `EpisodeSource`. Nothing is ever written into it.
+    """A LeRobot dataset, an `EpisodeSource`. It is opened read-only.
 
-    Opening checks the whole folder: tables, totals, order, files, every video's frames, its first and its last image.
-    Episodes with a fault are left out, and `faults` says which and why. Of foreign datasets success and steps are
-    unknown. Raises `DataError` when the folder cannot be read as a whole, or no episode of it.
+    Opening checks tables, totals, order, files, the frame times of every video, and its first and last frame. Episodes
+    with
+    issues are excluded and listed in `issues`. Third-party datasets have no success and no subtasks.
+
+    Args:
+        path: The folder.
+        feature_map: Views and columns to read, and their names.
+
+    Raises:
+        DataError: The folder cannot be read, or no episode of it.
     """
 
     def __init__(self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP) -> None:
@@ -49,7 +56,7 @@ class LeRobotDataset:
         }
         version_reader = VERSION_READERS[info["codebase_version"]]
         rows, issues = version_reader.read_rows(self.path, info, feature_keys)
-        num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.task_count)
+        num_tasks, total_issues = check_totals(self.path, info, rows, version_reader.count_tasks)
         issues += total_issues
         unique_rows = list({row.index: row for row in rows}.values())
         self._offsets, file_issues = check_files(self.path, info, feature_keys, unique_rows, num_tasks, self._decoder)
@@ -62,7 +69,8 @@ class LeRobotDataset:
         self.views = tuple(feature_keys)
         self.fps = float(info["fps"])
         self.meta = tuple(
-            replace(row.meta, number=row.index, first=self._offsets[row.index].dataset_index) for row in self._rows
+            replace(row.meta, episode_index=row.index, dataset_from_index=self._offsets[row.index].dataset_index)
+            for row in self._rows
         )
         self._cached_table: tuple[Path, pa.Table] | None = None
 
@@ -73,23 +81,23 @@ class LeRobotDataset:
         return (self.episode(i) for i in range(len(self)))
 
     def files(self, index: int) -> tuple[Path, ...]:
-        """The videos and the table of numbers of an episode."""
+        """Return the videos and the data file of an episode."""
         row = self._rows[index]
-        return (*(row.videos[view][0] for view in self.views), row.data)
+        return (*(row.videos[view][0] for view in self.views), row.data_path)
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """(height, width) at which an episode's first view is stored."""
+        """Return the stored (height, width) of an episode's first view."""
         info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
         return info.height, info.width
 
     def frame_rate(self, index: int) -> float:
-        """Frames a second, of all episodes."""
+        """Return the frame rate, Hz; all episodes have the same."""
         return self.fps
 
     def read_frames(
         self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
     ) -> Views:
-        """Read some frames of one episode; see `EpisodeSource.moments`."""
+        """Read frames of one episode; see `EpisodeSource.read_frames`."""
         view_names, videos = select_views(views, self.views, str(self.path)), self._rows[index].videos
         timestamps = np.arange(start, stop) / self.fps
         frames = [
@@ -105,7 +113,7 @@ class LeRobotDataset:
         size: tuple[int, int] | None = None,
         stride: int = 1,
     ) -> Episode:
-        """Read one episode; see `EpisodeSource.episode`. Episodes read in order are decoded without seeking."""
+        """Read one episode; see `EpisodeSource.episode`. Sequential episodes are decoded without seeking."""
         row = self._rows[index]
         frame_indices = stride_indices(row.meta.length, stride)
         frames = {}
@@ -118,16 +126,19 @@ class LeRobotDataset:
             views=frames,
             instruction=row.meta.instruction,
             fps=self.fps / stride,
-            subtasks=row.meta.steps if stride == 1 else resample_subtasks(row.meta.steps, frame_indices),
+            subtasks=row.meta.subtasks if stride == 1 else resample_subtasks(row.meta.subtasks, frame_indices),
             success=row.meta.success,
             progress=columns.progress,
             state=columns.state,
             action=columns.action,
-            metadata=row.meta.text,
+            metadata=row.meta.metadata,
         )
 
     def columns(self, index: int) -> EpisodeColumns:
-        """The numbers of one episode; see `EpisodeSource.columns`. Progress is read where it is ours: with steps."""
+        """Return the numeric columns of one episode; see `EpisodeSource.columns`.
+
+        Progress is read only from datasets of this package, which also have subtasks.
+        """
         row, has_progress = self._rows[index], {fmt.PROGRESS_KEY, fmt.SUBTASK_KEY} <= set(self._features)
         return EpisodeColumns(
             state=self._concat_columns(row, self._state_columns),
@@ -136,11 +147,11 @@ class LeRobotDataset:
         )
 
     def _concat_columns(self, row: EpisodeIndexRow, feature_keys: Sequence[str]) -> Array | None:
-        """Numeric columns of one episode side by side, float32 [T, D]; None of none."""
+        """Concatenate numeric columns of one episode to float32 [T, D]; None if there are none."""
         return np.concatenate([self._read_column(row, key) for key in feature_keys], axis=1) if feature_keys else None
 
     def _read_column(self, row: EpisodeIndexRow, key: str) -> Array:
-        """A numeric column of one episode, float32 [T, D]."""
+        """Read a numeric column of one episode as float32 [T, D]."""
         column = (
             self._load_table(row.data_path)[key]
             .slice(self._offsets[row.index].file_row, row.meta.length)
@@ -160,7 +171,7 @@ class LeRobotDataset:
         return values
 
     def _load_table(self, path: Path) -> pa.Table:
-        """The numeric columns of a data file; the last one used is kept."""
+        """Read the numeric columns of a data file; the last file is cached."""
         if self._cached_table is None or self._cached_table[0] != path:
             columns = dict.fromkeys((*self._state_columns, *self._action_columns, fmt.PROGRESS_KEY))
             self._cached_table = path, read_parquet(path, [key for key in columns if key in self._features])

@@ -1,4 +1,4 @@
-"""Parquet files, or what is wrong with them."""
+"""Read and rewrite parquet files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from embodied_rm.errors import DataError
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """A parquet file, or a `DataError` naming it and its fault."""
+    """Read a parquet file.
+
+    Raises:
+        DataError: It cannot be read; the message names the file and the issue.
+    """
     read_footer(path)
     try:
         return pq.read_table(path, columns=columns, partitioning=None)
@@ -23,9 +27,13 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> bytes:
-    """The bytes of a parquet file in which every row group is changed: groups, types and compression stay.
+    """Transform every row group of a parquet file; row groups, types and compression are kept.
 
-    Raises `DataError` as `read_parquet`.
+    Returns:
+        The content of the new file.
+
+    Raises:
+        DataError: As `read_parquet`.
     """
     read_footer(path)
     buffer = io.BytesIO()
@@ -38,7 +46,11 @@ def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> by
 
 
 def read_footer(path: Path) -> pq.FileMetaData:
-    """The footer of a parquet file: a file that was never finished has none. Raises `DataError`."""
+    """Read the footer of a parquet file.
+
+    Raises:
+        DataError: It is missing, as in an unfinished file.
+    """
     check_file(path, "parquet")
     try:
         return pq.read_metadata(path)

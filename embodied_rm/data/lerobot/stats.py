@@ -1,4 +1,4 @@
-"""Statistics of features as LeRobot keeps them: min, max, mean, std, count, per episode and pooled."""
+"""Feature statistics in LeRobot's format: min, max, mean, std and count, per episode and aggregated."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FeatureStats = dict[str, npt.NDArray[np.float64]]
 """"min", "max", "mean", "std" (population) of the feature's shape, and "count" [1]."""
 
 MAX_IMAGES_PER_EPISODE = 100
-"""Images of an episode that enter its statistics, spread evenly (LeRobot takes as many of a short episode)."""
+"""Number of evenly spaced images per episode used for statistics (LeRobot uses as many for a short episode)."""
 
 
 def column_stats(column: npt.NDArray[np.generic]) -> FeatureStats:
-    """Statistics of a column [T] or [T, D] over T; shapes [1] or [D]."""
+    """Compute statistics of a column [T] or [T, D] over T; shapes [1] or [D]."""
     values = np.asarray(column, np.float64).reshape(len(column), -1)
     return {
         "min": values.min(0),
@@ -30,7 +30,7 @@ def column_stats(column: npt.NDArray[np.generic]) -> FeatureStats:
 
 
 def image_stats(frames: Frames) -> FeatureStats:
-    """Statistics of uint8 [T, H, W, 3] over sampled frames and all pixels, in [0, 1]; shape [3, 1, 1]."""
+    """Compute statistics of uint8 [T, H, W, 3] over sampled frames and pixels, scaled to [0, 1]; shape [3, 1, 1]."""
     indices = np.unique(np.linspace(0, len(frames) - 1, MAX_IMAGES_PER_EPISODE).round().astype(np.int64))
     sample = frames[indices]
     channels = np.ascontiguousarray(sample.reshape(-1, 3).T)
@@ -43,7 +43,7 @@ def image_stats(frames: Frames) -> FeatureStats:
 
 
 def aggregate_stats(parts: Iterable[FeatureStats]) -> FeatureStats:
-    """Statistics of the union of samples (Chan, Golub, LeVeque 1979: pairwise update of mean and variance)."""
+    """Combine statistics of disjoint samples (Chan, Golub, LeVeque 1979: pairwise update of mean and variance)."""
     return reduce(_merge_stats, parts)
 
 

@@ -1,4 +1,4 @@
-"""The episodes of a LeRobot v2.1 (or v2.0) dataset: `meta/episodes.jsonl`, and a file for each."""
+"""The episode index of a LeRobot v2.1 (or v2.0) dataset: `meta/episodes.jsonl`, and one file per episode."""
 
 from __future__ import annotations
 
@@ -21,9 +21,18 @@ INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
 def read_rows(
     root: Path, info: Mapping[str, Any], feature_keys: Mapping[str, str]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """The episodes in order of their index, and what is wrong with others. `keys`: view -> feature.
+    """Read the episode index.
 
-    Raises `DataError` when the list cannot be read.
+    Args:
+        root: The dataset.
+        info: Content of `info.json`.
+        feature_keys: View -> feature.
+
+    Returns:
+        The valid rows, sorted by episode index, and the issues of the others.
+
+    Raises:
+        DataError: The index cannot be read.
     """
     path = root / fmt.V21_EPISODES_PATH
     chunk_size = info.get("chunks_size", fmt.FILES_PER_CHUNK)
@@ -46,28 +55,36 @@ def read_rows(
 
 
 def count_tasks(root: Path) -> int:
-    """How many instructions are listed. Raises `DataError` when the list cannot be read."""
+    """Count the listed instructions.
+
+    Raises:
+        DataError: The list cannot be read.
+    """
     return sum(1 for _ in _read_lines(root / fmt.V21_TASKS_PATH))
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a JSONL file that are not empty, numbered from 0."""
+    """Yield the non-empty lines of a JSONL file, numbered from 0."""
     check_file(path, "list")
     try:
         content = path.read_text()
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is no text ({error})") from None
+        raise DataError(f"{path}: is not a text file ({error})") from None
     yield from enumerate(line for line in content.splitlines() if line.strip())
 
 
 def _find_index(line: str, default: int) -> int:
-    """Whose line it is, in whatever state; they are listed in order, so that of one that does not say it is `due`."""
+    """Return the episode index in a line that may be damaged; `default`, the next index, if there is none."""
     match = INDEX_PATTERN.search(line)
     return default if match is None else int(match.group(1))
 
 
 def _parse_record(line: str, line_index: int) -> dict[str, Any]:
-    """One entry, as far as it is relied on. Raises `DataError` saying what is wrong with it."""
+    """Parse one entry.
+
+    Raises:
+        DataError: A key is missing or not valid.
+    """
     try:
         record = json.loads(line)
     except ValueError as error:

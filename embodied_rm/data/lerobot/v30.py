@@ -1,4 +1,4 @@
-"""The episodes of a LeRobot v3.0 dataset: `meta/episodes`, a table with the places of everything."""
+"""The episode index of a LeRobot v3.0 dataset: the table `meta/episodes`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,18 @@ from embodied_rm.types import Subtask
 def read_rows(
     root: Path, info: Mapping[str, Any], feature_keys: Mapping[str, str]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """The episodes in order of their index, and what is wrong with others. `keys`: view -> feature.
+    """Read the episode index.
 
-    Raises `DataError` when no list can be read.
+    Args:
+        root: The dataset.
+        info: Content of `info.json`.
+        feature_keys: View -> feature.
+
+    Returns:
+        The valid rows, sorted by episode index, and the issues of the others.
+
+    Raises:
+        DataError: The index cannot be read.
     """
     listing = root / "meta" / "episodes"
     paths = episode_files(root)
@@ -51,7 +60,11 @@ def read_rows(
 
 
 def episode_files(root: Path) -> list[Path]:
-    """The files that list the episodes. Raises `DataError` for one that a link leads out of the dataset."""
+    """Return the files of the episode index.
+
+    Raises:
+        DataError: A link leads out of the dataset.
+    """
     paths = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     for path in paths:
         if not is_inside(root, path):
@@ -60,7 +73,11 @@ def episode_files(root: Path) -> list[Path]:
 
 
 def count_tasks(root: Path) -> int:
-    """How many instructions are listed. Raises `DataError` when the list cannot be read."""
+    """Count the listed instructions.
+
+    Raises:
+        DataError: The list cannot be read.
+    """
     return read_footer(root / fmt.TASKS_PATH).num_rows
 
 
@@ -85,7 +102,7 @@ def _has_type(arrow_type: pa.DataType, type_name: str) -> bool:
 
 
 def _required_columns(feature_keys: Mapping[str, str]) -> dict[str, str]:
-    """Columns without which `meta/episodes` cannot be read -> what they hold."""
+    """Required columns of `meta/episodes` -> their type."""
     int_columns = ["episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index"]
     int_columns += [f"videos/{key}/{part}_index" for key in feature_keys.values() for part in ("chunk", "file")]
     float_columns = [f"videos/{key}/from_timestamp" for key in feature_keys.values()]
@@ -93,7 +110,11 @@ def _required_columns(feature_keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _build_row(root: Path, record: Mapping[str, Any], feature_keys: Mapping[str, str]) -> EpisodeIndexRow:
-    """One row of `meta/episodes` with its files. Raises `DataError` when it makes no sense in itself."""
+    """Build the row of one episode.
+
+    Raises:
+        DataError: A value is missing or not valid.
+    """
     index = record["episode_index"]
     missing = [key for key in _required_columns(feature_keys) if record[key] is None]
     if missing or not record["tasks"]:
@@ -118,22 +139,26 @@ def _video_location(root: Path, record: Mapping[str, Any], key: str) -> tuple[Pa
 
 
 def _episode_name(record: Mapping[str, Any], index: int) -> str:
-    """What an episode is called, by itself or by its index."""
+    """Return the stored name of an episode, or its default name."""
     name = record.get(fmt.NAME_KEY)
     return name if isinstance(name, str) and name else default_name(index)
 
 
 def parse_meta(record: Mapping[str, Any]) -> EpisodeMeta:
-    """What a row of `meta/episodes` says of its episode. Raises `DataError` where it makes no sense."""
+    """Parse the metadata in a row of `meta/episodes`.
+
+    Raises:
+        DataError: The subtasks are not valid.
+    """
     index, length = record["episode_index"], record["length"]
     columns = (record.get(key) or () for key in (fmt.SUBTASK_NAMES_KEY, fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY))
     try:
         subtasks = tuple(Subtask(name=name, start=start, end=end) for name, start, end in zip(*columns, strict=True))
     except (UserError, ValueError, TypeError) as error:
-        raise DataError(f"the steps of episode {index} make no sense ({error})") from None
+        raise DataError(f"the subtasks of episode {index} are invalid ({error})") from None
     if subtasks and subtasks[-1].end > length:
         raise DataError(
-            f"step {subtasks[-1].name!r} of episode {index} ends at {subtasks[-1].end}, after the last frame"
+            f"subtask {subtasks[-1].name!r} of episode {index} ends at {subtasks[-1].end}, after the last frame"
         )
     success = record.get(fmt.SUCCESS_KEY)
     return EpisodeMeta(

@@ -1,4 +1,4 @@
-"""Writes a LeRobot v3.0 dataset, episode by episode; it appears under its name only when it is whole."""
+"""Write a LeRobot v3.0 dataset episode by episode; the target folder appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from embodied_rm.types import Episode, IntArray, Subtask
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSchema:
-    """What all episodes of a dataset have in common."""
+    """Properties that all episodes of a dataset share."""
 
     views: dict[str, tuple[int, int]]
     """View name -> (height, width)."""
     fps: float
     state: int | None
-    """Size of the state, None: not recorded."""
+    """Size of the state; None: not recorded."""
     action: int | None
     progress: bool
 
@@ -45,7 +45,7 @@ class DatasetSchema:
         )
 
     def features(self, state_names: Sequence[str] | None, action_names: Sequence[str] | None) -> dict[str, fmt.Feature]:
-        """The features of `info.json`, videos included."""
+        """Return the features of `info.json`, including videos."""
         features = {fmt.view_key(name): fmt.video_feature(*size, fps=self.fps) for name, size in self.views.items()}
         if self.state is not None:
             features[fmt.STATE_KEY] = fmt.vector_feature(self.state, state_names)
@@ -57,11 +57,12 @@ class DatasetSchema:
 
 
 class DatasetWriter:
-    """`with DatasetWriter(path) as writer: writer.add(episode)` for each episode.
+    """Writes a dataset: `with DatasetWriter(path) as writer: writer.add(episode)`.
 
-    The first episode settles views, image sizes, fps, the sizes of state and action and whether progress is known;
-    the others must have the same. Everything goes into a folder beside the target, which gets its name at the end:
-    a writer that is killed, or left by an exception, leaves no dataset. An existing target is refused.
+    The first episode determines views, image sizes, fps, the sizes of state and action, and whether progress is stored.
+    Files are written to a temporary folder next to the target and renamed at the end, so an interrupted writer leaves
+    no
+    dataset.
     """
 
     def __init__(
@@ -74,7 +75,19 @@ class DatasetWriter:
         data_file_mb: float = fmt.DATA_FILE_MB,
         video_file_mb: float = fmt.VIDEO_FILE_MB,
     ) -> None:
-        """`*_file_mb`: size from which the next episode goes to a new file. Raises `DataError` if `path` exists."""
+        """Create the temporary folder.
+
+        Args:
+            path: Target folder.
+            robot_type: Name of the robot in `info.json`.
+            state_names: Names of the state's entries.
+            action_names: Names of the action's entries.
+            data_file_mb: File size from which the next episode starts a new parquet file.
+            video_file_mb: The same for videos.
+
+        Raises:
+            DataError: `path` exists.
+        """
         self.path = Path(path)
         self._check_not_exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,11 +105,15 @@ class DatasetWriter:
         self._num_frames = 0
 
     def __len__(self) -> int:
-        """Episodes added so far."""
+        """Number of episodes added so far."""
         return len(self._episode_rows)
 
     def add(self, episode: Episode) -> None:
-        """Append one episode. Raises `DataError` when it does not fit the ones before; nothing is written then."""
+        """Append one episode.
+
+        Raises:
+            DataError: It does not fit the first episode; nothing is written.
+        """
         schema = DatasetSchema.from_episode(episode)
         if self._schema is None:
             _check_feature_names(self._feature_names, schema)
@@ -117,7 +134,11 @@ class DatasetWriter:
         self._num_frames += len(episode)
 
     def close(self) -> None:
-        """Finish the files and give the folder its name. Raises `DataError` when no episode was added."""
+        """Finish the files and rename the folder.
+
+        Raises:
+            DataError: No episode was added.
+        """
         if self._schema is None:
             self.abandon()
             raise DataError(f"{self.path}: no episode was recorded, so no dataset was written")
@@ -129,7 +150,7 @@ class DatasetWriter:
         self._partial_folder.rename(self.path)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Delete everything written so far."""
         for writer in self._video_writers.values():
             writer.abandon()
         shutil.rmtree(self._partial_folder)
@@ -159,7 +180,7 @@ class DatasetWriter:
             )
 
     def _build_columns(self, episode: Episode) -> dict[str, np.ndarray]:
-        """The rows that the data file gets for one episode, by feature."""
+        """Build the rows of one episode in the data file, by feature."""
         length = len(episode)
         task_index = self._task_indices.setdefault(episode.instruction, len(self._task_indices))
         columns: dict[str, np.ndarray | None] = {
@@ -207,7 +228,7 @@ class DatasetWriter:
 
 
 def subtask_column(subtasks: Sequence[Subtask], length: int) -> IntArray:
-    """int64 [T]: index of the step that each frame belongs to, -1 for none."""
+    """Return int64 [T]: index of the subtask of each frame, -1 for none."""
     column = np.full(length, -1, np.int64)
     for index, subtask in enumerate(subtasks):
         column[subtask.start : subtask.end] = index
@@ -221,7 +242,7 @@ def _check_feature_names(names: tuple[Sequence[str] | None, Sequence[str] | None
 
 
 def _check_episode(episode: Episode, schema: DatasetSchema, expected: DatasetSchema, used_names: set[str]) -> None:
-    """Refuse an episode that does not fit its dataset, and numbers that are none."""
+    """Raise `DataError` for an episode that does not fit the dataset, or contains non-finite numbers."""
     for field in ("views", "fps", "state", "action", "progress"):
         actual, first = getattr(schema, field), getattr(expected, field)
         if actual != first:
@@ -238,7 +259,7 @@ def _check_episode(episode: Episode, schema: DatasetSchema, expected: DatasetSch
 def _episode_row(
     episode: Episode, index: int, from_index: int, data: dict[str, Any], videos: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The row of `meta/episodes` for one episode, statistics aside."""
+    """Build the row of one episode in `meta/episodes`, without statistics."""
     row: dict[str, Any] = {
         "episode_index": index,
         "tasks": [episode.instruction],
@@ -271,7 +292,7 @@ def _flatten_stats(stats: dict[str, FeatureStats]) -> dict[str, Any]:
 
 
 def _episodes_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """All rows as one table; a text column that an episode lacks is null there."""
+    """Build `meta/episodes`; a text column that an episode lacks is null in its row."""
     names = list(dict.fromkeys(key for row in rows for key in row))
     types = {fmt.SUCCESS_KEY: pa.bool_(), fmt.SUBTASK_NAMES_KEY: pa.list_(pa.string())}
     types |= {key: pa.list_(pa.int64()) for key in (fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY)}

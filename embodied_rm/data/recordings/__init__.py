@@ -1,1 +1,1 @@
-"""Recordings given as plain mp4 files, a file a view: found in folders, or listed in a table."""
+"""Recordings as plain mp4 files, one per view: found in folders, or listed in a table."""

@@ -1,4 +1,4 @@
-"""Recordings found in folders: every `<view>.mp4`, and what lies beside it."""
+"""Recordings in folders: all `<view>.mp4` with the JSON files next to them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.errors import DataError
 
 ANNOTATION_FILE = "annotated_keyframes.json"
-"""The steps, see `read_steps`."""
+"""The subtasks, see `read_subtasks`."""
 SUCCESS_FILE = "success.json"
-"""Whether the task was done: {"success": true} or false. Without the file nobody has said."""
+"""The outcome: {"success": true} or false; unknown without the file."""
 INSTRUCTION_FILE = "task_instruction.json"
-"""A list of phrasings of the instruction, in the recording's folder or the one above; the first one is used."""
+"""List of phrasings of the instruction, in the recording's folder or its parent; the first one is used."""
 
 
 def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
-    """The recording in a folder: every `<view>.mp4`, and the annotation and instruction if they are there.
+    """Return the recording in a folder: every `<view>.mp4`, with subtasks, success and instruction if present.
 
-    Raises `DataError` when there is no mp4, or no instruction is given or found.
+    Raises:
+        DataError: There is no mp4, or no instruction is given or found.
     """
     folder = Path(folder)
     videos = {path.stem: path for path in sorted(folder.glob("*.mp4"))}
@@ -38,7 +39,11 @@ def find_recording(folder: Path | str, instruction: str | None = None) -> Record
 
 
 def read_success(folder: Path) -> bool | None:
-    """What is said of the outcome of the recording in a folder. Raises `DataError` naming the file and its fault."""
+    """Read the outcome of the recording in a folder; None: unknown.
+
+    Raises:
+        DataError: The file is not valid.
+    """
     path = folder / SUCCESS_FILE
     if not path.exists():
         return None
@@ -49,7 +54,7 @@ def read_success(folder: Path) -> bool | None:
 
 
 def find_recordings(folders: list[Path], instruction: str | None = None) -> tuple[list[Recording], list[DataIssue]]:
-    """The recording in each folder, and what is wrong with those that hold none."""
+    """Return the recordings in folders, and the issues of the others."""
     recordings: list[Recording] = []
     issues: list[DataIssue] = []
     for index, folder in enumerate(folders):
@@ -61,7 +66,7 @@ def find_recordings(folders: list[Path], instruction: str | None = None) -> tupl
 
 
 def _read_instruction(folder: Path) -> str:
-    """The first phrasing in the folder's instruction file, or in that of the folder above."""
+    """Return the first phrasing in the instruction file of the folder or its parent."""
     for path in (folder / INSTRUCTION_FILE, folder.absolute().parent / INSTRUCTION_FILE):
         if path.exists():
             phrasings = read_json(path, "JSON", list)

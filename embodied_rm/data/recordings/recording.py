@@ -1,4 +1,4 @@
-"""The plain files of one recorded trial, and what was said of it."""
+"""The files and annotations of one recorded trial."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ class Recording:
     """View name -> mp4."""
     instruction: str
     subtasks: Path | tuple[Subtask, ...] = ()
-    """Annotated sub-tasks, or the file that holds them (`read_steps`); empty: nobody annotated it."""
+    """Annotated subtasks, or their file (see `read_subtasks`); empty without annotation."""
     success: bool | None = None
     episode_index: int | None = None
-    """See `EpisodeMeta.number`."""
+    """See `EpisodeMeta.episode_index`."""
     metadata: Mapping[str, str] | None = None
-    """Free text, see `EpisodeMeta.text`."""
+    """See `EpisodeMeta.metadata`."""
 
 
 def load_subtasks(recording: Recording, length: int) -> tuple[Subtask, ...]:
-    """Its annotated steps, checked against its length in frames. Raises `DataError` naming what does not fit."""
+    """Return the annotated subtasks of a recording with `length` frames.
+
+    Raises:
+        DataError: They are not valid.
+    """
     if isinstance(recording.subtasks, Path):
         return read_subtasks(recording.subtasks, length)
     check_subtasks(recording.subtasks, length, recording.name)
@@ -38,8 +42,15 @@ def load_subtasks(recording: Recording, length: int) -> tuple[Subtask, ...]:
 
 
 def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
-    """The steps of a recording of `length` frames from a list of {"annotation" (or "anotation"), "start_frame_id",
-    "end_frame_id" (excluded)}. Raises `DataError` naming the file and the entry."""
+    """Read subtasks from a JSON list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}.
+
+    Args:
+        path: The file.
+        length: Number of frames of the recording.
+
+    Raises:
+        DataError: An entry is not valid; the message names the file and the entry.
+    """
     subtasks: list[Subtask] = []
     for i, entry in enumerate(read_json(path, "JSON", list)):
         try:
@@ -54,10 +65,12 @@ def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
 
 
 def check_subtasks(subtasks: list[Subtask] | tuple[Subtask, ...], length: int, source: Path | str) -> None:
-    """Raises `DataError` for steps that overlap or end after the last frame."""
+    """Raise `DataError` for subtasks that overlap or end after the last frame."""
     for previous, current in pairwise(subtasks):
         if current.start < previous.end:
-            raise DataError(f"{source}: step {current.name!r} starts at {current.start}, before {previous.name!r} ends")
+            raise DataError(
+                f"{source}: subtask {current.name!r} starts at {current.start}, before {previous.name!r} ends"
+            )
     for subtask in subtasks:
         if subtask.end > length:
-            raise DataError(f"{source}: step {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")
+            raise DataError(f"{source}: subtask {subtask.name!r} ends at frame {subtask.end}, the videos have {length}")

@@ -1,4 +1,4 @@
-"""Reads recordings given as plain mp4 files."""
+"""Read recordings stored as plain mp4 files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from embodied_rm.types import Episode, Views
 
 
 class Mp4Dataset:
-    """Recordings given as plain mp4 files, an `EpisodeSource`.
+    """Recordings stored as plain mp4 files, an `EpisodeSource`.
 
-    Opening probes every video. Recordings with a fault are left out, and `faults` says which and why: a file that
-    cannot be read, two views whose lengths differ, steps that do not fit. Views that not all the others have are left
-    out too. Raises `DataError` when no recording is left.
+    Opening probes every video. Recordings with issues are excluded and listed in `issues`: unreadable files, views of
+    different length, or subtasks that do not fit. Views that some recordings lack are dropped.
     """
 
     def __init__(
@@ -33,7 +32,17 @@ class Mp4Dataset:
         known_issues: Sequence[DataIssue] = (),
         path: Path = Path(),
     ) -> None:
-        """`faults`: of recordings that are not among these; `where` they come from, for messages."""
+        """Probe all videos.
+
+        Args:
+            recordings: The recordings.
+            feature_map: Views to read, and their names.
+            known_issues: Issues of recordings that are already excluded.
+            path: The dataset, for messages.
+
+        Raises:
+            DataError: No recording can be read.
+        """
         self._decoder = VideoDecoder()
         self._recordings: list[Recording] = []
         self._video_infos: list[dict[str, VideoInfo]] = []
@@ -65,26 +74,26 @@ class Mp4Dataset:
         return (self.episode(i) for i in range(len(self)))
 
     def files(self, index: int) -> tuple[Path, ...]:
-        """The videos of a recording."""
+        """Return the videos of a recording."""
         return tuple(self._recordings[index].videos[view] for view in self.views)
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """(height, width) at which an episode's first view is stored."""
+        """Return the stored (height, width) of an episode's first view."""
         info = self._video_infos[index][self.views[0]]
         return info.height, info.width
 
     def frame_rate(self, index: int) -> float:
-        """Frames a second of a recording."""
+        """Return the frame rate of a recording, Hz."""
         return self._video_infos[index][self.views[0]].fps
 
     def columns(self, index: int) -> EpisodeColumns:
-        """Of a video nothing else is known."""
+        """Return no columns: recordings contain only videos."""
         return EpisodeColumns()
 
     def read_frames(
         self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
     ) -> Views:
-        """Read some frames of one recording; see `EpisodeSource.moments`."""
+        """Read frames of one recording; see `EpisodeSource.read_frames`."""
         view_names = select_views(views, self.views, self.meta[index].name)
         paths, video_infos = self._recordings[index].videos, self._video_infos[index]
         frames = [
@@ -131,7 +140,7 @@ def _duplicate_name_issues(recordings: Sequence[Recording], path: Path) -> list[
 
 
 def _rename_views(recording: Recording, feature_map: FeatureMap) -> Recording:
-    """The recording with the views that were asked for, under their names here."""
+    """Return the recording with the selected views under their new names."""
     videos = {
         name: recording.videos[view]
         for name, view in feature_map.resolve_views(recording.videos, recording.name).items()
@@ -140,13 +149,13 @@ def _rename_views(recording: Recording, feature_map: FeatureMap) -> Recording:
 
 
 def _probe_views(recording: Recording, decoder: VideoDecoder) -> dict[str, VideoInfo]:
-    """What each view's file holds; all must be of one length and rate."""
+    """Probe the file of each view; all must have equal length and frame rate."""
     infos = {view: decoder.probe(path) for view, path in recording.videos.items()}
     first, *others = recording.videos
     for other in others:
         for quantity, expected, actual in (
             ("frames", len(infos[first]), len(infos[other])),
-            ("frames a second", infos[first].fps, infos[other].fps),
+            ("frames per second", infos[first].fps, infos[other].fps),
         ):
             if expected != actual:
                 first_path, other_path = recording.videos[first], recording.videos[other]

@@ -1,9 +1,11 @@
-"""Recordings listed in a table: `episodes.json`, or `episodes.csv` with the steps in `steps.csv`.
+"""Recordings listed in a table: `episodes.json`, or `episodes.csv` with subtasks in `subtasks.csv`.
 
-episodes.json: [{"name", "instruction", "success", "views": {view: file}, "steps": [{"name", "start", "end"}]}]; of an
-episode only `instruction` and `views` are needed. episodes.csv: columns `name`, `instruction`, `success` (true, false
-or empty), `text/<key>`; every other column is a view, its cells files. steps.csv: `name` (of the episode), `step`,
-`start`, `end`. Files are relative to the table's folder and lie in it; frames are counted from 0, `end` excluded.
+episodes.json: [{"name", "instruction", "success", "views": {view: file}, "subtasks": [{"name", "start", "end"}],
+"text": {key: value}}]; only `instruction` and `views` are required.
+episodes.csv: columns `name`, `instruction`, `success` (true, false or empty) and `text/<key>`; every other column is a
+view, with a file per cell.
+subtasks.csv: `name` (of the episode), `subtask`, `start`, `end`.
+Files are relative to the table's folder and inside it. Frames are counted from 0; `end` is excluded.
 """
 
 from __future__ import annotations
@@ -21,16 +23,17 @@ from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
-JSON_TABLE, CSV_TABLE, CSV_SUBTASKS = "episodes.json", "episodes.csv", "steps.csv"
+JSON_TABLE, CSV_TABLE, CSV_SUBTASKS = "episodes.json", "episodes.csv", "subtasks.csv"
 METADATA_PREFIX = "text/"
 EPISODE_COLUMNS = ("name", "instruction", "success")
 SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
 
 
 def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
-    """The recordings of the table in a folder, and what is wrong with others.
+    """Read the recordings of the table in a folder, and the issues of the others.
 
-    Raises `DataError` when the table cannot be read.
+    Raises:
+        DataError: The table cannot be read.
     """
     path = folder / JSON_TABLE
     if path.exists():
@@ -50,12 +53,16 @@ def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
 
 
 def read_table_entry(folder: Path, name: str) -> Recording:
-    """The recording of that name in the table of a folder. Raises `DataError` where it cannot be read any more."""
+    """Return the recording with a name in the table of a folder.
+
+    Raises:
+        DataError: It is no longer listed or readable.
+    """
     recordings, issues = read_table(folder)
     for recording in recordings:
         if recording.name == name:
             return recording
-    raise DataError(f"{folder}: its table lists no {name} that can be read any more; {summarize_issues(issues)}")
+    raise DataError(f"{folder}: its table no longer lists a readable {name}; {summarize_issues(issues)}")
 
 
 def _entry_name(entry: Any, index: int) -> str:
@@ -64,7 +71,7 @@ def _entry_name(entry: Any, index: int) -> str:
 
 
 def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
-    """Raises `DataError` with a clause that says what is wrong with the entry."""
+    """Parse one entry. A `DataError` holds only a clause with the issue."""
     if not isinstance(entry, dict):
         raise DataError("an object was expected")
     instruction, views, success = entry.get("instruction"), entry.get("views"), entry.get("success")
@@ -74,9 +81,9 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
         raise DataError(f"success is {success!r}; true, false or nothing was expected")
     if not isinstance(views, dict) or not views:
         raise DataError("it names no views")
-    metadata, subtasks = entry.get("text") or {}, entry.get("steps") or []
+    metadata, subtasks = entry.get("text") or {}, entry.get("subtasks") or []
     if not isinstance(metadata, dict) or not isinstance(subtasks, list):
-        raise DataError(f"text must be an object and steps a list, got {metadata!r} and {subtasks!r}")
+        raise DataError(f"text must be an object and subtasks a list, got {metadata!r} and {subtasks!r}")
     return Recording(
         name=name,
         videos={str(view): _resolve_file(folder, file) for view, file in views.items()},
@@ -105,15 +112,16 @@ def _parse_subtask(entry: Any) -> Subtask:
     try:
         return Subtask(name=str(entry["name"]), start=int(entry["start"]), end=int(entry["end"]))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(str(error) if isinstance(error, UserError) else f"a step lacks or misstates {error}") from None
+        message = str(error) if isinstance(error, UserError) else f"a subtask lacks or misstates {error}"
+        raise DataError(message) from None
 
 
 def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `episodes.csv` as `episodes.json` would have them."""
+    """Convert the rows of `episodes.csv` to entries of `episodes.json`."""
     subtasks: dict[str, list[Mapping[str, str]]] = {}
     if (folder / CSV_SUBTASKS).exists():
-        for row in _read_csv_rows(folder / CSV_SUBTASKS, ("name", "step", "start", "end")):
-            subtasks.setdefault(row["name"], []).append({**row, "name": row["step"]})
+        for row in _read_csv_rows(folder / CSV_SUBTASKS, ("name", "subtask", "start", "end")):
+            subtasks.setdefault(row["name"], []).append({**row, "name": row["subtask"]})
     entries = []
     for index, row in enumerate(_read_csv_rows(folder / CSV_TABLE, ("instruction",))):
         name = _entry_name(row, index)
@@ -125,14 +133,16 @@ def _read_csv_entries(folder: Path) -> list[dict[str, Any]]:
                 "views": {
                     k: v for k, v in row.items() if k not in EPISODE_COLUMNS and not k.startswith(METADATA_PREFIX) and v
                 },
-                "steps": subtasks.pop(name, []),
+                "subtasks": subtasks.pop(name, []),
                 "text": {
                     k.removeprefix(METADATA_PREFIX): v for k, v in row.items() if k.startswith(METADATA_PREFIX) and v
                 },
             }
         )
     if subtasks:
-        raise DataError(f"{folder / CSV_SUBTASKS}: has steps of {', '.join(subtasks)}, which {CSV_TABLE} does not list")
+        raise DataError(
+            f"{folder / CSV_SUBTASKS}: has subtasks of {', '.join(subtasks)}, which {CSV_TABLE} does not list"
+        )
     return entries
 
 
@@ -149,5 +159,5 @@ def _read_csv_rows(path: Path, required: tuple[str, ...]) -> list[dict[str, str]
         raise DataError(f"{path}: cannot be read as a table ({error})") from None
     for i, row in enumerate(rows):
         if None in row:
-            raise DataError(f"{path}: line {i + 2} has more cells than the first line has names")
+            raise DataError(f"{path}: line {i + 2} has more cells than the header")
     return rows

@@ -1,4 +1,4 @@
-"""Writes annotations back beside the videos of a recording."""
+"""Write annotations to JSON files next to the videos of a recording."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from embodied_rm.data.write_inside import remove_inside, write_inside
 from embodied_rm.types import Subtask
 
 EMPTY_SUBTASKS_JSON = "[\n    \n]\n"
-"""What a file of steps that is not there yet is written like."""
+"""Style of a new file of subtasks."""
 
 
 class FolderAnnotationStore:
-    """The annotations of recordings in folders, an `AnnotationStore`: steps in one file, the outcome in another."""
+    """Annotations of recordings in folders, an `AnnotationStore`: one file for subtasks, one for the outcome."""
 
     def __init__(self, root: Path, folders: Sequence[Path], lengths: Sequence[int]) -> None:
-        """`root`: the dataset, in which all of the `folders` lie; nothing outside it is written."""
+        """Open the annotations of recordings.
+
+        Args:
+            root: The dataset; nothing outside it is written.
+            folders: Folder of each recording, inside `root`.
+            lengths: Number of frames of each recording.
+        """
         self._root, self._folders, self._lengths = root, tuple(folders), tuple(lengths)
 
     def read(self, index: int) -> Annotation:
@@ -31,7 +37,7 @@ class FolderAnnotationStore:
         return Annotation(subtasks=subtasks, success=read_success(folder))
 
     def write(self, index: int, annotation: Annotation) -> None:
-        """See `AnnotationStore.write`. The outcome is written first: a recording with steps is done with."""
+        """See `AnnotationStore.write`. The outcome is written first, so a recording with subtasks is complete."""
         folder, stored = self._folders[index], self.read(index)
         if annotation.success != stored.success:
             _write_success(self._root, folder / SUCCESS_FILE, annotation.success)
@@ -39,7 +45,7 @@ class FolderAnnotationStore:
             _write_subtasks(self._root, folder / ANNOTATION_FILE, stored.subtasks, annotation.subtasks)
 
     def repair(self) -> tuple[str, ...]:
-        """Nothing is said twice."""
+        """Return nothing: no value is stored twice."""
         return ()
 
 
@@ -57,7 +63,7 @@ def _write_subtasks(root: Path, path: Path, stored: Sequence[Subtask], subtasks:
     new_entries = []
     for subtask, stored_index in zip(subtasks, match_subtasks(stored, subtasks), strict=True):
         entry = {} if stored_index is None else entries[stored_index]
-        # Published recordings spell it either way: an entry keeps its spelling, a new one has that of the first.
+        # Published recordings use both spellings: an entry keeps its own, a new one gets that of the first entry.
         name_key = "anotation" if "annotation" not in (entry or (entries or [{"annotation": ""}])[0]) else "annotation"
         new_entries.append(
             {**entry, name_key: subtask.name, "start_frame_id": subtask.start, "end_frame_id": subtask.end}

@@ -1,6 +1,6 @@
-"""Writes annotations back into a table of recordings, `episodes.json` or `episodes.csv` with `steps.csv`.
+"""Write annotations to a table of recordings, `episodes.json` or `episodes.csv` with `subtasks.csv`.
 
-Of a CSV table only the lines of the episode are written anew, the others keep every byte.
+In a CSV table only the lines of the episode are rewritten; all other bytes are kept.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from embodied_rm.data.write_inside import write_inside
 from embodied_rm.types import Subtask
 
 SUCCESS_TEXT = {True: "true", False: "false", None: ""}
-SUBTASKS_HEADER = "name,step,start,end\n"
+SUBTASKS_HEADER = "name,subtask,start,end\n"
 BOM, NEWLINE_CHARS = "\ufeff", "\r\n"
 
 
 class TableAnnotationStore:
-    """The annotations of the recordings `names` that the table of a folder lists, an `AnnotationStore`."""
+    """The annotations of the recordings `names` in the table of a folder, an `AnnotationStore`."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder, self._names = folder, tuple(names)
@@ -38,11 +38,11 @@ class TableAnnotationStore:
         return _to_annotation(read_table_entry(self._folder, self._names[index]))
 
     def write(self, index: int, annotation: Annotation) -> None:
-        """See `AnnotationStore.write`. Of two files, that with the outcomes is written first."""
+        """See `AnnotationStore.write`. For a CSV table the file of outcomes is written first."""
         self._update(self._folder, read_table_entry(self._folder, self._names[index]), annotation)
 
     def repair(self) -> tuple[str, ...]:
-        """Nothing is said twice."""
+        """Return nothing: no value is stored twice."""
         return ()
 
 
@@ -52,7 +52,7 @@ def _to_annotation(recording: Recording) -> Annotation:
 
 
 def update_json(folder: Path, recording: Recording, annotation: Annotation) -> None:
-    """Write what is new of a recording into `episodes.json`."""
+    """Write the changes of an annotation to `episodes.json`."""
     path, stored = folder / JSON_TABLE, _to_annotation(recording)
     text = path.read_bytes().decode()
     entries = json.loads(text)
@@ -61,13 +61,13 @@ def update_json(folder: Path, recording: Recording, annotation: Annotation) -> N
     if annotation.success != stored.success:
         entry["success"] = annotation.success
     if annotation.subtasks != stored.subtasks:
-        entry["steps"] = _merge_entries(entry.get("steps") or [], stored.subtasks, annotation.subtasks)
+        entry["subtasks"] = _merge_entries(entry.get("subtasks") or [], stored.subtasks, annotation.subtasks)
     if annotation != stored:
         write_inside(folder, path, dump_json_like(text, entries))
 
 
 def update_csv(folder: Path, recording: Recording, annotation: Annotation) -> None:
-    """Write what is new of a recording into `episodes.csv` and `steps.csv`."""
+    """Write the changes of an annotation to `episodes.csv` and `subtasks.csv`."""
     stored = _to_annotation(recording)
     if annotation.success != stored.success:
         assert recording.episode_index is not None
@@ -80,7 +80,10 @@ def update_csv(folder: Path, recording: Recording, annotation: Annotation) -> No
         table = CsvTable.parse(path.read_bytes().decode() if path.exists() else SUBTASKS_HEADER)
         row_indices = [row_index for row_index, row in enumerate(table.rows) if row["name"] == recording.name]
         new_entries = _merge_entries(
-            [table.rows[row_index] for row_index in row_indices], stored.subtasks, annotation.subtasks, name_key="step"
+            [table.rows[row_index] for row_index in row_indices],
+            stored.subtasks,
+            annotation.subtasks,
+            name_key="subtask",
         )
         first_row = row_indices[0] if row_indices else len(table.rows)
         for row_index in reversed(row_indices):
@@ -92,7 +95,7 @@ def update_csv(folder: Path, recording: Recording, annotation: Annotation) -> No
 def _merge_entries(
     entries: Sequence[Mapping[str, Any]], stored: Sequence[Subtask], subtasks: Sequence[Subtask], name_key: str = "name"
 ) -> list[dict[str, Any]]:
-    """An entry for each step; it keeps what else was said of the step."""
+    """Build one entry per subtask; extra fields of matched stored entries are kept."""
     return [
         {
             **({} if stored_index is None else entries[stored_index]),
@@ -106,16 +109,16 @@ def _merge_entries(
 
 @dataclass
 class CsvTable:
-    """A CSV table of which every row knows its own lines."""
+    """A CSV table that keeps the original text of each row."""
 
     header: list[str]
     rows: list[dict[str, str]]
     lines: list[str]
-    """As they stand in the file: of the head, then of each row, with the empty ones behind it."""
+    """Original text of the header and of each row, including the empty lines after it."""
 
     @classmethod
     def parse(cls, text: str) -> CsvTable:
-        """The table in a text that `listed` has read without a fault."""
+        """Parse a table that `read_table` has accepted."""
         raw_lines = io.StringIO(text, newline="").readlines()
         reader, lines_read = csv.reader(raw_lines, strict=True), 0
         parsed_rows: list[list[str]] = []
@@ -132,11 +135,11 @@ class CsvTable:
 
     @property
     def text(self) -> str:
-        """The file."""
+        """The content of the file."""
         return "".join(self.lines)
 
     def replace_rows(self, start: int, stop: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Put rows in the place of the rows [start, stop); columns that the head lacks are added to it."""
+        """Replace the rows [start, stop). Columns that the header lacks are added to it."""
         newline = "\r\n" if self.lines[0].endswith("\r\n") else "\n"
         for column in dict.fromkeys(column for row in rows for column in row if column not in self.header):
             self.header.append(column)

@@ -1,1 +1,1 @@
-"""Video files: written, looked at and read, always by a child process that a damaged one may kill."""
+"""Video files: writing, probing and reading. Reading runs in a child process, because damaged files can crash it."""

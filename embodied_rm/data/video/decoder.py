@@ -1,4 +1,4 @@
-"""Probes and decodes mp4 files, in a child process."""
+"""Probe and decode mp4 files in a child process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FrameTimes = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
-    """What a video file holds."""
+    """Properties of a video file."""
 
     timestamps: FrameTimes
-    """float64 [T], s: when each frame is shown; strictly rising."""
+    """float64 [T], s: presentation time of each frame, strictly increasing."""
     fps: float
     height: int
     width: int
@@ -37,9 +37,10 @@ class VideoDecoder(SubprocessWorker):
     description = "video decoder"
 
     def probe(self, path: Path) -> VideoInfo:
-        """Count the frames that are really there, and decode the first and the last.
+        """Count the stored frames, and decode the first and the last one.
 
-        Raises `DataError` when the file is missing, a git-lfs pointer, not an mp4, cut short or not decodable.
+        Raises:
+            DataError: The file is missing, a git-lfs pointer, not an mp4, truncated, or cannot be decoded.
         """
         check_mp4(path)
         _, reply = self.request(path, "probe")
@@ -47,10 +48,20 @@ class VideoDecoder(SubprocessWorker):
         return VideoInfo(timestamps=timestamps, fps=reply["fps"], height=reply["height"], width=reply["width"])
 
     def read(self, path: Path, timestamps: npt.ArrayLike, fps: float, size: tuple[int, int] | None = None) -> Frames:
-        """The frames shown at `times` (s, in any order, each met within 0.5/fps): uint8 [T, H, W, 3].
+        """Read the frames at some times.
 
-        `size` (height, width) shrinks while decoding, so full-size frames are never held.
-        Raises `DataError` when a frame is missing or cannot be decoded.
+        Args:
+            path: The mp4.
+            timestamps: Times [T], s, in any order.
+            fps: Frame rate, Hz; a frame must be within 0.5/fps of each time.
+            size: (height, width) to resize to while decoding, so that full-size frames are never stored; None: as
+                stored.
+
+        Returns:
+            uint8 [T, H, W, 3].
+
+        Raises:
+            DataError: A frame is missing or cannot be decoded.
         """
         requested = np.asarray(timestamps, np.float64)
         if len(requested) == 0 or not np.isfinite(requested).all():

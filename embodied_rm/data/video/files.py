@@ -1,4 +1,4 @@
-"""Video files: write mp4 (H.264), look at one, read frames by their time."""
+"""Video files: write mp4 (H.264), probe, and read frames by time."""
 
 from __future__ import annotations
 
@@ -18,41 +18,54 @@ from embodied_rm.errors import DataError
 from embodied_rm.types import Frames
 
 DEFAULT_QP = 18
-"""H.264's quantiser of every image but the key frames, which get a finer one: 18 keeps small images above 40 dB.
+"""H.264 quantizer of all frames but key frames, which get a finer one: 18 keeps small images above 40 dB PSNR.
 
-A constant one, since every other rate control of x264 remembers: it gives a video other bits after another video in the
-same file, and its macroblock tree reads memory that nobody wrote.
+It is constant because all other rate controls of x264 carry state: the bits of a video would depend on earlier videos
+in the same file. The macroblock tree also reads uninitialized memory.
 """
 KEY_FRAME_INTERVAL = 16
-"""Frames between key frames: random access decodes half of it on average; at 64x64 it costs 10 % of the size of 30."""
+"""Frames between key frames: random access decodes half of it on average. At 64x64 the file is 10 % larger than with
+30."""
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
-"""Pixels up to which one encoding thread is faster than two (measured: 7.0k against 3.8k frames/s at 64x64)."""
+"""Maximum pixels for a single encoding thread (measured at 64x64: 7.0k frames/s with one thread, 3.8k with two)."""
 BT601_COLOR_TAGS = {"colorspace": 6, "color_range": 1}
-"""What the pixels are converted to, stated in the file so that every player converts back the same."""
+"""Color conversion, stored in the file so that every player converts back correctly."""
 
 
 class VideoWriter:
-    """Writes one mp4, frame by frame. Finished only after `close`: until then the file has no index."""
+    """Writes one mp4 frame by frame. The file is complete only after `close`, which writes the index."""
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int], qp: int = DEFAULT_QP) -> None:
-        """`size` is (height, width), both even (H.264 with 4:2:0 chroma). Raises `DataError` otherwise."""
+        """Open a new file.
+
+        Args:
+            path: The mp4.
+            fps: Frame rate, Hz.
+            size: (height, width), both even (H.264 with 4:2:0 chroma).
+            qp: Quantizer.
+
+        Raises:
+            DataError: A side is odd.
+        """
         height, width = size
         if height % 2 or width % 2:
             raise DataError(f"{path}: mp4 needs images of even height and width, got {width}x{height}")
         self.path, self.size = path, size
         self.num_frames = 0
-        """Frames written so far."""
+        """Number of frames written so far."""
         self.num_bytes = 0
-        """Their size, as far as the encoder has given them out."""
+        """Encoded bytes so far, without frames that the encoder still buffers."""
         frame_rate = Fraction(fps).limit_denominator(1001)
         self._container = av.open(str(path), "w", format="mp4")
         self._stream = self._container.add_stream("libx264", rate=frame_rate)
-        self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
+        self._stream.width = width
+        self._stream.height = height
+        self._stream.pix_fmt = "yuv420p"
         self._stream.options = {
             "qp": str(qp),
             "preset": "veryfast",
             "g": str(KEY_FRAME_INTERVAL),
-            "bf": "0",  # frames stored in the order in which they are shown: no edit list, exact seeking
+            "bf": "0",  # frames stored in presentation order: no edit list, exact seeking
             "forced-idr": "1",
         }
         context = self._stream.codec_context
@@ -64,7 +77,7 @@ class VideoWriter:
         self._reformatter = VideoReformatter()
 
     def add(self, frames: Frames) -> None:
-        """Append uint8 [T, H, W, 3]; the first of them becomes a key frame."""
+        """Append uint8 [T, H, W, 3]; the first frame becomes a key frame."""
         if frames.dtype != np.uint8 or frames.shape[1:] != (*self.size, 3):
             raise DataError(
                 f"{self.path}: frames must be uint8 [T, {self.size[0]}, {self.size[1]}, 3], "
@@ -85,7 +98,7 @@ class VideoWriter:
             self.num_frames += 1
 
     def close(self) -> None:
-        """Write what the encoder still holds, and the index."""
+        """Flush the encoder and write the index."""
         self._mux(self._stream.encode())
         self._container.close()
 
@@ -94,9 +107,9 @@ class VideoWriter:
         self._container.mux(packets)
 
     def abandon(self) -> None:
-        """Free the encoder and delete the file."""
-        self._container.close()  # writes an index: half a recording would look whole
-        self.path.unlink(missing_ok=True)  # there is none before the encoder has given out its first frame
+        """Release the encoder and delete the file."""
+        self._container.close()  # writes an index: an incomplete recording would look complete
+        self.path.unlink(missing_ok=True)  # missing before the encoder has output its first frame
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -111,7 +124,11 @@ class VideoWriter:
 
 
 def write_video(path: Path | str, frames: Frames, fps: float, qp: int = DEFAULT_QP) -> None:
-    """Write uint8 [T, H, W, 3] as mp4 (H.264, yuv420p). H and W must be even. Raises `DataError`."""
+    """Write uint8 [T, H, W, 3] as mp4 (H.264, yuv420p). H and W must be even.
+
+    Raises:
+        DataError: The frames have another shape or type.
+    """
     if frames.ndim != 4 or len(frames) == 0:
         raise DataError(
             f"{path}: frames must be uint8 [T, H, W, 3] with T > 0, got {frames.dtype} {list(frames.shape)}"
@@ -121,7 +138,11 @@ def write_video(path: Path | str, frames: Frames, fps: float, qp: int = DEFAULT_
 
 
 def probe_video(path: Path | str) -> VideoInfo:
-    """What a local mp4 holds. Raises `DataError` naming the file and its fault."""
+    """Probe a local mp4.
+
+    Raises:
+        DataError: It cannot be read; the message names the file and the issue.
+    """
     with VideoDecoder() as decoder:
         return decoder.probe(Path(path))
 
@@ -133,10 +154,19 @@ def read_frames(
     stride: int = 1,
     size: tuple[int, int] | None = None,
 ) -> Frames:
-    """Frames of one mp4: uint8 [T, H, W, 3].
+    """Read frames of one mp4.
 
-    `timestamps` (s): the frame shown at each, met within half a frame; otherwise every `stride`-th frame and the last.
-    `size` (height, width) resizes while decoding. Raises `DataError` naming the file and its fault.
+    Args:
+        path: The mp4.
+        timestamps: Times, s; a frame must be within half a frame of each. None: use `stride`.
+        stride: Read every `stride`-th frame and the last one.
+        size: (height, width) to resize to while decoding; None: as stored.
+
+    Returns:
+        uint8 [T, H, W, 3].
+
+    Raises:
+        DataError: It cannot be read; the message names the file and the issue.
     """
     with VideoDecoder() as decoder:
         info = decoder.probe(Path(path))

@@ -1,4 +1,4 @@
-"""What can be said of a video file from its outside: the faults that show before any decoder touches it."""
+"""Checks of a video file that need no decoder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import BinaryIO
 from embodied_rm.errors import DataError
 
 LFS_POINTER = b"version https://git-lfs"
-"""First bytes of the text file that stands in for a file that git-lfs has not fetched."""
+"""First bytes of a git-lfs pointer, the text file that replaces a file not yet downloaded."""
 ALLOWED_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp"})
 
 
 def check_mp4(path: Path) -> None:
-    """Refuse a file that cannot be a whole mp4.
+    """Check that a file is a complete mp4, by its box headers.
 
-    Reads box headers only. Raises `DataError`: missing, empty, a git-lfs pointer, not an mp4, or cut short.
+    Raises:
+        DataError: It is missing, empty, a git-lfs pointer, not an mp4, or truncated.
     """
     check_file(path, "video")
     size = path.stat().st_size
@@ -28,7 +29,7 @@ def check_mp4(path: Path) -> None:
 
 
 def check_file(path: Path, kind: str) -> None:
-    """Refuse a path that is not a local file with content of its own. Raises `DataError`."""
+    """Raise `DataError` unless the path is a local, non-empty file and not a git-lfs pointer."""
     if not path.exists():
         raise DataError(f"{path}: the {kind} file does not exist")
     if not path.is_file():
@@ -41,7 +42,7 @@ def check_file(path: Path, kind: str) -> None:
 
 
 def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
-    """Names of the file's top-level boxes (ISO/IEC 14496-12, 4.2), each checked to lie within the file."""
+    """Return the names of the top-level boxes (ISO/IEC 14496-12, 4.2) after checking that each is inside the file."""
     boxes: set[bytes] = set()
     offset = 0
     while offset < size:
@@ -59,7 +60,7 @@ def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:
 
 
 def _box_header(stream: BinaryIO, remaining: int) -> tuple[bytes, int]:
-    """Name and length of the box at the stream's position, of which `left` bytes of the file remain."""
+    """Read name and length of the box at the stream's position; `remaining` bytes of the file are left."""
     header = stream.read(16)
     if len(header) < 8:
         return header[4:8], 8

@@ -1,1 +1,1 @@
-"""Child processes that read what users bring: whatever a damaged file does to a library, it does it there."""
+"""Child processes that read user files, so that a damaged file can only crash the child."""

@@ -1,4 +1,4 @@
-"""Demuxes and decodes videos. Run by path (`python workers/decode.py`); imports PyAV and numpy and nothing else.
+"""Demux and decode videos. Run by path (`python workers/decode.py`); imports only PyAV and numpy.
 
 {"op": "probe", "path"}                                   -> D {"pts": [s...], "fps", "height", "width"}
 {"op": "read", "path", "timestamps", "tolerance", "size"} -> uint8 [T, H, W, 3]
@@ -21,14 +21,14 @@ from framing import CHUNK_BYTES, MAX_PIXELS, InvalidFileError, resize_rgb, send_
 
 CODECS = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "mpeg4"})
 SINGLE_THREAD_MAX_PIXELS = 160 * 160
-"""Pixels up to which more than one decoding thread costs more than it brings (measured: 40k against 16k frames/s)."""
+"""Maximum pixels for a single decoding thread (measured: 40k frames/s with one thread, 16k with more)."""
 MAX_OPEN_FILES = 8
 SEEK_GAP_S = 4.0
-"""Seconds ahead from which seeking beats decoding on."""
+"""Gap from which seeking is faster than decoding the frames in between."""
 
 
 class OpenVideo:
-    """One open file and the place in it up to which it has been decoded."""
+    """An open file with its decoding position."""
 
     def __init__(self, path: str) -> None:
         self.container = av.open(path, format="mp4", options={"protocol_whitelist": "file"}, metadata_errors="replace")
@@ -51,9 +51,9 @@ class OpenVideo:
         self._frames: Iterator[av.VideoFrame] = iter(())
         self._next: av.VideoFrame | None = None
         self._current: av.VideoFrame | None = None
-        """The frame last given out (None: seek first); `_next` follows it."""
+        """The frame last returned (None: seek first); `_next` follows it."""
         self._current_time = 0.0
-        """The time it was asked for, s."""
+        """The time requested for it, s."""
         self.reformatter = VideoReformatter()
 
     @property
@@ -64,7 +64,7 @@ class OpenVideo:
         return float(rate)
 
     def packet_times(self) -> list[float]:
-        """Times of all stored frames in order of presentation, s. Demuxes everything, decodes nothing."""
+        """Return the times of all stored frames in presentation order, s. Demuxes the whole file, decodes nothing."""
         self.container.seek(0)
         self._current = None
         num_stored, times = 0, []
@@ -86,9 +86,9 @@ class OpenVideo:
         return times
 
     def seek(self, time: float) -> av.VideoFrame:
-        """Decode a frame that is not after the one at that time (s), unless it is the first of all."""
+        """Decode a frame at or before a time (s), or the first frame of the file."""
         tick_s = float(self.time_base)
-        # A stream with reordered frames may answer with a later key frame: then ask for an earlier one.
+        # With reordered frames a seek may return a later key frame; then seek to an earlier time.
         for offset_s in (0.0, 1.0, 10.0, 1e9):
             target = max(0.0, time - offset_s)
             self.container.seek(round(target / tick_s), stream=self.stream, backward=True)
@@ -99,7 +99,11 @@ class OpenVideo:
         raise InvalidFileError(f"no frame can be decoded at {time:.3f} s")
 
     def frame_at(self, time: float, tolerance: float) -> av.VideoFrame:
-        """The frame nearest to that time; a `Fault` when none lies within the tolerance (both s)."""
+        """Return the frame nearest to a time (s).
+
+        Raises:
+            InvalidFileError: No frame is within the tolerance (s).
+        """
         nearest = self._current
         if nearest is None or not self._current_time <= time <= self._current_time + SEEK_GAP_S:
             nearest = self.seek(time)
@@ -114,13 +118,13 @@ class OpenVideo:
 
 
 class VideoFileCache:
-    """The few files most recently read, kept open: episodes that follow each other need no seek."""
+    """Keeps the most recently read files open, so that sequential episodes need no seek."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, tuple[tuple[int, ...], OpenVideo]] = OrderedDict()
 
     def get(self, path: str) -> OpenVideo:
-        """The open file, opened anew if it has been written since."""
+        """Return the open file; reopen it if it was rewritten."""
         status = Path(path).stat()
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if path in self._open and self._open[path][0] != version:
@@ -133,7 +137,7 @@ class VideoFileCache:
         return self._open[path][1]
 
     def drop(self, path: str) -> None:
-        """Close the file if it is open."""
+        """Close a file if it is open."""
         if path in self._open:
             self._open.pop(path)[1].container.close()
 
@@ -142,7 +146,7 @@ VIDEO_CACHE = VideoFileCache()
 
 
 def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
-    """One request."""
+    """Handle one request."""
     try:
         video = VIDEO_CACHE.get(request["path"])
         if request["op"] == "probe":
@@ -150,12 +154,12 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
         else:
             send_frames(video, request, out)
     except Exception:
-        VIDEO_CACHE.drop(request["path"])  # where in it a fault leaves the decoder, nobody knows
+        VIDEO_CACHE.drop(request["path"])  # the decoder may be in any state after an error
         raise
 
 
 def send_probe(video: OpenVideo, out: BinaryIO) -> None:
-    """Answer what the file holds, after decoding its first and its last frames."""
+    """Reply with the properties of the file, after decoding its first and last frame."""
     times = video.packet_times()
     tolerance = 0.5 / video.fps
     for time in (times[0], times[-1]):
@@ -164,7 +168,7 @@ def send_probe(video: OpenVideo, out: BinaryIO) -> None:
 
 
 def send_frames(video: OpenVideo, request: dict[str, Any], out: BinaryIO) -> None:
-    """Answer with the frames at the given times (s, not falling)."""
+    """Reply with the frames at the given times (s, non-decreasing)."""
     height, width = size = request["size"] or video.size
     times, tolerance = request["timestamps"], request["tolerance"]
     send_header(out, (len(times), height, width, 3), "uint8")

@@ -1,11 +1,11 @@
-"""How a worker answers. Workers run by path and import this file from beside them, and nothing else of the package.
+"""Message format of the workers. A worker runs by path and imports only this file of the package.
 
-One request per line of standard input (JSON), one reply on standard output: chunks of `struct ">cQ"` (kind, length) and
-a payload.
+Each line of standard input is a JSON request. Each reply on standard output is a sequence of chunks: a header
+`struct ">cQ"` (type, length) and a payload.
 
-    H {"shape", "dtype"}, F bytes ..., D {...}     numbers, in any number of parts, and what is told of them
-    D {...}                                        what is told
-    E text                                         the fault, a clause that follows the file's name
+    H {"shape", "dtype"}, F bytes ..., D {...}     an array, in any number of parts, and a JSON value
+    D {...}                                        a JSON value
+    E text                                         an error, as a clause that follows the file name
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
 
 MAX_PIXELS = 8192 * 8192
-"""Largest image that is decoded: a damaged or hostile header must not ask for gigabytes."""
+"""Maximum pixels of an image: a damaged or hostile header must not allocate gigabytes."""
 CHUNK_BYTES = 1 << 18
-"""Bytes of images gathered before they are sent."""
+"""Size of a chunk of images."""
 RESIZE_INTERPOLATION = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-"""Shrinks by averaging. Without the two flags colors come back 1.2 levels darker on average (43 against 52 dB)."""
+"""Resizes by averaging. Without the two flags colors are 1.2 levels darker on average (PSNR 43 instead of 52 dB)."""
 
 
 class InvalidFileError(Exception):
-    """What is wrong with the file, as a clause."""
+    """The issue of a file, as a clause."""
 
 
 def resize_rgb(reformatter: VideoReformatter, frame: VideoFrame, size: Sequence[int]) -> np.ndarray:
-    """uint8 [H, W, 3] of that size (height, width); shrunk by averaging."""
+    """Resize a frame to (height, width) by averaging; returns uint8 [H, W, 3]."""
     height, width = size
     resized = reformatter.reformat(
         frame, width=width, height=height, format="rgb24", interpolation=RESIZE_INTERPOLATION, threads=1
@@ -43,27 +43,32 @@ def resize_rgb(reformatter: VideoReformatter, frame: VideoFrame, size: Sequence[
 
 
 def send_chunk(out: BinaryIO, chunk_type: bytes, payload: bytes | memoryview) -> None:
-    """One chunk of a reply."""
+    """Send one chunk."""
     out.write(struct.pack(">cQ", chunk_type, len(payload)))
     out.write(payload)
 
 
 def send_header(out: BinaryIO, shape: Sequence[int], dtype: str) -> None:
-    """What numbers follow."""
+    """Announce an array."""
     send_chunk(out, b"H", json.dumps({"shape": list(shape), "dtype": dtype}).encode())
 
 
 def send_result(out: BinaryIO, result: Any) -> None:
-    """The end of a reply."""
+    """Send the end of a reply."""
     send_chunk(out, b"D", json.dumps(result).encode())
 
 
 def serve(
     handle_request: Callable[[dict[str, Any], BinaryIO], None], expected_errors: tuple[type[Exception], ...]
 ) -> None:
-    """Answer requests until standard input closes; `expected`: what a faulty file may raise beside `Fault`."""
+    """Handle requests until standard input closes.
+
+    Args:
+        handle_request: Handles one request: (request, output stream).
+        expected_errors: Exceptions that a damaged file may raise, in addition to `InvalidFileError`.
+    """
     handled_errors: tuple[type[Exception], ...] = (MemoryError, ValueError, OverflowError, *expected_errors)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes our input
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         for line in sys.stdin.buffer:
             try:

@@ -1,11 +1,11 @@
-"""Reads HDF5 files. Run by path (`python workers/read_hdf5.py`); imports h5py, PyAV and numpy and nothing else.
+"""Read HDF5 files. Run by path (`python workers/read_hdf5.py`); imports only h5py, PyAV and numpy.
 
-  {"op": "tree", "path"}                                -> D {"attributes": {group: {...}}, "datasets": {name: {...}}}
-  {"op": "numbers", "path", "dataset"}                  -> float32 [T, D]
+  {"op": "tree", "path"}                              -> D {"attributes": {group: {...}}, "datasets": {name: {...}}}
+  {"op": "array", "path", "dataset"}                  -> float32 [T, D]
   {"op": "images", "path", "dataset", "rows", "size"} -> uint8 [T, H, W, 3]
-  {"op": "text", "path", "dataset"}                     -> D the first string
+  {"op": "text", "path", "dataset"}                   -> D the first string
 
-Nothing but the file itself is read: what it refers to in other files is refused, and filters are not loaded for it.
+Only the file itself is read: references to other files are rejected, and filter plugins are not loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from typing import Any, BinaryIO
 
-os.environ["HDF5_PLUGIN_PRELOAD"] = "::"  # before the library starts: no filter is loaded from any folder
+os.environ["HDF5_PLUGIN_PRELOAD"] = "::"  # before the library starts: no filter plugin is loaded
 
 import h5py
 import numpy as np
@@ -22,20 +22,20 @@ from av.video.reformatter import VideoReformatter
 from framing import CHUNK_BYTES, MAX_PIXELS, InvalidFileError, resize_rgb, send_chunk, send_header, send_result, serve
 
 MAX_ATTRIBUTE_CHARS = 1 << 16
-"""Characters up to which an attribute is told: whole scenes are stored beside what matters."""
+"""Maximum length of a returned attribute; simulators store whole scenes as attributes."""
 MAX_GROUP_DEPTH = 8
-"""Groups within groups: more is a trap."""
+"""Maximum nesting of groups."""
 
 
 class Hdf5FileCache:
-    """The file most recently asked for, kept open."""
+    """Keeps the most recent file open."""
 
     def __init__(self) -> None:
         self._state: tuple[Any, ...] = ()
         self._file: Any = None
 
     def get(self, path: str) -> Any:
-        """The open file, opened anew if it has been written since."""
+        """Return the open file; reopen it if it was rewritten."""
         status = os.stat(path)  # noqa: PTH116 (no pathlib needed for one call)
         version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if version != self._state:
@@ -50,13 +50,13 @@ FILE_CACHE, REFORMATTER = Hdf5FileCache(), VideoReformatter()
 
 
 def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
-    """One request."""
+    """Handle one request."""
     file = FILE_CACHE.get(request["path"])
     if request["op"] == "tree":
         tree: dict[str, Any] = {"attributes": {}, "datasets": {}}
         walk_group(file, "", tree)
         send_result(out, tree)
-    elif request["op"] == "numbers":
+    elif request["op"] == "array":
         send_array(find_dataset(file, request["dataset"]), out)
     elif request["op"] == "images":
         send_images(find_dataset(file, request["dataset"]), request["rows"], request["size"], out)
@@ -66,7 +66,7 @@ def handle_request(request: dict[str, Any], out: BinaryIO) -> None:
 
 
 def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
-    """Note what lies in a group: attributes that are short, datasets by their full names."""
+    """Add the short attributes and the datasets (by full name) of a group to the tree."""
     if name.count("/") >= MAX_GROUP_DEPTH:
         raise InvalidFileError(f"its groups are nested deeper than {MAX_GROUP_DEPTH}")
     tree["attributes"][name] = {key: to_json_value(value) for key, value in group.attrs.items() if is_short(value)}
@@ -84,31 +84,35 @@ def walk_group(group: Any, name: str, tree: dict[str, Any]) -> None:
 
 
 def is_short(value: Any) -> bool:
-    """Whether an attribute is one number or a text that is not too long."""
+    """Whether an attribute is a number or a short text."""
     return (isinstance(value, str | bytes) and len(value) <= MAX_ATTRIBUTE_CHARS) or isinstance(
         value, np.bool_ | np.number
     )
 
 
 def to_json_value(value: Any) -> Any:
-    """An attribute as JSON knows it."""
+    """Convert an attribute to a JSON value."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if isinstance(value, str) else value.item()
 
 
 def find_dataset(file: Any, name: str) -> Any:
-    """A dataset of the file. Raises `Fault` for one whose numbers lie elsewhere."""
+    """Return a dataset.
+
+    Raises:
+        InvalidFileError: Its values are stored in another file.
+    """
     item = file[name]
     if not isinstance(item, h5py.Dataset):
-        raise InvalidFileError(f"{name} is no dataset")
+        raise InvalidFileError(f"{name} is not a dataset")
     if item.external or item.is_virtual:
         raise InvalidFileError(f"{name} lies in another file")
     return item
 
 
 def send_array(item: Any, out: BinaryIO) -> None:
-    """A dataset [T, ...] as float32 [T, D]."""
+    """Send a dataset [T, ...] as float32 [T, D]."""
     if item.dtype.kind not in "fiub" or item.ndim < 1 or item.size > MAX_PIXELS:
         raise InvalidFileError(f"{item.name} holds {item.dtype} {list(item.shape)}, rows of numbers were expected")
     values = np.ascontiguousarray(item[()], dtype=np.float32).reshape(len(item), -1)
@@ -118,7 +122,7 @@ def send_array(item: Any, out: BinaryIO) -> None:
 
 
 def send_images(item: Any, frame_indices: list[int], size: list[int] | None, out: BinaryIO) -> None:
-    """Some images of a dataset uint8 [T, H, W, 3], shrunk by averaging."""
+    """Send some images of a dataset uint8 [T, H, W, 3], resized by averaging."""
     if item.dtype != np.uint8 or item.ndim != 4 or item.shape[3] != 3 or not size_fits(item.shape):
         raise InvalidFileError(
             f"{item.name} holds {item.dtype} {list(item.shape)}, uint8 images [T, H, W, 3] were expected"
@@ -135,7 +139,7 @@ def send_images(item: Any, frame_indices: list[int], size: list[int] | None, out
 
 
 def size_fits(shape: tuple[int, ...]) -> bool:
-    """Whether its images have any pixels and not too many."""
+    """Whether the images have a valid number of pixels."""
     return 0 < shape[1] * shape[2] <= MAX_PIXELS
 
 
