@@ -78,7 +78,9 @@ class ClipSimilarity:
         """
         assert 0 <= alpha <= 1
         config, clip = load_open_clip(source)
-        self.config, self.alpha, self._clip = config, alpha, clip.eval()
+        self.config = config
+        self.alpha = alpha
+        self._clip = clip.eval()
         self._baseline = self.encode_text([baseline])
 
     @property

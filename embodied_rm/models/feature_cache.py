@@ -44,7 +44,8 @@ class FeatureCache:
         """
         if encoder.config.trainable:
             raise UserError("feature_cache_dir needs a frozen image tower, and that of this model is trainable")
-        self._encoder, self._feature_shape = encoder, encoder.feature_shape()
+        self._encoder = encoder
+        self._feature_shape = encoder.feature_shape()
         self.folder = folder / tower_digest(encoder)[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -108,7 +109,9 @@ class CachedFeatures:
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         """Check the header and the size of the file; `DataError` if they do not match `shape`."""
-        self.path, self.shape, self._header = path, shape, safetensors_header(shape)
+        self.path = path
+        self.shape = shape
+        self._header = safetensors_header(shape)
         with path.open("rb") as stream:
             stored_header = stream.read(len(self._header))
         if stored_header != self._header or path.stat().st_size != len(self._header) + 2 * int(np.prod(shape)):

@@ -35,7 +35,8 @@ def score_random_video(net: ProgressNet, num_envs: int, num_steps: int) -> list[
     rng = np.random.default_rng(0)
     first_views, goal, *video = (random_views(net, rng, num_envs) for _ in range(num_steps + 2))
     instructions = [INSTRUCTIONS[i % len(INSTRUCTIONS)] for i in range(num_envs)]
-    state, outputs = net.reset(first_views, instructions, goal), []
+    state = net.reset(first_views, instructions, goal)
+    outputs = []
     for views in video:
         present = rng.random((num_envs, len(views.names))) < 0.7
         output, state = net.step(state, Views(names=views.names, frames=views.frames, present=present))

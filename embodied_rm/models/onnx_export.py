@@ -132,11 +132,10 @@ class FactoredPairHead(nn.Module):
         first = head.mlp[0]
         assert isinstance(first, nn.Linear)
         weight_p, weight_q, weight_difference = first.weight.detach().chunk(3, dim=1)
-        self.weight_p, self.weight_q = (
-            nn.Parameter(weight_p - weight_difference),
-            nn.Parameter(weight_q + weight_difference),
-        )
-        self.bias, self.tail = first.bias, head.mlp[1:]
+        self.weight_p = nn.Parameter(weight_p - weight_difference)
+        self.weight_q = nn.Parameter(weight_q + weight_difference)
+        self.bias = first.bias
+        self.tail = head.mlp[1:]
 
     def forward(self, p: Tensor, q: Tensor) -> Tensor:
         """As `PairHead.forward`."""
@@ -186,7 +185,9 @@ def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
         raise UserError("this model is exported already: export the checkpoint that it was exported from")
     if net.config.encoder.transformers is not None:
         raise UserError("a model with towers of `transformers` cannot be exported to ONNX: use the checkpoint itself")
-    size, views, width = net.config.encoder.image_size, len(net.config.views), net.config.width
+    size = net.config.encoder.image_size
+    views = len(net.config.views)
+    width = net.config.width
     images = torch.zeros(2 * views, *size, 3, dtype=torch.uint8)
     view_index, batch_index = torch.arange(views).repeat(2), torch.arange(2).repeat_interleave(views)
     embedding, anchors = torch.zeros(2, width), torch.zeros(2, 2, width)

@@ -95,7 +95,9 @@ class OnnxHeads:
         success_graph: GraphFn,
         map_chunks: Callable[[Callable[[slice], Tensors], int], list[Tensors]],
     ) -> None:
-        self._graph, self._success_graph, self._map_chunks = graph, success_graph, map_chunks
+        self._graph = graph
+        self._success_graph = success_graph
+        self._map_chunks = map_chunks
 
     def __call__(self, anchors: Tensor, current: Tensor) -> HeadOutputs:
         """As `Heads.forward`: anchors [A, N, width] and embeddings [N, width]."""

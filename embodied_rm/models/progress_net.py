@@ -135,7 +135,8 @@ class ProgressNet(nn.Module):
 
     def with_fusion(self, kind: potential_fusion.FusionKind) -> ProgressNet:
         """Return a copy that shares the weights and fuses the perspectives in another way."""
-        net, interval_scale = copy.copy(self), self.config.interval_scale if kind == self.config.fusion else None
+        net = copy.copy(self)
+        interval_scale = self.config.interval_scale if kind == self.config.fusion else None
         net.config = replace(self.config, fusion=kind, interval_scale=interval_scale)
         return net
 

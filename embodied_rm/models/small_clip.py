@@ -85,8 +85,10 @@ class SmallClip(nn.Module):
             assert isinstance(block, TextBlock)
             nn.init.normal_(block.attn.in_proj_weight, std=width**-0.5)
             nn.init.normal_(block.attn.out_proj.weight, std=width**-0.5 * (2 * layers) ** -0.5)
-            nn.init.normal_(block.mlp.c_fc.weight, std=(2 * width) ** -0.5)
-            nn.init.normal_(block.mlp.c_proj.weight, std=width**-0.5 * (2 * layers) ** -0.5)
+            first, second = block.mlp.c_fc, block.mlp.c_proj
+            assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
+            nn.init.normal_(first.weight, std=(2 * width) ** -0.5)
+            nn.init.normal_(second.weight, std=width**-0.5 * (2 * layers) ** -0.5)
         nn.init.normal_(self.text_projection, std=width**-0.5)
 
 

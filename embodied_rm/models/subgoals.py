@@ -115,7 +115,8 @@ class SubgoalRewardModel:
 
         Every subgoal that has started is scored, so that its state follows all frames.
         """
-        states, results = list(state.states), []
+        states = list(state.states)
+        results = []
         for index, subgoal_state in enumerate(state.states):
             rows = np.flatnonzero(state.num_done >= index)
             if len(rows):
@@ -146,7 +147,8 @@ class SubgoalRewardModel:
         """Move each row by `offset` subgoals, int64 [N]. The next subgoal starts at these views; a previous one
         resumes.
         """
-        num_done, states = state.num_done + offset, list(state.states)
+        num_done = state.num_done + offset
+        states = list(state.states)
         for index in range(1, len(states)):
             rows = np.flatnonzero((offset > 0) & (num_done == index))
             # A goal image belongs to one row, so rows with goals are reset one by one.

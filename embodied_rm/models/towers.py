@@ -12,7 +12,7 @@ pixels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -84,5 +84,5 @@ def separable_conv(in_channels: int, out_channels: int, *, kernel: int, stride: 
     return nn.Sequential(depthwise, nn.Conv2d(in_channels, out_channels, 1), nn.ReLU(inplace=True))
 
 
-TOWERS: dict[str, type[Tower]] = {"patch_tower_tiny": PatchTower, "stride_tower_tiny": StrideTower}
+TOWERS: Mapping[str, Callable[[], Tower]] = {"patch_tower_tiny": PatchTower, "stride_tower_tiny": StrideTower}
 """Name in a description -> tower; 9 and 76 thousand parameters, maps of 64 channels."""

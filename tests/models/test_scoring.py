@@ -131,8 +131,9 @@ def test_video_in_blocks_is_scored_like_the_episode(lengths: Sequence[int]) -> N
 
 @pytest.mark.parametrize("kind", ["backward", "reference"])
 def test_video_in_blocks_uses_goal_and_reference(kind: FusionKind) -> None:
-    net, episode, demonstration = NET.with_fusion(kind), noise_episode(4, 11), noise_episode(6, 9)
-    demonstration = replace(demonstration, progress=np.linspace(0, 1, 9, dtype=np.float32))
+    net = NET.with_fusion(kind)
+    episode = noise_episode(4, 11)
+    demonstration = replace(noise_episode(6, 9), progress=np.linspace(0, 1, 9, dtype=np.float32))
     expected = score_episodes(net, [episode], [demonstration], [demonstration])[0]
     video = score_video(net, episode.instruction, split_into_blocks(episode, (4, 7)), demonstration, demonstration)
     np.testing.assert_allclose(video.progress, expected.progress, atol=1e-5)
