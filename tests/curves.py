@@ -1,4 +1,4 @@
-"""What other people's tools read of a run: TensorBoard by its own reader, W&B from its transaction log."""
+"""Read the logs of a run: TensorBoard files with TensorBoard's reader, W&B runs from their transaction log."""
 
 from __future__ import annotations
 
@@ -9,30 +9,35 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb.proto.wandb_internal_pb2 import Record
 
 Curve = list[tuple[int, float]]
-BLOCK, HEADER, FIRST = 32768, 7, 2
-"""Of LevelDB's log format, which a `.wandb` file is in: bytes of a block, of a piece's header, and a piece's kind."""
+BLOCK_BYTES, HEADER_BYTES = 32768, 7
+"""Sizes of LevelDB's log format, which `.wandb` files use."""
+FULL, FIRST, LAST = 1, 2, 4
+"""Types of the fragments of a record in this format."""
 
 
-def drawn(folder: Path) -> dict[str, Curve]:
-    """Tag -> (step, value) of every point that TensorBoard draws."""
-    read = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    read.Reload()
-    return {tag: [(point.step, point.value) for point in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+def read_scalars(folder: Path) -> dict[str, Curve]:
+    """Return tag -> (step, value) of every point that TensorBoard shows."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]
+    }
 
 
-def told(path: Path) -> list[Record]:
-    """The records of a `.wandb` file."""
-    content, at, records, parts = path.read_bytes(), HEADER, [], b""
-    while at + HEADER <= len(content):
-        if BLOCK - at % BLOCK < HEADER:
-            at += BLOCK - at % BLOCK
+def read_wandb_records(path: Path) -> list[Record]:
+    """Return the records of a `.wandb` file."""
+    content, offset, records, data = path.read_bytes(), HEADER_BYTES, [], b""
+    while offset + HEADER_BYTES <= len(content):
+        block_rest = BLOCK_BYTES - offset % BLOCK_BYTES
+        if block_rest < HEADER_BYTES:
+            offset += block_rest
             continue
-        length, kind = struct.unpack_from("<HB", content, at + 4)
-        piece = content[at + HEADER : at + HEADER + length]
-        parts = piece if kind <= FIRST else parts + piece
-        if kind in (1, 4):  # whole, or the last piece
+        length, fragment_type = struct.unpack_from("<HB", content, offset + 4)
+        fragment = content[offset + HEADER_BYTES : offset + HEADER_BYTES + length]
+        data = fragment if fragment_type in (FULL, FIRST) else data + fragment
+        if fragment_type in (FULL, LAST):
             record = Record()
-            record.ParseFromString(parts)
+            record.ParseFromString(data)
             records.append(record)
-        at += HEADER + length
+        offset += HEADER_BYTES + length
     return records

@@ -1,4 +1,4 @@
-"""The log of a run: rows as numbers, writers that fail, and the curves of a training that was killed."""
+"""Metrics logger: flattened rows, failing writers, and curves of interrupted training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from curves import drawn
+from curves import read_scalars
 from sprites import episodes
 
 from embodied_rm.logs import flatten_metrics, open_logger
@@ -30,25 +30,25 @@ QUICK = TrainConfig(
 )
 
 
-class Noting(NullReporter):
-    """Keeps what it is told."""
+class RecordingReporter(NullReporter):
+    """Collects messages."""
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
+        self.messages: list[str] = []
 
     def log(self, text: str) -> None:
-        self.notes.append(text)
+        self.messages.append(text)
 
 
 class KilledError(Exception):
-    """The power fails."""
+    """Stands for a power failure."""
 
 
-class Killing(NullReporter):
-    """Ends the process when so many updates of six are done."""
+class KillingReporter(NullReporter):
+    """Raises after some of six steps."""
 
-    def __init__(self, after: int) -> None:
-        self._percent = 100 * after // 6
+    def __init__(self, num_steps: int) -> None:
+        self._percent = 100 * num_steps // 6
 
     def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
         for percent in items:
@@ -65,76 +65,76 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_the_numbers_of_a_row_are_named_by_their_path():
-    row = {"loss": {"total": 1, "hops": {"goal": np.float32(0.5)}}, "alarm": True, "why": "it hides", "none": None,
-           "list": [1, 2]}  # fmt: skip
-    assert flatten_metrics(row) == {"loss/total": 1.0, "loss/hops/goal": 0.5, "alarm": 1.0}
+def test_nested_metrics_are_flattened():
+    losses = {"total": 1, "hops": {"from_goal": np.float32(0.5)}}
+    row = {"loss": losses, "alarm": True, "reason": "text", "none": None, "list": [1, 2]}
+    assert flatten_metrics(row) == {"loss/total": 1.0, "loss/hops/from_goal": 0.5, "alarm": 1.0}
 
 
-def test_a_folder_that_is_gone_is_told_of_once_and_ends_nothing(tmp_path):
-    reporter, run = Noting(), RunFolder.open(tmp_path / "run")
+def test_missing_folder_is_reported_once(tmp_path):
+    reporter, run = RecordingReporter(), RunFolder.open(tmp_path / "run")
     run.path.rmdir()
     with open_logger(run, reporter) as log:
         for step in range(3):
             log.write(step, {"loss": 1.0})
-    assert len(reporter.notes) == 1 and reporter.notes[0].startswith("TensorBoard takes no more rows"), reporter.notes
+    assert len(reporter.messages) == 1 and reporter.messages[0].startswith("TensorBoard failed"), reporter.messages
 
 
-def test_a_disk_that_is_full_is_told_of_once_and_leaves_the_rows_before(tmp_path):
-    reporter, run = Noting(), RunFolder.open(tmp_path / "run")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+def test_full_disk_is_reported_once_and_keeps_earlier_rows(tmp_path):
+    reporter, run = RecordingReporter(), RunFolder.open(tmp_path / "run")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
         with open_logger(run, reporter) as log:
             for step in range(200):
                 log.write(step, {"loss": float(step)})
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert len(reporter.notes) == 1 and "File too large" in reporter.notes[0], reporter.notes
-    steps = [step for step, _ in drawn(run.path)["loss"]]
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert len(reporter.messages) == 1 and "File too large" in reporter.messages[0], reporter.messages
+    steps = [step for step, _ in read_scalars(run.path)["loss"]]
     assert 20 < len(steps) < 200 and steps == list(range(len(steps)))
 
 
-def test_only_the_first_process_writes(tmp_path):
+def test_only_rank_0_writes(tmp_path):
     run = RunFolder.open(tmp_path / "run")
     with open_logger(run, NullReporter(), rank=1) as log:
         log.write(0, {"loss": 1.0})
     assert not list(run.path.iterdir())
 
 
-def trained(run: RunFolder, config: TrainConfig, after: int = 6) -> None:
-    """Train, from what is stored, until so many updates are done."""
-    train(episodes(4), config, run, Killing(after) if after < 6 else NullReporter())
+def train_until(run: RunFolder, config: TrainConfig, num_steps: int = 6) -> None:
+    """Train from the saved state up to a number of steps."""
+    train(episodes(4), config, run, KillingReporter(num_steps) if num_steps < 6 else NullReporter())
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_the_curves_of_a_training_that_was_killed_are_those_of_one_that_was_not(tmp_path, stored):
-    """It goes on from nothing, or from the second of five updates: what it wrote since then is written again."""
-    config = replace(QUICK, checkpoint_seconds=1e-9 if stored else 1e9)
-    trained(RunFolder.open(tmp_path / "straight"), config)
-    run = RunFolder.open(tmp_path / "broken")
+@pytest.mark.parametrize("saved", [False, True])
+def test_interrupted_training_has_the_curves_of_an_uninterrupted_one(tmp_path, saved):
+    """Training restarts, or resumes from step 2 of 5; later rows are written again."""
+    config = replace(QUICK, checkpoint_seconds=1e-9 if saved else 1e9)
+    train_until(RunFolder.open(tmp_path / "uninterrupted"), config)
+    run = RunFolder.open(tmp_path / "interrupted")
     with pytest.raises(KilledError):
-        trained(run, config, after=2)
-    if stored:
+        train_until(run, config, num_steps=2)
+    if saved:
         shutil.copytree(run.path / TRAIN_STATE_DIR, tmp_path / "second")
     with pytest.raises(KilledError):
-        trained(run, config, after=5)
-    if stored:
+        train_until(run, config, num_steps=5)
+    if saved:
         shutil.rmtree(run.path / TRAIN_STATE_DIR)
         shutil.copytree(tmp_path / "second", run.path / TRAIN_STATE_DIR)
-    trained(run, config)
-    straight, broken = drawn(tmp_path / "straight"), drawn(run.path)
-    assert {"loss/total", "loss/hops/everywhere", "gradient", "learning_rate"} <= set(straight)
-    assert len(list(run.path.glob(f"{EVENT_FILE_PREFIX}*"))) == 3 and straight.keys() == broken.keys()
-    for tag, points in straight.items():
-        assert [step for step, _ in broken[tag]] == list(range(1, 7)), tag
-        assert points == broken[tag] or tag == "seconds", tag
+    train_until(run, config)
+    expected, actual = read_scalars(tmp_path / "uninterrupted"), read_scalars(run.path)
+    assert {"loss/total", "loss/hops/all_pairs", "grad_norm", "learning_rate"} <= set(expected)
+    assert len(list(run.path.glob(f"{EVENT_FILE_PREFIX}*"))) == 3 and expected.keys() == actual.keys()
+    for tag, points in expected.items():
+        assert [step for step, _ in actual[tag]] == list(range(1, 7)), tag
+        assert points == actual[tag] or tag == "seconds", tag
 
 
 def test_a_row_costs_less_than_a_millisecond(tmp_path):
-    file, row = EventFileWriter(tmp_path), {f"loss/hops/term_{k}": k / 7 for k in range(16)}
-    file.write(0, row)
-    started = time.process_time()
+    writer, row = EventFileWriter(tmp_path), {f"loss/hops/term_{k}": k / 7 for k in range(16)}
+    writer.write(0, row)
+    start = time.process_time()
     for step in range(1, 501):
-        file.write(step, row)
-    assert (time.process_time() - started) / 500 < 1e-3
+        writer.write(step, row)
+    assert (time.process_time() - start) / 500 < 1e-3

@@ -1,4 +1,4 @@
-"""Known answers and laws of order, error and success."""
+"""Metrics of progress curves and success predictions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_voc_counts_ties_by_mid_ranks():
 
 
 @given(curves)
-def test_voc_ignores_any_rising_rescaling_and_flips_with_time(curve):
+def test_voc_ignores_monotonic_rescaling_and_flips_with_time(curve):
     assert voc(np.exp(3 * np.argsort(np.argsort(curve)))) == pytest.approx(voc(curve))
     assert voc(curve[::-1]) == pytest.approx(-voc(curve))
     assert voc(curve, curve) == pytest.approx(1)
 
 
-def test_voc_f1_is_the_harmonic_mean_and_one_direction_makes_up_for_no_other():
+def test_voc_f1_is_the_harmonic_mean_of_positive_values():
     assert voc_f1(1, 1) == 1
     assert voc_f1(1, 0.5) == pytest.approx(2 / 3)
     assert voc_f1(1, -1) == voc_f1(-0.9, -0.9) == voc_f1(0, 1) == 0
@@ -53,13 +53,13 @@ def test_tau_of_perfect_reversed_constant_and_tied_rankings():
 
 
 @given(curves, st.randoms(use_true_random=False))
-def test_order_of_random_scores_is_between_that_of_the_truth_and_its_reverse(curve, random):
+def test_rank_correlations_are_bounded_symmetric_and_odd(curve, random):
     shuffled = list(curve)
     random.shuffle(shuffled)
-    for measure in (kendall_tau_a, spearman):
-        assert -1 - 1e-9 <= measure(shuffled, curve) <= 1 + 1e-9
-        assert measure(shuffled, curve) == pytest.approx(measure(curve, shuffled))
-        assert measure(-np.array(shuffled), curve) == pytest.approx(-measure(shuffled, curve))
+    for metric in (kendall_tau_a, spearman):
+        assert -1 - 1e-9 <= metric(shuffled, curve) <= 1 + 1e-9
+        assert metric(shuffled, curve) == pytest.approx(metric(curve, shuffled))
+        assert metric(-np.array(shuffled), curve) == pytest.approx(-metric(shuffled, curve))
 
 
 def test_mae():
@@ -76,30 +76,30 @@ def test_auc_of_separated_swapped_and_tied_scores():
     assert math.isnan(roc_auc([0.1, 0.2], np.array([True, True])))
 
 
-def test_mcc_of_perfect_reversed_blind_and_known_verdicts():
+def test_mcc_of_perfect_reversed_constant_and_mixed_predictions():
     truth = np.array([True] * 6 + [False] * 4)
     assert mcc(truth, truth) == pytest.approx(1)
     assert mcc(~truth, truth) == pytest.approx(-1)
     assert math.isnan(mcc(np.ones(10, bool), truth)) and math.isnan(mcc(truth, np.zeros(10, bool)))
-    # 4 of 6 found, 1 of 4 made up: (4 * 3 - 1 * 2) / sqrt(5 * 6 * 4 * 5)
-    called = np.array([True] * 4 + [False] * 2 + [True] + [False] * 3)
-    assert mcc(called, truth) == pytest.approx(10 / math.sqrt(600))
+    # 4 of 6 true positives, 1 of 4 false positives: (4 * 3 - 1 * 2) / sqrt(5 * 6 * 4 * 5)
+    predicted = np.array([True] * 4 + [False] * 2 + [True] + [False] * 3)
+    assert mcc(predicted, truth) == pytest.approx(10 / math.sqrt(600))
 
 
-def test_scores_that_know_nothing_get_on_average_what_chance_gives():
+def test_random_scores_have_chance_values():
     rng, truth = np.random.default_rng(0), np.arange(12)
     scores = rng.uniform(size=(4000, 12))
     positive = truth < 5
-    for measure, expected in (
+    for metric, expected in (
         (lambda score: voc(score), 0.0),
         (lambda score: kendall_tau_a(score, truth), 0.0),
         (lambda score: roc_auc(score, positive), 0.5),
         (lambda score: mcc(score > np.median(score), positive), 0.0),
     ):
-        assert np.mean([measure(score) for score in scores]) == pytest.approx(expected, abs=0.02)
+        assert np.mean([metric(score) for score in scores]) == pytest.approx(expected, abs=0.02)
 
 
-def test_wilson_interval_known_answers():
+def test_wilson_interval_of_published_examples():
     # Newcombe (1998), Statistics in Medicine 17:857, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
     assert wilson_interval(15, 148) == pytest.approx((0.0624, 0.1605), abs=1e-4)
@@ -109,7 +109,7 @@ def test_wilson_interval_known_answers():
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_interval_holds_the_rate_and_mirrors(case):
+def test_wilson_interval_contains_the_rate_and_is_symmetric(case):
     k, n = case
     low, high = wilson_interval(k, n)
     assert 0 <= low <= k / n <= high <= 1

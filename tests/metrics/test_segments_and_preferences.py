@@ -1,4 +1,4 @@
-"""Known answers of segments, preferences and resolution."""
+"""Metrics of segments, preferences and resolution."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ labels = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 
 @given(labels)
-def test_the_truth_finds_every_segment_and_a_foreign_label_none(true):
+def test_true_labels_match_all_segments_and_unknown_ones_none(true):
     number = 1 + np.count_nonzero(np.diff(true))
     assert match_segments(true, true) == (number, 0, 0)
     assert match_segments(np.full(len(true), 9), true) == (0, 1, number)
 
 
 @given(labels, st.data())
-def test_every_segment_is_found_or_missed_and_every_claim_right_or_made_up(true, data):
-    named = data.draw(st.lists(st.integers(0, 3), min_size=len(true), max_size=len(true)))
-    found, made_up, missed = match_segments(named, true)
-    assert found + missed == 1 + np.count_nonzero(np.diff(true))
-    assert found + made_up == 1 + np.count_nonzero(np.diff(named))
+def test_segment_counts_add_up(true, data):
+    predicted = data.draw(st.lists(st.integers(0, 3), min_size=len(true), max_size=len(true)))
+    matched, spurious, missed = match_segments(predicted, true)
+    assert matched + missed == 1 + np.count_nonzero(np.diff(true))
+    assert matched + spurious == 1 + np.count_nonzero(np.diff(predicted))
 
 
-def test_a_segment_counts_from_half_an_overlap_on_and_once():
+def test_segments_match_from_half_an_overlap_and_once():
     true = [0] * 10 + [1] * 10
     assert match_segments([0] * 15 + [1] * 5, true) == (2, 0, 0), "10 of 15 and 5 of 10"
     assert match_segments([0] * 16 + [1] * 4, true) == (1, 1, 1), "4 of 10"
-    # Broken into pieces, each hit but the largest is made up: over-segmentation costs, unlike in step accuracy.
+    # Over-segmentation costs, unlike in subtask accuracy: only the largest piece matches.
     assert match_segments([0] * 6 + [2] + [0] * 3 + [1] * 10, true) == (2, 2, 0)
     assert match_segments([], []) == (0, 0, 0)
 
 
-def test_f1_counts_the_segments_of_all_videos_together():
+def test_f1_pools_the_segments_of_all_videos():
     assert segmentation_f1([(2, 0, 0), (2, 0, 0)]) == 1
     assert segmentation_f1([(0, 3, 2)]) == 0
     assert segmentation_f1([(3, 1, 0), (0, 1, 1)]) == pytest.approx(6 / 9)
     assert math.isnan(segmentation_f1([])) and math.isnan(segmentation_f1([(0, 0, 0)]))
 
 
-def test_only_trajectories_of_one_group_that_differ_enough_are_compared():
+def test_pairs_are_within_a_group_and_differ_by_the_margin():
     pairs = preferred_pairs([1.0, 0.5, 0.45, 0.0], ["a", "a", "a", "b"])
     assert pairs.tolist() == [[0, 1], [0, 2]]
     assert preferred_pairs([0.3, 0.2], ["a", "a"]).tolist() == [[0, 1]], "a difference of exactly the margin counts"
@@ -71,23 +71,25 @@ def test_preferences_of_perfect_reversed_constant_and_random_scores():
     )
 
 
-def test_thirds_by_size():
+def test_terciles():
     assert terciles([5, 1, 9, 2, 7, 3]).tolist() == [1, 0, 2, 0, 2, 1]
     assert terciles([4, 4, 4]).tolist() == [0, 0, 0]
     assert terciles([]).tolist() == []
 
 
 @given(st.integers(2, 400))
-def test_a_ramp_resolves_two_levels_a_frame(length):
-    # A level may hold two frames by rounding: one level less at most.
+def test_ramp_resolves_two_levels_per_frame(length):
+    # Rounding may put two frames into one level, at most one level less.
     assert effective_resolution((np.arange(length) + 0.5) / length) == pytest.approx(math.log2(2 * length), abs=0.35)
 
 
 def test_resolution_of_constant_reversed_coarse_and_random_curves():
     ramp = np.linspace(0, 1, 100)
-    assert effective_resolution(np.full(50, 0.3)) == 1, "one of two levels is half of them"
+    assert effective_resolution(np.full(50, 0.3)) == 1, "one of two levels is half"
     assert effective_resolution(ramp[::-1]) == effective_resolution(ramp)
     coarse = np.round(ramp * 10) / 10
-    assert effective_resolution(coarse) == pytest.approx(math.log2(22), abs=0.1), "eleven values fill half of 22 levels"
+    assert effective_resolution(coarse) == pytest.approx(math.log2(22), abs=0.1), (
+        "eleven values visit half of 22 levels"
+    )
     assert effective_resolution(np.random.default_rng(0).uniform(size=5000)) == pytest.approx(math.log2(1000))
     assert math.isnan(effective_resolution([0.5]))

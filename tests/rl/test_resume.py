@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from curves import drawn
+from curves import read_scalars
 from gymnasium.vector import AutoresetMode
 
 from embodied_rm.checkpoint_io import load_tensors
@@ -114,7 +114,7 @@ def test_its_curves_are_its_rows_though_it_died_between_a_row_and_its_checkpoint
     play(tmp_path, "lift_cube", reward)
     rows = [flatten_metrics(to_scalars(row)) for row in read_rows(tmp_path / PROGRESS_FILE)]
     assert len(rows) == CONFIG.iterations and {"critic_loss", "seconds/learn", "alarm"} <= set(rows[0])
-    for tag, points in drawn(tmp_path).items():
+    for tag, points in read_scalars(tmp_path).items():
         known = [(step, row[tag]) for step, row in enumerate(rows) if tag in row]
         assert [step for step, _ in points] == [step for step, _ in known], tag
         assert [value for _, value in points] == pytest.approx([value for _, value in known], rel=1e-6), tag

@@ -47,9 +47,9 @@ def test_final_rest_is_dropped():
     rested = {name: np.concatenate([frames, np.repeat(frames[-1:], 9, axis=0)]) for name, frames in video.views.items()}
     assert video.progress is not None
     resting = replace(video, views=rested, progress=np.append(video.progress, np.ones(9, np.float32)))
-    reversal, without_rest = reverse_episode(video, NUM_SUBTASKS), reverse_episode(resting, NUM_SUBTASKS)
-    assert reversal is not None and without_rest is not None
-    assert len(reversal) == len(without_rest) and (reversal.progress == without_rest.progress).all()
+    reversal, resting_reversal = reverse_episode(video, NUM_SUBTASKS), reverse_episode(resting, NUM_SUBTASKS)
+    assert reversal is not None and resting_reversal is not None
+    assert len(reversal) == len(resting_reversal) and (reversal.progress == resting_reversal.progress).all()
     assert frame_changes(reversal)[1] > STILL_CHANGE_THRESHOLD
 
 

@@ -1,4 +1,4 @@
-"""Training: a toy environment is learned in seconds, an interrupted run ends as one that was not, leaks are refused."""
+"""Training on a toy environment: accuracy, resuming, precision and rejected input."""
 
 from __future__ import annotations
 
@@ -44,16 +44,8 @@ QUICK = TrainConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory) -> ProgressNet:
+def trained_net(tmp_path_factory) -> ProgressNet:
     torch.set_num_threads(1)
     config = TrainConfig(
         image_size=(32, 32), steps=150, batch_size=8, frames_per_episode=6, augment=AugmentConfig(color_jitter=0.05)
@@ -62,59 +54,59 @@ def learned(tmp_path_factory) -> ProgressNet:
     return train(data, config, RunFolder.open(tmp_path_factory.mktemp("run") / "r"), NullReporter())
 
 
-def test_it_learns_order_error_success_and_step_of_unseen_episodes(learned):
+def test_order_error_success_and_subtask_of_unseen_episodes(trained_net):
     unseen = episodes(12, start=500) + episodes(12, start=600, task="return")
-    result = evaluate(learned, unseen, NullReporter())
+    result = evaluate(trained_net, unseen, NullReporter())
     model, clock = result["reward_model"], result["baselines"]["time"]
     assert model["voc"] > 0.95 and model["voc_reversed"] < -0.9, model
     assert model["mae_failures"] < clock["mae_failures"] / 2, (model, clock)
     assert model["success_auc"] > 0.95 and model["subtask_accuracy"] > 0.8, model
 
 
-def test_the_instruction_decides_what_counts_as_progress(learned):
-    shown = [episode(700 + i, task="carry") for i in range(6)]
-    swapped = [replace(e, instruction=episode(i, task="return").instruction) for i, e in enumerate(shown)]
-    right, wrong = score_episodes(learned, shown), score_episodes(learned, swapped)
-    assert np.mean([curve.progress[-1] for curve in right]) > np.mean([curve.progress[-1] for curve in wrong]) + 0.2
-    assert np.mean([curve.success[-1] for curve in right]) > 2 * np.mean([curve.success[-1] for curve in wrong])
+def test_instruction_determines_progress(trained_net):
+    data = [episode(700 + i, task="carry") for i in range(6)]
+    swapped = [replace(e, instruction=episode(i, task="return").instruction) for i, e in enumerate(data)]
+    own, other = score_episodes(trained_net, data), score_episodes(trained_net, swapped)
+    assert np.mean([curve.progress[-1] for curve in own]) > np.mean([curve.progress[-1] for curve in other]) + 0.2
+    assert np.mean([curve.success[-1] for curve in own]) > 2 * np.mean([curve.success[-1] for curve in other])
 
 
-def test_a_goal_image_may_be_given(learned):
-    tried, goal = episode(802), episode(804)
-    assert tried.progress is not None
-    judged = score_episodes(learned, [tried], [goal])[0]
-    assert np.abs(judged.progress - tried.progress).mean() < 0.15
+def test_goal_image_is_accepted(trained_net):
+    unseen, goal = episode(802), episode(804)
+    assert unseen.progress is not None
+    prediction = score_episodes(trained_net, [unseen], [goal])[0]
+    assert np.abs(prediction.progress - unseen.progress).mean() < 0.15
 
 
-def test_what_is_saved_is_what_was_trained(tmp_path):
+def test_checkpoint_equals_the_trained_net(tmp_path):
     run = RunFolder.open(tmp_path / "run")
     net = train(episodes(4), QUICK, run, NullReporter())
     assert not net.training and not (run.path / TRAIN_STATE_DIR).exists()
-    again = load_progress_net(run.path / CHECKPOINT_DIR)
-    assert again.config == net.config and again.config.views == ("front", "top") and again.config.max_subtasks == 2
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in net.state_dict().items())
+    loaded = load_progress_net(run.path / CHECKPOINT_DIR)
+    assert loaded.config == net.config and loaded.config.views == ("front", "top") and loaded.config.max_subtasks == 2
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in net.state_dict().items())
 
 
-def test_a_model_learns_on_from_what_it_knows(learned, tmp_path):
-    before = {name: tensor.clone() for name, tensor in learned.state_dict().items()}
-    hardly = replace(QUICK, steps=2, learning_rate=1e-6, image_size=(48, 48))
+def test_training_continues_from_a_net(trained_net, tmp_path):
+    weights = {name: tensor.clone() for name, tensor in trained_net.state_dict().items()}
+    small_steps = replace(QUICK, steps=2, learning_rate=1e-6, image_size=(48, 48))
     run = RunFolder.open(tmp_path / "run")
     after = train(
-        episodes(4), hardly, run, NullReporter(), init_net=learned, init_metadata={"tasks": ["before"]}
+        episodes(4), small_steps, run, NullReporter(), init_net=trained_net, init_metadata={"tasks": ["earlier"]}
     ).state_dict()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in learned.state_dict().items())
-    moved = max(float((after[name] - tensor).abs().max()) for name, tensor in before.items())
-    assert 0 < moved < 1e-5
-    assert load_progress_net(run.path / CHECKPOINT_DIR).config.encoder == learned.config.encoder
-    assert "before" in read_manifest(run.path / CHECKPOINT_DIR)["facts"]["tasks"]
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in trained_net.state_dict().items())
+    largest_change = max(float((after[name] - tensor).abs().max()) for name, tensor in weights.items())
+    assert 0 < largest_change < 1e-5
+    assert load_progress_net(run.path / CHECKPOINT_DIR).config.encoder == trained_net.config.encoder
+    assert "earlier" in read_manifest(run.path / CHECKPOINT_DIR)["facts"]["tasks"]
 
 
 class KilledError(Exception):
-    """The power fails."""
+    """Stands for a power failure."""
 
 
 class KillingReporter(NullReporter):
-    """Ends the process after half of the training."""
+    """Raises after half of the training."""
 
     def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
         for percent in items:
@@ -124,22 +116,22 @@ class KillingReporter(NullReporter):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path, precision):
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, precision):
     data, config = episodes(4), replace(QUICK, precision=precision)
-    straight = train(data, config, RunFolder.open(tmp_path / "straight"), NullReporter())
+    uninterrupted = train(data, config, RunFolder.open(tmp_path / "uninterrupted"), NullReporter())
     with pytest.raises(KilledError):
-        train(data, config, RunFolder.open(tmp_path / "broken"), KillingReporter())
-    run = RunFolder.open(tmp_path / "broken", resume=True)
+        train(data, config, RunFolder.open(tmp_path / "interrupted"), KillingReporter())
+    run = RunFolder.open(tmp_path / "interrupted", resume=True)
     assert (run.path / TRAIN_STATE_DIR).exists() and not (run.path / CHECKPOINT_DIR).exists()
     with pytest.raises(CheckpointError, match="another configuration: learning_rate"):
         train(data, replace(config, learning_rate=1e-4), run, NullReporter())
     resumed = train(data, config, run, NullReporter())
-    for name, tensor in straight.state_dict().items():
+    for name, tensor in uninterrupted.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
-def test_half_precision_learns_the_same_and_its_checkpoint_is_in_full(learned, tmp_path):
-    """Of the same toy environment, by the same batches: progress of unseen episodes nearly as in full precision."""
+def test_bfloat16_training_is_accurate_and_saves_float32(trained_net, tmp_path):
+    """The error on unseen episodes is close to that of float32 training on the same batches."""
     config = TrainConfig(
         image_size=(32, 32),
         steps=150,
@@ -153,80 +145,76 @@ def test_half_precision_learns_the_same_and_its_checkpoint_is_in_full(learned, t
     net = load_progress_net(run.path / CHECKPOINT_DIR)
     assert {tensor.dtype for tensor in net.state_dict().values()} == {torch.float32}
     unseen = episodes(12, start=500) + episodes(12, start=600, task="return")
-    half, full = (evaluate(model, unseen, NullReporter())["reward_model"] for model in (net, learned))
+    half, full = (evaluate(model, unseen, NullReporter())["reward_model"] for model in (net, trained_net))
     assert half["voc"] > 0.95 and half["success_auc"] > 0.95, half
     assert abs(half["mae"] - full["mae"]) < 0.02, (half, full)
 
 
-def losses_of(config: TrainConfig, updates: int) -> list[float]:
-    """What a fresh net loses in each of its first updates."""
-    known = episodes(8) + episodes(4, start=100, task="return")
-    net = make_net(known, config).train()
-    batches, learner = (
-        LabeledBatchSampler(label(known), net.config.views),
-        TrainState(net, weight_decay=config.weight_decay),
-    )
-    told = []
-    for update in range(updates):
-        batch, images = prepare_batch(net.encoder, batches, config, update)
+def first_losses(config: TrainConfig, num_steps: int) -> list[float]:
+    """Return the losses of the first steps of a new net."""
+    data = episodes(8) + episodes(4, start=100, task="return")
+    net = make_net(data, config).train()
+    sampler = LabeledBatchSampler(label(data), net.config.views)
+    train_state = TrainState(net, weight_decay=config.weight_decay)
+    values = []
+    for step in range(num_steps):
+        batch, images = prepare_batch(net.encoder, sampler, config, step)
         outputs = training_forward(net, batch, images, config.precision)
         assert all(value.dtype == torch.float32 for value in vars(outputs).values())
-        loss = objective(outputs, batch, select_schemes(config.label_schemes), np.random.default_rng(update))
-        told.append(float(loss.detach()))
-        learner.update([loss], 1e-3)
+        loss = objective(outputs, batch, select_schemes(config.label_schemes), np.random.default_rng(step))
+        values.append(float(loss.detach()))
+        train_state.update([loss], 1e-3)
         assert all(p.grad.dtype == p.dtype == torch.float32 for p in net.parameters() if p.grad is not None)
-    return told
+    return values
 
 
-def test_half_precision_is_half_precision_and_follows_the_losses_of_full():
-    full, half = (np.array(losses_of(replace(QUICK, precision=p), 20)) for p in ("float32", "bfloat16"))
+def test_bfloat16_losses_are_close_to_float32_and_different():
+    full, half = (np.array(first_losses(replace(QUICK, precision=p), 20)) for p in ("float32", "bfloat16"))
     assert np.allclose(half, full, rtol=0.05), np.abs(half / full - 1).max()
-    assert (half != full).all(), "nothing was rounded"
+    assert (half != full).all(), "bfloat16 is not used"
 
 
-def test_what_a_frozen_tower_read_in_half_precision_is_judged_by_in_full(tmp_path):
+def test_frozen_tower_trained_in_bfloat16_predicts_like_its_checkpoint(tmp_path):
     config = replace(QUICK, train_tower=False, steps=2, precision="bfloat16")
     run = RunFolder.open(tmp_path / "run")
-    net, shown = train(episodes(4), config, run, NullReporter()), episodes(2, start=500)
-    for mine, stored in zip(
-        score_episodes(net, shown), score_episodes(load_progress_net(run.path / CHECKPOINT_DIR), shown), strict=True
-    ):
-        assert np.array_equal(mine.progress, stored.progress)
+    net, unseen = train(episodes(4), config, run, NullReporter()), episodes(2, start=500)
+    loaded = load_progress_net(run.path / CHECKPOINT_DIR)
+    for expected, actual in zip(score_episodes(net, unseen), score_episodes(loaded, unseen), strict=True):
+        assert np.array_equal(actual.progress, expected.progress)
 
 
-def test_a_loss_that_is_not_a_number_ends_training_and_saves_nothing_broken(tmp_path):
+def test_nan_loss_ends_training_without_a_checkpoint(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    with pytest.raises(UserError, match=r"the loss became nan at update \d+; learning_rate"):
+    with pytest.raises(UserError, match=r"the loss became nan at step \d+; learning_rate"):
         train(episodes(4), replace(QUICK, steps=50, learning_rate=1e30, checkpoint_seconds=60), run, NullReporter())
     assert not (run.path / CHECKPOINT_DIR).exists()
 
 
-def test_the_same_seed_gives_the_same_net_and_another_seed_another(tmp_path):
+def test_seed_determines_the_net(tmp_path):
     nets = [
         train(episodes(4), replace(QUICK, steps=2, seed=seed), RunFolder.open(tmp_path / str(i)), NullReporter())
         for i, seed in enumerate((0, 0, 1))
     ]
-    first, same, other = (net.heads.state_dict()["_hop.mlp.0.weight"] for net in nets)
-    assert torch.equal(first, same) and not torch.equal(first, other)
+    first, same_seed, other_seed = (net.heads.state_dict()["_hop.mlp.0.weight"] for net in nets)
+    assert torch.equal(first, same_seed) and not torch.equal(first, other_seed)
 
 
-def test_a_time_budget_is_kept_and_the_schedule_follows_it(tmp_path):
-    seen: list[int] = []
+def test_time_budget_determines_the_schedule(tmp_path):
+    percents: list[int] = []
 
-    class Watch(NullReporter):
+    class RecordingReporter(NullReporter):
         def track(self, items: Iterable, description: str, total: int | None = None) -> Iterator:
             for percent in items:
-                seen.append(percent)
+                percents.append(percent)
                 yield percent
 
     config = replace(QUICK, max_seconds=1.5, steps=1, checkpoint_seconds=60)
-    train(episodes(4), config, RunFolder.open(tmp_path / "run"), Watch())
-    assert seen == list(range(1, 101)) or seen[-1] >= 100
+    train(episodes(4), config, RunFolder.open(tmp_path / "run"), RecordingReporter())
+    assert percents == list(range(1, 101)) or percents[-1] >= 100
 
 
-def test_the_learning_rate_rises_then_falls_to_nothing():
-    shares = np.linspace(0, 1, 101)
-    rates = np.array([learning_rate_factor(share) for share in shares])
+def test_learning_rate_warms_up_and_decays_to_0():
+    rates = np.array([learning_rate_factor(fraction) for fraction in np.linspace(0, 1, 101)])
     assert rates.max() <= 1 and rates[0] > 0 and rates[-1] == pytest.approx(0, abs=1e-9)
     assert (np.diff(rates[:5]) > 0).all() and (np.diff(rates[6:]) < 0).all()
 
@@ -236,18 +224,19 @@ def test_the_learning_rate_rises_then_falls_to_nothing():
     [
         ([], [], "no episodes to train on"),
         ([episode(1)], [replace(episode(1), name="x")], "x: held out, but the same episode is trained on"),
-        ([replace(episode(1), progress=None, subtasks=())], [], "neither annotated steps nor progress"),
-        ([replace(episode(1), name="x", instruction="go; then stop")], [], "x: its instruction .* names 2 wishes"),
+        ([replace(episode(1), progress=None, subtasks=())], [], "neither annotated subtasks nor progress"),
+        ([replace(episode(1), name="x", instruction="go; then stop")], [], "x: its instruction .* has 2 subgoals"),
     ],
 )
-def test_data_that_cannot_be_used_is_refused(tmp_path, data, held_out, message):
+def test_unusable_data_are_rejected(tmp_path, data, held_out, message):
     with pytest.raises(DataError, match=message):
         train(data, QUICK, RunFolder.open(tmp_path / "run"), NullReporter(), held_out)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"updates": 0}, {"batch": 0}, {"moments": 2}, {"learning_rate": -1.0}, {"max_seconds": 0.0}]
+    "fields",
+    [{"steps": 0}, {"batch_size": 0}, {"frames_per_episode": 2}, {"learning_rate": -1.0}, {"max_seconds": 0.0}],
 )
-def test_a_configuration_that_makes_no_sense_names_the_key(wrong):
-    with pytest.raises(UserError, match=next(iter(wrong))):
-        TrainConfig(**wrong)
+def test_invalid_configuration_names_the_key(fields):
+    with pytest.raises(UserError, match=next(iter(fields))):
+        TrainConfig(**fields)
