@@ -145,7 +145,7 @@ def main() -> None:
     judge_args = ["judge=question", f"judge.folder={judge}", "judge.batch=16"]
     output_args = ["videos=false", "plots=false", "every=2"]
     labels = run_once(out / "labels", ["score", f"data={data['labeled']}", *judge_args, *output_args])
-    train_args = ["train", f"data={data['labeled']}", "labels=[judged]", f"judged={labels}", "augment.shift=0.06"]
+    train_args = ["train", f"data={data['labeled']}", "label_schemes=[distilled]", f"scores={labels}", "augment.shift=0.06"]
     student = run_once(out / "student", train_args)
     exported = run_once(out / "fast", ["export", f"checkpoint={student}"])
     judge_metrics = read_metrics(run_once(out / "of_judge", ["evaluate", f"data={data['unseen']}", *judge_args]))

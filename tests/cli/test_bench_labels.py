@@ -82,7 +82,7 @@ def test_a_row_is_mean_and_spread_and_a_dash_for_what_was_not_measured():
         (["label_schemes=[hop]"], "known", "unknown labeling scheme 'hop'. Did you mean 'hops'?"),
         (["num_seeds=0"], "known", "num_seeds must be >= 1, got 0"),
         (["eval_data=null"], "known", "data and eval_data belong together"),
-        (["label_schemes=[time,stages]"], "bare", "the column steps is missing, which labels 'stages' are made of"),
+        (["label_schemes=[time,stages]"], "bare", "the column subtasks is missing, which label scheme 'stages' needs"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_trained(data, tmp_path, capsys, words, known, message):
