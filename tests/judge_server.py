@@ -21,7 +21,7 @@ from PIL import Image
 from embodied_rm.models.judges.chat import Query
 from embodied_rm.models.judges.local import LocalChat
 
-FAILURES = ("500", "429", "garbage", "not json", "slow", "hang up", "nonsense")
+INJECTED_FAILURES = ("500", "429", "garbage", "not json", "slow", "hang up", "nonsense")
 """How a request may fail. The last is an answer by the protocol that says nothing of what was asked."""
 
 

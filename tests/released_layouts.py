@@ -62,7 +62,7 @@ def lrm(folder: Path) -> dict[str, Path]:
     processor.save_pretrained(base)
     for head in ("contrastive", "completion", "progress"):
         adapter(base, head, 0.001).save_pretrained(folder / "released" / head)
-    return {"folder": folder / "released", "base": base}
+    return {"folder": folder / "released", "base_model": base}
 
 
 def shown(prompt: str, seed: int = 0) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def robometer(folder: Path) -> dict[str, Path]:
     described = {**model.config.to_dict(), "architectures": ["RFM"]}
     (released / "config.json").write_text(json.dumps(described))
     shards(released, tensors, 2)
-    return {"folder": released, "base": base}
+    return {"folder": released, "base_model": base}
 
 
 def shards(folder: Path, tensors: dict[str, Tensor], count: int) -> None:
@@ -335,7 +335,7 @@ def rewind(folder: Path) -> dict[str, Path]:
         "epoch": 19,
     }
     torch.save(stored, released / "rewind_metaworld_epoch_19.pth")
-    return {"folder": released, "base": base}
+    return {"folder": released, "base_model": base}
 
 
 class RewindTransformer(nn.Module):

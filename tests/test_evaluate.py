@@ -120,9 +120,9 @@ def test_the_truth_gets_the_best_of_everything():
             "mcc": 1,
             "completion_accuracy": 1,
             "ece": 0,
-            "verdict_precision": 1,
-            "verdict_recall": 1,
-            "step_accuracy": 1,
+            "success_precision": 1,
+            "success_recall": 1,
+            "subtask_accuracy": 1,
             "segmentation_f1": 1,
         },
         abs=1e-6,
@@ -173,12 +173,12 @@ def test_what_knows_nothing_gets_what_chance_gives():
         "success_auc": 1,
         "completion_accuracy": 1,
         "mcc": 1,
-        "verdict_precision": 1,
-        "verdict_recall": 1,
+        "success_precision": 1,
+        "success_recall": 1,
         "ece": 0,
     }
     assert {name: baselines["oracle"][name] for name in perfect} == perfect, "what can be reached"
-    assert not {"step_accuracy", "spread_correlation", "interval_coverage", "seconds_per_frame"} & {
+    assert not {"subtask_accuracy", "uncertainty_correlation", "interval_coverage", "seconds_per_frame"} & {
         key for table in baselines.values() for key in table
     }
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_co
         "mae",
         "mae_successes",
         "voc_undefined",
-        "verdict_recall",
+        "success_recall",
         "completion_accuracy",
         "ece",
         "resolution",
@@ -205,7 +205,7 @@ def test_what_cannot_be_computed_is_left_out_and_a_model_that_says_nothing_is_co
         "seconds_per_frame",
     }
     assert result["reward_model"]["voc_undefined"] == len(GOOD)
-    assert result["reward_model"]["verdict_recall"] == 0, "nothing was called done: its precision does not exist"
+    assert result["reward_model"]["success_recall"] == 0, "nothing was called done: its precision does not exist"
     assert "voc" not in result["baselines"]["constant"]
 
 
@@ -242,7 +242,7 @@ def test_segments_are_those_of_the_annotated_frames():
         judged, predictions=tuple(replace(c, subtask=np.full_like(c.subtask, -1)) for c in judged.predictions)
     )
     table = evaluate(model, GOOD, NullReporter(), silent)["reward_model"]
-    assert "segmentation_f1" not in table and "step_accuracy" not in table, "a model that knows no steps"
+    assert "segmentation_f1" not in table and "subtask_accuracy" not in table, "a model that knows no steps"
 
 
 def test_judging_one_by_one_is_judging_all_at_once():
@@ -312,7 +312,7 @@ def test_episodes_that_are_not_meant_still_tell_the_order_of_steps():
     alone = evaluate(Reader(), [jumbled], NullReporter())["reward_model"]
     beside = evaluate(Reader(), [jumbled, GOOD[0]], NullReporter(), rows=[0])
     assert beside["episodes"] == {"successes": 0, "failures": 1}
-    assert alone["step_accuracy"] != beside["reward_model"]["step_accuracy"], "another order, other numbers of steps"
+    assert alone["subtask_accuracy"] != beside["reward_model"]["subtask_accuracy"], "another order, other numbers of steps"
 
 
 def test_every_number_is_explained():
@@ -344,9 +344,9 @@ def test_a_spread_that_knows_the_error_is_found_out():
     judged = predict_episodes(Reader(), GOOD + BAD)
     honest = tuple(map(noisy, judged.predictions))
     table = evaluate(Reader(), GOOD + BAD, NullReporter(), replace(judged, predictions=honest))["reward_model"]
-    assert table["spread_correlation"] == pytest.approx(1) and 0.8 < table["interval_coverage"] <= 1
+    assert table["uncertainty_correlation"] == pytest.approx(1) and 0.8 < table["interval_coverage"] <= 1
     told = [c.ood[1:] for c in honest]
     assert table["ood_rate"] == pytest.approx(np.mean(np.concatenate(told) > 1)) and 0.4 < table["ood_rate"] < 0.6
     wrong = [replace(curve, uncertainty=1 - curve.uncertainty) for curve in honest]
     table = evaluate(Reader(), GOOD + BAD, NullReporter(), replace(judged, predictions=tuple(wrong)))["reward_model"]
-    assert table["spread_correlation"] == pytest.approx(-1, abs=1e-3)
+    assert table["uncertainty_correlation"] == pytest.approx(-1, abs=1e-3)

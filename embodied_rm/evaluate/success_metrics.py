@@ -28,7 +28,7 @@ def prediction_table(
     """The metrics of verdicts, steps and spread; `docs/metrics.md` says what they are. `scale`: see `doubt_table`."""
     return {
         **success_table(predictions, labels),
-        "step_accuracy": subtask_accuracy(predictions, labels),
+        "subtask_accuracy": subtask_accuracy(predictions, labels),
         "segmentation_f1": segmentation_f1(episode_matches(predictions, labels)),
         **uncertainty_table(predictions, labels, scale),
         "ood_rate": ood_rate(predictions),
@@ -48,8 +48,8 @@ def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledE
         "mcc": mcc(final_success >= 0.5, episode_success),
         "completion_accuracy": nanmean((final_success >= 0.5) == episode_success),
         "ece": expected_calibration_error(frame_success, np.concatenate([episode.success[1:] for episode in labels])),
-        "verdict_precision": precision,
-        "verdict_recall": recall,
+        "success_precision": precision,
+        "success_recall": recall,
     }
 
 
@@ -80,13 +80,13 @@ def uncertainty_table(
 ) -> Metrics:
     """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
 
-    spread_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
+    uncertainty_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
     the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of one half
     of the episodes' in intervals calibrated on the other, nan where there are too few to calibrate on. Both are nan of
     a model that never doubts.
     """
     if not any(prediction.uncertainty.any() for prediction in predictions):
-        return {"spread_correlation": np.nan, "interval_coverage": np.nan}
+        return {"uncertainty_correlation": np.nan, "interval_coverage": np.nan}
     all_pairs = test_pairs = errors_and_uncertainties(predictions, labels)
     if scale is None:
         calibration_half, test_half = (
@@ -97,7 +97,7 @@ def uncertainty_table(
             errors_and_uncertainties(*test_half),
         )
     return {
-        "spread_correlation": spearman(*all_pairs),
+        "uncertainty_correlation": spearman(*all_pairs),
         "interval_coverage": coverage(*test_pairs, scale) if np.isfinite(scale) else np.nan,
     }
 

@@ -1,4 +1,4 @@
-"""A model card: what a reward model was made from, what it reaches and where it fails, from the numbers themselves."""
+"""Model card: data, metrics and failures of a reward model, generated from its metrics."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ METRIC_COLUMNS = {
     "interval_coverage": "coverage",
     "ood_rate": "out of distribution",
 }
-"""Metric of `evaluate` -> column of the card; docs/metrics.md says what each is."""
+"""Metric of `evaluate` -> column of the card. docs/metrics.md defines the metrics."""
 
 
 def model_card(metrics: Mapping[str, Any]) -> str:
-    """Markdown from the metrics of `embodied-rm build-checkpoint`."""
+    """Return the card as Markdown, from the metrics of `embodied-rm build-checkpoint`."""
     data_stats, train_stats, durations_s = metrics["collect"], metrics["train"], metrics["seconds"]
     return "\n".join([
         "# Reward model of the tabletop tasks",
         "",
-        "Made from nothing by `make checkpoint`, which wrote this card too: nothing in it is typed by hand.",
+        "Trained from scratch by `make checkpoint`, which also generated this card.",
         "",
         "## Data and training",
         "",
-        f"{data_stats['episodes']} simulated episodes ({data_stats['successes']} successes; {data_stats['frames']} frames)",
-        "of the split `seen` (docs/zero_shot.md): scripted experts, and actors who fail on purpose; no real robot.",
-        "Videos are also shown backwards, under opposite instructions that their tasks name: nobody closes a drawer in",
-        "these data, but the words for it are heard (docs/reward_model.md, \"Played backwards\").",
-        f"{train_stats['parameters']:,} parameters. {durations_s['total'] / 60:.0f} minutes in all, "
+        f"{data_stats['episodes']} simulated episodes ({data_stats['successes']} successes; "
+        f"{data_stats['frames']} frames)",
+        "of the split `seen` (docs/zero_shot.md): scripted experts and scripted failures; no real robot.",
+        "Time-reversed copies carry the opposite instruction, if the task defines one: the data contain no closing of",
+        "a drawer, but the instruction for it occurs (docs/reward_model.md, \"Played backwards\").",
+        f"{train_stats['parameters']:,} parameters. {durations_s['total'] / 60:.0f} minutes in total, "
         f"{train_stats['seconds'] / 60:.0f} of them training, on {metrics['machine']}.",
         "",
-        "## What it reaches, by split",
+        "## Metrics by split",
         "",
         *_split_table(metrics["splits"]),
         "",
         "Uncertainty and error: Spearman's correlation; coverage: of the interval",
-        f"value +- {metrics['calibrate']['interval_scale']:.2f} (uncertainty + 0.01), fitted to cover 90 % of the frames",
-        f"of {metrics['calibrate']['episodes']} other episodes of `seen`; out of distribution: share of the frames",
-        "that are less usual than 99 % of theirs. All columns: docs/metrics.md.",
-        "Curves that look at no image, on the same episodes:",
+        f"value +- {metrics['calibrate']['interval_scale']:.2f} (uncertainty + 0.01), fitted to cover 90 % of",
+        f"frames of {metrics['calibrate']['episodes']} other episodes of `seen`; out of distribution: share of frames",
+        "above the 99th percentile of these episodes. All columns: docs/metrics.md.",
+        "Baselines without images, on the same episodes:",
         "",
         *_baseline_table(metrics["splits"]),
         "",
-        "## Task by task",
+        "## Metrics by task",
         "",
         *_task_table(metrics["splits"]),
         "",
@@ -60,8 +61,8 @@ def model_card(metrics: Mapping[str, Any]) -> str:
         "",
         "## Limits",
         "",
-        "Simulated primitives on one table, one lamp, cameras near their places. A row above that falls short is where "
-        "it must not be trusted; on anything else audit it first: `embodied-rm audit`.",
+        "Simulated primitives on one table, with one lamp and small camera variations. Do not rely on the model where "
+        "a row above is low. Before any other use, audit it: `embodied-rm audit`.",
         "",
     ])  # fmt: skip
 

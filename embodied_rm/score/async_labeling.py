@@ -125,12 +125,12 @@ class AsyncLabeler:
     def _record_judge(self, judge_digest: str) -> None:
         """Write down who labels. Raises `UserError` where somebody else did."""
         if (self._run.path / CONFIG_FILE).exists():
-            previous_digest = self._run.read_json(CONFIG_FILE)["config"]["judge"]
+            previous_digest = self._run.read_json(CONFIG_FILE)["config"]["judge_digest"]
             if previous_digest != judge_digest:
                 raise UserError(
                     f"{self._run.path}: another judge labeled this ({previous_digest[:12]}, now {judge_digest[:12]})"
                 )
-        self._run.write_json(CONFIG_FILE, {"config": {"judge": judge_digest, "frame_stride": 1}})
+        self._run.write_json(CONFIG_FILE, {"config": {"judge_digest": judge_digest, "frame_stride": 1}})
 
     def _load_existing(self) -> tuple[int, int, int, Sequence[pa.Table]]:
         """Datasets, episodes, frames and scores that are stored already; half a dataset is removed."""

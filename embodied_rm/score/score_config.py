@@ -53,7 +53,7 @@ class ScoreConfig:
             if value is not None and value < minimum:
                 raise UserError(f"{name} must be >= {minimum}, got {value}")
         if self.ray_address is not None and self.engine != RAY_ENGINE:
-            raise UserError(f"address={self.ray_address} is of a Ray cluster: it needs engine={RAY_ENGINE}")
+            raise UserError(f"ray_address={self.ray_address} is of a Ray cluster: it needs engine={RAY_ENGINE}")
 
     def output_settings(self) -> dict[str, object]:
         """All of it that decides what is written of an episode."""

@@ -58,7 +58,7 @@ class ShardMetadata:
 
     def to_json(self) -> str:
         """One line, the same for the same."""
-        issues = [{"file": str(issue.file), "what": issue.message, "episodes": issue.episodes} for issue in self.issues]
+        issues = [{"file": str(issue.file), "message": issue.message, "episodes": issue.episodes} for issue in self.issues]
         return json.dumps({**vars(self), "issues": issues}, sort_keys=True)
 
     @classmethod
@@ -66,7 +66,7 @@ class ShardMetadata:
         """What `as_json` wrote."""
         fields: dict[str, Any] = json.loads(text)
         issues = (
-            DataIssue(file=Path(issue["file"]), message=issue["what"], episodes=tuple(issue["episodes"]))
+            DataIssue(file=Path(issue["file"]), message=issue["message"], episodes=tuple(issue["episodes"]))
             for issue in fields["issues"]
         )
         return cls(**{**fields, "issues": tuple(issues), "lengths": tuple(fields["lengths"])})

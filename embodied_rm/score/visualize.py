@@ -104,7 +104,7 @@ def plot_series(prediction: RewardOutput, scale: float | None = None) -> dict[st
         "low": low,
         "high": high,
         "success": prediction.success,
-        "spread": prediction.uncertainty,
+        "uncertainty": prediction.uncertainty,
     }
     return {
         name: np.where(prediction.valid, values, np.nan) for name, values in {**columns, "ood": prediction.ood}.items()

@@ -19,10 +19,10 @@ TABLE_FILE = "progress.parquet"
 ROW_GROUP_SIZE = 1 << 20
 """Rows of a row group: no more of them lie in memory while the table is put together."""
 COLUMN_BY_FIELD = {
-    "value": "progress_dense",
+    "progress": "progress_dense",
     "success": "success",
-    "stage": "stage",
-    "spread": "spread",
+    "subtask": "subtask",
+    "uncertainty": "uncertainty",
     "valid": "valid",
     "ood": "ood",
 }

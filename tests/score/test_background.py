@@ -40,15 +40,15 @@ class Waiting:
 
 
 class Broken(Waiting):
-    def advance(self, memory: int, views) -> tuple[RewardOutput, int]:
+    def step(self, memory: int, views) -> tuple[RewardOutput, int]:
         raise UserError("the judge fell ill")
 
 
 def labels(folder: Path, model: Waiting | None = None, judge: str = "counter", **how: int) -> AsyncLabeler:
     model = model or Waiting()
-    if "waiting" not in how:
+    if "max_queue" not in how:
         model.may.set()
-    return AsyncLabeler(Scorer(model=model), folder, LabelingConfig(**{"part": 3, **how}), judge)
+    return AsyncLabeler(Scorer(model=model), folder, LabelingConfig(**{"episodes_per_dataset": 3, **how}), judge)
 
 
 def test_videos_and_what_was_said_of_them_lie_side_by_side(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_videos_and_what_was_said_of_them_lie_side_by_side(tmp_path: Path) -> No
 
 def test_more_than_may_wait_are_dropped_and_counted(tmp_path: Path) -> None:
     judge = Waiting()
-    with labels(tmp_path, judge, waiting=2) as some:
+    with labels(tmp_path, judge, max_queue=2) as some:
         for number in range(6):
             some.submit(episode(number, length=5))
         assert some.num_dropped == 4
@@ -111,5 +111,5 @@ def test_another_judge_does_not_go_on_with_it(tmp_path: Path) -> None:
         pass
     with pytest.raises(UserError, match="another judge labeled this"):
         labels(tmp_path, judge="somebody")
-    with pytest.raises(UserError, match=r"labeling\.part must be >= 1, got 0"):
+    with pytest.raises(UserError, match=r"labeling\.episodes_per_dataset must be >= 1, got 0"):
         LabelingConfig(episodes_per_dataset=0)

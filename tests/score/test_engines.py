@@ -24,8 +24,8 @@ from embodied_rm.score.job import ScoreJob
 from embodied_rm.score.shards import SHARDS_DIR
 
 KINDS = {
-    "two processes": {"workers": 2},
-    "two actors of Ray": {"engine": "ray", "workers": 2},
+    "two processes": {"num_workers": 2},
+    "two actors of Ray": {"engine": "ray", "num_workers": 2},
 }
 
 
@@ -58,14 +58,14 @@ def test_the_bytes_are_those_of_one_process(
     assert "Traceback" not in capfd.readouterr().err
     next((tmp_path / "shared" / SHARDS_DIR).glob("00001*")).unlink()
     scored_by(
-        open_picky, net, data, tmp_path / "shared", videos=True, **{**KINDS[kind], "engine": "local", "workers": 1}
+        open_picky, net, data, tmp_path / "shared", videos=True, **{**KINDS[kind], "engine": "local", "num_workers": 1}
     )
     assert (tmp_path / "shared" / TABLE_FILE).read_bytes() == (tmp_path / "one" / TABLE_FILE).read_bytes()
 
 
 def test_a_mistake_that_a_worker_meets_is_told_as_it_is_here(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is nowhere to be found"):
-        scored_by(open_mistaken, net, data, tmp_path, workers=2)
+        scored_by(open_mistaken, net, data, tmp_path, num_workers=2)
 
 
 def descendants(of: int) -> set[int]:
@@ -112,15 +112,15 @@ def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goe
 
 def test_a_worker_that_is_killed_is_told(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"killed by signal 9.*resume=true and fewer workers"):
-        scored_by(open_killed, net, data, tmp_path, workers=2)
+        scored_by(open_killed, net, data, tmp_path, num_workers=2)
 
 
 def test_mistakes(data: LeRobotDataset, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"unknown engine 'rai'. Did you mean 'ray'\?"):
         ScoreConfig(engine="rai")
-    with pytest.raises(UserError, match="workers must be >= 1, got 0"):
+    with pytest.raises(UserError, match="num_workers must be >= 1, got 0"):
         ScoreConfig(num_workers=0)
-    with pytest.raises(UserError, match="address=auto is of a Ray cluster: it needs engine=ray"):
+    with pytest.raises(UserError, match="ray_address=auto is of a Ray cluster: it needs engine=ray"):
         ScoreConfig(ray_address="auto")
     run = RunFolder.open(tmp_path / "run")
     with pytest.raises(UserError, match="score_corpus is for other engines"):

@@ -97,7 +97,7 @@ def test_a_run_that_was_ended_anywhere_goes_on_to_the_same_bytes(
 
 
 def test_the_scores_are_those_of_the_online_step(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
-    scored = scored_by(open_net, net, data, tmp_path, episodes=(3, 0))
+    scored = scored_by(open_net, net, data, tmp_path, episode_indices=(3, 0))
     assert list(scored.predictions) == [3, 0]
     for row, curve in scored.predictions.items():
         online = score_episodes(open_net(net).model, [data.episode(row)])[0]
@@ -108,7 +108,7 @@ def test_the_scores_are_those_of_the_online_step(data: LeRobotDataset, net: Path
 @pytest.mark.parametrize(
     ("what", "other"),
     [
-        ("settings", {"every": 2}),
+        ("settings", {"frame_stride": 2}),
         ("model", {}),
         ("data", {"shard_episodes": 3}),
     ],

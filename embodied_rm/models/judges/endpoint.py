@@ -109,7 +109,7 @@ class EndpointChat:
         try:
             response = self._client.post("chat/completions", json=body)
         except self._httpx.TimeoutException:
-            return Answer(failure="timeout_s"), None
+            return Answer(failure="timeout"), None
         except self._httpx.TransportError:
             return Answer(failure="unreachable"), None
         if response.status_code in OVERLOADED_STATUSES:

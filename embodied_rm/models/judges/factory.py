@@ -35,7 +35,7 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardMo
     if config.type == REMOTE_TYPE:
         return make_remote_model(config)
     lookup(WEIGHT_DTYPES, config.dtype, "value of judge.dtype")
-    lookup(dict.fromkeys(ATTENTION_IMPLEMENTATIONS), config.attn_implementation, "value of judge.attention")
+    lookup(dict.fromkeys(ATTENTION_IMPLEMENTATIONS), config.attn_implementation, "value of judge.attn_implementation")
     image_size = config.image_size or None
     input_spec = InputSpec(
         views=config.views or None, image_size=None if image_size is None else (image_size[0], image_size[1])
@@ -65,7 +65,7 @@ def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:
 
 def runtime_options(config: JudgeConfig) -> dict[str, Any]:
     """How a model in this process runs."""
-    names = ("device", "dtype", "attention", "batch")
+    names = ("device", "dtype", "attn_implementation", "batch_size")
     return {name: getattr(config, name) for name in names}
 
 
@@ -130,7 +130,7 @@ def require_base_model(config: JudgeConfig) -> tuple[Path, Path]:
     """The released files, and those of what they were made from. Raises `UserError` where one is not named."""
     assert config.folder is not None
     if config.base_model is None:
-        raise UserError(f"judge={config.type} needs judge.base=..., {BASE_MODEL_HINTS[config.type or '']}")
+        raise UserError(f"judge={config.type} needs judge.base_model=..., {BASE_MODEL_HINTS[config.type or '']}")
     return config.folder, config.base_model
 
 

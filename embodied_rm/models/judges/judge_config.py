@@ -19,13 +19,13 @@ JUDGE_TYPES = {
     "lrm": "Large Reward Models: three LoRA heads over one model",
     "robometer": "Robometer",
     "rewind": "ReWiND",
-    "served": "whatever a service of this package serves, embodied-rm serve",
+    "remote": "the model that a service of this package serves (embodied-rm serve)",
 }
 ENDPOINT_TYPES = ("question", "robo_dopamine")
 """Layouts that an endpoint can serve: generative models that are shown images."""
-REMOTE_TYPE = "served"
+REMOTE_TYPE = "remote"
 """The layout that is no layout: the service knows what it serves."""
-TEXT_ANSWERS, LOGPROB_ANSWERS = "written", "logprobs"
+TEXT_ANSWERS, LOGPROB_ANSWERS = "text", "logprobs"
 SHUFFLED_QUESTION = "shuffled"
 """The question about a whole video, of which nobody can be paid; the others are in `questions`."""
 
@@ -66,9 +66,9 @@ class JudgeConfig:
         if self.image_size and len(self.image_size) != 2:
             raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
         if self.batch_size < 1:
-            raise UserError(f"judge.batch must be >= 1, got {self.batch_size}")
+            raise UserError(f"judge.batch_size must be >= 1, got {self.batch_size}")
         if self.type == "question":
-            lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answers")
+            lookup(QUESTIONS_BY_ANSWER_MODE, self.answer_mode, "value of judge.answer_mode")
             questions = dict.fromkeys(QUESTIONS_BY_ANSWER_MODE[self.answer_mode]) | dict.fromkeys(
                 [SHUFFLED_QUESTION] * (self.answer_mode == TEXT_ANSWERS)
             )
@@ -78,7 +78,7 @@ class JudgeConfig:
         """Raises `UserError` unless it is said where the judge is, and it can be there."""
         if self.type == REMOTE_TYPE:
             if self.url is None or self.folder is not None:
-                raise UserError("judge=served needs the address of the service, judge.url=..., and no folder")
+                raise UserError("judge=remote needs the address of the service, judge.url=..., and no folder")
             return
         if (self.folder is None) == (self.url is None):
             raise UserError("a judge needs either judge.folder=..., its files, or judge.url=..., where it is served")

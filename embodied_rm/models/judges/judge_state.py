@@ -107,27 +107,27 @@ def _serialize_context(context: EpisodeContext) -> dict[str, Tensor]:
         "potential": context.potential,
         "success": context.success,
         "goal": context.goal is not None,
-        "room": context.history.capacity,
+        "capacity": context.history.capacity,
         "stride": context.history.stride,
         "length": context.history.length,
     }
     return {
-        "told": pack_json(metadata),
+        "metadata": pack_json(metadata),
         "frames": torch.from_numpy(np.stack([multi_view_frame.frames for multi_view_frame in multi_view_frames])),
-        "there": torch.from_numpy(np.stack([multi_view_frame.visible for multi_view_frame in multi_view_frames])),
+        "visible": torch.from_numpy(np.stack([multi_view_frame.visible for multi_view_frame in multi_view_frames])),
     }
 
 
 def _deserialize_context(tensors: dict[str, Tensor]) -> EpisodeContext:
-    metadata = unpack_json(tensors["told"])
-    frames, visible = tensors["frames"].numpy(), tensors["there"].numpy()
+    metadata = unpack_json(tensors["metadata"])
+    frames, visible = tensors["frames"].numpy(), tensors["visible"].numpy()
     multi_view_frames: Sequence[MultiViewFrame] = [
         MultiViewFrame(frame, frame_visible) for frame, frame_visible in zip(frames, visible, strict=True)
     ]
     first, previous, current, *remaining = multi_view_frames
     goal = remaining.pop(0) if metadata["goal"] else None
     history = FrameHistory(
-        capacity=metadata["room"], frames=tuple(remaining), stride=metadata["stride"], length=metadata["length"]
+        capacity=metadata["capacity"], frames=tuple(remaining), stride=metadata["stride"], length=metadata["length"]
     )
     return EpisodeContext(
         instruction=metadata["instruction"],

@@ -256,6 +256,6 @@ LOGPROB_QUESTIONS: Mapping[str, Question] = {
     "completion": CompletionQuestion(use_logprobs=True),
     "closer": CloserQuestion(use_logprobs=True),
     "rubric": RubricQuestion(use_logprobs=True),
-    "true": TrueLogprobQuestion(),
+    "true_logprob": TrueLogprobQuestion(),
 }
 """Those that are answered by the log-probabilities of a few words."""

@@ -78,15 +78,15 @@ class StorableRemoteState(RemoteState):
     def state_dict(self) -> dict[str, Tensor]:
         """What the service remembered, and which of that is each episode's."""
         handles = [episode.handle for episode in self.episodes]
-        snapshots = list({id(handle.kept): handle.kept for handle in handles if handle.kept is not None}.values())
+        snapshots = list({id(handle.saved_state): handle.saved_state for handle in handles if handle.saved_state is not None}.values())
         snapshot_index = {id(snapshot): i for i, snapshot in enumerate(snapshots)}
-        handle_rows = [(handle.step, snapshot_index[id(handle.kept)], handle.row) for handle in handles]
+        handle_rows = [(handle.step, snapshot_index[id(handle.saved_state)], handle.state_row) for handle in handles]
         return {
-            "columns": torch.tensor(handle_rows, dtype=torch.int64),
-            "rows": torch.tensor([snapshot.rows for snapshot in snapshots], dtype=torch.int64),
+            "handle_rows": torch.tensor(handle_rows, dtype=torch.int64),
+            "rows": torch.tensor([snapshot.num_rows for snapshot in snapshots], dtype=torch.int64),
             "phi": torch.from_numpy(self.phi.copy()),
             **{
-                f"kept{i}": torch.frombuffer(bytearray(snapshot.state), dtype=torch.uint8)
+                f"snapshot{i}": torch.frombuffer(bytearray(snapshot.state), dtype=torch.uint8)
                 for i, snapshot in enumerate(snapshots)
             },
         }
@@ -94,12 +94,12 @@ class StorableRemoteState(RemoteState):
     def from_state_dict(self, tensors: dict[str, Tensor]) -> StorableRemoteState:
         """The memory whose `state` that is: the service is told when it is next asked."""
         snapshots = [
-            SavedEpisodeState(tensors[f"kept{i}"].numpy().tobytes(), rows)
+            SavedEpisodeState(tensors[f"snapshot{i}"].numpy().tobytes(), rows)
             for i, rows in enumerate(tensors["rows"].tolist())
         ]
         episodes = [
             self.model.make_episode(SavedEpisodeState(*snapshots[snapshot]), row, step)
-            for step, snapshot, row in tensors["columns"].tolist()
+            for step, snapshot, row in tensors["handle_rows"].tolist()
         ]
         return StorableRemoteState(model=self.model, episodes=object_array(episodes), phi=tensors["phi"].numpy().copy())
 
@@ -162,7 +162,7 @@ class RemoteRewardModel:
                 raise
             # From some of these memories the service has gone on before: they are taken up as other episodes.
             leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in handles]
-            handles = [handle._replace(env=lease.env) for handle, lease in zip(handles, leases, strict=True)]
+            handles = [handle._replace(env_id=lease.env) for handle, lease in zip(handles, leases, strict=True)]
             prediction, new_handles = episode_handles.step_episodes(self._client, handles, frames_by_view(views))
         return to_reward_output(prediction), self._make_state(new_handles, leases, prediction)
 

@@ -37,8 +37,8 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
             **resources,
         )
         for result in results.iter_rows():
-            if result["mistake"]:
-                raise UserError(result["mistake"])
+            if result["error"]:
+                raise UserError(result["error"])
             yield shard_by_number[result["number"]]
 
 
@@ -57,8 +57,8 @@ class ScoringActor:
             self._load_model()
             list(score_in_process(self._job, [shard], NullReporter(), self._num_cpus))
         except UserError as error:
-            return {"number": shard.number, "mistake": str(error)}
-        return {"number": shard.number, "mistake": ""}
+            return {"number": shard.number, "error": str(error)}
+        return {"number": shard.number, "error": ""}
 
     def _load_model(self) -> None:
         if self._model_loaded:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_vlm
-from judge_server import Endpoint, serving
+from judge_server import INJECTED_FAILURES, Endpoint, serving
 from sprites import episode
 
 from embodied_rm.cli.main import main
@@ -77,7 +77,7 @@ def test_a_corpus_is_scored_with_a_fifth_of_the_questions_failing(chat: LocalCha
 
     def fails(digest: str, attempt: int) -> str | None:
         rng = np.random.default_rng([int(digest[:8], 16), attempt])
-        return str(rng.choice(FAILURES)) if rng.random() < 0.2 else None
+        return str(rng.choice(INJECTED_FAILURES)) if rng.random() < 0.2 else None
 
     with DatasetWriter(tmp_path / "videos") as writer:
         for number in range(4):
