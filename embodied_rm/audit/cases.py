@@ -100,7 +100,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data="episodes whose success is known",
     ),
     AuditCase(
-        name="finished",
+        name="unmodified_success",
         perturbation="successes as they are",
         metric_description="judged a success",
         rationale="A model that never says done is fooled by nothing and pays for nothing: every other case presumes this.",
@@ -131,7 +131,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         "two tasks (the meta column task or goal)",
     ),
     AuditCase(
-        name="another_wish_pays_less",
+        name="another_instruction_lower_return",
         perturbation="successes under another wish, beside the same under their own",
         metric_description="smaller discounted return, shaped",
         rationale="Done or not, work that nobody asked for is paid like the work that was.",
@@ -155,7 +155,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_SUCCESSES,
     ),
     AuditCase(
-        name="paraphrase_order",
+        name="paraphrase_order_correlation",
         perturbation="successes under another phrasing of their goal",
         metric_description="change of order correlation, mean",
         rationale="The curve depends on how one puts it.",
@@ -183,7 +183,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_SUCCESSES,
     ),
     AuditCase(
-        name="reversed_order",
+        name="reversed_order_correlation",
         perturbation="the same",
         metric_description="order correlation, mean",
         rationale="Progress does not fall when work is undone: drops and detours cost nothing.",
@@ -194,7 +194,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data=NEEDS_SUCCESSES,
     ),
     AuditCase(
-        name="shuffled_order",
+        name="shuffled_order_correlation",
         perturbation="the first frame of a success, then the others in a random order",
         metric_description="order correlation, mean",
         rationale="Progress follows the order of the frames and not what they show.",
@@ -213,7 +213,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         "episodes whose success is known",
     ),
     AuditCase(
-        name="frozen_start_moves",
+        name="frozen_start_progress_change",
         perturbation="the same",
         metric_description="progress changes by more than 0.1",
         rationale="Progress creeps while nothing moves: a clock, or a sum of small errors.",
@@ -230,7 +230,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
-        name="frozen_half_moves",
+        name="frozen_half_progress_change",
         perturbation="the same",
         metric_description="progress changes by more than 0.1",
         rationale="Progress creeps while nothing moves: a clock, or a sum of small errors.",
@@ -240,7 +240,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data=NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
-        name="clock",
+        name="time_baseline",
         perturbation="failures as they are, where the true progress is no straight line",
         metric_description="nearer to a straight line over time than to the truth",
         rationale="The curve tells how much time has passed and not what has been done.",
@@ -250,7 +250,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data="failures whose true progress is known",
     ),
     _false_success_case(
-        "black",
+        "black_images",
         "the first frame, then black images",
         "A covered lens is a success.",
         images.black_out,
@@ -264,7 +264,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_MULTIPLE_VIEWS,
     ),
     AuditCase(
-        name="view_dropped_order",
+        name="view_dropped_order_correlation",
         perturbation="successes without one of their views, each in turn",
         metric_description="change of order correlation, mean",
         rationale="The curve hangs on a single camera.",
@@ -275,7 +275,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data="several views, and successes",
     ),
     _false_success_case(
-        "views_exchanged",
+        "views_swapped",
         "unfinished videos in which every camera shows what the next one sees",
         "Cables plugged the wrong way round make failures count as done.",
         images.swap_views,
@@ -289,7 +289,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_UNFINISHED_EPISODES,
     ),
     _false_success_case(
-        "robot_gone",
+        "robot_removed",
         "unfinished videos that end with what stood still in them, so that the arm fades",
         "Leaving the image is a success.",
         images.remove_robot,
@@ -317,7 +317,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
-        name="hovering_pays_less",
+        name="hovering_lower_return",
         perturbation="the same, beside the success itself, both up to the same time limit",
         metric_description="smaller discounted return, shaped",
         rationale="Staying close is worth as much as finishing, so a policy stays close.",
@@ -327,7 +327,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data=NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
-        name="hovering_pays_less_raw",
+        name="hovering_lower_raw_return",
         perturbation="the same, with progress itself as the reward",
         metric_description="smaller discounted return, raw",
         rationale="Why progress is paid as a difference of potentials: paid as it is, hovering beats finishing.",
@@ -343,7 +343,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
-        name="looping_moves",
+        name="looping_progress_change",
         perturbation="the same, before the loops and behind them",
         metric_description="progress changes by more than 0.1",
         rationale="Every round leaves a little progress behind: a ratchet.",
@@ -353,7 +353,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         required_data=NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
-        name="looping_pays_less",
+        name="looping_lower_return",
         perturbation="the same, beside the success itself, both up to the same time limit",
         metric_description="smaller discounted return, shaped",
         rationale="Going round in circles is worth as much as finishing.",

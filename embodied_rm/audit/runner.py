@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from embodied_rm.audit.cases import AUDIT_CASES, AuditCase
-from embodied_rm.audit.returns import score_mask
+from embodied_rm.rewards.episode_reward import score_mask
 from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditRewardConfig, AuditTrial, select_frames
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.models.reward_model import RewardModel
@@ -41,8 +41,8 @@ class AuditResult:
     def as_dict(self) -> dict[str, object]:
         """For metrics.json. Shares of yes and no carry their 95 % interval (Wilson)."""
         if self.value is None:
-            return {"left_out": f"needs {self.case.required_data}"}
-        row = {"expected": self.case.expected, "value": self.value, "n": self.n, "passed": self.passed}
+            return {"skipped": f"needs {self.case.required_data}"}
+        row = {"expected": self.case.expected, "value": self.value, "num_trials": self.num_trials, "passed": self.passed}
         if self.case.is_rate:
             row["interval"] = list(wilson_interval(round(self.value * self.n), self.n))
         return row

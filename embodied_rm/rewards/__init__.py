@@ -1,1 +1,1 @@
-"""How predictions become rewards: the rules of the field, one file of pure functions each, named as in their papers."""
+"""Rewards from predictions: potential-based shaping, the episode reward and the reward rules of the literature."""

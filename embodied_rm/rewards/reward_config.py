@@ -1,4 +1,4 @@
-"""How a prediction becomes a reward, as a user sets it."""
+"""User settings of the reward."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ SUCCESS_SOURCES = ("model", "simulator")
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """How a model's prediction becomes a reward. The discount belongs to the learner (`PPOConfig.gamma`)."""
+    """Conversion of predictions to rewards. The discount belongs to the learner (`PPOConfig.gamma`)."""
 
     rule: str = "shaped"
-    """How steps are paid: a name of `embodied_rm.rewards.rules`."""
+    """Reward rule: a name of `embodied_rm.rewards.rules`."""
     success_source: str = "model"
-    """Who says that an episode succeeded, which ends it and is paid: model, or simulator."""
+    """Source of success, which ends the episode and is rewarded: model, or simulator."""
     progress_scale: float = 1.0
-    """Weight of the progress: the whole task, from potential 0 to 1, is worth this much. A critic that knows what
-    shaping adds, as that of `refine`, takes it off again."""
+    """Weight of the progress: the reward for the whole task, from potential 0 to 1. The critic of `refine` subtracts
+    the shaping again."""
     uncertainty_penalty: float = 0.0
-    """Spreads of the model's prediction that are taken off its progress: what it doubts is worth less."""
+    """Multiple of the prediction's uncertainty that is subtracted from its progress."""
     score_every: int = 1
-    """Steps between two scores of a row; an episode's end is always scored."""
+    """Steps between two scores of an environment; the end of an episode is always scored."""
     success_threshold: float = 0.5
-    """Probability of success from which a score counts as the verdict "done"."""
+    """Probability of success from which a prediction counts as success."""
     success_patience: int = 5
-    """Consecutive verdicts that are the model's "success"."""
+    """Consecutive predictions of success that end an episode as a success."""
     success_reward: float = 1.0
 
     def __post_init__(self) -> None:
         rule = find_rule(self.rule)
         if self.success_source not in SUCCESS_SOURCES:
-            raise UserError(f"success must be one of {', '.join(SUCCESS_SOURCES)}, got {self.success_source!r}")
+            raise UserError(f"success_source must be one of {', '.join(SUCCESS_SOURCES)}, got {self.success_source!r}")
         if rule.progress_source == "simulator" and self.success_source != "simulator":
-            raise UserError(f"rule={self.rule} is paid from the simulator's state: it needs success=simulator")
+            raise UserError(f"rule={self.rule} uses the simulator's progress: it needs success_source=simulator")
         if self.score_every < 1 or self.success_patience < 1:
             raise UserError(
                 f"score_every and success_patience must be >= 1, got {self.score_every} and {self.success_patience}"
@@ -48,37 +48,45 @@ class RewardConfig:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
     def check_rollout_steps(self, rollout_steps: int, max_episode_steps: int | None) -> None:
-        """Raises `UserError` for a rule that compares with episodes that ended, where rollouts of so many steps may
-        end none within the time limit."""
+        """Check that episodes can end within a rollout, if the rule compares with ended episodes.
+
+        Raises:
+            UserError: The rollout is shorter than the time limit.
+        """
         if (
-            find_rule(self.rule).required_input == "references"
+            find_rule(self.rule).required_input == "reference_rewards"
             and max_episode_steps is not None
             and rollout_steps < max_episode_steps
         ):
             raise UserError(
-                f"rollout_steps={rollout_steps}: rule={self.rule} compares with how the first rollout's "
-                f"episodes end, and one may take {max_episode_steps} steps: set rollout_steps={max_episode_steps} or more"
+                f"rollout_steps={rollout_steps}: rule={self.rule} compares with the ends of the first rollout's "
+                f"episodes, and an episode may take {max_episode_steps} steps: set rollout_steps={max_episode_steps} "
+                "or more"
             )
 
     def check_success_prediction(self, predicts_success: bool) -> None:
-        """Raises `UserError` where the reward model must say whether the task is done and does not."""
+        """Check that the reward model predicts success, if the reward depends on it.
+
+        Raises:
+            UserError: The reward needs predictions of success and the model has none.
+        """
         if predicts_success or self.uses_simulator_only:
             return
         if self.success_source == "model":
             raise UserError(
-                "success=model lets the reward model say when the task is done, and this one does not tell: set "
-                "success=simulator"
+                "success_source=model needs a reward model that predicts success, and this one does not: set "
+                "success_source=simulator"
             )
         if find_rule(self.rule).uses_success_prob:
             alternatives = ", ".join(
                 name for name, rule in RULES.items() if rule.progress_source == "model" and not rule.uses_success_prob
             )
             raise UserError(
-                f"rule={self.rule} is paid by whether the reward model thinks the task done, and this one does not "
-                f"tell: choose another rule: {alternatives}"
+                f"rule={self.rule} needs a reward model that predicts success, and this one does not: choose another "
+                f"rule: {alternatives}"
             )
 
     @property
     def uses_simulator_only(self) -> bool:
-        """Whether the simulator alone says what a step is worth, and no model is asked."""
+        """Whether the reward comes from the simulator alone, so that no reward model is needed."""
         return self.success_source == "simulator" and find_rule(self.rule).progress_source != "model"

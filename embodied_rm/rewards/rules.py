@@ -1,92 +1,128 @@
-"""Name -> rule: how steps are paid."""
+"""Reward rules that are known step by step, named as in their papers, and the lookup of all rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+import numpy as np
 
 from embodied_rm.errors import lookup
-from embodied_rm.rewards import (
-    blended,
-    delta,
-    difference,
-    gated,
-    hold,
-    min_form,
-    negative_time,
-    raw,
-    redistributed,
-    self_reference,
-    shaped,
-    sigmoid_reference,
-    sparse,
-    terminal_ordinal,
-)
+from embodied_rm.labels.hops import hop
+from embodied_rm.labels.ordinal import rubric_score, score_to_reward
+from embodied_rm.rewards.rule_registry import RULES, RewardRule, register_reward_rule
+from embodied_rm.rewards.shaping import shaped_reward
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
-RuleInput = Literal["limit", "embedding", "contribution", "references", "blend"]
-"""What a rule is paid from besides what every step tells: a column of `Steps` or a field of `Terms`."""
+__all__ = ["RULES", "RewardRule", "find_rule", "register_reward_rule"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class RewardRule:
-    """How steps are paid."""
-
-    compute: Callable[[Transitions, RewardParams], FloatArray]
-    """The rewards of steps: [N], or [T, N] of a rollout."""
-    progress_source: Literal["model", "simulator", "nobody"] = "model"
-    """Who says how far a task is."""
-    policy_invariant: bool = False
-    """Whether it has the optimal policy of the task, whatever the potential is."""
-    treats_timeout_as_terminal: bool = False
-    """Whether it pays the end of an episode, whatever ended it, for all that there is: nothing follows a time limit. By
-    what might follow, an end just short of success would be worth more than success, again and again."""
-    needs_full_rollout: bool = False
-    """Whether a step is paid by what comes after it: rollouts only, arrays [T, N]."""
-    required_input: RuleInput | None = None
-    uses_success_prob: bool = False
-    """Whether it is paid by the probability that the task is done."""
-
-    @property
-    def per_step(self) -> bool:
-        """Whether a step can be paid when it is made."""
-        return not self.needs_full_rollout and self.required_input in (None, "limit")
-
-    @property
-    def is_potential_based(self) -> bool:
-        """Whether it is the task's reward, shaped by a potential."""
-        return self.compute is shaped.compute_reward
-
-
-RULES: Mapping[str, RewardRule] = {
-    "sparse": RewardRule(compute=sparse.compute_reward, progress_source="nobody", policy_invariant=True),
-    "dense": RewardRule(compute=shaped.compute_reward, progress_source="simulator", policy_invariant=True),
-    "shaped": RewardRule(compute=shaped.compute_reward, policy_invariant=True),
-    "difference": RewardRule(compute=difference.compute_reward),
-    "raw": RewardRule(compute=raw.compute_reward),
-    "hold": RewardRule(compute=hold.compute_reward, uses_success_prob=True),
-    "delta": RewardRule(compute=delta.compute_reward),
-    "negative_time": RewardRule(compute=negative_time.compute_reward, required_input="limit"),
-    "terminal_ordinal": RewardRule(compute=terminal_ordinal.compute_reward, treats_timeout_as_terminal=True),
-    "sigmoid_reference": RewardRule(
-        compute=sigmoid_reference.compute_reward, required_input="references", treats_timeout_as_terminal=True
-    ),
-    "blended": RewardRule(compute=blended.compute_reward, required_input="blend"),
-    "gated": RewardRule(compute=gated.compute_reward, needs_full_rollout=True, uses_success_prob=True),
-    "min_form": RewardRule(compute=min_form.compute_reward, needs_full_rollout=True),
-    "self_reference": RewardRule(
-        compute=self_reference.compute_reward,
-        needs_full_rollout=True,
-        required_input="embedding",
-        treats_timeout_as_terminal=True,
-    ),
-    "redistributed": RewardRule(
-        compute=redistributed.compute_reward, needs_full_rollout=True, required_input="contribution"
-    ),
-}
+COMPLETE_THRESHOLD = 0.5
+"""Probability of success from which an episode counts as complete, for `hold`."""
+MIN_PROGRESS_CHANGE = 0.01
+"""Change of progress up to which two states are equally close to the goal, for `hold`."""
+SHAPING_COEF = 0.1
+"""kappa of `negative_time`."""
+MAX_FAILURE_PROGRESS = 1 - 1e-6
+"""Upper limit of the progress of a failed episode, for `terminal_ordinal`: score 4 of 5."""
 
 
 def find_rule(name: str) -> RewardRule:
-    """The rule of that name. Raises `UserError` for an unknown one."""
+    """Return the rule of that name.
+
+    Raises:
+        UserError: The name is unknown; the message has the nearest name.
+    """
     return lookup(RULES, name, "reward rule")
+
+
+@register_reward_rule("sparse", progress_source="none", policy_invariant=True)
+def sparse(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return the reward of the task."""
+    return transitions.task_reward
+
+
+@register_reward_rule("dense", progress_source="simulator", policy_invariant=True, is_potential_based=True)
+@register_reward_rule("shaped", policy_invariant=True, is_potential_based=True)
+def shaped(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale (gamma Phi' (not terminated) - Phi): potential-based shaping, right at every episode end.
+
+    The optimal policy is that of the task. Source: Ng, Harada and Russell 1999; Grzes, AAMAS 2017, for the terminal
+    rule.
+    """
+    return shaped_reward(
+        transitions.task_reward,
+        transitions.potential,
+        transitions.next_potential,
+        transitions.terminated,
+        params.gamma,
+        scale=params.scale,
+    )
+
+
+@register_reward_rule("difference")
+def difference(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale (Phi' - Phi): the difference of progress, without discount and without a terminal rule.
+
+    Progress is not given back when an episode ends. With a discount below 1, early progress counts more than late
+    progress, so the optimal policy differs from that of the task. Source: Robometer (`use_relative_rewards`), ProcVLM's
+    fork of RLinf.
+    """
+    return transitions.task_reward + params.scale * (transitions.next_potential - transitions.potential)
+
+
+@register_reward_rule("raw")
+def raw(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale Phi': absolute progress at every step.
+
+    Staying near the goal for long enough earns more than reaching it. Source: ReWiND, in addition to its success bonus.
+    """
+    return transitions.task_reward + params.scale * transitions.next_potential
+
+
+@register_reward_rule("hold", uses_success_prob=True)
+def hold(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return scale ((c + 1) / 2 + Phi' + d) / 3: mean of contrast, progress and completion, without the task reward.
+
+    c in {-1, 0, 1} is the sign of the last change of progress, d in {0, 1} whether the task is done. Every step has a
+    reward, so ending an episode early loses reward. Source: Large Reward Models (tri: `vlm_pure_reward`,
+    `vlm_non_call_reward_mode: hold`).
+    """
+    contrast = np.sign(transitions.potential_change) * (np.abs(transitions.potential_change) > MIN_PROGRESS_CHANGE)
+    is_complete = transitions.success_prob >= COMPLETE_THRESHOLD
+    return params.scale * ((contrast + 1) / 2 + transitions.next_potential + is_complete) / 3
+
+
+@register_reward_rule("delta")
+def delta(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return task + scale hop(Phi, Phi'): the relative hop between consecutive scores.
+
+    A hop is relative to the remaining progress, so the last part of a task is worth as much as all before it. Source:
+    VLAC (the pairwise delta of its critic).
+    """
+    return transitions.task_reward + params.scale * hop(transitions.potential, transitions.next_potential)
+
+
+@register_reward_rule("negative_time", required_input="max_episode_steps")
+def negative_time(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return -1, 0 at success, + scale kappa (gamma Phi' (not success) - Phi), Phi = -(1 - progress) max_episode_steps.
+
+    A step costs 1 until success, shaped by the estimated remaining time. As in the source, an episode that ends in
+    failure is not terminal. Source: RynnValue (`apply_reward_shaping`).
+    """
+    assert params.max_episode_steps is not None
+    remaining, next_remaining = (
+        (1 - phi) * params.max_episode_steps for phi in (transitions.potential, transitions.next_potential)
+    )
+    shaping = remaining - np.where(transitions.is_success, 0.0, params.gamma * next_remaining)
+    return np.where(transitions.is_success, 0.0, -1.0) + params.scale * SHAPING_COEF * shaping
+
+
+@register_reward_rule("terminal_ordinal", treats_timeout_as_terminal=True)
+def terminal_ordinal(transitions: Transitions, params: RewardParams) -> FloatArray:
+    """Return scale (score - 1) / 4 at the end of the episode, else 0: a score from 1 to 5.
+
+    The score is that of the final progress; 5 is success. Source: RoboReward.
+    """
+    final_progress = np.where(transitions.is_success, 1.0, np.minimum(transitions.next_potential, MAX_FAILURE_PROGRESS))
+    return np.where(transitions.done, params.scale * score_to_reward(rubric_score(final_progress)), 0.0)
+
+
+# Registers its rules, after the ones above: messages list the rules in this order.
+from embodied_rm.rewards import episodic_rules as episodic_rules  # noqa: E402

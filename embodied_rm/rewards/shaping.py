@@ -1,8 +1,9 @@
-"""Potential to reward: policy-invariant shaping (Ng, Harada and Russell 1999), once and for every caller.
+"""From a potential to a reward: policy-invariant shaping (Ng, Harada and Russell 1999).
 
-The client of the reward service takes this file along, into a Python of its own: it imports nothing but numpy.
+The client's wheel contains this file and runs on Python 3.9: it imports nothing but numpy.
 
-Raw progress paid as reward makes hovering near success worth more than success; a difference of potentials does not.
+With raw progress as the reward, hovering near success is worth more than success. With a difference of potentials, it
+is not.
 """
 
 from __future__ import annotations
@@ -23,21 +24,27 @@ def shaped_reward(
     n_steps: npt.ArrayLike = 1,
     scale: float = 1.0,
 ) -> FloatArray:
-    """`reward + scale * (gamma**k * next_phi * (not terminated) - phi)`; the arrays broadcast.
+    """Return `reward + scale * (gamma**n_steps * next_phi * (not terminated) - phi)`; the arrays broadcast.
 
-    `next_phi` belongs to the true next state, before any reset. `terminated` is true at success and at failure, where
-    the potential is 0 by definition; at a time limit it is false and the potential stays. `k` counts the steps really
-    taken between the two states, `gamma` in (0, 1] is that of the learner. Grzes, AAMAS 2017, for the terminal rule.
+    Args:
+        reward: Rewards of the task.
+        phi: Potentials before the step, in [0, 1].
+        next_phi: Potentials of the true next states, before any reset.
+        terminated: Whether the episode ended in success or failure: the potential is 0 there (Grzes, AAMAS 2017).
+            At a time limit it is false, and the potential stays.
+        gamma: Discount of the learner, in (0, 1].
+        n_steps: Steps between the two states.
+        scale: Weight of the shaping.
     """
     discounted_next_phi = np.where(terminated, 0.0, np.power(gamma, n_steps) * np.asarray(next_phi))
     return np.asarray(reward) + scale * (discounted_next_phi - np.asarray(phi))
 
 
 def hold_potential(phi: npt.ArrayLike, scored_phi: npt.ArrayLike, scored: BoolArray) -> FloatArray:
-    """The potential after one step: the new score where there is one, else the old one, held.
+    """Return the potential after one step: the new score if there is one, else the old potential.
 
-    Between two scores the held number is part of the state, so the per-step rewards with k = 1 are potential-based
-    too: over a chunk of k steps they add up, discounted to its start, to gamma**k * Phi' - Phi.
+    The held potential is part of the state, so rewards per step are potential-based too. Over k steps they sum to
+    gamma**k * Phi' - Phi, discounted to the first step.
     """
     return np.where(scored, scored_phi, phi)
 
@@ -45,13 +52,15 @@ def hold_potential(phi: npt.ArrayLike, scored_phi: npt.ArrayLike, scored: BoolAr
 def potential_lower_bound(
     progress: npt.ArrayLike, uncertainty: npt.ArrayLike, uncertainty_penalty: float
 ) -> FloatArray:
-    """A prediction's progress, less so many of its spreads: what the model doubts is worth less. In [0, 1]."""
+    """Return the progress minus `uncertainty_penalty` times its uncertainty, clipped to [0, 1]."""
     return np.clip(np.asarray(progress) - uncertainty_penalty * np.asarray(uncertainty), 0, 1)
 
 
 def update_success_streak(
     streak: npt.ArrayLike, is_success: npt.ArrayLike, valid: npt.ArrayLike
 ) -> npt.NDArray[np.int64]:
-    """How many verdicts "done" there are without a break, after another one. An unscored frame is no verdict: it
-    neither continues the row nor breaks it."""
+    """Return the number of consecutive predicted successes after one more prediction.
+
+    A frame without a valid prediction neither continues nor breaks the streak.
+    """
     return np.where(valid, np.where(is_success, np.asarray(streak) + 1, 0), streak)

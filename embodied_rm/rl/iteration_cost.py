@@ -95,7 +95,7 @@ def summarize_cost(timings: Sequence[IterationTiming]) -> dict[str, float]:
     return {
         "learned_s": seconds["learned"],
         "state_s": seconds["state"],
-        "learned_to_state": seconds["learned"] / seconds["state"],
-        **{f"share_{phase}": share for phase, share in shares.items()},
-        "share_act": 1 - sum(shares.values()),
+        "learned_over_state": seconds["learned"] / seconds["state"],
+        **{f"fraction_{phase}": share for phase, share in shares.items()},
+        "fraction_act": 1 - sum(shares.values()),
     }

@@ -61,7 +61,7 @@ class RefineResult:
             "iterations": len(self.log_rows),
             "episodes": sum(row["episodes"] for row in self.log_rows),
             "env_steps": sum(row["env_steps"] for row in self.log_rows),
-            "faults": sum(row["faults"] for row in self.log_rows),
+            "diverged_episodes": sum(row["diverged_episodes"] for row in self.log_rows),
             "alarms": [row["iteration"] for row in self.log_rows if row["alarm"] is not None],
             "seconds": {
                 phase: sum(row["seconds"][phase] for row in self.log_rows) for phase in self.log_rows[0]["seconds"]
@@ -131,8 +131,8 @@ def refine(
                 **eval_columns(evaluate_on_rank0(evaluate_iteration, policy, dist)),
                 **crosscheck_columns(crosscheck_on_rank0(crosscheck, policy, iteration, dist)),
             }
-            rows.append({**row, "ripe": iteration >= full_episodes_from, **iteration_eval})
-            rows[-1]["seconds"]["watch"] = time.perf_counter() - start_time
+            rows.append({**row, "has_full_episodes": iteration >= full_episodes_from, **iteration_eval})
+            rows[-1]["seconds"]["evaluate"] = time.perf_counter() - start_time
             rows[-1]["alarm"] = detect_reward_hacking(rows)
             save_refinement(learner, rollout_rewards, reward_env, rows, run, log)
             reporter.log(format_row(rows[-1]))
@@ -228,7 +228,7 @@ def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> 
 
 def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow]) -> Heuristic | None:
     """How far the potential guides in the iteration after these; None where it does not, or the rule shapes by none."""
-    final_potentials = [row["height"] or 0.0 for row in rows if row["ripe"]]
+    final_potentials = [row["final_potential"] or 0.0 for row in rows if row["has_full_episodes"]]
     coef = heuristic_weight(
         config.heuristic_coef, 1 - len(rows) / config.iterations, final_potentials, config.heuristic_off_at
     )
@@ -278,7 +278,7 @@ def summarize_setup(
 
 def has_converged(rows: list[LogRow], config: RefineConfig) -> bool:
     """Whether the success rate that the reward knows has stayed at `stop_success` after the warm-up."""
-    success_rates = [row["success"] for row in rows[config.critic_warmup_iterations :] if row["ripe"]]
+    success_rates = [row["success"] for row in rows[config.critic_warmup_iterations :] if row["has_full_episodes"]]
     recent = success_rates[-config.stop_patience :]
     return len(recent) == config.stop_patience and all(
         rate is not None and rate >= config.stop_success for rate in recent

@@ -39,7 +39,7 @@ def save_refinement(
     log.write(rows[-1]["iteration"], to_scalars(rows[-1]))
     write_atomic(run.file_path(PROGRESS_FILE), "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     manifest = {"architecture": ARCHITECTURE, "iterations": len(rows), "processes": dist.world_size}
-    states = {"settlement": rollout_rewards.state_dict(), **episodes}
+    states = {"rollout_rewards": rollout_rewards.state_dict(), **episodes}
     tensors = {
         **learner.state_dict(),
         **{k: v for name, part in states.items() for k, v in add_prefix(name, part).items()},
@@ -59,7 +59,7 @@ def load_refinement(
             f"the run in {run.path} was begun by {manifest['processes']} processes, these are {dist.world_size}"
         )
     learner.load_state_dict(tensors, run.path / CHECKPOINT_DIR)
-    rollout_rewards.load_state_dict(strip_prefix("settlement", tensors), run.path / CHECKPOINT_DIR)
+    rollout_rewards.load_state_dict(strip_prefix("rollout_rewards", tensors), run.path / CHECKPOINT_DIR)
     path = run.path / PROGRESS_FILE
     rows = read_rows(path)[: manifest["iterations"]] if path.exists() else []
     if len(rows) != manifest["iterations"]:

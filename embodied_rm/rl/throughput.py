@@ -30,7 +30,7 @@ def measure_rollout(
     _time_rollout(env, policy, 3, seed)
     unscored_s = _time_rollout(env, policy, num_steps, seed)
     env_steps = num_steps * env.num_envs
-    shares = {f"share_{phase}": seconds[phase] / scored_s for phase in ("physics", "render", "score")}
+    shares = {f"fraction_{phase}": seconds[phase] / scored_s for phase in ("physics", "render", "score")}
     return {
         "num_envs": env.num_envs,
         "views": len(env.view_names),  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from readers import GOALS, PHRASINGS, Reader, trial, trials
 from embodied_rm.audit import AUDIT_CASES, AuditDataset, AuditResult, AuditRewardConfig, audit
 from embodied_rm.audit.image_perturbations import inset_goal_image
 from embodied_rm.audit.instruction_perturbations import another_goal, another_task, paraphrase_instruction
-from embodied_rm.audit.returns import score_mask
+from embodied_rm.rewards.episode_reward import score_mask
 from embodied_rm.audit.runner import score_trials
 from embodied_rm.audit.temporal_perturbations import hover, loop, reverse, triangle_wave
 from embodied_rm.audit.test_set import AuditClip
@@ -24,14 +24,14 @@ from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.types import Episode
 
-WORDS = {"another_goal", "another_task", "another_wish_pays_less", "negated", "no_instruction"}
+WORDS = {"another_goal", "another_task", "another_instruction_lower_return", "negated", "no_instruction"}
 FALSE_SUCCESS = {
     case.name for case in AUDIT_CASES if case.metric_description == "judged a success" and case.max_value is not None
 }
-PAID = {"hovering_pays_less", "looping_pays_less"}
-LATE = {"finished", "paraphrase_success", "clock"}
+PAID = {"hovering_lower_return", "looping_lower_return"}
+LATE = {"unmodified_success", "paraphrase_success", "time_baseline"}
 """A clock strikes when the time is up: the successes, and their reversals, are over by then."""
-STILL = {"frozen_start_moves", "frozen_half_moves", "looping_moves"}
+STILL = {"frozen_start_progress_change", "frozen_half_progress_change", "looping_progress_change"}
 
 
 def tried(model, episodes: list[Episode] | None = None, every: int = 1) -> dict[str, AuditResult]:
@@ -43,8 +43,8 @@ def tried(model, episodes: list[Episode] | None = None, every: int = 1) -> dict[
 def test_whoever_reads_everything_passes_every_case_and_every_case_is_tried() -> None:
     outcomes = tried(Reader())
     assert list(outcomes) == [case.name for case in AUDIT_CASES]
-    assert {name for name, outcome in outcomes.items() if not outcome.passed} == {"hovering_pays_less_raw"}
-    assert outcomes["hovering_pays_less_raw"].value == 0, "paid as it is, progress is worth more than the end"
+    assert {name for name, outcome in outcomes.items() if not outcome.passed} == {"hovering_lower_raw_return"}
+    assert outcomes["hovering_lower_raw_return"].value == 0, "paid as it is, progress is worth more than the end"
     assert all(outcome.n >= 4 for outcome in outcomes.values())
 
 
@@ -62,24 +62,24 @@ def test_a_model_sees_the_frames_that_refinement_scores_and_no_other(every: int)
 @pytest.mark.parametrize(
     ("kind", "fooled_by"),
     [
-        ("Constant", {"finished", "paraphrase_success", "reversed_order", "clock", "another_wish_pays_less", *PAID}),
+        ("Constant", {"unmodified_success", "paraphrase_success", "reversed_order_correlation", "time_baseline", "another_instruction_lower_return", *PAID}),
         ("AlwaysDone", FALSE_SUCCESS | WORDS | PAID),
-        ("Clock", FALSE_SUCCESS - {"reversed"} | WORDS | PAID | STILL | LATE | {"reversed_order", "shuffled_order"}),
+        ("Clock", FALSE_SUCCESS - {"reversed"} | WORDS | PAID | STILL | LATE | {"reversed_order_correlation", "shuffled_order_correlation"}),
         ("Deaf", WORDS),
-        ("TaskOnly", {"another_goal", "another_wish_pays_less"}),
+        ("TaskOnly", {"another_goal", "another_instruction_lower_return"}),
         ("Keywords", {"negated"}),
         ("Eager", {"negated", "no_instruction"}),
-        ("Literal", {"paraphrase_order", "paraphrase_success", "clock"}),
+        ("Literal", {"paraphrase_order_correlation", "paraphrase_success", "time_baseline"}),
         ("OneEyed", {"goal_in_a_view"}),
         ("Credulous", {"goal_inset"}),
-        ("Nyctophile", {"black"}),
-        ("Impatient", {"unfinished", "view_dropped", "goal_in_a_view", "hovering", "hovering_pays_less"}),
-        ("Confused", {"views_exchanged"}),
+        ("Nyctophile", {"black_images"}),
+        ("Impatient", {"unfinished", "view_dropped", "goal_in_a_view", "hovering", "hovering_lower_return"}),
+        ("Confused", {"views_swapped"}),
         ("Imaginative", {"half_covered"}),
-        ("Monocle", {"view_dropped", "view_dropped_order"}),
-        ("Startled", {"robot_gone"}),
-        ("Creeping", STILL | {"clock"}),
-        ("Proud", {"reversed_order", "shuffled_order", "clock"}),
+        ("Monocle", {"view_dropped", "view_dropped_order_correlation"}),
+        ("Startled", {"robot_removed"}),
+        ("Creeping", STILL | {"time_baseline"}),
+        ("Proud", {"reversed_order_correlation", "shuffled_order_correlation", "time_baseline"}),
         ("Shaky", {"future"}),
     ],
 )
@@ -133,8 +133,8 @@ def test_what_the_data_do_not_hold_is_left_out_by_name() -> None:
     ]
     outcomes = tried(Reader(), bare)
     left_out = {name for name, outcome in outcomes.items() if outcome.value is None}
-    known = {"future", "finished", "negated", "no_instruction", "reversed", "reversed_order", "shuffled_order"}
-    assert set(outcomes) - left_out == known | {"frozen_start", "frozen_start_moves", "black"}
+    known = {"future", "unmodified_success", "negated", "no_instruction", "reversed", "reversed_order_correlation", "shuffled_order_correlation"}
+    assert set(outcomes) - left_out == known | {"frozen_start", "frozen_start_progress_change", "black_images"}
     assert all(
         outcomes[name].as_dict() == {"left_out": f"needs {outcomes[name].case.required_data}"} for name in left_out
     )
@@ -202,7 +202,7 @@ def test_shares_come_with_an_interval() -> None:
     low, high = row["interval"]
     assert 0 < low < row["measured"] < high < 1 and row["measured"] == 0.5 and row["passed"] is False
     assert row["expected"] == "at most 0.05"
-    assert "interval" not in tried(Reader())["reversed_order"].as_dict()
+    assert "interval" not in tried(Reader())["reversed_order_correlation"].as_dict()
 
 
 def test_the_episodes_are_left_as_they_were() -> None:

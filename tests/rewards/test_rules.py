@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embodied_rm.rewards import self_reference, sigmoid_reference
+from embodied_rm.rewards.episodic_rules import self_reference, sigmoid_reference
 from embodied_rm.rewards.rules import RULES
 from embodied_rm.rewards.transitions import RewardParams, Transitions, is_finished, number_episodes
 
@@ -88,11 +88,11 @@ def test_steps_after_the_last_end_of_their_row_are_of_no_finished_episode():
 
 def test_references_are_beaten_half_by_what_equals_them():
     steps = video([0, 0.2, 0.6], timed_out=True)
-    assert sigmoid_reference.compute_reward(steps, replace(TERMS, reference_rewards=(0.6,)))[:, 0].tolist() == [0, 1]
-    many = sigmoid_reference.compute_reward(steps, replace(TERMS, reference_rewards=(0.0, 0.6, 1.0)))[-1, 0]
+    assert sigmoid_reference(steps, replace(TERMS, reference_rewards=(0.6,)))[:, 0].tolist() == [0, 1]
+    many = sigmoid_reference(steps, replace(TERMS, reference_rewards=(0.0, 0.6, 1.0)))[-1, 0]
     assert many == pytest.approx(2 * np.mean([1 / (1 + np.exp(-6)), 0.5, 1 / (1 + np.exp(4))]))
     won = video([0, 0.2, 0.6], achieved=True)
-    assert sigmoid_reference.compute_reward(won, replace(TERMS, reference_rewards=(1.0,)))[-1, 0] == pytest.approx(1)
+    assert sigmoid_reference(won, replace(TERMS, reference_rewards=(1.0,)))[-1, 0] == pytest.approx(1)
 
 
 def test_failures_near_a_success_earn_more_than_far_ones_and_nothing_where_nobody_succeeded():
@@ -104,9 +104,9 @@ def test_failures_near_a_success_earn_more_than_far_ones_and_nothing_where_nobod
                   next_potential=blank, potential_change=blank, success_prob=blank, embedding=where)  # fmt: skip
     one = RewardParams(gamma=0.9)
     near, far = (0.6 / (1 + np.exp(-10 * (0.5 - d))) for d in (0.0, 1.0))
-    assert self_reference.compute_reward(steps, one)[0] == pytest.approx([1, near, far, 0])
+    assert self_reference(steps, one)[0] == pytest.approx([1, near, far, 0])
     lost = replace(steps, is_success=np.zeros_like(achieved))
-    assert not self_reference.compute_reward(lost, one).any()
+    assert not self_reference(lost, one).any()
 
 
 def test_a_env_that_breaks_down_changes_nobody_elses_pay():
@@ -115,8 +115,8 @@ def test_a_env_that_breaks_down_changes_nobody_elses_pay():
     told = {name: np.hstack([getattr(each, name) for each in (one, *ends)]) for name in one.columns()}
     broken = np.array([[False, False, False, True]])
     without = Transitions(**{name: column[:, :3] for name, column in told.items()})
-    assert self_reference.compute_reward(Transitions(**told, diverged=broken), TERMS)[0, :3].tolist() == (
-        self_reference.compute_reward(without, TERMS)[0].tolist()
+    assert self_reference(Transitions(**told, diverged=broken), TERMS)[0, :3].tolist() == (
+        self_reference(without, TERMS)[0].tolist()
     )
 
 

@@ -56,12 +56,12 @@ def test_ends_rewards_and_faults_come_through(told) -> None:
         np.testing.assert_array_equal(final, infos["final_obs"])
         np.testing.assert_array_equal(done, terminated | timed_out)
         np.testing.assert_array_equal(truncated, timed_out)
-        np.testing.assert_array_equal(reward, np.where(infos["valid"], true_reward, 0).astype(np.float32))
-        for row in np.flatnonzero(done & infos["valid"]):
+        np.testing.assert_array_equal(reward, np.where(infos["valid_transition"], true_reward, 0).astype(np.float32))
+        for row in np.flatnonzero(done & infos["valid_transition"]):
             assert final[row, 2] == row + 2 and observation[row, 2] == 0, "the last step of the episode, not the next"
             assert observation[row, 1] == final[row, 1] + 1
             ends += 1
-        if not infos["valid"].all():
+        if not infos["valid_transition"].all():
             assert tuple(final[FAULT[0]]) == (*FAULT[:2], FAULT[2] - 1), "the last sound observation"
     assert ends > 20 and plain.stats.diverged_episodes == 1
 

@@ -89,7 +89,7 @@ def test_no_image_crosses_the_host_and_the_run_is_the_same_to_the_last_bit() -> 
         theirs = trained(ByTheHost(envs()))
     assert direct.found == [] and direct.kept > 0
     assert set(around.found) == {"cpu", "numpy"}, "the witness sees nothing"
-    assert ours[0] == theirs[0] and ours[0]["scored"] == 4 * ROWS
+    assert ours[0] == theirs[0] and ours[0]["num_scores"] == 4 * ROWS
     assert torch.equal(ours[1], theirs[1])
 
 

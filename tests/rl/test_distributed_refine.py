@@ -121,7 +121,7 @@ def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy
     assert moved > 1e-3
     assert all(torch.allclose(one[name], two[name], atol=1e-3 * moved) for name in one)
     for alone, together in zip(rows(tmp_path / "1"), rows(tmp_path / "2"), strict=True):
-        for counted in ("env_steps", "episodes", "scored", "success", "watched_successes"):
+        for counted in ("env_steps", "episodes", "num_scores", "success", "eval_successes"):
             assert alone[counted] == together[counted]
     assert sum(row["episodes"] for row in rows(tmp_path / "1")) >= 4, "no environment was ever reset"
 
@@ -164,7 +164,7 @@ def test_a_rollout_is_paid_as_a_whole_by_all_processes(
         assert done.returncode == 0, done.stderr
     alone, together = rows(tmp_path / "1")[0], rows(tmp_path / "2")[0]
     assert alone["episodes"] > 0
-    for told in ("explained_variance", "shaped_return", "success", "critic_gradient"):
+    for told in ("explained_variance", "shaped_return", "success", "critic_grad_norm"):
         assert together[told] == pytest.approx(alone[told], rel=0.02, abs=1e-4)
 
 

@@ -92,7 +92,7 @@ def test_who_is_guided_does() -> None:
 
 def test_it_guides_those_who_fail_less_and_less() -> None:
     config = RefineConfig(iterations=10, heuristic_coef=0.2, reward=RewardConfig(success_reward=3.0))
-    rows = [{"height": None, "ripe": True}] * 10
+    rows = [{"final_potential": None, "has_full_episodes": True}] * 10
     weights = [
         found.weight if (found := make_heuristic(find_rule("shaped"), config, rows[:i])) else 0.0 for i in range(11)
     ]
@@ -104,7 +104,7 @@ def test_it_leaves_where_its_work_is_done_and_returns_where_it_is_not() -> None:
     config = RefineConfig(iterations=10, heuristic_coef=0.2, heuristic_off_at=0.8)
 
     def found(height: float) -> float:
-        rows = [{"height": height, "ripe": True}] * 5  # half of the iterations
+        rows = [{"final_potential": height, "has_full_episodes": True}] * 5  # half of the iterations
         guidance = make_heuristic(find_rule("shaped"), config, rows)
         return 0.0 if guidance is None else guidance.weight
 
@@ -127,7 +127,7 @@ def test_rules_that_shape_by_no_potential_are_not_guided(rule: str) -> None:
 
 def test_a_guide_stays_while_only_successes_can_have_ended() -> None:
     config, shaped = RefineConfig(heuristic_coef=0.5, iterations=10), find_rule("shaped")
-    early, told = {"height": 1.0, "ripe": False}, {"height": 1.0, "ripe": True}
+    early, told = {"final_potential": 1.0, "has_full_episodes": False}, {"final_potential": 1.0, "has_full_episodes": True}
     stays = make_heuristic(shaped, config, [early, early])
     assert stays is not None and stays.weight == pytest.approx(0.5 * 0.8)
     assert make_heuristic(shaped, config, [early, told]) is None

@@ -28,14 +28,14 @@ CONFIG = RefineConfig(iterations=10, rollout_steps=20, reward=RewardConfig(succe
 
 def row(episodes: int, learned: int, true: int, watched: int = 60, **dead: int) -> dict:
     return {
-        "episodes": episodes, "learned_successes": learned, "watched_successes": true, "watched": watched,
-        "scored": 100, "dead_views": dead, "ripe": True, "checked": 0, "claims": 0, "unfounded": 0,
+        "episodes": episodes, "predicted_successes": learned, "eval_successes": true, "eval_episodes": watched,
+        "num_scores": 100, "dead_views": dead, "has_full_episodes": True, "verification_episodes": 0, "claimed_successes": 0, "false_claims": 0,
     }  # fmt: skip
 
 
 def checked(episodes: int, unfounded: int) -> dict:
     """Of episodes whose ends tell nothing."""
-    return {**row(60, 0, 60), "ripe": False, "checked": episodes, "claims": episodes, "unfounded": unfounded}
+    return {**row(60, 0, 60), "has_full_episodes": False, "verification_episodes": episodes, "claimed_successes": episodes, "false_claims": unfounded}
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
@@ -83,7 +83,7 @@ def test_claims_that_the_simulator_does_not_bear_out_ring_at_once_when_they_are_
 
 
 def test_iterations_in_which_only_successes_can_have_ended_do_not_ring():
-    early = {**row(60, 60, 0), "ripe": False}
+    early = {**row(60, 60, 0), "has_full_episodes": False}
     assert detect_reward_hacking([early] * WINDOW_ITERATIONS) is None
     assert detect_reward_hacking([early] * WINDOW_ITERATIONS + [row(60, 40, 0)]) is not None
 

@@ -77,7 +77,7 @@ def test_the_run_folder_tells_the_story(refined: tuple[Path, RefineResult]) -> N
     assert [row["iteration"] for row in rows] == list(range(CONFIG.iterations))
     for row in rows:
         assert row["env_steps"] == 64 * CONFIG.rollout_steps
-        assert row["invalid_rate"] == 0 and row["faults"] == 0
+        assert row["invalid_rate"] == 0 and row["diverged_episodes"] == 0
         assert set(row["seconds"]) == {"physics", "render", "score", "act", "learn", "watch"}
     assert all(row["kl"] == 0 for row in rows[: CONFIG.critic_warmup_iterations])
     assert all(row["kl"] > 0 for row in rows[CONFIG.critic_warmup_iterations :])
@@ -144,7 +144,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(DiesLater(64), "parts")
     parts = play(Same(64), "parts")
-    for key in ("iteration", "shaped_return", "kl", "critic_loss", "learned_success"):
+    for key in ("iteration", "shaped_return", "kl", "critic_loss", "predicted_success"):
         assert [row[key] for row in parts.log_rows] == [row[key] for row in whole.log_rows]
     assert parts.cloned_eval == whole.cloned_eval and parts.refined_eval == whole.refined_eval
     saved = [load_tensors(tmp_path / name / "checkpoint", ARCHITECTURE)[0] for name in ("whole", "parts")]
@@ -174,7 +174,7 @@ def test_it_stops_when_the_model_is_satisfied() -> None:
     config = replace(CONFIG, stop_success=0.9, stop_patience=2, critic_warmup_iterations=1)
 
     def stops(*rates: float | None, unripe: int = 0) -> bool:
-        return has_converged([{"success": rate, "ripe": i >= unripe} for i, rate in enumerate(rates)], config)
+        return has_converged([{"success": rate, "has_full_episodes": i >= unripe} for i, rate in enumerate(rates)], config)
 
     assert stops(0.0, 0.9, 1.0)
     assert not stops(1.0, 1.0)
@@ -257,7 +257,7 @@ def test_a_model_without_a_notion_of_done_shapes(tmp_path: Path) -> None:
     )
     run = RunFolder.open(tmp_path)
     done = refine(PointReachEnv(4), GaussianPolicy(SPEC), Wordless(), config, run, NullReporter(), judge)
-    assert len(done.log_rows) == 2 and all(np.isfinite(row["spread"]) for row in done.log_rows)
+    assert len(done.log_rows) == 2 and all(np.isfinite(row["uncertainty"]) for row in done.log_rows)
 
 
 def test_every_row_plays_its_share_and_short_episodes_count_once() -> None:

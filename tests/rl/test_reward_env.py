@@ -37,7 +37,7 @@ def play(env: LearnedRewardEnv, steps: int = STEPS):
         before = observation.copy()
         observation, reward, terminated, truncated, infos = env.step(np.zeros((ROWS, 1), np.float32))
         record.append(
-            (before, reward, terminated, truncated, {k: np.copy(v) for k, v in infos.items() if k != "steps"})
+            (before, reward, terminated, truncated, {k: np.copy(v) for k, v in infos.items() if k != "transitions"})
         )
     return record
 
@@ -80,7 +80,7 @@ def test_every_reward_belongs_to_its_own_row_and_episode(seed, every, patience, 
                         streak = streak + 1 if model.success[row, number, t] else 0
                 achieved = scored_at == t and model.valid[row, number, t] and streak >= patience
                 assert terminated == achieved and truncated == (t == row + 2 and not achieved)
-                assert infos["learned_success"] == achieved
+                assert infos["predicted_success"] == achieved
                 expected = 3.0 * achieved + 2.0 * (GAMMA * following * (not achieved) - phi)
                 assert reward == pytest.approx(expected, abs=1e-5)
                 phi = following
@@ -161,9 +161,9 @@ def test_faults_are_never_scored_and_change_no_other_row() -> None:
     others = np.arange(ROWS) != 3
     for (_, reward, _, _, infos), (_, sound_reward, *_) in zip(record, sound, strict=True):
         assert np.isfinite(infos["final_obs"]).all()
-        assert np.isnan(reward[~infos["valid"]]).all() and np.isfinite(reward[infos["valid"]]).all()
+        assert np.isnan(reward[~infos["valid_transition"]]).all() and np.isfinite(reward[infos["valid_transition"]]).all()
         assert np.array_equal(reward[others], sound_reward[others])
-        faults += int((~infos["valid"]).sum())
+        faults += int((~infos["valid_transition"]).sum())
     assert not any(diverges(*frame) for frame in model.scored)
     for number, episode in enumerate(episodes_of(record, 3)):
         assert len(episode) == (2 if number % 2 else 5)
@@ -177,17 +177,17 @@ def test_the_statistics_say_what_happened() -> None:
     stats = env.pop_stats()
     assert stats.env_steps == ROWS * STEPS
     assert stats.episodes == sum(int((te | tr).sum()) for _, _, te, tr, _ in record)
-    assert stats.learned_successes == sum(int(te.sum()) for _, _, te, *_ in record)
+    assert stats.predicted_successes == sum(int(te.sum()) for _, _, te, *_ in record)
     assert stats.num_scores == len(model.scored)
     assert stats.invalid_scores == sum(not model.valid[frame] for frame in model.scored)
-    assert stats.predicted_successes == stats.learned_successes
+    assert stats.positive_scores == stats.predicted_successes
     steps = [frame[2] for frame in model.scored if model.valid[frame]]
     assert stats.uncertainty == pytest.approx(0.01 * sum(steps)) and stats.ood_scored == len(steps)
     assert 0 < stats.ood_frames == sum(step > 2 for step in steps)
     ends = [
         1.0 if te[row] else infos["next_potential"][row]
         for _, _, te, tr, infos in record
-        for row in np.flatnonzero((te | tr) & infos["valid"])
+        for row in np.flatnonzero((te | tr) & infos["valid_transition"])
     ]
     assert stats.final_potential == pytest.approx(sum(ends)) and 0 < sum(ends) < len(ends)
     assert stats.simulator_successes == 0
@@ -234,7 +234,7 @@ def test_it_declares_what_it_does() -> None:
         ("score_every", 0),
         ("success_patience", 0),
         ("success_threshold", 1.5),
-        ("scale", -1.0),
+        ("progress_scale", -1.0),
         ("success_reward", -1.0),
     ],
 )

@@ -129,7 +129,7 @@ def test_the_models_progress_can_shape_the_simulators_success() -> None:
     while not over.all():
         _, step_reward, terminated, _, infos = env.step(-envs.position / 0.15)
         returns += np.where(over, 0, step_reward)
-        assert np.array_equal(terminated, infos["success"]) and not infos["learned_success"].any()
+        assert np.array_equal(terminated, infos["success"]) and not infos["predicted_success"].any()
         over |= terminated
     np.testing.assert_allclose(returns, 1, atol=1e-6, err_msg="success once, shaping telescopes to nothing")
 
@@ -162,7 +162,7 @@ def test_embeddings_are_those_of_the_model() -> None:
     env = LearnedRewardEnv(PointReachEnv(3), net, RewardConfig(rule="self_reference"), 0.9)
     env.reset(seed=0)
     _, _, _, _, infos = env.step(np.zeros((3, 2)))
-    assert np.array_equal(infos["steps"].embedding, env._reward_state.states[0].previous.numpy())
+    assert np.array_equal(infos["transitions"].embedding, env._reward_state.states[0].previous.numpy())
 
 
 def rollout(steps: int, policy: GaussianPolicy | None = None) -> tuple[RolloutBuffer, Transitions]:

@@ -86,8 +86,8 @@ def test_cost_compares_whole_iterations_and_shares_add_up():
     assert all(timing.phase_seconds["render"] == 0 for timing in timings if timing.reward == "state")
     assert all(torch.equal(a, b) for a, b in zip(before, policy.state_dict().values(), strict=True))
     told = summarize_cost(timings)
-    assert sum(share for name, share in told.items() if name.startswith("share_")) == 1
-    assert all(0 < told[f"share_{stage}"] < 1 for stage in PHASES)
+    assert sum(share for name, share in told.items() if name.startswith("fraction_")) == 1
+    assert all(0 < told[f"fraction_{stage}"] < 1 for stage in PHASES)
 
 
 def test_the_ratio_is_of_medians():
@@ -96,4 +96,4 @@ def test_the_ratio_is_of_medians():
     timings = [
         IterationTiming(reward=name, seconds=s, phase_seconds=stages) for name, all_ in seconds.items() for s in all_
     ]
-    assert summarize_cost(timings)["learned_to_state"] == 2.0
+    assert summarize_cost(timings)["learned_over_state"] == 2.0

@@ -48,7 +48,7 @@ class ContributionEstimator:
     def estimate_contributions(self, buffer: RolloutBuffer, transitions: Transitions) -> FloatArray:
         """[T, N]: what the steps of a rollout contributed, after learning from it too."""
         # An episode begins where another ended, on the border of two rollouts too.
-        starts_episode = self._rollouts["ended"][-1].numpy() if self._rollouts else np.ones(buffer.num_envs, bool)
+        starts_episode = self._rollouts["done"][-1].numpy() if self._rollouts else np.ones(buffer.num_envs, bool)
         data = _make_training_data(buffer, transitions, starts_episode)
         if not self._rollouts:
             self.contribution_net.normalizer.fit(data["features"].flatten(0, 1))
@@ -64,21 +64,21 @@ class ContributionEstimator:
         """The episodes under way end here without anybody seeing how: what is left of them is nobody's whole episode,
         and what follows begins new ones."""
         if self._rollouts:
-            self._rollouts["valid"][-1] &= self._rollouts["ended"][-1]
-            self._rollouts["ended"][-1] = True
+            self._rollouts["valid"][-1] &= self._rollouts["done"][-1]
+            self._rollouts["done"][-1] = True
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next rollout's contributions depend on."""
-        return {**add_prefix("contributor", self.contribution_net.state_dict()), **add_prefix("kept", self._rollouts)}
+        return {**add_prefix("contribution_net", self.contribution_net.state_dict()), **add_prefix("rollouts", self._rollouts)}
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
         """Take over what `state` returned."""
-        load_into(self.contribution_net, strip_prefix("contributor", tensors), str(source))
-        self._rollouts = strip_prefix("kept", tensors)
+        load_into(self.contribution_net, strip_prefix("contribution_net", tensors), str(source))
+        self._rollouts = strip_prefix("rollouts", tensors)
 
     def _fit(self) -> None:
         episode_ids, complete = find_complete_episodes(
-            self._rollouts["ended"].numpy(), self._rollouts["first"].numpy(), self._rollouts["valid"].numpy()
+            self._rollouts["done"].numpy(), self._rollouts["first"].numpy(), self._rollouts["valid"].numpy()
         )
         if not complete.any():
             return
@@ -113,6 +113,6 @@ def _make_training_data(
     features = np.concatenate(
         [buffer.next_critic_observation, transitions.next_potential[..., None]], axis=-1, dtype=np.float32
     )
-    columns = {"features": features, "outcome": transitions.task_reward.astype(np.float32), "ended": transitions.done, "first": first,
+    columns = {"features": features, "outcome": transitions.task_reward.astype(np.float32), "done": transitions.done, "first": first,
                "valid": buffer.valid}  # fmt: skip
     return {name: torch.from_numpy(column) for name, column in columns.items()}

@@ -11,7 +11,7 @@ from torch import Tensor
 from embodied_rm.checkpoint_io import add_prefix, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import UserError
-from embodied_rm.rewards import blended
+from embodied_rm.rewards.episodic_rules import auxiliary_reward
 from embodied_rm.rewards.rules import RewardRule
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 from embodied_rm.rl.credit.attribution import ContributionEstimator
@@ -37,20 +37,19 @@ class RolloutRewards:
         Raises `UserError` if references are needed and no episode of the imitated policy ended in it.
         """
         transitions = Transitions(**dist.concat_env_axis(Transitions.stack(buffer.transitions).columns()))
-        if self.rule.required_input == "references" and not self.params.reference_rewards:
+        if self.rule.required_input == "reference_rewards" and not self.params.reference_rewards:
             self.params = replace(self.params, reference_rewards=final_potentials(transitions, buffer))
         if self._contribution_estimator is not None:
             transitions = replace(
                 transitions, contribution=self._contribution_estimator.estimate_contributions(buffer, transitions)
             )
         rewards = self.rule.compute(transitions, self.params)
-        if self.rule.required_input == "blend":
-            auxiliary_reward = blended.auxiliary_reward(transitions, self.params)
+        if self.rule.required_input == "auxiliary_weight":
             weight = update_auxiliary_weight(
                 self.params.auxiliary_weight,
                 buffer,
                 transitions.task_reward,
-                auxiliary_reward,
+                auxiliary_reward(transitions, self.params),
                 policy,
                 self.params.gamma,
             )
@@ -65,23 +64,23 @@ class RolloutRewards:
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that later rewards depend on."""
         tensors = {
-            "references": to_float64(self.params.reference_rewards),
-            "blend": to_float64(self.params.auxiliary_weight),
+            "reference_rewards": to_float64(self.params.reference_rewards),
+            "auxiliary_weight": to_float64(self.params.auxiliary_weight),
         }
         return (
             tensors
             if self._contribution_estimator is None
-            else {**tensors, **add_prefix("attribution", self._contribution_estimator.state_dict())}
+            else {**tensors, **add_prefix("contribution_estimator", self._contribution_estimator.state_dict())}
         )
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
         """Take over what `state` returned."""
-        reference_rewards = tuple(tensors["references"].tolist())
+        reference_rewards = tuple(tensors["reference_rewards"].tolist())
         self.params = replace(
-            self.params, reference_rewards=reference_rewards, auxiliary_weight=float(tensors["blend"])
+            self.params, reference_rewards=reference_rewards, auxiliary_weight=float(tensors["auxiliary_weight"])
         )
         if self._contribution_estimator is not None:
-            self._contribution_estimator.load_state_dict(strip_prefix("attribution", tensors), source)
+            self._contribution_estimator.load_state_dict(strip_prefix("contribution_estimator", tensors), source)
 
 
 def to_float64(value: float | tuple[float, ...]) -> Tensor:

@@ -45,12 +45,12 @@ class StartCurriculum:
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that later draws depend on."""
         tensors = {
-            "failing": torch.from_numpy(self._failure_rates.copy()),
-            "on": torch.from_numpy(self._start_of_env.copy()),
+            "failure_rates": torch.from_numpy(self._failure_rates.copy()),
+            "start_of_env": torch.from_numpy(self._start_of_env.copy()),
         }
-        return {**tensors, "stream": pack_json(self._rng.bit_generator.state)}
+        return {**tensors, "rng": pack_json(self._rng.bit_generator.state)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` of such a pool returned."""
-        self._failure_rates, self._start_of_env = state["failing"].numpy().copy(), state["on"].numpy().copy()
-        self._rng.bit_generator.state = unpack_json(state["stream"])
+        self._failure_rates, self._start_of_env = state["failure_rates"].numpy().copy(), state["start_of_env"].numpy().copy()
+        self._rng.bit_generator.state = unpack_json(state["rng"])

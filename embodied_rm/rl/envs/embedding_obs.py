@@ -19,7 +19,7 @@ from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.rl.envs.env_checks import check_env
 from embodied_rm.types import Array, Episode, IntArray, Views
 
-ObsMode = Literal["state", "proprio+views"]
+ObsMode = Literal["state", "proprio+embeddings"]
 """What a policy acts on: the simulator's state, or what a robot has of it."""
 REQUIRED_ATTRS = ("view_names", "render_views", "instructions", "proprio_size")
 
@@ -87,7 +87,7 @@ class EmbeddingObservation(gym.vector.VectorWrapper):
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """That of the environment, and what is remembered of its images."""
         reward_state = {
-            name: tensor.numpy() for name, tensor in add_prefix("memory", self._reward_state.state_dict()).items()
+            name: tensor.numpy() for name, tensor in add_prefix("reward_state", self._reward_state.state_dict()).items()
         }
         return {**add_prefix("envs", self.env.snapshot()), **reward_state}  # type: ignore[attr-defined, dict-item]
 
@@ -95,7 +95,7 @@ class EmbeddingObservation(gym.vector.VectorWrapper):
         """Go on from what `snapshot` of such an environment gave; the observation then."""
         env_state: Any = strip_prefix("envs", snapshot)  # type: ignore[arg-type]
         state = self.env.restore(env_state)  # type: ignore[attr-defined]
-        reward_state: Any = strip_prefix("memory", snapshot)  # type: ignore[arg-type]
+        reward_state: Any = strip_prefix("reward_state", snapshot)  # type: ignore[arg-type]
         self._reward_state = self._reward_state.from_state_dict(
             {name: torch.from_numpy(a.copy()) for name, a in reward_state.items()}
         )

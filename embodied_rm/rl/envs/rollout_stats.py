@@ -27,7 +27,7 @@ class RolloutStats:
     """Episodes that ended, faults left out."""
     successes: int = 0
     """Episodes ended as a success, by whoever says so."""
-    learned_successes: int = 0
+    predicted_successes: int = 0
     """Episodes in whose last state the model's verdict is sustained."""
     simulator_successes: int = 0
     """Episodes in whose last state the simulator says success: to learn from only where that was asked for."""
@@ -42,7 +42,7 @@ class RolloutStats:
     num_scores: int = 0
     invalid_scores: int = 0
     """Scores that the model could not give."""
-    predicted_successes: int = 0
+    positive_scores: int = 0
     """Valid scores that said "done"."""
     uncertainty: float = 0.0
     """Sum of the valid scores' spread."""

@@ -82,7 +82,7 @@ class RolloutBuffer:
             return self
         merged = replace(self, num_envs=dist.world_size * self.num_envs)
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        vars(merged).update(dist.concat_env_axis(arrays), told=self.transitions, t=self.t)
+        vars(merged).update(dist.concat_env_axis(arrays), transitions=self.transitions, t=self.t)
         return merged
 
     @single_thread()
@@ -176,8 +176,8 @@ def collect(
             reward=reward,
             terminated=terminated,
             done=terminated | truncated,
-            valid=infos["valid"],
-            transitions=infos.get("num_steps"),
+            valid=infos["valid_transition"],
+            transitions=infos.get("transitions"),
         )
         observation = next_observation
     assert buffer is not None

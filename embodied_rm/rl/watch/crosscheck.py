@@ -42,9 +42,9 @@ def crosscheck(env: RewardEnv, policy: GaussianPolicy, seed: int) -> CrosscheckR
     while active.any():
         action, _ = policy.sample(observation, generator)
         observation, _, terminated, truncated, infos = env.step(np.clip(action, action_space.low, action_space.high))
-        claimed |= infos["learned_success"]
+        claimed |= infos["predicted_success"]
         done = (terminated | truncated) & active
-        completed = done & infos["valid"]
+        completed = done & infos["valid_transition"]
         episodes += int(completed.sum())
         claimed_successes += int((completed & claimed).sum())
         false_claims += int((completed & claimed & ~infos["success"]).sum())

@@ -36,7 +36,7 @@ def detect_reward_hacking(rows: Sequence[RowMapping]) -> str | None:
     to so many episodes; when the model's success has risen since some time before, and the simulator's has fallen; and
     when a camera shows nothing.
     """
-    recent, full_rows = rows[-WINDOW_ITERATIONS:], [row for row in rows if row["ripe"]]
+    recent, full_rows = rows[-WINDOW_ITERATIONS:], [row for row in rows if row["has_full_episodes"]]
     return (
         _check_dead_views(recent)
         or _check_false_claims(recent)
@@ -49,7 +49,7 @@ def _check_dead_views(recent: Sequence[RowMapping]) -> str | None:
     dead_frames = {
         name: sum(row["dead_views"].get(name, 0) for row in recent) for row in recent for name in row["dead_views"]
     }
-    scored = sum(row["scored"] for row in recent)
+    scored = sum(row["num_scores"] for row in recent)
     name, count = max(dead_frames.items(), key=lambda item: item[1], default=("", 0))
     if 2 * count > scored:
         return f"the view {name} showed one color in {count} of {scored} scored frames: is its camera alive?"
@@ -57,14 +57,14 @@ def _check_dead_views(recent: Sequence[RowMapping]) -> str | None:
 
 
 def _check_false_claims(recent: Sequence[RowMapping]) -> str | None:
-    false_claims = _SuccessCount(*(sum(row[name] for row in recent) for name in ("unfounded", "checked")))
+    false_claims = _SuccessCount(*(sum(row[name] for row in recent) for name in ("false_claims", "verification_episodes")))
     if false_claims.episodes and false_claims.interval(CONFIDENCE_LEVEL)[0] > MAX_FALSE_CLAIM_RATE:
         return f"in {false_claims} episodes beside the training the model saw a success that the simulator never did"
     return None
 
 
 def _check_success_gap(recent: Sequence[RowMapping]) -> str | None:
-    if not recent or not recent[-1]["watched"]:
+    if not recent or not recent[-1]["eval_episodes"]:
         return None
     model, simulator = _model_successes(recent), _simulator_successes(recent)
     if model.exceeds(simulator, CONFIDENCE_LEVEL, SUCCESS_RATE_MARGIN):
@@ -77,7 +77,7 @@ def _check_success_gap(recent: Sequence[RowMapping]) -> str | None:
 
 def _check_opposite_trends(rows: Sequence[RowMapping]) -> str | None:
     """Whether now and some window before it are told apart by both, and not the same way round."""
-    if len(rows) < 2 * WINDOW_ITERATIONS or not rows[-1]["watched"]:
+    if len(rows) < 2 * WINDOW_ITERATIONS or not rows[-1]["eval_episodes"]:
         return None
     model, simulator = _model_successes(rows[-WINDOW_ITERATIONS:]), _simulator_successes(rows[-WINDOW_ITERATIONS:])
     for end in range(WINDOW_ITERATIONS, len(rows) - WINDOW_ITERATIONS + 1):
@@ -115,12 +115,12 @@ class _SuccessCount(NamedTuple):
 
 def _model_successes(rows: Sequence[RowMapping]) -> _SuccessCount:
     """By the model, of the training episodes."""
-    return _SuccessCount(sum(row["learned_successes"] for row in rows), sum(row["episodes"] for row in rows))
+    return _SuccessCount(sum(row["predicted_successes"] for row in rows), sum(row["episodes"] for row in rows))
 
 
 def _simulator_successes(rows: Sequence[RowMapping]) -> _SuccessCount:
     """By the simulator, of those watched. The same starts are watched again and again: three times as many successes
     are not three times as sure."""
     return _SuccessCount(
-        *(round(sum(row[name] for row in rows) / len(rows)) for name in ("watched_successes", "watched"))
+        *(round(sum(row[name] for row in rows) / len(rows)) for name in ("eval_successes", "eval_episodes"))
     )

@@ -23,14 +23,14 @@ def read_rows(path: Path) -> list[LogRow]:
 def eval_columns(result: EvalResult | None) -> LogRow:
     """What the simulator says of the policy now, for a row of `progress.jsonl`."""
     if result is None:
-        return {"watched": 0, "watched_successes": 0, "watched_success": None}
-    return {"watched": result.episodes, "watched_successes": result.successes, "watched_success": result.rate}
+        return {"eval_episodes": 0, "eval_successes": 0, "eval_success_rate": None}
+    return {"eval_episodes": result.episodes, "eval_successes": result.successes, "eval_success_rate": result.rate}
 
 
 def crosscheck_columns(result: CrosscheckResult | None) -> LogRow:
     """In how many of the episodes beside the training the model saw a success, and in how many it alone."""
     result = result or CrosscheckResult(episodes=0, claimed_successes=0, false_claims=0)
-    return {"checked": result.episodes, "claims": result.claimed_successes, "unfounded": result.false_claims}
+    return {"verification_episodes": result.episodes, "claimed_successes": result.claimed_successes, "false_claims": result.false_claims}
 
 
 def ratio(numerator: float, denominator: int) -> float | None:
@@ -44,18 +44,18 @@ def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats
         "iteration": iteration,
         "env_steps": stats.env_steps,
         "episodes": stats.episodes,
-        "faults": stats.diverged_episodes,
+        "diverged_episodes": stats.diverged_episodes,
         "success": ratio(stats.successes, stats.episodes),
-        "learned_successes": stats.learned_successes,
-        "learned_success": ratio(stats.learned_successes, stats.episodes),
+        "predicted_successes": stats.predicted_successes,
+        "predicted_success": ratio(stats.predicted_successes, stats.episodes),
         "simulator_success": ratio(stats.simulator_successes, stats.episodes),
         "hover_rate": ratio(stats.hover_episodes, stats.episodes),
-        "height": ratio(stats.final_potential, stats.episodes),
+        "final_potential": ratio(stats.final_potential, stats.episodes),
         "shaped_return": ratio(stats.shaped_return, stats.episodes),
-        "scored": stats.num_scores,
+        "num_scores": stats.num_scores,
         "invalid_rate": ratio(stats.invalid_scores, stats.num_scores),
-        "verdict_rate": ratio(stats.predicted_successes, stats.num_scores - stats.invalid_scores),
-        "spread": ratio(stats.uncertainty, stats.num_scores - stats.invalid_scores),
+        "predicted_success_rate": ratio(stats.positive_scores, stats.num_scores - stats.invalid_scores),
+        "uncertainty": ratio(stats.uncertainty, stats.num_scores - stats.invalid_scores),
         "ood_rate": ratio(stats.ood_frames, stats.ood_scored),
         **asdict(update),
         "dead_views": stats.dead_views,
@@ -76,7 +76,7 @@ def format_row(row: LogRow) -> str:
 
     return (
         f"iteration {row['iteration']:3d}: success {fmt(row['success'])} of {row['episodes']} training episodes, "
-        f"{fmt(row['watched_success'])} of {row['watched']} watched by the simulator; "
-        f"return {fmt(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['reference_kl']:.3f}"
+        f"{fmt(row['eval_success_rate'])} of {row['eval_episodes']} watched by the simulator; "
+        f"return {fmt(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['bc_kl']:.3f}"
         + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
     )

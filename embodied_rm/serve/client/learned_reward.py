@@ -279,7 +279,7 @@ def step_infos(step: EpisodeStep) -> dict[str, Any]:
     return {
         "potential": step.transitions.potential,
         "next_potential": step.transitions.next_potential,
-        "predicted_success": step.learned_success,
+        "predicted_success": step.predicted_success,
     }
 
 
