@@ -1,4 +1,4 @@
-"""Many clients of a service in one process, on bare connections, which know what they must be told."""
+"""Asynchronous low-level clients of the service that know the expected responses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LIFT_INSTRUCTION = "lift the red cube"
 
 
 class ConnectionBrokenError(Exception):
-    """The connection ended before an answer was whole."""
+    """The connection ended before a response was complete."""
 
 
 @dataclass
 class WireResponse:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,7 +31,7 @@ class WireResponse:
 
 
 def http_head(path: str, header: bytes, body: bytes, *extra_lines: str) -> bytes:
-    """The HTTP head of a request of JSON and bytes; `more`: other lines of it."""
+    """Return the HTTP head of a request with a JSON header and a binary body, plus `extra_lines`."""
     lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", *extra_lines, f"content-type: {BINARY_CONTENT_TYPE}"]
     lines += [f"{HEADER_LENGTH_HEADER}: {len(header)}", f"content-length: {len(header) + len(body)}"]
     return "\r\n".join([*lines, "", ""]).encode()
@@ -39,7 +39,7 @@ def http_head(path: str, header: bytes, body: bytes, *extra_lines: str) -> bytes
 
 @dataclass
 class WireConnection:
-    """One connection, opened when it is needed."""
+    """One connection, opened at the first request."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class WireConnection:
     _writer: asyncio.StreamWriter | None = None
 
     async def request(self, path: str, header: Mapping[str, Any], body: bytes) -> WireResponse:
-        """Send a request of the session API and read the answer. Raises `BrokenError` where there is none."""
+        """Send a request and return the response. Raises `ConnectionBrokenError` without a complete response."""
         header_bytes = json.dumps(header).encode()
         try:
             if self._writer is None:
@@ -72,7 +72,7 @@ class WireConnection:
         return WireResponse(int(lines[0].split()[1]), headers, body)
 
     def close(self) -> None:
-        """End it, whatever is under way."""
+        """Abort the connection."""
         if self._writer is not None:
             self._writer.transport.abort()
         self._reader = self._writer = None
@@ -80,7 +80,7 @@ class WireConnection:
 
 @dataclass
 class HashedEpisode:
-    """An episode that `Hashing` judges: what it is shown, and what must be said of it."""
+    """An episode for the hash model: its frames and its expected progress."""
 
     env: int
     rng: np.random.Generator
@@ -90,18 +90,18 @@ class HashedEpisode:
     frames: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     def next_frame(self) -> np.ndarray:
-        """The next frame, [V, 8, 8, 3]; the same again until it was judged."""
+        """Return the next frame, [V, 8, 8, 3]; the same one until it was scored."""
         if not len(self.frames):
             self.frames = self.rng.integers(0, 256, (2, 8, 8, 3), np.uint8)
         return self.frames
 
     def record_reset(self, episode: int) -> None:
-        """The frame that is shown began an episode."""
+        """Record that the current frame started an episode."""
         self.episode, self.step, self.digest = episode, 0, initial_digest(LIFT_INSTRUCTION, self.frames)
         self.frames = self.frames[:0]
 
     def check_progress(self, value: float) -> bool:
-        """The frame that is shown was judged; whether that was right."""
+        """Record that the current frame was scored; return whether the progress is as expected."""
         self.digest, self.step = next_digest(self.digest, self.frames), self.step + 1
         self.frames = self.frames[:0]
         return abs(float(digest_to_progress(np.array([self.digest]))[0]) - value) < 1e-6
@@ -110,14 +110,14 @@ class HashedEpisode:
 def request_header(
     run: str, episodes: Sequence[HashedEpisode], episode: Sequence[int], **fields: Any
 ) -> dict[str, Any]:
-    """The JSON of a request about the next frame of these videos."""
+    """Return the JSON header of a request with the next frames of these episodes."""
     return frames_header(run, [hashed_episode.env for hashed_episode in episodes], episode, 8, **fields)
 
 
 def frames_header(
     run: str, env: Sequence[int], episode: Sequence[int], image_size: int, **fields: Any
 ) -> dict[str, Any]:
-    """The JSON of a request about a frame of each environment, of so many pixels a side."""
+    """Return the JSON header of a request with one frame per environment, `image_size` pixels wide and high."""
     shape = {"shape": [len(env), len(VIEW_NAMES), image_size, image_size, 3]}
     return {
         "client_id": run,
@@ -130,6 +130,6 @@ def frames_header(
 
 
 def progress_values(answer: WireResponse) -> list[float]:
-    """The progress in an answer."""
+    """Return the progress values of a response."""
     _, columns, _ = decode_response(answer.body, int(answer.headers[HEADER_LENGTH_HEADER.lower()]))
     return [float(value) for value in columns["progress"]]

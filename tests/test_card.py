@@ -1,17 +1,17 @@
-"""The model card is its numbers."""
+"""The model card lists its metrics."""
 
 from embodied_rm.audit import AuditResult
 from embodied_rm.audit.cases import AUDIT_CASES
 from embodied_rm.report.model_card import METRIC_COLUMNS, model_card
 
 
-def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
-    def judged(voc: float) -> dict:
-        blind = {"time": {"voc": 1.0}}
+def test_card_has_a_row_per_split_task_and_case():
+    def split_metrics(voc: float) -> dict:
+        baselines = {"time": {"voc": 1.0}}
         return {
             "reward_model": {"voc": voc, "success_auc": 1.0},
             "tasks": {"lift_cube": {"voc": voc}},
-            "baselines": blind,
+            "baselines": baselines,
         }
 
     paraphrase = next(case for case in AUDIT_CASES if case.name == "paraphrase_order_correlation")
@@ -19,19 +19,19 @@ def test_every_split_task_and_case_has_its_row_and_what_failed_says_so():
         "collect": {"episodes": 3, "successes": 2, "frames": 70},
         "train": {"parameters": 1234567, "seconds": 1800.0},
         "calibrate": {"interval_scale": 2.5, "episodes": 40},
-        "splits": {"seen": judged(0.987), "unseen_arm": judged(0.5)},
+        "splits": {"seen": split_metrics(0.987), "unseen_arm": split_metrics(0.5)},
         "audit": {"passed": 1, "failed": 1, "skipped": 1},
         "cases": {
             "time_baseline": {"expected": "at most 0.05", "value": 0.09, "passed": False},
             "black_images": {"expected": "at most 0.05", "value": 0.0, "passed": True},
-            "paraphrase_order_correlation": AuditResult(case=paraphrase, value=None, n=0).as_dict(),
+            "paraphrase_order_correlation": AuditResult(case=paraphrase, value=None, num_trials=0).as_dict(),
         },
         "seconds": {"total": 3600.0},
         "machine": "two cores",
     })  # fmt: skip
     lines = text.splitlines()
     assert "value +- 2.50 (uncertainty + 0.01)" in text and "of 40 other episodes" in text
-    assert "1,234,567 parameters. 60 minutes in all, 30 of them training, on two cores." in lines
+    assert "1,234,567 parameters. 60 minutes in total, 30 of them training, on two cores." in lines
     assert f"| seen | 0.987 | - | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 3)}" in lines
     for split in ("seen", "unseen_arm"):
         assert f"| _time_ ({split}) | 1.000 |{' - |' * (len(METRIC_COLUMNS) - 1)}" in lines

@@ -1,4 +1,4 @@
-"""`report.html`: everything is inside it, nothing is asked of the network, and the data survives the trip."""
+"""`report.html` is self-contained, makes no network requests, and holds all data."""
 
 import base64
 import io
@@ -25,28 +25,28 @@ from embodied_rm.report import (
 from embodied_rm.report.episode_video import CLIP_HEIGHT_PX, concat_horizontal
 from embodied_rm.types import Episode, Subtask
 
-HOSTILE = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'
+UNSAFE_TEXT = 'lift </script><img src=http://x.y/z onerror=alert(1)> & "it\'s"'
 
 
-class Page(HTMLParser):
-    """Elements with their attributes, and the text of each script."""
+class ParsedPage(HTMLParser):
+    """Elements with attributes, and the text of each script."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
-        self.inside = ""
+        self.current_tag = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        self.inside = tag
+        self.current_tag = tag
 
     def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
+        self.current_tag = ""
 
     def handle_data(self, data: str) -> None:
-        if self.inside == "script":
+        if self.current_tag == "script":
             self.scripts.append(data)
 
 
@@ -60,7 +60,7 @@ def episode(length: int = 12, **fields: object) -> Episode:
                 "front": np.broadcast_to(shades, (length, 64, 64, 3)).copy(),
                 "wrist": rng.integers(0, 255, (length, 48, 80, 3)).astype(np.uint8),
             },
-            "instruction": HOSTILE,
+            "instruction": UNSAFE_TEXT,
             "fps": 20.0,
             "subtasks": (Subtask(name="reach", start=0, end=5), Subtask(name="grasp", start=5, end=length)),
             "success": True,
@@ -75,7 +75,7 @@ def full_report() -> Report:
     panel = EpisodePanel(
         episode=episode(), progress=np.linspace(0, 0.9, 12, dtype=np.float32), success_prob=np.zeros(12, np.float32)
     )
-    bare = episode(subtasks=(), success=None, progress=None, metadata={})
+    unlabeled = episode(subtasks=(), success=None, progress=None, metadata={})
     return Report(
         title="The loop <end to end>",
         subtitle="what it did",
@@ -100,8 +100,8 @@ def full_report() -> Report:
                 },
             ),
         ),
-        charts=(LineChart(title="lift_cube", x_label="iteration", series={"verdict": [0.1, None, float("nan"), 0.9]}),),
-        episodes=(panel, EpisodePanel(episode=bare, progress=np.zeros(12, np.float32))),
+        charts=(LineChart(title="lift_cube", x_label="iteration", series={"success": [0.1, None, float("nan"), 0.9]}),),
+        episodes=(panel, EpisodePanel(episode=unlabeled, progress=np.zeros(12, np.float32))),
         details={"seed": 0},
     )
 
@@ -115,26 +115,26 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def data(text: str) -> dict:
-    return json.loads(Page(text).scripts[0])
+    return json.loads(ParsedPage(text).scripts[0])
 
 
-def test_the_page_asks_nothing_of_the_network(text: str) -> None:
-    for tag, attributes in Page(text).elements:
+def test_page_makes_no_network_requests(text: str) -> None:
+    for tag, attributes in ParsedPage(text).elements:
         assert tag not in ("link", "iframe", "img", "object", "embed", "base")
         assert not {"src", "href", "srcset"} & set(attributes)
-    outside_data = text.replace(Page(text).scripts[0], "")
+    outside_data = text.replace(ParsedPage(text).scripts[0], "")
     assert not re.search(r"https?:|//[a-z]|url\(|@import|fetch\(|XMLHttpRequest", outside_data)
     assert "default-src 'none'" in text
 
 
-def test_text_from_a_dataset_cannot_become_markup(text: str, data: dict) -> None:
-    assert data["episodes"][0]["instruction"] == HOSTILE
-    assert len(Page(text).scripts) == 2
-    assert not any(tag == "img" for tag, _ in Page(text).elements)
+def test_text_from_a_dataset_is_escaped(text: str, data: dict) -> None:
+    assert data["episodes"][0]["instruction"] == UNSAFE_TEXT
+    assert len(ParsedPage(text).scripts) == 2
+    assert not any(tag == "img" for tag, _ in ParsedPage(text).elements)
     assert "<title>The loop &lt;end to end&gt;</title>" in text
 
 
-def test_every_number_is_in_the_page(data: dict) -> None:
+def test_page_holds_all_data(data: dict) -> None:
     report = full_report()
     assert data["key_metrics"][0] == {
         "label": "order correlation",
@@ -142,18 +142,18 @@ def test_every_number_is_in_the_page(data: dict) -> None:
         "target": "at least 0.95",
         "passed": True,
     }
-    check = {"name": "negated", "procedure": "<b>", "metric": "share", "expected": "at most 1", "note": ""}
-    assert data["cases"] == [{**check, "value": 0.5, "num_trials": 2, "passed": False}]
+    case = {"name": "negated", "procedure": "<b>", "metric": "share", "expected": "at most 1", "note": ""}
+    assert data["cases"] == [{**case, "value": 0.5, "num_trials": 2, "passed": False}]
     assert data["success_rates"][0]["rates"]["refined"] == {"value": 0.98, "low": 0.95, "high": 0.99, "episodes": 200}
-    assert data["charts"][0]["series"]["verdict"] == [0.1, None, None, 0.9]
-    shown = data["episodes"][0]
-    assert [step["name"] for step in shown["subtasks"]] == ["reach", "grasp"]
-    np.testing.assert_allclose(shown["progress"], report.episodes[0].progress, atol=1e-4)
-    np.testing.assert_allclose(shown["true_progress"], report.episodes[0].episode.progress, atol=1e-4)
+    assert data["charts"][0]["series"]["success"] == [0.1, None, None, 0.9]
+    panel = data["episodes"][0]
+    assert [subtask["name"] for subtask in panel["subtasks"]] == ["reach", "grasp"]
+    np.testing.assert_allclose(panel["progress"], report.episodes[0].progress, atol=1e-4)
+    np.testing.assert_allclose(panel["true_progress"], report.episodes[0].episode.progress, atol=1e-4)
     assert data["episodes"][1]["true_progress"] is None and data["episodes"][1]["success"] is None
 
 
-def test_the_video_has_every_frame_and_every_view(data: dict) -> None:
+def test_video_has_every_frame_and_view(data: dict) -> None:
     clip = io.BytesIO(base64.b64decode(data["episodes"][0]["video"]))
     with av.open(clip) as container:
         assert container.streams.video[0].codec_context.name == "h264"
@@ -164,23 +164,23 @@ def test_the_video_has_every_frame_and_every_view(data: dict) -> None:
     np.testing.assert_allclose(shades, np.linspace(0, 255, 12), atol=4)
 
 
-def test_views_stand_side_by_side() -> None:
+def test_views_are_concatenated_horizontally() -> None:
     left, right = np.full((2, 4, 6, 3), 1, np.uint8), np.full((2, 4, 8, 3), 2, np.uint8)
     row = concat_horizontal([left, right])
     assert row.shape == (2, 4, 6 + 4 + 8, 3)
     assert (row[:, :, :6] == 1).all() and (row[:, :, 6:10] == 0).all() and (row[:, :, 10:] == 2).all()
 
 
-def test_an_empty_report_is_a_page(tmp_path: Path) -> None:
+def test_empty_report_is_valid(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", Report(title="nothing yet"))
-    assert json.loads(Page((tmp_path / "report.html").read_text()).scripts[0])["episodes"] == []
+    assert json.loads(ParsedPage((tmp_path / "report.html").read_text()).scripts[0])["episodes"] == []
 
 
-def test_a_curve_of_another_length_is_refused() -> None:
+def test_curve_of_wrong_length_is_rejected() -> None:
     with pytest.raises(UserError, match=r"progress has 3 rows, the video has 12 frames"):
         EpisodePanel(episode=episode(), progress=np.zeros(3, np.float32))
 
 
-def test_a_rate_outside_its_interval_is_refused() -> None:
+def test_rate_outside_its_interval_is_rejected() -> None:
     with pytest.raises(UserError, match="low <= value <= high"):
         SuccessRate(value=0.5, low=0.6, high=0.7, episodes=10)

@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained page that shows what a run did. No network, no library: inline video and script."""
+"""`report.html`: a self-contained page with the results of a run. Video and script are inline."""
 
 from embodied_rm.report.contents import (
     EpisodePanel,

@@ -1,4 +1,4 @@
-"""A sheet of images as one png: a row for each thing shown, its caption above, a column for each view."""
+"""Contact sheets: images as one png, one captioned row per item and one column per view."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from embodied_rm.report.episode_video import GAP_PX
 from embodied_rm.types import Frames
 
 LINE_HEIGHT_PX = 28
-"""Height of a line of text, pixels."""
+"""Height of a line of text."""
 TEXT_COLOR, BACKGROUND_COLOR = (30, 30, 30), (255, 255, 255)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContactSheetRow:
-    """One thing, seen from several sides."""
+    """Images of one item from several views."""
 
     caption: str
     views: Mapping[str, Frames]
-    """Name of the view -> uint8 [H, W, 3], all of one size and the same in every row."""
+    """View -> uint8 [H, W, 3], of one size, the same views in every row."""
 
 
 def draw_contact_sheet(rows: Sequence[ContactSheetRow]) -> bytes:
-    """The rows as a png, with the names of the views at the top."""
+    """Draw the rows as a png, with the view names at the top."""
     first_image = next(iter(rows[0].views.values()))
     height, width = first_image.shape[0] + GAP_PX, first_image.shape[1] + GAP_PX
     size = (GAP_PX + width * len(rows[0].views), LINE_HEIGHT_PX + (LINE_HEIGHT_PX + height) * len(rows))

@@ -1,4 +1,4 @@
-"""What a report can show. Plain data: the page decides how it looks."""
+"""Contents of a report as plain data, without layout."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class KeyMetric:
     label: str
     value: float
     target: str = ""
-    """What it was meant to reach, e.g. "at least 0.95"."""
+    """Target of the value, e.g. "at least 0.95"."""
     passed: bool | None = None
-    """Whether it did; None: nothing was promised."""
+    """Whether the target is met; None: no target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class SuccessRate:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSuccess:
-    """The success rates of one task, in the order in which they came about, e.g. cloned and refined."""
+    """Success rates of one task, in chronological order, e.g. cloned and refined."""
 
     task: str
     rates: Mapping[str, SuccessRate]
@@ -45,20 +45,20 @@ class TaskSuccess:
 
 @dataclass(frozen=True, kw_only=True)
 class LineChart:
-    """One chart: named lines over a common axis that starts at 0. A value of None leaves a gap."""
+    """Line chart of named series over a common axis that starts at 0. None leaves a gap."""
 
     title: str
     x_label: str
     series: Mapping[str, list[float | None]]
     y_max: float | None = None
-    """Where the vertical axis ends at least, e.g. 1 for rates."""
+    """Lower bound of the vertical axis' end, e.g. 1 for rates."""
     bands: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
-    """Lower and upper bounds of those lines that have any."""
+    """Series -> lower and upper bounds, for series that have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """Numbers side by side; `code` in backticks."""
+    """Table of text cells; `code` in backticks."""
 
     title: str
     header: tuple[str, ...]
@@ -67,18 +67,18 @@ class ReportTable:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.header):
-                raise UserError(f"{self.title}: a row of {len(row)} cells under {len(self.header)} columns")
+                raise UserError(f"{self.title}: a row has {len(row)} cells, the table {len(self.header)} columns")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodePanel:
-    """One episode, beside what a model said of it if one was asked."""
+    """One episode with the predictions of a model, if any."""
 
     episode: Episode
     progress: Array | None = None
-    """float32 [T] in [0, 1]: the model's progress."""
+    """float32 [T] in [0, 1]: predicted progress."""
     success_prob: Array | None = None
-    """float32 [T] in [0, 1]: the model's probability that the task is done."""
+    """float32 [T] in [0, 1]: predicted probability of success."""
 
     def __post_init__(self) -> None:
         for name, values in (("progress", self.progress), ("success", self.success_prob)):
@@ -90,27 +90,27 @@ class EpisodePanel:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCase:
-    """One expectation and what came of it."""
+    """One test case with its result."""
 
     name: str
     procedure: str
-    """What was tried."""
+    """Description of the test."""
     metric: str
-    """What the value is."""
+    """Name of the value."""
     expected: str
     value: float | None = None
-    """None: it could not be tried."""
+    """None: skipped."""
     num_trials: int = 0
-    """Tries."""
+    """Number of trials."""
     passed: bool | None = None
-    """None: not tried, or nothing was expected."""
+    """None: skipped, or without an expectation."""
     note: str = ""
-    """What follows from a miss, or what would be needed to try it."""
+    """Consequence of a failure, or the data that the case needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One page, from the top down. Parts that are empty are left out."""
+    """Contents of one page, from top to bottom. Empty parts are omitted."""
 
     title: str
     subtitle: str = ""
@@ -121,4 +121,4 @@ class Report:
     tables: tuple[ReportTable, ...] = ()
     episodes: tuple[EpisodePanel, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
-    """Settings and numbers for the table at the foot."""
+    """Settings and numbers for the table at the bottom."""

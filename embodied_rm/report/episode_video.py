@@ -1,4 +1,4 @@
-"""Episodes as one small mp4: all views side by side."""
+"""Episodes as small mp4 files with all views side by side."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from embodied_rm.data.video.files import VideoWriter
 from embodied_rm.types import Episode, Frames
 
 CLIP_HEIGHT_PX = 192
-"""Pixels; smaller images are enlarged, so that H.264's half-resolution color does not blur them."""
+"""Smaller images are enlarged, because H.264 stores color at half resolution."""
 GAP_PX = 4
-"""Pixels of background between two views."""
+"""Gap between two views, in pixels."""
 H264_QUANTIZER = 26
 
 
 def encode_episode(episode: Episode) -> bytes:
-    """The episode's views side by side as an H.264 mp4, `HEIGHT` pixels high, one video frame a frame."""
+    """Encode the views side by side as an H.264 mp4 of height `CLIP_HEIGHT_PX`, one video frame per frame."""
     views = [_resize(frames) for frames in episode.views.values()]
     mosaic = concat_horizontal(views)
     with tempfile.TemporaryDirectory() as folder:
@@ -32,20 +32,20 @@ def encode_episode(episode: Episode) -> bytes:
 
 
 def concat_horizontal(views: list[Frames]) -> Frames:
-    """uint8 [T, H, W_v, 3] of equal height in one row, `GAP` black pixels apart; uint8 [T, H, W, 3]."""
+    """Concatenate views uint8 [T, H, W_v, 3] horizontally, `GAP_PX` black pixels apart. Returns uint8 [T, H, W, 3]."""
     gap = np.zeros((*views[0].shape[:2], GAP_PX, 3), np.uint8)
     blocks = [block for view in views for block in (gap, view)]
     return np.concatenate(blocks[1:], axis=2)
 
 
 def make_grid(rows: Sequence[Sequence[Frames]]) -> Frames:
-    """One video of many: each row's videos uint8 [T_r, H, W, 3] side by side, the rows below each other.
+    """Arrange clips uint8 [T_r, H, W, 3] in a grid, `rows[i][j]` in row i and column j.
 
-    A row that is shorter than the longest stands still at its end.
+    Shorter clips repeat their last frame.
     """
     num_frames = max(len(clip) for row in rows for clip in row)
     padded_rows = [[clip[np.minimum(np.arange(num_frames), len(clip) - 1)] for clip in row] for row in rows]
-    # Below each other is side by side for whoever looks at it with height and width exchanged.
+    # Vertical concatenation is horizontal concatenation of the transposed frames.
     return concat_horizontal([concat_horizontal(row).swapaxes(1, 2) for row in padded_rows]).swapaxes(1, 2)
 
 

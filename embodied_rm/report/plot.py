@@ -1,4 +1,4 @@
-"""Plots for results that are kept as images."""
+"""Plots that are stored as images."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 
 
 def plot_scaling(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
-    """Write a png: steps per second and memory over the number of environments."""
+    """Plot steps per second and memory over the number of environments, as a png."""
     figure = Figure(figsize=(8, 3.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     speed_axes, memory_axes = figure.subplots(1, 2)
     num_envs = [row["num_envs"] for row in rows]
-    for key, label in (("physics_env_steps_per_s", "physics alone"), ("env_steps_per_s", "every view drawn")):
+    for key, label in (("physics_env_steps_per_s", "physics only"), ("env_steps_per_s", "with rendering of all views")):
         speed_axes.plot(num_envs, [row[key] for row in rows], marker="o", label=label)
     memory_axes.plot(num_envs, [row["memory_mib"] for row in rows], marker="o", color="tab:gray")
     for axes, title in ((speed_axes, "environment steps per second"), (memory_axes, "memory, MiB")):
@@ -33,7 +33,7 @@ ConfidenceBand = tuple[Sequence[float], Sequence[float], Sequence[float]]
 
 
 def plot_learning_curves(path: Path, tasks: Mapping[str, Mapping[str, ConfidenceBand]], target_success: float) -> None:
-    """Write a png: for each task the success of every rule over the iterations, with its band."""
+    """Plot the success of every reward rule over the iterations, one chart per task, as a png."""
     num_columns = min(3, len(tasks))
     num_rows = -(-len(tasks) // num_columns)
     figure = Figure(figsize=(4 * num_columns, 2.8 * num_rows), dpi=120, layout="constrained")

@@ -1,4 +1,4 @@
-"""A `Report` as one HTML file: the template with its style, script and data put in."""
+"""Renders a `Report` as one HTML file: a template with inline style, script and data."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from embodied_rm.report.contents import EpisodePanel, Report
 from embodied_rm.report.episode_video import encode_episode
 
 CURVE_DECIMALS = 4
-"""Decimals of a curve in the page: finer than a pixel."""
+"""Decimals of curve values, finer than a pixel."""
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write the page. It loads nothing from anywhere: video, script and style are inside."""
+    """Write the report as a self-contained page: video, script and style are inline."""
     write_atomic(path, render_html(report))
 
 
 def render_html(report: Report) -> str:
-    """The page's HTML."""
+    """Return the HTML of a report."""
     fragments = {
         "title": html.escape(report.title),
         "style": _read_asset("look.css") + _read_asset("report.css"),
@@ -39,7 +39,7 @@ def render_html(report: Report) -> str:
 
 
 def to_json_dict(report: Report) -> dict[str, Any]:
-    """The report as JSON-ready data; what is not finite becomes null."""
+    """Convert a report to JSON-ready data."""
     return {
         "title": report.title,
         "subtitle": report.subtitle,
@@ -54,7 +54,7 @@ def to_json_dict(report: Report) -> dict[str, Any]:
 
 
 def embed_json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Return JSON that is safe within a script element. Non-finite numbers become null."""
     return json.dumps(_replace_non_finite(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

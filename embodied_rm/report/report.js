@@ -42,31 +42,31 @@
     }).observe(element);
   };
 
-  function figures() {
+  function keyMetrics() {
     const grid = add(page, "section", "figures");
-    for (const f of data.key_metrics) {
+    for (const metric of data.key_metrics) {
       const card = add(grid, "div", "figure card");
-      add(card, "div", "label", escape(f.label));
-      add(card, "div", "value number", escape(number(f.value)));
-      const verdict = f.passed === null ? "" : f.passed ? "met" : "missed";
-      add(card, "div", `target ${verdict}`, escape(f.target ? `${{ met: "✓ ", missed: "✗ ", "": "" }[verdict]}${f.target}` : ""));
+      add(card, "div", "label", escape(metric.label));
+      add(card, "div", "value number", escape(number(metric.value)));
+      const result = metric.passed === null ? "" : metric.passed ? "met" : "missed";
+      add(card, "div", `target ${result}`, escape(metric.target ? `${{ met: "✓ ", missed: "✗ ", "": "" }[result]}${metric.target}` : ""));
     }
   }
 
-  function checks() {
-    const part = section("Cases", "What was done to the episodes, what should happen, and what happened.");
+  function cases() {
+    const part = section("Cases", "Modification of the episodes, expected result and measured result.");
     const rows = data.cases.map((c) => {
-      const [verdict, sign] = c.passed === null ? ["", c.value === null ? "left out" : "not judged"] : c.passed ? ["met", "✓ passed"] : ["missed", "✗ failed"];
-      const said = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.metric)}, n&nbsp;=&nbsp;${c.num_trials}</small>`;
+      const [result, label] = c.passed === null ? ["", c.value === null ? "skipped" : "no expectation"] : c.passed ? ["met", "✓ passed"] : ["missed", "✗ failed"];
+      const value = c.value === null ? "" : `<b>${number(c.value)}</b><small>${escape(c.metric)}, n&nbsp;=&nbsp;${c.num_trials}</small>`;
       const note = c.note && c.passed !== true ? `<small>${escape(c.note)}</small>` : "";
-      return `<tr class="${verdict}"><td>${words(c.name)}</td><td>${escape(c.procedure)}${note}</td>
-        <td>${escape(c.expected)}</td><td class="number">${said}</td><td>${sign}</td></tr>`;
+      return `<tr class="${result}"><td>${words(c.name)}</td><td>${escape(c.procedure)}${note}</td>
+        <td>${escape(c.expected)}</td><td class="number">${value}</td><td>${label}</td></tr>`;
     });
-    add(add(part, "div", "card"), "table", "checks", `<tr><th>case</th><th>what is done</th><th>expected</th><th>measured</th><th></th></tr>${rows.join("")}`);
+    add(add(part, "div", "card"), "table", "checks", `<tr><th>case</th><th>modification</th><th>expected</th><th>measured</th><th></th></tr>${rows.join("")}`);
   }
 
   function success() {
-    const box = add(section("Success", "Episodes judged by the simulator's state, never by the model. The whiskers are 95 % intervals."), "div", "success card");
+    const box = add(section("Success", "Success is evaluated from the simulator's state, not by the model. Whiskers are 95 % intervals."), "div", "success card");
     for (const row of data.success_rates) {
       const task = add(box, "div", "task");
       add(task, "div", "name", escape(row.task));
@@ -154,17 +154,17 @@
     if (p.outcome) out.push(`<span class="chip ${good(p.success)}">${words(p.outcome)}</span>`);
     else if (p.success !== null) out.push(`<span class="chip ${good(p.success)}">${p.success ? "success" : "failure"}</span>`);
     if (p.success_prob) {
-      const sure = p.success_prob[p.success_prob.length - 1];
-      const right = p.success === null ? null : (sure > 0.5) === p.success;
-      out.push(`<span class="chip number ${right === false ? "poor" : ""}">model: ${percent(sure)} sure of success</span>`);
+      const probability = p.success_prob[p.success_prob.length - 1];
+      const right = p.success === null ? null : (probability > 0.5) === p.success;
+      out.push(`<span class="chip number ${right === false ? "poor" : ""}">predicted success: ${percent(probability)}</span>`);
     }
     return out.join("");
   }
 
   function legend(p) {
-    return (p.progress ? `<span>${stroke('stroke="var(--model)" stroke-width="2.5"')}model's progress</span>` : "") +
+    return (p.progress ? `<span>${stroke('stroke="var(--model)" stroke-width="2.5"')}predicted progress</span>` : "") +
       (p.true_progress ? `<span>${stroke('class="truth"')}true progress</span>` : "") +
-      (p.success_prob ? `<span>${stroke('class="done"')}model's probability of success</span>` : "");
+      (p.success_prob ? `<span>${stroke('class="done"')}predicted probability of success</span>` : "");
   }
 
   function panel(parent, p, index) {
@@ -189,17 +189,17 @@
     const readout = add(side, "div", "readout number");
     let frame = -1, geometry = null;
 
-    const stepAt = (i) => p.subtasks.findIndex((s) => s.start <= i && i < s.end);
+    const subtaskAt = (i) => p.subtasks.findIndex((s) => s.start <= i && i < s.end);
     const show = (i) => {
       frame = i;
       box.setAttribute("aria-valuenow", i);
-      const step = stepAt(i);
-      const said = [`${(i / p.fps).toFixed(2)} s`];
-      if (p.progress) said.push(`progress <b>${p.progress[i].toFixed(2)}</b>`);
-      if (p.true_progress) said.push(`true ${p.true_progress[i].toFixed(2)}`);
-      if (p.success_prob) said.push(`success ${p.success_prob[i].toFixed(2)}`);
-      if (step >= 0) said.push(`step: ${escape(p.subtasks[step].name)}`);
-      readout.innerHTML = said.join(" &nbsp;·&nbsp; ");
+      const subtask = subtaskAt(i);
+      const parts = [`${(i / p.fps).toFixed(2)} s`];
+      if (p.progress) parts.push(`progress <b>${p.progress[i].toFixed(2)}</b>`);
+      if (p.true_progress) parts.push(`true ${p.true_progress[i].toFixed(2)}`);
+      if (p.success_prob) parts.push(`success ${p.success_prob[i].toFixed(2)}`);
+      if (subtask >= 0) parts.push(`subtask: ${escape(p.subtasks[subtask].name)}`);
+      readout.innerHTML = parts.join(" &nbsp;·&nbsp; ");
       if (!geometry) return;
       const { x, y } = geometry, line = box.querySelector(".cursor"), dot = box.querySelector(".dot");
       line.setAttribute("x1", x(i)); line.setAttribute("x2", x(i));
@@ -234,12 +234,12 @@
       show(frame < 0 ? length - 1 : frame);
     });
 
-    const pointed = (event) => {
+    const frameAt = (event) => {
       const share = (event.clientX - box.getBoundingClientRect().left - geometry.left) / (geometry.width - geometry.left - geometry.right);
       return Math.round(Math.min(Math.max(share, 0), 1) * (length - 1));
     };
-    box.onpointerdown = (event) => { video.pause(); box.setPointerCapture(event.pointerId); seek(pointed(event)); };
-    box.onpointermove = (event) => { if (event.buttons) seek(pointed(event)); };
+    box.onpointerdown = (event) => { video.pause(); box.setPointerCapture(event.pointerId); seek(frameAt(event)); };
+    box.onpointermove = (event) => { if (event.buttons) seek(frameAt(event)); };
     box.onkeydown = (event) => {
       const jump = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -length, End: length }[event.key];
       if (jump === undefined) return;
@@ -258,7 +258,7 @@
       requestAnimationFrame(follow);
     };
 
-    // The clip becomes a blob only when it is near the screen: a hundred open decoders would stall the page.
+    // Clips are decoded only near the viewport: a hundred open decoders would stall the page.
     new IntersectionObserver((entries, observer) => {
       if (!entries.some((e) => e.isIntersecting)) return;
       observer.disconnect();
@@ -269,7 +269,7 @@
   }
 
   function panels() {
-    const part = section("Episodes", "Click or drag in a chart to move the video, arrow keys to go frame by frame. The curve at a frame depends on the past only.");
+    const part = section("Episodes", "Click or drag in a chart to seek, arrow keys to go frame by frame. The prediction at a frame depends on past frames only.");
     const filters = add(part, "div", "filters");
     data.episodes.forEach((p, i) => panel(part, p, i));
     const cards = [...part.querySelectorAll(".panel")];
@@ -294,8 +294,8 @@
   page.textContent = "";
   add(page, "h1", "", escape(data.title));
   if (data.subtitle) add(page, "p", "lead", escape(data.subtitle));
-  if (data.key_metrics.length) figures();
-  if (data.cases.length) checks();
+  if (data.key_metrics.length) keyMetrics();
+  if (data.cases.length) cases();
   if (data.success_rates.length) success();
   if (data.charts.length) curves();
   if (data.tables.length) tables();

@@ -1,5 +1,4 @@
-"""Judged recordings for the viewer of Rerun: videos above, curves below, on one clock. Imports its SDK, the extra
-`rerun`."""
+"""Exports scored episodes to Rerun recordings: videos and curves on a common timeline. Needs the extra `rerun`."""
 
 from __future__ import annotations
 
@@ -23,9 +22,8 @@ from embodied_rm.types import Array, Frames, IntArray, Views
 
 APPLICATION_ID = "embodied_rm"
 MAX_HEIGHT_PX = 360
-"""Most rows of pixels of an image; taller ones are made smaller."""
+"""Taller images are downscaled."""
 JPEG_QUALITY = 85
-"""Of the JPEGs."""
 PREDICTION_COLORS = {
     "progress": (60, 170, 90),
     "low": (60, 170, 90, 110),
@@ -33,22 +31,29 @@ PREDICTION_COLORS = {
     "success": (70, 120, 230),
 }
 UNCERTAINTY_COLORS = {"uncertainty": (220, 150, 30), "ood": (220, 60, 60)}
-"""The curves of the two plots, and their colors."""
+"""Curve -> color, for the two plots."""
 
 
 def write_rerun(
     run: RunFolder, source: EpisodeSource, curves: Mapping[int, Mapping[str, Array]], reporter: Reporter
 ) -> None:
-    """Write `<episode>.rrd` into the run folder for every row of a source that has `curves`: name -> float32 [T], nan
-    where there is nothing to draw.
+    """Write `<episode>.rrd` into the run folder, for every row of a source that has curves.
 
-    Read, encoded and written block by block: of a video only some frames lie in memory. Raises `DataError` naming a file
-    and its fault.
+    Videos are processed in blocks, so memory is bounded.
+
+    Args:
+        run: folder of the run.
+        source: source of the episodes.
+        curves: row -> curve name -> float32 [T]; NaN leaves a gap.
+        reporter: shows the progress.
+
+    Raises:
+        DataError: a file cannot be read.
     """
     block_stream = chain.from_iterable(
         iter_blocks(source, [row], source.views, display_size(source, row)) for row in curves
     )
-    tracked_blocks = reporter.track(block_stream, "write for Rerun", count_blocks(source, list(curves)))
+    tracked_blocks = reporter.track(block_stream, "export to Rerun", count_blocks(source, list(curves)))
     for row, blocks in groupby(tracked_blocks, key=itemgetter(0)):
         meta, fps, first_frame = source.meta[row], source.frame_rate(row), 0
         finite_curves = {name: values for name, values in curves[row].items() if np.isfinite(values).any()}
@@ -68,13 +73,13 @@ def write_rerun(
 
 
 def display_size(source: EpisodeSource, row: int) -> tuple[int, int]:
-    """Height and width of an episode's images as they are shown: as stored, but no taller than `HEIGHT`."""
+    """Return height and width of the displayed images: as stored, but at most `MAX_HEIGHT_PX` high."""
     height, width = source.image_size(row)
     return (height, width) if height <= MAX_HEIGHT_PX else (MAX_HEIGHT_PX, round(width * MAX_HEIGHT_PX / height))
 
 
 def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -> None:
-    """The instruction, and the annotated step under way; none between two steps that leave frames out."""
+    """Log the instruction and the annotated subtasks, with gaps between subtasks that are not adjacent."""
     stream.log("instruction", rr.TextDocument(meta.instruction), static=True, strict=True)
     if meta.subtasks:
         subtask_ends: dict[int, str | None] = {
@@ -87,7 +92,7 @@ def log_instruction(stream: rr.RecordingStream, meta: EpisodeMeta, fps: float) -
 
 
 def log_curves(stream: rr.RecordingStream, curves: Mapping[str, Array], fps: float) -> None:
-    """Every curve, where there is something to draw, which is somewhere: columns of no rows have no time."""
+    """Log the finite values of every curve. A curve must have at least one: Rerun accepts no empty columns."""
     for name, values in curves.items():
         frame_indices = np.flatnonzero(np.isfinite(values))
         color = {**PREDICTION_COLORS, **UNCERTAINTY_COLORS}[name]
@@ -97,10 +102,10 @@ def log_curves(stream: rr.RecordingStream, curves: Mapping[str, Array], fps: flo
 
 
 def log_views(stream: rr.RecordingStream, views: Views, first_frame: int, fps: float) -> None:
-    """The frames of a block, which begins with the frame `first`. Returns when they are on the disk."""
+    """Log the frames of a block that starts at `first_frame`, and flush them to disk."""
     times = time_columns(np.arange(first_frame, first_frame + len(views)), fps)
     for v, name in enumerate(views.names):
-        # Arrays: of bytes the SDK makes lists of numbers first, which takes as long as to compress them.
+        # The SDK converts bytes to lists of integers, which takes as long as the compression; arrays avoid that.
         blobs = [np.frombuffer(encode_jpeg(frame), np.uint8) for frame in views.frames[:, v]]
         images = rr.EncodedImage.columns(blob=blobs, media_type=["image/jpeg"] * len(blobs))
         stream.send_columns(view_entity_path(name), times, images, strict=True)
@@ -108,24 +113,24 @@ def log_views(stream: rr.RecordingStream, views: Views, first_frame: int, fps: f
 
 
 def time_columns(frames: IntArray, fps: float) -> list[rr.TimeColumn]:
-    """When frames are shown: by their numbers and by the time since the first one."""
+    """Return the timelines of frames: index, and seconds since the first frame."""
     return [rr.TimeColumn("frame", sequence=frames), rr.TimeColumn("time", duration=frames / fps)]
 
 
 def view_entity_path(view: str) -> str:
-    """Where the images of a view are."""
+    """Return the entity path of a view."""
     return rr.new_entity_path(["views", view])
 
 
 def encode_jpeg(frame: Frames) -> bytes:
-    """An image uint8 [H, W, 3], compressed."""
+    """Encode an image uint8 [H, W, 3] as JPEG."""
     buffer = io.BytesIO()
     Image.fromarray(frame).save(buffer, "JPEG", quality=JPEG_QUALITY)
     return buffer.getvalue()
 
 
 def make_blueprint(views: Sequence[str], curves: Mapping[str, Array]) -> rrb.Blueprint:
-    """How the viewer shows it unless it is told otherwise: the views above, the curves and the steps below."""
+    """Return the default layout: views at the top, curves and subtasks below."""
 
     def plot(
         name: str, color_by_curve: Mapping[str, object], y_axis: rrb.ScalarAxis | None = None

@@ -1,1 +1,1 @@
-"""The reward service: a reward model for other people's environments, in their own Python, on their own machine."""
+"""Reward service: serves a reward model to environments in other processes and on other machines."""

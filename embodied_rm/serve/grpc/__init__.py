@@ -1,1 +1,1 @@
-"""The service over gRPC."""
+"""gRPC interface of the service."""

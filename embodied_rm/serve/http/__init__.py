@@ -1,1 +1,1 @@
-"""The service over HTTP."""
+"""HTTP interface of the service."""

@@ -1,1 +1,1 @@
-"""The pages of the service, for a browser: videos judged as they are dropped, and the runs under way."""
+"""Web pages of the service: scoring of videos, and an overview of active clients."""
