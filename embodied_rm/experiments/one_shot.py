@@ -134,13 +134,12 @@ class OneShotEvaluator:
             augment=MILD_AUGMENT,
         )
         return adapt(
-            demonstrations[0],
+            [*demonstrations, *paraphrased],
             config,
             run,
             self.reporter,
             self.net,
             replay_episodes=self._read_replay_episodes(),
-            other_demonstrations=[*demonstrations[1:], *paraphrased],
             negative_instructions=[] if len(demonstrations) > 1 else instructions[goal_of(demonstrations[0])][1],
             init_metadata=self.facts,
         )

@@ -36,16 +36,11 @@ def subtask_spans(episode: Episode, order: Sequence[str]) -> list[SubtaskSpan]:
     subtasks = [subtask for subtask in episode.subtasks if subtask.name in index_of]
     if not subtasks:
         return []
-    next_indices = [index_of[subtask.name] for subtask in subtasks[1:]] + [
-        len(order) if is_demonstration(episode) else -1
-    ]
-    rows = [
-        (subtask, index_of[subtask.name], next_index)
-        for subtask, next_index in zip(subtasks, next_indices, strict=True)
-    ]
+    indices = [index_of[subtask.name] for subtask in subtasks]
+    next_indices = [*indices[1:], len(order) if is_demonstration(episode) else -1]
     return [
         SubtaskSpan(subtask=k, start=s.start, end=s.end, next_subtask=next_index if next_index > k else None)
-        for s, k, next_index in rows
+        for s, k, next_index in zip(subtasks, indices, next_indices, strict=True)
     ]
 
 
@@ -94,9 +89,8 @@ def require_subtasks(episodes: Sequence[Episode], scheme: str) -> None:
                 "embodied-rm collect records it"
             )
         if is_demonstration(episode) and not subtask_spans(episode, orders[task_of(episode)]):
-            found_names, task_names = (
-                ", ".join(names) for names in ((s.name for s in episode.subtasks), orders[task_of(episode)])
-            )
+            found_names = ", ".join(subtask.name for subtask in episode.subtasks)
+            task_names = ", ".join(orders[task_of(episode)])
             raise DataError(
                 f"{episode.name}: none of its subtasks ({found_names}) belongs to its task ({task_names}); "
                 "use the names of the other recordings"

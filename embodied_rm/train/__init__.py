@@ -1,7 +1,7 @@
 """Training of reward models on labeled episodes."""
 
 from embodied_rm.train.checks import check_streamable
-from embodied_rm.train.fitting import TRAIN_STATE_DIR, fit, make_forward, make_net
+from embodied_rm.train.fitting import TRAIN_STATE_DIR, Execution, fit, make_forward, make_net
 from embodied_rm.train.loop import learning_rate_factor, prepare_batch
 from embodied_rm.train.train_config import TrainConfig
 from embodied_rm.train.training import CHECKPOINT_DIR, train
@@ -9,6 +9,7 @@ from embodied_rm.train.training import CHECKPOINT_DIR, train
 __all__ = [
     "CHECKPOINT_DIR",
     "TRAIN_STATE_DIR",
+    "Execution",
     "TrainConfig",
     "check_streamable",
     "fit",

@@ -38,20 +38,20 @@ class AdaptConfig(TrainConfig):
 
 
 def adapt(
-    demonstration: Episode,
+    demonstrations: Sequence[Episode],
     config: AdaptConfig,
     run: RunFolder,
     reporter: Reporter,
     init_net: ProgressNet | None = None,
     replay_episodes: Sequence[Episode] = (),
-    other_demonstrations: Sequence[Episode] = (),
     negative_instructions: Sequence[str] = (),
     init_metadata: Mapping[str, Any] | None = None,
 ) -> ProgressNet:
-    """Learn the task of a demonstration and save the model under `<run>/checkpoint`.
+    """Learn the task of demonstrations and save the model under `<run>/checkpoint`.
 
     Args:
-        demonstration: An episode with annotated subtasks or progress that is not known to have failed.
+        demonstrations: Episodes with annotated subtasks or progress, also the same one with several instructions. The
+            first one must not be known to have failed.
         config: Configuration of training.
         run: Run folder.
         reporter: Receives progress and tables.
@@ -59,7 +59,6 @@ def adapt(
             subtasks are added. None: random weights.
         replay_episodes: Episodes of tasks that `init_net` knows. They fill half of every batch, which prevents
             forgetting of failures and of discriminative words.
-        other_demonstrations: Further demonstrations, also the same one with other instructions.
         negative_instructions: Instructions that no demonstration fulfils.
         init_metadata: Training data of `init_net`, from its checkpoint.
 
@@ -67,26 +66,23 @@ def adapt(
         The adapted model in eval mode.
 
     Raises:
-        DataError: If the demonstration has neither annotated subtasks nor progress.
-        UserError: If it is known to have failed, or `init_net` is an exported model.
+        DataError: If a demonstration has neither annotated subtasks nor progress.
+        UserError: If the first one is known to have failed, or `init_net` is an exported model.
     """
     if config.lora_rank and not config.train_image_encoder:
         raise UserError("train_image_encoder=false freezes the image tower, which lora_rank trains: set one of them")
-    if demonstration.success is False:
-        raise UserError(f"{demonstration.name}: a demonstration must succeed; this one is marked as failed")
-    fresh_net = make_net([demonstration, *other_demonstrations], config)
+    if demonstrations[0].success is False:
+        raise UserError(f"{demonstrations[0].name}: a demonstration must succeed; this one is marked as failed")
+    fresh_net = make_net(demonstrations, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
     if not config.train_image_encoder:
         net.encoder.clip.visual.requires_grad_(False)
         net.view_token.requires_grad_(False)
-    fit(net, [demonstration, *other_demonstrations], config, run, reporter, replay_episodes, negative_instructions)
-    fingerprints = {fingerprint(episode) for episode in (demonstration, *other_demonstrations)}
+    fit(net, demonstrations, config, run, reporter, replay_episodes, negative_instructions)
+    fingerprints = [fingerprint(episode) for episode in demonstrations]
     views, image_size = net.config.views, net.config.encoder.image_size
-    resized_episodes = [
-        resize_episode(episode, views, image_size)
-        for episode in (demonstration, *other_demonstrations, *replay_episodes)
-    ]
+    resized_episodes = [resize_episode(e, views, image_size) for e in (*demonstrations, *replay_episodes)]
     data_provenance = merge_provenance(init_metadata or {}, provenance(resized_episodes))
-    metadata = {"data_sha256": fingerprint(demonstration), "episodes": len(fingerprints), **data_provenance}
+    metadata = {"data_sha256": fingerprints[0], "episodes": len(set(fingerprints)), **data_provenance}
     save_progress_net(run.path / CHECKPOINT_DIR, net, metadata)
     return net

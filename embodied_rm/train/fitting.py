@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -37,6 +37,18 @@ TRAIN_STATE_DIR = "unfinished"
 """Folder of the training state inside the run folder, until training ends."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Processes and memory of a training run. They do not change the objective."""
+
+    group: DistContext = SINGLE_PROCESS
+    """Processes that share each batch; rank 0 writes."""
+    stream: StreamingEpisodes | None = None
+    """Loads the episodes; None: all are in memory."""
+    fsdp: bool = False
+    """Whether the group shards the towers instead of replicating them."""
+
+
 def make_net(episodes: Sequence[Episode], config: TrainConfig) -> ProgressNet:
     """Create a net with random weights, or a pretrained tower, for the views and subtasks of the episodes."""
     torch.manual_seed(config.seed)
@@ -55,14 +67,14 @@ def fit(
     reporter: Reporter,
     replay_episodes: Sequence[Episode] = (),
     negative_instructions: Sequence[str] = (),
-    group: DistContext = SINGLE_PROCESS,
-    stream: StreamingEpisodes | None = None,
-    fsdp: bool = False,
+    execution: Execution | None = None,
 ) -> None:
     """Train `net` in place, from the state saved in the run folder if there is one.
 
     See `LabeledBatchSampler` for `replay_episodes` and `negative_instructions`, and `train` for the other arguments.
     """
+    execution = execution or Execution()
+    group, stream, fsdp = execution.group, execution.stream, execution.fsdp
     if stream is not None:
         check_streamable(config)
         stream.start(config.seed, config.batch_size, group)

@@ -90,11 +90,10 @@ def _forward(net: ProgressNet, batch: LabeledBatch, images: TrainingImages) -> T
     # Frames 0 and 1 are the first and the last one. Their features are reused; only the net on top runs again.
     end_mask = visible.clone()
     end_mask[:, 2:] = False
-    end_features, end_visible, num_negatives = features[end_mask[visible]], end_mask[:, :2], len(batch.negatives)
-    negative_texts = tuple(chain(*batch.negatives))
-    negatives = _embed(
-        net, end_features.repeat(num_negatives, 1, 1, 1), end_visible.repeat(num_negatives, 1, 1), negative_texts
-    )
+    num_negatives = len(batch.negatives)
+    end_features = features[end_mask[visible]].repeat(num_negatives, 1, 1, 1)
+    end_visible = end_mask[:, :2].repeat(num_negatives, 1, 1)
+    negatives = _embed(net, end_features, end_visible, tuple(chain(*batch.negatives)))
     negatives = negatives.unflatten(0, (num_negatives, -1))
     return TrainingOutputs(
         hops=net.heads.hop(timesteps[:, :, None], timesteps[:, None]),

@@ -55,7 +55,9 @@ def train_loop(
     """
     assert isinstance(train_state.module, ProgressNet)
     schemes = select_schemes(config.label_schemes)
-    percent, last_save_s, last_tick_s = 0, train_state.elapsed_s, time.perf_counter()
+    percent = 0
+    last_save_s = train_state.elapsed_s
+    last_tick_s = time.perf_counter()
     while True:
         statuses = group.all_gather_object(
             [elapsed_fraction(train_state, config), train_state.elapsed_s - last_save_s > config.checkpoint_seconds]

@@ -9,15 +9,13 @@ from typing import Any
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.fingerprint import check_no_overlap, fingerprint
 from embodied_rm.data.provenance import merge_provenance, provenance
-from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import DataError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.warm_start import warm_start
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.train.fitting import fit, make_net
-from embodied_rm.train.streaming import StreamingEpisodes
+from embodied_rm.train.fitting import Execution, fit, make_net
 from embodied_rm.train.train_config import TrainConfig
 from embodied_rm.types import Episode
 
@@ -33,9 +31,7 @@ def train(
     held_out: Iterable[Episode] = (),
     init_net: ProgressNet | None = None,
     init_metadata: Mapping[str, Any] | None = None,
-    group: DistContext = SINGLE_PROCESS,
-    stream: StreamingEpisodes | None = None,
-    fsdp: bool = False,
+    execution: Execution | None = None,
 ) -> ProgressNet:
     """Train a reward model and save it under `<run>/checkpoint`. An interrupted run resumes from its last saved state.
 
@@ -48,9 +44,7 @@ def train(
         init_net: Model to continue from; it is not changed. Its tower, image size and fusion are kept, missing views
             and subtasks are added. None: random weights.
         init_metadata: Training data of `init_net`, from its checkpoint.
-        group: Processes that share each batch; rank 0 writes.
-        stream: Loads the episodes, if they are not all in memory.
-        fsdp: Whether the group shards the towers instead of replicating them.
+        execution: Processes and streaming; None: one process with all episodes in memory.
 
     Returns:
         The model in eval mode.
@@ -68,8 +62,9 @@ def train(
     check_no_overlap(scenes, held_out_scenes, "scene")
     fresh_net = make_net(all_episodes, config)
     net = fresh_net if init_net is None else warm_start(init_net, fresh_net)
-    fit(net, all_episodes, config, run, reporter, group=group, stream=stream, fsdp=fsdp)
-    if group.rank:
+    execution = execution or Execution()
+    fit(net, all_episodes, config, run, reporter, execution=execution)
+    if execution.group.rank:
         return net
     data_hash = hashlib.sha256("".join(sorted(names)).encode()).hexdigest()
     image_size = net.config.encoder.image_size

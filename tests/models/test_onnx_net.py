@@ -166,7 +166,7 @@ def test_other_image_sizes_and_devices_raise(exported):
 def test_exported_net_can_be_neither_trained_nor_exported(exported, tmp_path):
     episode = Episode(name="one", views={"front": np.zeros((2, 8, 8, 3), np.uint8)}, instruction="lift", fps=10)
     with pytest.raises(UserError, match="start from the checkpoint"):
-        adapt(episode, AdaptConfig(), None, None, exported)  # type: ignore[arg-type]
+        adapt([episode], AdaptConfig(), None, None, exported)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="is exported already"):
         export_progress_net(tmp_path, exported, {})
 

@@ -33,7 +33,7 @@ def annotated(number: int, **fields) -> Episode:
 
 def test_one_demonstration_is_enough_to_order_another(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    net = adapt(annotated(0), CONFIG, run, NullReporter())
+    net = adapt([annotated(0)], CONFIG, run, NullReporter())
     unseen = annotated(2)
     prediction = score_episodes(net, [unseen])[0]
     assert voc(prediction.progress) > 0.9
@@ -52,7 +52,7 @@ def test_views_and_subtasks_are_added_without_changing_the_init_net(tmp_path):
     subtasks = tuple(Subtask(name=f"s{i}", init_net=4 * i, end=4 * i + 4) for i in range(9))
     views = {"wrist": demonstration.views["top"], "front": demonstration.views["front"]}
     changed = replace(demonstration, views=views, subtasks=subtasks)
-    net = adapt(changed, replace(CONFIG, steps=2), RunFolder.open(tmp_path / "run"), NullReporter(), init_net)
+    net = adapt([changed], replace(CONFIG, steps=2), RunFolder.open(tmp_path / "run"), NullReporter(), init_net)
     assert net.config.views == ("front", "top", "wrist") and net.config.max_subtasks == 9
     assert net.config.encoder == init_net.config.encoder
     assert all(torch.equal(tensor, weights[name]) for name, tensor in init_net.state_dict().items())
@@ -84,9 +84,9 @@ def test_warm_start_keeps_predictions_for_known_views():
 def test_failed_or_unannotated_demonstration_is_rejected(tmp_path):
     run = RunFolder.open(tmp_path / "run")
     with pytest.raises(UserError, match="must succeed"):
-        adapt(episode(1, success=False), CONFIG, run, NullReporter())
+        adapt([episode(1, success=False)], CONFIG, run, NullReporter())
     with pytest.raises(DataError, match="neither annotated subtasks nor progress"):
-        adapt(annotated(0, subtasks=()), CONFIG, run, NullReporter())
+        adapt([annotated(0, subtasks=())], CONFIG, run, NullReporter())
 
 
 def test_replay_reduces_forgetting(tmp_path):
@@ -98,7 +98,7 @@ def test_replay_reduces_forgetting(tmp_path):
     new = replace(demonstration, views={name: frames[::-1].copy() for name, frames in demonstration.views.items()})
     unseen, errors = episode(20), {}
     for name, replayed in (("without", []), ("replay", old)):
-        net = adapt(new, CONFIG, RunFolder.open(tmp_path / name), NullReporter(), init_net, replayed)
+        net = adapt([new], CONFIG, RunFolder.open(tmp_path / name), NullReporter(), init_net, replayed)
         errors[name] = np.abs(score_episodes(net, [unseen])[0].progress - unseen.progress).mean()
     assert errors["replay"] < errors["without"]
 
@@ -106,18 +106,9 @@ def test_replay_reduces_forgetting(tmp_path):
 def test_image_encoder_may_stay_frozen(tmp_path):
     init_net, config = make_init_net(), replace(CONFIG, steps=2, train_image_encoder=False)
     reworded = replace(annotated(0), instruction="carry it")
-    net = adapt(
-        annotated(0),
-        config,
-        RunFolder.open(tmp_path / "run"),
-        NullReporter(),
-        init_net,
-        other_demonstrations=[reworded],
-    )
-    before, changed = (
-        init_net.state_dict(),
-        {n for n, t in net.state_dict().items() if not t.equal(init_net.state_dict()[n])},
-    )
-    encoder_names = {name for name in before if name.startswith(("encoder.clip.visual", "view_token"))}
+    net = adapt([annotated(0), reworded], config, RunFolder.open(tmp_path / "run"), NullReporter(), init_net)
+    weights = init_net.state_dict()
+    changed = {name for name, tensor in net.state_dict().items() if not tensor.equal(weights[name])}
+    encoder_names = {name for name in weights if name.startswith(("encoder.clip.visual", "view_token"))}
     assert encoder_names and not encoder_names & changed and any(name.startswith("heads") for name in changed)
     assert read_manifest(tmp_path / "run" / CHECKPOINT_DIR)["facts"]["episodes"] == 1

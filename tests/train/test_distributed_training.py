@@ -178,7 +178,7 @@ from sprites import episodes
 from embodied_rm.distributed import init_distributed
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TrainConfig, fitting, train
+from embodied_rm.train import Execution, TrainConfig, fitting, train
 
 sharded_names = []
 
@@ -206,8 +206,8 @@ with init_distributed("cpu") as group:
         config = TrainConfig(
             tower="test_vit", image_size=(160, 160), steps=2, batch_size=4, frames_per_episode=3, **fields
         )
-        out = Path(sys.argv[2]) / name
-        net = train(episodes(4), config, RunFolder.open(out, resume=True), NullReporter(), group=group, fsdp=True)
+        out, execution = Path(sys.argv[2]) / name, Execution(group=group, fsdp=True)
+        net = train(episodes(4), config, RunFolder.open(out, resume=True), NullReporter(), execution=execution)
         group.all_gather_object("saved")
         stored = load_progress_net(out / "checkpoint").state_dict()
         assert all(torch.equal(tensor, stored[key]) for key, tensor in net.state_dict().items())

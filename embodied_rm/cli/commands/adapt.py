@@ -34,7 +34,7 @@ def main(config: AdaptCommand, run: RunFolder, reporter: Reporter) -> None:
     row = find_index(source, config.episode_index)
     size = config.image_size if initial_net is None else initial_net.config.encoder.image_size
     demonstration = source.episode(row, size=size)
-    net = adapt(demonstration, to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=facts)
+    net = adapt([demonstration], to_base_config(config, AdaptConfig), run, reporter, initial_net, init_metadata=facts)
     metrics = {
         "frames": len(demonstration),
         "subtasks": len(demonstration.subtasks),

@@ -18,7 +18,7 @@ from embodied_rm.experiments.datasets import load_dataset, read_valid_episodes
 from embodied_rm.experiments.load import load_net
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split, check_split_membership
-from embodied_rm.train import TrainConfig, check_streamable, train
+from embodied_rm.train import Execution, TrainConfig, check_streamable, train
 from embodied_rm.train.streaming import StreamingEpisodes
 from embodied_rm.train.time_reversal import add_time_reversals
 from embodied_rm.types import Episode
@@ -93,9 +93,7 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
             held_out,
             initial_net,
             facts,
-            dist,
-            stream,
-            config.fsdp,
+            Execution(group=dist, stream=stream, fsdp=config.fsdp),
         )
     if dist.rank:
         return
