@@ -18,13 +18,13 @@ COMPARE := $(BIN)/embodied-rm compare results_page=docs/results/refine.md
 CLONED := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl,place_in_drawer,stack_cubes,push_to_zone]'
 EASY := 'tasks=[lift_cube,open_drawer,turn_lever,place_in_bowl]'
 HARD := 'rules=[shaped,sparse]' refine.reward.success_source=simulator refine.reward.score_every=4 \
-	refine.env.num_envs=32 refine.watched=32 refine.ppo.entropy_coef=0.003
+	refine.env.num_envs=32 refine.eval_episodes=32 refine.ppo.entropy_coef=0.003
 FEW := refine.reward.success_source=simulator refine.heuristic_coef=0.15 refine.critic_warmup_iterations=0 refine.ppo.target_kl=0.1 \
-	refine.env.num_envs=5 sizes.other.demonstrations=1 sizes.other.rollout_steps=60 sizes.other.log_std_init=-1.0 \
-	sizes.other.gamma=0.98 sizes.other.gae_lambda=0.95
+	refine.env.num_envs=5 task_presets.default.num_demonstrations=1 task_presets.default.rollout_steps=60 task_presets.default.log_std_init=-1.0 \
+	task_presets.default.gamma=0.98 task_presets.default.gae_lambda=0.95
 VIEWS := 'tasks=[open_drawer,turn_lever,lift_cube]' 'rules=[shaped]' num_seeds=3 clone.obs_mode=proprio+embeddings clone.steps=4000 \
-	collect.successes=60 sizes.open_drawer.demonstrations=60 sizes.turn_lever.demonstrations=15 \
-	sizes.lift_cube.demonstrations=60
+	collect.num_successes=60 task_presets.open_drawer.num_demonstrations=60 task_presets.turn_lever.num_demonstrations=15 \
+	task_presets.lift_cube.num_demonstrations=60
 LONG := runs/refinement/long
 GUIDE := runs/refinement/guide
 BOX := assets/checkpoints
@@ -38,7 +38,7 @@ demo: install  ## the whole loop in minutes: judge the reward model in the box, 
 
 demo-full: demo  ## the same, then the long task, cube_in_drawer, with a reward model of its own
 	$(BIN)/embodied-rm demo train_reward_model=true 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' \
-		demonstrations.successes=40 train.updates=1500 out=$(RUN)/long
+		demonstration_data.num_successes=40 train.steps=1500 out=$(RUN)/long
 
 test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/ruff check .
@@ -50,7 +50,7 @@ checkpoint: install  ## the model in the box and its card, from nothing (two hou
 	$(BIN)/embodied-rm build-checkpoint install_dir=assets/checkpoints/tabletop out=$(RUN)
 
 client: install  ## the client of the reward service as a wheel of its own: dist/
-	$(BIN)/python -c "from embodied_rm.serve.build_client_wheel import write_wheel; write_wheel('dist')"
+	$(BIN)/python -c "from embodied_rm.serve.build_client_wheel import build_client_wheel; build_client_wheel('dist')"
 
 labels: install  ## the default model trained by every labeling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels results_page=docs/results/labels.md out=$(RUN)
@@ -59,9 +59,9 @@ refinement: install  ## every rule side by side: docs/results/refine.md (days; w
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
 	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' num_seeds=3 out=$(RUN)/honest
 	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success_source=simulator \
-		refine.reward.score_every=4 refine.watched=32 out=$(RUN)/easy
+		refine.reward.score_every=4 refine.eval_episodes=32 out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' num_seeds=3 \
-		refine.reward.success=simulator out=$(RUN)/rules
+		refine.reward.success_source=simulator out=$(RUN)/rules
 	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
 	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/sort_two
 	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
@@ -101,7 +101,7 @@ $(GUIDE)/train/metrics.json: $(LONG)/train/metrics.json $(PLAYERS)/cube_in_drawe
 		'policies=[$(subst $(SPACE),$(COMMA),$(PLAY))]' 'env.views=[front,side,wrist]' seed=700 \
 		out=$(GUIDE)/recordings
 	$(BIN)/embodied-rm train data=$(GUIDE)/recordings init_from=$(LONG)/train steps=2000 learning_rate=1e-3 \
-		augment.shift=0.06 augment.drop_view=0.2 out=$(GUIDE)/train
+		augment.shift=0.06 augment.view_dropout_prob=0.2 out=$(GUIDE)/train
 
 long: $(GUIDE)/train/metrics.json  ## the guide to the long tasks in the box, from nothing, judged on a learner that it never saw (two hours)
 	for task in cube_in_drawer sort_two; do set -e; \
@@ -122,29 +122,29 @@ real: install  ## adapt to your own robot video, score it, compare with its anno
 	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt model_name=real out=$(RUN)/evaluate
 
 bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with other engines and libraries (three hours)
-	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/render_speed.py
 	$(BIN)/embodied-rm bench sim results_page=docs/benchmarks.md out=$(RUN)/sim
 	$(BIN)/embodied-rm bench reward results_page=docs/benchmarks.md out=$(RUN)/reward
 	$(BIN)/embodied-rm bench model results_page=docs/benchmarks.md out=$(RUN)/model
 	$(BIN)/embodied-rm bench score results_page=docs/benchmarks.md out=$(RUN)/score
-	$(BIN)/python benchmarks/score_dataset.py
+	$(BIN)/python benchmarks/score_throughput.py
 	$(BIN)/embodied-rm bench experts results_page=docs/benchmarks.md out=$(RUN)/experts
-	$(BIN)/embodied-rm bench renderers results_page=docs/benchmarks.md out=$(RUN)/images
+	$(BIN)/embodied-rm bench renderers results_page=docs/benchmarks.md out=$(RUN)/renderers
 	$(BIN)/python benchmarks/ppo_speed.py
 	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py
-	$(BIN)/python benchmarks/kill_resume.py
-	$(BIN)/python benchmarks/kill_training.py
-	$(BIN)/python benchmarks/faulty_dataset.py
-	$(BIN)/python benchmarks/frozen_training.py --rounds 3
+	$(BIN)/python benchmarks/kill_policy_finetuning.py
+	$(BIN)/python benchmarks/kill_reward_training.py
+	$(BIN)/python benchmarks/corrupted_dataset.py
+	$(BIN)/python benchmarks/frozen_encoder_training.py --rounds 3
 
 lerobot: install  ## exchange datasets with LeRobot's own package, in environments of its own (six gigabytes)
 	for version in 0.4.4 0.3.3; do \
 		test -x .venv-lerobot/$$version/bin/python || $(PYTHON) -m venv .venv-lerobot/$$version; \
 		.venv-lerobot/$$version/bin/python -m pip install --quiet lerobot==$$version || exit 1; \
 	done
-	$(BIN)/python benchmarks/lerobot_exchange.py --newer .venv-lerobot/0.4.4/bin/python \
-		--older .venv-lerobot/0.3.3/bin/python
+	$(BIN)/python benchmarks/lerobot_exchange.py --v30-python .venv-lerobot/0.4.4/bin/python \
+		--v21-python .venv-lerobot/0.3.3/bin/python
 
 install: .venv/installed  ## only what demo does first: .venv and the pinned set
 

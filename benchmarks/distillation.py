@@ -1,9 +1,9 @@
-"""What is left of a slow judge in a fast student: python benchmarks/distillation.py
+"""Distillation of a slow VLM judge into a fast student: python benchmarks/distillation.py
 
-The judge is a vision-language model that writes its answers: a small Qwen3-VL, taught here on recorded episodes to say
-how much of a task is done, since no released weights can be had here. It then labels episodes that it never saw; a
-`ProgressNet` learns what it said and nothing else; both are judged on others again. Each stage is a command in a folder
-of its own: interrupted, the same line goes on. Writes docs/results/distillation.md.
+The judge is a small Qwen3-VL that writes its answers. It is trained here on recorded episodes to estimate progress,
+because no released weights are available. It then labels new episodes, a `ProgressNet` is trained on these labels only,
+and both are evaluated on other episodes. Each phase is a command with its own run folder; interrupted runs are resumed.
+Writes docs/results/distillation.md.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from embodied_rm.types import Episode
 
 TASK, VIEW, IMAGE_SIZE = "lift_cube", "front", 64
 RESULTS_PAGE = Path("docs/results/distillation.md")
-DATA_SPLITS = {"taught": (60, 60, 0), "labeled": (60, 60, 500), "unseen": (20, 20, 900)}
-"""Successes, failures and seed of what the judge learns from, what it labels, and what both are judged on."""
+DATA_SPLITS = {"train": (60, 60, 0), "labeled": (60, 60, 500), "unseen": (20, 20, 900)}
+"""Successes, failures and seed of the judge's training data, of the data it labels, and of the test data."""
 TARGETS = {"voc": 0.95, "speed": 100.0}
 NUM_STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 24, 2e-3
 NUM_ENVS = 64
-"""Environments that are judged side by side for the timing."""
+"""Batch size of the timing."""
 
 
 def record(out: Path, split: str) -> Path:
-    """Episodes of one view."""
+    """Record the episodes of a split with one view."""
     successes, failures, seed = DATA_SPLITS[split]
     env_settings = [f"env.views=[{VIEW}]", f"env.image_size={IMAGE_SIZE}"]
-    settings = [f"successes={successes}", f"failures={failures}", f"seed={seed}"]
+    settings = [f"num_successes={successes}", f"num_failures={failures}", f"seed={seed}"]
     return run_once(out / split, ["collect", f"tasks=[{TASK}]", *settings, *env_settings])
 
 
 def run_once(folder: Path, command_args: Sequence[str]) -> Path:
-    """Run a command whose run folder this is, unless it is done; one that was interrupted goes on."""
+    """Run or resume a command in a run folder unless it is done; return the folder."""
     if not (folder / "metrics.json").exists():
         resume_args = ["resume=true"] if (folder / "config.json").exists() else []
         if exit_code := command([*command_args, f"out={folder}", *resume_args]):
@@ -62,7 +62,7 @@ def run_once(folder: Path, command_args: Sequence[str]) -> Path:
 
 
 def train_judge(folder: Path, data: Path, num_steps: int) -> Path:
-    """A Qwen3-VL that has learned to answer our question about progress, saved as released ones are."""
+    """Train a Qwen3-VL to answer the progress question and save it in the format of released models."""
     if (folder / "config.json").exists():
         return folder
     torch.manual_seed(0)
@@ -85,14 +85,14 @@ def train_judge(folder: Path, data: Path, num_steps: int) -> Path:
         schedule.step()
         losses.append(loss.item())
         if step % 100 == 99:
-            logging.info("judge: update %d of %d, loss %.3f", step + 1, num_steps, np.mean(losses[-100:]))
+            logging.info("judge: step %d of %d, loss %.3f", step + 1, num_steps, np.mean(losses[-100:]))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
 
 
 def make_turn(episode: Episode, rng: np.random.Generator) -> tuple[list[dict[str, object]], str]:
-    """A question about a frame of an episode as the judge will be asked it, and the answer, in steps of 5 %."""
+    """Return the judge's question about a random frame of an episode and the answer, rounded to 5 %."""
     frame = int(rng.integers(1, len(episode)))
     assert episode.progress is not None
     (query,) = ProgressQuestion().build_queries(episode_at(episode, frame))
@@ -100,7 +100,7 @@ def make_turn(episode: Episode, rng: np.random.Generator) -> tuple[list[dict[str
 
 
 def episode_at(episode: Episode, frame: int) -> EpisodeContext:
-    """The episode at a frame."""
+    """Return the context of the judge at a frame of an episode."""
     views_at_frames = [MultiViewFrame(episode.views[VIEW][t][None], np.ones(1, bool)) for t in (0, frame)]
     first, current = views_at_frames
     return EpisodeContext(
@@ -114,7 +114,7 @@ def episode_at(episode: Episode, frame: int) -> EpisodeContext:
 
 
 def frames_per_second(model: RewardModel, episodes: Sequence[Episode], num_frames: int) -> float:
-    """Frames that a model judges in a second, so many environments side by side."""
+    """Return the frames per second of a model with `NUM_ENVS` environments."""
     row_episodes = [episodes[i % len(episodes)] for i in range(NUM_ENVS)]
     state = model.reset(views_at(row_episodes, 0), [episode.instruction for episode in row_episodes])
     times = []
@@ -127,25 +127,31 @@ def frames_per_second(model: RewardModel, episodes: Sequence[Episode], num_frame
 
 
 def read_metrics(folder: Path) -> dict[str, float]:
-    """What `evaluate` found."""
+    """Return the metrics of `evaluate`."""
     metrics: dict[str, float] = json.loads((folder / "metrics.json").read_text())["reward_model"]
     return metrics
 
 
 def main() -> None:
-    """Run what is not done, and write the page."""
+    """Run the missing phases and write the results page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/distillation"), help="where the stages lie")
-    parser.add_argument("--updates", type=int, default=NUM_STEPS, help="of the judge's training")
+    parser.add_argument("--out", type=Path, default=Path("runs/distillation"), help="folder of the runs")
+    parser.add_argument("--steps", type=int, default=NUM_STEPS, help="training steps of the judge")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     out: Path = args.out
     data = {split: record(out, split) for split in DATA_SPLITS}
-    judge = train_judge(out / "judge", data["taught"], args.updates)
-    judge_args = ["judge=question", f"judge.folder={judge}", "judge.batch=16"]
-    output_args = ["videos=false", "plots=false", "every=2"]
+    judge = train_judge(out / "judge", data["train"], args.steps)
+    judge_args = ["judge=question", f"judge.folder={judge}", "judge.batch_size=16"]
+    output_args = ["videos=false", "plots=false", "frame_stride=2"]
     labels = run_once(out / "labels", ["score", f"data={data['labeled']}", *judge_args, *output_args])
-    train_args = ["train", f"data={data['labeled']}", "label_schemes=[distilled]", f"scores={labels}", "augment.shift=0.06"]
+    train_args = [
+        "train",
+        f"data={data['labeled']}",
+        "label_schemes=[distilled]",
+        f"scores={labels}",
+        "augment.shift=0.06",
+    ]
     student = run_once(out / "student", train_args)
     exported = run_once(out / "fast", ["export", f"checkpoint={student}"])
     judge_metrics = read_metrics(run_once(out / "of_judge", ["evaluate", f"data={data['unseen']}", *judge_args]))
@@ -170,27 +176,27 @@ def results_page(
     speeds: dict[str, float],
     score_metrics: dict[str, float],
 ) -> str:
-    """The results as Markdown."""
-    labels = {"voc": "order, forward", "voc_reversed": "the same, played backwards", "mae": "error of progress"}
+    """Return the results as Markdown."""
+    labels = {"voc": "VOC", "voc_reversed": "VOC, played backwards", "mae": "progress MAE"}
     rows = [f"| {label} | {judge_metrics[name]:.3f} | {student_metrics[name]:.3f} |" for name, label in labels.items()]
-    rows += [f"| frames a second, {NUM_ENVS} environments | {speeds['judge']:.1f} | {speeds['student']:.0f} |"]
+    rows += [f"| frames per second, {NUM_ENVS} environments | {speeds['judge']:.1f} | {speeds['student']:.0f} |"]
     voc_ratio, speedup = student_metrics["voc"] / judge_metrics["voc"], speeds["student"] / speeds["judge"]
     outcome = "met" if voc_ratio >= TARGETS["voc"] and speedup >= TARGETS["speed"] else "missed"
     return "\n".join(
         [
-            "# A slow judge and its fast student",
+            "# Distillation of a slow judge into a fast student",
             "",
-            "`python benchmarks/distillation.py`: a small Qwen3-VL, taught here to write how much of `lift_cube` is",
-            f"done, labeled {score_metrics['episodes']} episodes that it never saw (every second frame, "
-            f"{score_metrics['invalid']:.0f} left unscored); a `ProgressNet`",
-            "learned those labels and nothing else, and runs as ONNX graphs. Both on other episodes again:",
+            "`python benchmarks/distillation.py`: a small Qwen3-VL, trained here to estimate progress in `lift_cube`,",
+            f"labeled {score_metrics['episodes']} new episodes (every second frame, "
+            f"{score_metrics['invalid']:.0f} left unscored). A `ProgressNet`",
+            "was trained on these labels only and runs as ONNX graphs. Both were evaluated on other episodes:",
             "",
             "| | judge | student |",
             "|---|---|---|",
             *rows,
             "",
-            f"The student keeps {voc_ratio:.3f} of the judge's order (asked: {TARGETS['voc']}) at {speedup:.0f} times its speed",
-            f"(asked: {TARGETS['speed']:.0f}): {outcome}. {describe_machine()}.",
+            f"The student keeps {voc_ratio:.3f} of the judge's VOC (target: {TARGETS['voc']}) at {speedup:.0f} times",
+            f"its speed (target: {TARGETS['speed']:.0f}): {outcome}. {describe_machine()}.",
             "",
         ]
     )

@@ -1,7 +1,7 @@
-"""Whether LeRobot's own package opens what we write, and we open what it writes: python benchmarks/lerobot_exchange.py
+"""Exchange of datasets with the `lerobot` package in both directions: python benchmarks/lerobot_exchange.py
 
-`lerobot` pins an older torch, so it lives in an environment of its own (`make lerobot`), in which this script starts
-`lerobot_side.py`. Writes docs/results/lerobot.md.
+`lerobot` pins an older torch, so it has its own Python environment (`make lerobot`), in which this script runs
+`lerobot_worker.py`. Writes docs/results/lerobot.md.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.types import Episode, Frames, Subtask
 
-WORKER_SCRIPT = Path(__file__).with_name("lerobot_side.py")
+WORKER_SCRIPT = Path(__file__).with_name("lerobot_worker.py")
 EPISODE_LENGTHS = (17, 30, 9, 24)
 FPS, IMAGE_SIZE, VIEW_NAMES = 10, (48, 64), ("front", "wrist")
 MIN_PSNR_DB = 30.0
-"""Least likeness of images that went through H.264 or AV1 with those that were stored, peak signal to noise."""
+"""Minimum peak signal-to-noise ratio of images after H.264 or AV1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +34,17 @@ class ExchangeResult:
     version: str
     num_frames: int
     min_psnr: float
-    """The least of all frames with what was stored, dB."""
+    """Minimum over all frames, compared with the stored images, dB."""
     min_reader_psnr: float
-    """The least of all frames as both packages decode the same file, dB: their conversions of color differ."""
+    """Minimum over all frames between the two packages' decoders of the same file, dB: color conversions differ."""
     frames_aligned: bool
-    """Whether each frame that they read is nearest to the one that we read in its place, of all of its video."""
+    """Whether each frame that `lerobot` reads is most similar to our frame of the same index."""
     values_equal: bool
     """Whether states, actions and instructions are equal."""
 
 
 def make_images(seed: int, length: int) -> Frames:
-    """uint8 [T, H, W, 3]: smooth, moving, another in every episode."""
+    """Return smooth moving images, uint8 [T, H, W, 3], that differ in every episode."""
     y, x = np.mgrid[: IMAGE_SIZE[0], : IMAGE_SIZE[1]]
     t = np.arange(length)[:, None, None]
     waves = [np.sin(x / 9 + t / 5 + seed), np.cos(y / 7 - t / 4 + seed), np.sin((x + y) / 11 + t / 3)]
@@ -52,7 +52,7 @@ def make_images(seed: int, length: int) -> Frames:
 
 
 def make_episodes() -> list[Episode]:
-    """What is exchanged."""
+    """Return the exchanged episodes."""
     return [
         Episode(
             name=f"trial_{i}",
@@ -72,7 +72,7 @@ def make_episodes() -> list[Episode]:
 
 
 def save_arrays(path: Path, episodes_sent: list[Episode]) -> None:
-    """The episodes as arrays that any environment can read."""
+    """Save the episodes as arrays that any Python environment can read."""
     columns: dict[str, np.ndarray] = {"fps": np.array(FPS), "count": np.array(len(episodes_sent))}
     for i, episode in enumerate(episodes_sent):
         assert episode.state is not None and episode.action is not None
@@ -83,7 +83,7 @@ def save_arrays(path: Path, episodes_sent: list[Episode]) -> None:
 
 
 def run_worker(python: Path, *arguments: object) -> str:
-    """What LeRobot's package says: the last line of `lerobot_side.py`."""
+    """Run `lerobot_worker.py` and return its last line."""
     command = [str(python), str(WORKER_SCRIPT), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -94,7 +94,7 @@ def run_worker(python: Path, *arguments: object) -> str:
 def compare(
     direction: str, version: str, dataset_path: Path, arrays_path: Path, sent_episodes: list[Episode]
 ) -> ExchangeResult:
-    """A dataset as we read it, as they do (arrays in `theirs`), and as it was sent."""
+    """Compare a dataset as we read it, as `lerobot` reads it, and as it was written."""
     source, their_arrays = open_dataset(dataset_path), np.load(arrays_path, allow_pickle=False)
     if source.issues or len(source) != len(sent_episodes):
         raise SystemExit(
@@ -128,24 +128,24 @@ def compare(
 
 
 def frame_psnr(first: Frames, second: Frames) -> np.ndarray:
-    """Peak signal to noise of each frame, [T]."""
+    """Return the peak signal-to-noise ratio of each frame, [T], dB."""
     return 10 * np.log10(255**2 / np.maximum(np.mean((first.astype(float) - second) ** 2, axis=(1, 2, 3)), 1e-9))
 
 
 def run_exchange(folder: Path, v30_python: Path, v21_python: Path) -> list[ExchangeResult]:
-    """All three directions."""
+    """Run all directions."""
     sent_episodes = make_episodes()
     save_arrays(folder / "sent.npz", sent_episodes)
-    with DatasetWriter(folder / "ours") as writer:
+    with DatasetWriter(folder / "embodied_rm") as writer:
         for episode in sent_episodes:
             writer.add(episode)
     results = []
     for direction, python, name in (
-        ("written here, opened there", v30_python, "ours"),
-        ("written there, opened here", v30_python, "v30"),
-        ("written there, opened here", v21_python, "v21"),
+        ("embodied-rm to lerobot", v30_python, "embodied_rm"),
+        ("lerobot to embodied-rm", v30_python, "v30"),
+        ("lerobot to embodied-rm", v21_python, "v21"),
     ):
-        if name != "ours":
+        if name != "embodied_rm":
             run_worker(python, "write", folder / name, folder / "sent.npz")
         version = run_worker(python, "read", folder / name, folder / f"{name}.npz")
         results.append(compare(direction, version, folder / name, folder / f"{name}.npz", sent_episodes))
@@ -153,21 +153,23 @@ def run_exchange(folder: Path, v30_python: Path, v21_python: Path) -> list[Excha
 
 
 def report(results: list[ExchangeResult]) -> str:
-    """The page for docs/results."""
+    """Return the page for docs/results."""
     lines = [
         "# Exchange with LeRobot",
         "",
-        f"{len(EPISODE_LENGTHS)} episodes of two views of {IMAGE_SIZE[0]}x{IMAGE_SIZE[1]} with states, actions, instructions. Likeness: "
-        f"the least of all frames with what was stored, and between the two readers, whose conversions of color "
-        f"differ, dB. Same: each frame is nearest to the one that the other reads in its place. {describe_machine()}.",
+        f"{len(EPISODE_LENGTHS)} episodes of two views of {IMAGE_SIZE[0]}x{IMAGE_SIZE[1]} with states, actions and "
+        "instructions. PSNR: minimum over all frames, compared with the stored images and between the two readers, "
+        "whose color conversions differ. Frames aligned: each frame is most similar to the frame of the same index of "
+        f"the other reader. {describe_machine()}.",
         "",
         "    make lerobot",
         "",
-        "| dataset | lerobot, format | frames | likeness | same frames | numbers and words |",
+        "| direction | lerobot, format | frames | PSNR, dB | frames aligned | values and instructions |",
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {result.direction} | {result.version} | {result.num_frames} | {result.min_psnr:.1f}, {result.min_reader_psnr:.1f} | {'yes' if result.frames_aligned else '**no**'} | "
+        f"| {result.direction} | {result.version} | {result.num_frames} | {result.min_psnr:.1f}, "
+        f"{result.min_reader_psnr:.1f} | {'yes' if result.frames_aligned else '**no**'} | "
         f"{'equal' if result.values_equal else '**differ**'} |"
         for result in results
     ]
@@ -176,18 +178,18 @@ def report(results: list[ExchangeResult]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--newer", type=Path, required=True, help="python with lerobot 0.4.4, which writes v3.0")
-    parser.add_argument("--older", type=Path, required=True, help="python with lerobot 0.3.3, which writes v2.1")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/lerobot.md"), help="the page")
+    parser.add_argument("--v30-python", type=Path, required=True, help="python with lerobot 0.4.4, which writes v3.0")
+    parser.add_argument("--v21-python", type=Path, required=True, help="python with lerobot 0.3.3, which writes v2.1")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/lerobot.md"), help="results page")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = run_exchange(Path(folder), args.newer.absolute(), args.older.absolute())
+        results = run_exchange(Path(folder), args.v30_python.absolute(), args.v21_python.absolute())
     args.out.write_text(report(results))
     if not all(
         result.values_equal and result.frames_aligned and min(result.min_psnr, result.min_reader_psnr) >= MIN_PSNR_DB
         for result in results
     ):
-        raise SystemExit("not what was stored: see the page")
+        raise SystemExit("the data differ: see the results page")
 
 
 if __name__ == "__main__":

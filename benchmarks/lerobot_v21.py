@@ -1,4 +1,4 @@
-"""A LeRobot v2.1 dataset as `lerobot` 0.3 leaves it: a file for each episode, lists in JSON lines."""
+"""Writer of LeRobot v2.1 datasets in the layout of `lerobot` 0.3: one file per episode, lists as JSON lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from embodied_rm.types import Episode
 DATA_PATH = "data/chunk-{0:03d}/episode_{1:06d}.parquet"
 VIDEO_PATH = "videos/chunk-{0:03d}/observation.images.{2}/episode_{1:06d}.mp4"
 EPISODES_PER_CHUNK = 2
-"""Episodes of a folder; 1000 in the wild."""
+"""Episodes per folder; usually 1000."""
 
 
 def write_v21_dataset(root: Path, episodes: Sequence[Episode]) -> Path:
-    """The episodes as a dataset of that version."""
+    """Write the episodes as a v2.1 dataset and return its root."""
     tasks = list(dict.fromkeys(episode.instruction for episode in episodes))
     start = 0
     for i, episode in enumerate(episodes):

@@ -1,4 +1,5 @@
-"""Three PPO learners at equal settings: ours, Stable-Baselines3's and rsl-rl's; for ppo_parity.py and ppo_speed.py."""
+"""Three PPO implementations with equal settings: embodied-rm, Stable-Baselines3 and rsl-rl; for ppo_parity.py and
+ppo_speed.py."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ PolicyFn = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class PPOSettings:
-    """What all three have in common."""
+    """Settings of all three."""
 
     rollout_steps: int
-    """Steps of every environment in an iteration."""
+    """Steps per environment and iteration."""
     minibatches: int
     epochs: int
     hidden: tuple[int, ...] = (64, 64)
@@ -43,7 +44,7 @@ class PPOSettings:
 
 
 class DenseFinalObs(VectorWrapper):
-    """SAME_STEP autoreset with what `collect` and the adapters need in the infos."""
+    """SAME_STEP autoreset with the infos that `collect` and the adapters need."""
 
     def step(self, actions: Any) -> Any:
         observation, reward, terminated, truncated, infos = self.env.step(actions)
@@ -56,12 +57,12 @@ class DenseFinalObs(VectorWrapper):
 
 
 def make_envs(task: str, num_envs: int) -> VectorEnv:
-    """Environments of Gymnasium's, one after the other."""
+    """Create a `SyncVectorEnv` of a Gymnasium task."""
     return DenseFinalObs(SyncVectorEnv([lambda: gym.make(task)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
 def train_ours(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int) -> PolicyFn:
-    """Our policy after that many rollouts."""
+    """Train with this package and return the policy."""
     torch.manual_seed(seed)
     obs_dim, action_dim = map(flatdim, (env.single_observation_space, env.single_action_space))
     config = PPOConfig(
@@ -86,7 +87,7 @@ def train_ours(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int
 
 
 def train_sb3(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int) -> PolicyFn:
-    """Stable-Baselines3's."""
+    """Train with Stable-Baselines3 and return the policy."""
     steps_per_iteration = settings.rollout_steps * env.num_envs
     model = sb3.PPO(
         "MlpPolicy",
@@ -109,7 +110,7 @@ def train_sb3(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int)
 
 
 def train_rsl_rl(env: VectorEnv, settings: PPOSettings, iterations: int, seed: int) -> PolicyFn:
-    """rsl-rl's."""
+    """Train with rsl-rl and return the policy."""
     torch.manual_seed(seed)
     network = {"class_name": "MLPModel", "hidden_dims": list(settings.hidden), "activation": "tanh"}
     config = {
@@ -150,8 +151,9 @@ def train_rsl_rl(env: VectorEnv, settings: PPOSettings, iterations: int, seed: i
 
 LEARNERS = {"ours": train_ours, "Stable-Baselines3": train_sb3, "rsl-rl": train_rsl_rl}
 DIFFERENCES_NOTE = (
-    "What is not equal: Stable-Baselines3 has one optimizer and one gradient norm for both networks, the others one "
-    "for each, and normalises advantages in each minibatch, the others once a rollout; rsl-rl has Adam's eps at 1e-8, "
-    "the others at 1e-5, weights drawn as torch does, the others orthogonal ones, learns the noise and not its "
-    "logarithm, and follows a time limit by the value before the last step, the others by that after it."
+    "Differences: Stable-Baselines3 has one optimizer and one gradient norm for both networks, the others one for "
+    "each. It normalizes advantages per minibatch, the others per rollout. rsl-rl uses Adam's eps of 1e-8, the others "
+    "1e-5. It keeps torch's default initialization, the others use orthogonal weights. It learns the standard "
+    "deviation instead of its logarithm. At time limits it bootstraps from the value before the last step, the others "
+    "from that after it."
 )

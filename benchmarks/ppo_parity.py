@@ -1,6 +1,7 @@
-"""Our PPO against Stable-Baselines3's and rsl-rl's, what they learn at equal settings: python benchmarks/ppo_parity.py
+"""Returns of three PPO implementations with equal settings: python benchmarks/ppo_parity.py
 
-Two of Gymnasium's tasks, one thread; needs `pip install -e .[bench]`. Writes docs/results/ppo_parity.md.
+Compares this package with Stable-Baselines3 and rsl-rl on two Gymnasium tasks with one thread. Needs
+`pip install -e .[bench]`. Writes docs/results/ppo_parity.md.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NUM_EVAL_EPISODES = 100
 
 
 def mean_return(task: str, policy: PolicyFn) -> float:
-    """Mean undiscounted return of episodes with fixed seeds, by the mean action."""
+    """Return the mean undiscounted return of episodes with fixed seeds, with the mean action."""
     env = SyncVectorEnv([lambda: gym.make(task)] * NUM_EVAL_EPISODES, autoreset_mode=AutoresetMode.DISABLED)
     observation, _ = env.reset(seed=10_000)
     total, is_running = np.zeros(NUM_EVAL_EPISODES), np.ones(NUM_EVAL_EPISODES, bool)
@@ -44,13 +45,13 @@ def mean_return(task: str, policy: PolicyFn) -> float:
 
 
 def mean_confidence_interval(values: list[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean over seeds."""
+    """Return Student's 95 % interval of the mean over seeds."""
     half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
 def return_difference(ours: list[float], others: list[float]) -> str:
-    """How much more ours returns, with Welch's 95 % interval over seeds."""
+    """Return the difference of mean returns, with Welch's 95 % interval over seeds."""
     if np.ptp([*ours, *others]) == 0.0:
         return "0.0"  # Welch's interval of equal constants is 0 / 0
     bounds = stats.ttest_ind(ours, others, equal_var=False).confidence_interval(0.95)
@@ -58,17 +59,17 @@ def return_difference(ours: list[float], others: list[float]) -> str:
 
 
 def report(returns: dict[str, dict[str, list[float]]]) -> str:
-    """The page for docs/results."""
+    """Return the page for docs/results."""
     seeds = len(next(iter(returns.values()))["ours"])
     lines = [
         "# PPO parity",
         "",
-        f"Three PPO learners at equal settings, {NUM_STEPS:,} steps of {NUM_ENVS} environments, {seeds} seeds each: mean "
-        f"return of {NUM_EVAL_EPISODES} episodes with the mean action. One thread; {describe_machine()}.",
+        f"Three PPO implementations with equal settings, {NUM_STEPS:,} steps of {NUM_ENVS} environments, {seeds} seeds "
+        f"each: mean return of {NUM_EVAL_EPISODES} episodes with the mean action. One thread; {describe_machine()}.",
         "",
         f"    python benchmarks/ppo_parity.py --seeds {seeds}",
         "",
-        "| task | learner | mean return | 95 % interval of the mean | ours more than that (Welch, 95 %) | each seed |",
+        "| task | learner | mean return | 95 % interval of the mean | difference of ours (Welch, 95 %) | per seed |",
         "|---|---|---|---|---|---|",
     ]
     for task, learners in returns.items():
@@ -86,7 +87,7 @@ def report(returns: dict[str, dict[str, list[float]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each learner on each task")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings per learner and task")
     parser.add_argument("--out", type=Path, default=Path("docs/results/ppo_parity.md"))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -1,8 +1,8 @@
-"""How fast three PPO learners are where the environment costs nothing: python benchmarks/ppo_speed.py
+"""Speed of three PPO implementations with a free environment: python benchmarks/ppo_speed.py
 
-Rollouts and updates at equal networks and settings, in turn; medians. On one core, and on all there are: ours then
-trains actor and critic side by side where minibatches are worth it, the others have as many threads of torch as suits
-them best. Needs `pip install -e .[bench]`. Writes docs/results/ppo_speed.md.
+Medians of interleaved rollouts and updates with equal networks and settings, on one core and on all cores. On several
+cores, this package trains actor and critic in parallel for large minibatches; the others use the better of one torch
+thread and one per core. Needs `pip install -e .[bench]`. Writes docs/results/ppo_speed.md.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from embodied_rm.experiments.results_page import describe_machine
 PPO_SETTINGS = PPOSettings(rollout_steps=60, minibatches=16, epochs=8, hidden=(128, 128))
 OBS_DIM, ACTION_DIM, EPISODE_STEPS, NUM_ITERATIONS = 24, 4, 60, 5
 TARGET_SPEEDUPS = {16: 2.0, 64: 1.7}
-"""Environments -> how many times as fast as each of the others ours is to be."""
+"""Environments -> required speedup over each of the others."""
 
 
 class NoiseVecEnv(VectorEnv):
-    """Observations and rewards without meaning, drawn beforehand; all episodes end together, by the time limit."""
+    """Precomputed random observations and rewards; all episodes end together at the time limit."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
     max_episode_steps = EPISODE_STEPS
@@ -46,11 +46,9 @@ class NoiseVecEnv(VectorEnv):
         rng = np.random.default_rng(0)
         self._observation = rng.normal(size=(EPISODE_STEPS + 1, num_envs, OBS_DIM)).astype(np.float32)
         self._reward = rng.normal(size=(EPISODE_STEPS, num_envs)).astype(np.float32)
-        self._all_true, self._all_false, self._zeros = (
-            np.ones(num_envs, bool),
-            np.zeros(num_envs, bool),
-            np.zeros(num_envs),
-        )
+        self._all_true = np.ones(num_envs, bool)
+        self._all_false = np.zeros(num_envs, bool)
+        self._zeros = np.zeros(num_envs)
         self._step_index = 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
@@ -78,7 +76,7 @@ class NoiseVecEnv(VectorEnv):
 
 
 def measure_speeds(num_envs: int, cores: int, rounds: int) -> dict[str, list[float]]:
-    """Environment steps per second of each learner, a number a round, with the threads that suit it best."""
+    """Return the environment steps per second of each learner and round, with its best number of threads."""
     thread_counts = {name: {1} if name == "ours" else {1, cores} for name in LEARNERS}
     speeds_by_threads: dict[str, dict[int, list[float]]] = {
         name: {n: [] for n in counts} for name, counts in thread_counts.items()
@@ -93,7 +91,7 @@ def measure_speeds(num_envs: int, cores: int, rounds: int) -> dict[str, list[flo
 
 
 def measure_speed(train: Callable[..., object], num_envs: int) -> float:
-    """Environment steps per second: of that many iterations more than one."""
+    """Return the environment steps per second, without the first iteration."""
     seconds = []
     for iterations in (1, 1 + NUM_ITERATIONS):
         start = time.perf_counter()
@@ -103,18 +101,17 @@ def measure_speed(train: Callable[..., object], num_envs: int) -> float:
 
 
 def report(results: dict[tuple[int, int], dict[str, list[float]]], rounds: int) -> str:
-    """The page for docs/results. `found`: (environments, cores) -> learner -> a number a round."""
+    """Return the page for docs/results. `results`: (environments, cores) -> learner -> speed per round."""
     lines = [
         "# PPO speed",
         "",
-        f"Environment steps per second, rollouts and updates together, of an environment that costs nothing; median of "
-        f"{rounds} rounds in turn. On more than one core ours trains actor and critic side by side where minibatches "
-        f"are worth it, and each of the others has one thread of torch or as many as there are cores, whichever is "
-        f"faster. {describe_machine()}.",
+        f"Environment steps per second of rollouts and updates with a free environment; median of {rounds} interleaved "
+        f"rounds. On several cores ours trains actor and critic in parallel for large minibatches; the others use one "
+        f"torch thread or one per core, whichever is faster. {describe_machine()}.",
         "",
         f"    python benchmarks/ppo_speed.py --rounds {rounds}",
         "",
-        "| environments | cores | learner | steps per second | ours is faster by | asked |",
+        "| environments | cores | learner | steps per second | speedup of ours | target |",
         "|---|---|---|---|---|---|",
     ]
     for (num_envs, cores), learners in results.items():
@@ -125,14 +122,14 @@ def report(results: dict[tuple[int, int], dict[str, list[float]]], rounds: int) 
                 "" if name == "ours" else f"{median(our_value / other_value for our_value, other_value in pairs):.2f}"
             )
             target = "" if name == "ours" else f"{TARGET_SPEEDUPS[num_envs]}"
-            shown_speed = our_speed if name == "ours" else median(values)
-            lines.append(f"| {num_envs} | {cores} | {name} | {shown_speed:,.0f} | {speedup} | {target} |")
+            speed = our_speed if name == "ours" else median(values)
+            lines.append(f"| {num_envs} | {cores} | {name} | {speed:,.0f} | {speedup} | {target} |")
     return "\n".join([*lines, "", f"{PPO_SETTINGS}.", "", DIFFERENCES_NOTE, ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="measurements of each learner")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements per learner")
     parser.add_argument("--out", type=Path, default=Path("docs/results/ppo_speed.md"))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -1,4 +1,4 @@
-"""Vision-language models of a few thousand random weights, saved as released ones are, and how one is taught."""
+"""Tiny random vision-language models, saved in the format of released models, and their training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""What the chat templates of the Qwen-VL families make of turns, so far as judges use it."""
+"""The part of the chat templates of the Qwen-VL families that judges use."""
 TEXT_CONFIG = {
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -49,7 +49,7 @@ VISION_CONFIG = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_he
 
 
 def make_tokenizer(special_tokens: tuple[str, ...] = SPECIAL_TOKENS, vocab_size: int = 1500) -> Any:
-    """Bytes, and the commonest pieces of what models are told; digits one by one. And the special ones."""
+    """Train a byte-level BPE tokenizer on the prompts, with single digits and the special tokens."""
     tokenizer = Tokenizer(models.BPE())
     digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -70,17 +70,17 @@ def make_tokenizer(special_tokens: tuple[str, ...] = SPECIAL_TOKENS, vocab_size:
 TOKENIZER_CORPUS = [
     text for module in (prompts, released_prompts) for text in vars(module).values() if isinstance(text, str)
 ]
-"""What judges are told."""
+"""Prompts of the judges."""
 
 
 def vision_token_ids(tokenizer: Any) -> dict[str, Any]:
-    """The token ids that a Qwen-VL's description names."""
+    """Return the token ids of a Qwen-VL configuration."""
     names = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
     return {f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in names.items()}
 
 
 def make_qwen25() -> tuple[Any, Any]:
-    """Model and processor of the Qwen2.5-VL family, images of up to 56x56."""
+    """Create model and processor of the Qwen2.5-VL family, for images of up to 56x56."""
     tokenizer = make_tokenizer()
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
     config = transformers.Qwen2_5_VLConfig(
@@ -110,7 +110,7 @@ def make_qwen3(
     vision_config: Mapping[str, Any] | None = None,
     patch_size: int = 16,
 ) -> tuple[Any, Any]:
-    """Model and processor of the Qwen3-VL family, images of up to 64x64; `text` and `eye`: other sizes."""
+    """Create model and processor of the Qwen3-VL family, for images of up to 64x64; configs override the sizes."""
     tokenizer = make_tokenizer(special_tokens)
     rope = {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 10000.0}
     base_text_config = {**TEXT_CONFIG, "head_dim": 16, "vocab_size": len(tokenizer), "rope_parameters": rope}
@@ -139,7 +139,7 @@ def make_qwen3(
 
 
 def end_token_ids(tokenizer: Any) -> dict[str, Any]:
-    """How a text ends."""
+    """Return the token ids of the end of a text."""
     return {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
 
 
@@ -147,8 +147,7 @@ MODEL_FAMILIES = {"qwen2_5_vl": make_qwen25, "qwen3_vl": make_qwen3}
 
 
 def save_model(folder: Path, family: str = "qwen2_5_vl", seed: int = 0, answer: str | None = None) -> Path:
-    """A random model of a family in a folder; with `says`, one that has learned to say just that, whatever it is asked
-    about images."""
+    """Save a random model of a family; with `answer`, one trained to always give that answer."""
     torch.manual_seed(seed)
     model, processor = MODEL_FAMILIES[family]()
     if answer is not None:
@@ -159,7 +158,7 @@ def save_model(folder: Path, family: str = "qwen2_5_vl", seed: int = 0, answer: 
 
 
 def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 60) -> None:
-    """Until that is what it says of two images, whatever stands before and behind them."""
+    """Train a model to give one answer to any text about two images."""
     rng = np.random.default_rng(0)
     sentences = [TOKENIZER_CORPUS[i] for i in rng.choice(len(TOKENIZER_CORPUS), 6)]
     frames = rng.integers(0, 255, (6, 2, 32, 32, 3), dtype=np.uint8)
@@ -167,23 +166,23 @@ def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 60
         (make_conversation(sentence[-300:], pair), answer) for sentence, pair in zip(sentences, frames, strict=True)
     ]
     loss = train_steps(model, processor, conversations, num_steps, 1e-2)
-    assert loss < 0.1, f"it has not learned to say {answer!r}: {loss}"
+    assert loss < 0.1, f"the model did not learn to answer {answer!r}: loss {loss}"
 
 
 def make_conversation(sentence: str, images: Any) -> list[dict[str, Any]]:
-    """A conversation of one turn: images, and a sentence."""
+    """Return a conversation of one turn with images and a sentence."""
     image_parts = [{"type": "image", "image": image} for image in images]
     return [{"role": "user", "content": [*image_parts, {"type": "text", "text": sentence}]}]
 
 
 Conversations = list[tuple[list[dict[str, Any]], str]]
-"""Conversations, and how each is to be answered."""
+"""Conversations with their answers."""
 
 
 def train_steps(
     model: Any, processor: Any, conversations: Conversations, num_steps: int, learning_rate: float
 ) -> float:
-    """Learn to answer conversations as they should be, all of them at every update; the last loss."""
+    """Train on all conversations at every step; return the last loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     last_loss = float("inf")
     for _ in range(num_steps):
@@ -196,7 +195,7 @@ def train_steps(
 
 
 def answer_loss(model: Any, processor: Any, conversations: Conversations) -> torch.Tensor:
-    """Cross-entropy of the answers that the conversations should have."""
+    """Return the cross-entropy of the answers."""
     texts = [
         processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         for messages, _ in conversations

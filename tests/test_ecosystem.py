@@ -1,4 +1,4 @@
-"""What docs/ecosystem.md says of examples and names is so."""
+"""The examples and snippets of docs/ecosystem.md exist and run."""
 
 import ast
 import importlib
@@ -15,16 +15,16 @@ SCRIPTS = [path for path in (ROOT / "docs" / "examples").glob("*.py") if "__main
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_every_example_is_named_and_explains_itself(path: Path) -> None:
+def test_every_example_is_documented_and_has_help(path: Path) -> None:
     assert f"docs/examples/{path.name}" in PAGE
-    line = [sys.executable, str(path), "--help"]
-    result = subprocess.run(line, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)})
+    command = [sys.executable, str(path), "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)})
     assert result.returncode == 0, result.stderr
     assert "--num-envs" in result.stdout
 
 
 @pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
-def test_every_snippet_parses_and_imports_what_exists(code: str) -> None:
+def test_every_snippet_imports_existing_names(code: str) -> None:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             module = importlib.import_module(str(node.module))

@@ -1,4 +1,4 @@
-"""A dense reward for the examples: every step pays the true progress that it makes."""
+"""A dense reward for the examples: the change of the true progress."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from gymnasium.vector import VectorWrapper
 
 
 class ProgressReward(VectorWrapper):
-    """Around a `TabletopVecEnv`: the reward of a step is the difference of `progress` across it; done pays 1 more."""
+    """Wrapper of a `TabletopVecEnv`: the reward is the difference of `progress`, plus 1 for success."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin an episode in every row."""
+        """Start an episode in every row."""
         observation, infos = self.env.reset(seed=seed, options=options)
         self._progress = infos["progress"]
         return observation, infos
 
     def step(self, actions: Any) -> Any:
-        """Step every row; the environment's own reward is 1 when success is first sustained."""
+        """Step every row; the environment's reward is 1 when success is first sustained."""
         observation, success_reward, terminated, truncated, infos = self.env.step(actions)
         reward = infos["final_info"]["progress"] - self._progress + success_reward
-        # Where an episode ended, that of the new one.
+        # For ended episodes, this is the progress of the next one.
         self._progress = infos["progress"]
         return observation, reward, terminated, truncated, infos

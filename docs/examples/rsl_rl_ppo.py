@@ -19,7 +19,7 @@ gym.register_envs(embodied_sim)
 
 
 def make_config() -> dict[str, Any]:
-    """A fresh config each time: the runner takes classes out of the one that it is given."""
+    """Return a new config; the runner modifies its config."""
     network = {"class_name": "MLPModel", "hidden_dims": [64, 64], "activation": "tanh", "obs_normalization": True}
     return {
         "num_steps_per_env": 64,
@@ -32,7 +32,7 @@ def make_config() -> dict[str, Any]:
 
 
 def train(env_id: str, num_envs: int, iterations: int, log_dir: str | None, seed: int = 0) -> OnPolicyRunner:
-    """The learner after `iterations` rollouts of 64 steps of every environment."""
+    """Train for `iterations` rollouts of 64 steps per environment and return the runner."""
     envs = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
     runner = OnPolicyRunner(RslRlVecEnv(ProgressReward(envs), seed=seed), make_config(), log_dir=log_dir)
     runner.learn(iterations)
@@ -42,8 +42,8 @@ def train(env_id: str, num_envs: int, iterations: int, log_dir: str | None, seed
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="embodied_rm/LiftCube-v0", help="Gymnasium id of the task")
-    parser.add_argument("--num-envs", type=int, default=64, help="environments that are stepped together")
-    parser.add_argument("--iterations", type=int, default=60, help="rollouts of 64 steps of every environment")
+    parser.add_argument("--num-envs", type=int, default=64, help="number of environments")
+    parser.add_argument("--iterations", type=int, default=60, help="rollouts of 64 steps per environment")
     args = parser.parse_args()
     train(args.env, args.num_envs, args.iterations, "runs/rsl_rl")
 

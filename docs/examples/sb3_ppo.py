@@ -1,6 +1,6 @@
 """Train Stable-Baselines3's PPO on a task: python docs/examples/sb3_ppo.py
 
-Needs `pip install embodied-rm[sb3]`. Any other of its algorithms takes the same environment.
+Needs `pip install embodied-rm[sb3]`. Its other algorithms accept the same environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ gym.register_envs(embodied_sim)
 
 
 def train(env_id: str, num_envs: int, num_steps: int, seed: int = 0) -> PPO:
-    """The learner after about `steps` environment steps."""
+    """Train for about `num_steps` environment steps and return the model."""
     envs = gym.make_vec(env_id, num_envs=num_envs, ends_on_success=True)
     env = VecNormalize(VecMonitor(Sb3VecEnv(ProgressReward(envs))), norm_reward=False)
     model = PPO(
@@ -42,7 +42,7 @@ def train(env_id: str, num_envs: int, num_steps: int, seed: int = 0) -> PPO:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="embodied_rm/LiftCube-v0", help="Gymnasium id of the task")
-    parser.add_argument("--num-envs", type=int, default=64, help="environments that are stepped together")
+    parser.add_argument("--num-envs", type=int, default=64, help="number of environments")
     parser.add_argument("--steps", type=int, default=250_000, help="environment steps")
     args = parser.parse_args()
     model = train(args.env, args.num_envs, args.steps)

@@ -11,7 +11,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import faulty
+import corruptions
 import pytest
 import tiny_vlm
 from lerobot_v21 import write_v21_dataset
@@ -32,7 +32,7 @@ STEPS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "
 def dataset(tmp_path: Path) -> Path:
     with DatasetWriter(tmp_path / "run" / "dataset") as writer:
         for i in range(3):
-            writer.add(faulty.make_episode(i))
+            writer.add(corruptions.make_episode(i))
     return tmp_path / "run"
 
 
@@ -74,7 +74,7 @@ def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
 
 
 def test_what_it_cannot_write_it_refuses_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = write_v21_dataset(tmp_path / "old", [faulty.make_episode(0)])
+    root = write_v21_dataset(tmp_path / "old", [corruptions.make_episode(0)])
     assert main(["annotate", f"data={root}"]) == 2
     error = capsys.readouterr().err
     assert f"so it cannot be annotated; `embodied-rm convert data={root}` writes a dataset that can" in error

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import faulty
+import corruptions
 import pytest
 from lerobot_v21 import write_v21_dataset
 
@@ -22,9 +22,9 @@ EPISODES = 6
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     """Episode 1 lacks a video, which shows from outside; a number of episode 4 is none, which only reading shows."""
-    root = write_v21_dataset(tmp_path / "data", [faulty.make_episode(i) for i in range(EPISODES)])
-    faulty.video_path(root, 1).unlink()
-    faulty.set_nan(faulty.table_path(root, 4))
+    root = write_v21_dataset(tmp_path / "data", [corruptions.make_episode(i) for i in range(EPISODES)])
+    corruptions.video_path(root, 1).unlink()
+    corruptions.set_nan(corruptions.table_path(root, 4))
     return root
 
 
@@ -47,7 +47,7 @@ def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys
 def test_strict_makes_a_fault_a_failure_and_a_sound_dataset_none(damaged, tmp_path, capsys):
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'a'}", "strict=true"]) == 3
     assert "2 issues" in capsys.readouterr().err
-    whole = write_v21_dataset(tmp_path / "whole", [faulty.make_episode(i) for i in range(2)])
+    whole = write_v21_dataset(tmp_path / "whole", [corruptions.make_episode(i) for i in range(2)])
     assert main(["inspect", f"data={whole}", f"out={tmp_path / 'b'}", "strict=true"]) == 0
     # What only reading shows is not looked for where nobody wants it.
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'c'}", "decode=false"]) == 0
@@ -85,7 +85,7 @@ def test_a_mistake_is_one_sentence(damaged, tmp_path, capsys, words, sentence):
 
 
 def test_training_leaves_out_the_same_episodes_and_says_so(tmp_path, capsys):
-    made = [faulty.make_episode(i) for i in range(EPISODES)]
+    made = [corruptions.make_episode(i) for i in range(EPISODES)]
     root = write_v21_dataset(tmp_path / "data", made)
     out = tmp_path / "converted"
     assert main(["convert", f"data={root}", f"out={out}"]) == 0
@@ -94,7 +94,7 @@ def test_training_leaves_out_the_same_episodes_and_says_so(tmp_path, capsys):
         for episode in open_dataset(out / "dataset"):
             steps = (Subtask(name="reach", start=0, end=6), Subtask(name="lift", start=6, end=12))
             writer.add(replace(episode, subtasks=steps, success=True))
-    faulty.corrupt_packet(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
+    corruptions.corrupt_packet(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
     keys = ["steps=2", "batch_size=2", "frames_per_episode=3", "image_size=[32,48]"]
     capsys.readouterr()
     assert main(["train", f"data={tmp_path / 'known'}", f"out={tmp_path / 'run'}", *keys]) == 0

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import faulty
+import corruptions
 import pytest
 from score_corpus import COUNT, save_net, write_corpus
 
@@ -28,7 +28,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A corpus whose third episode is damaged where only decoding finds it, and a model."""
     folder = tmp_path_factory.mktemp("corpus")
     videos = write_corpus(folder / "data") / "videos"
-    faulty.corrupt_packet(sorted(videos.glob("*top/*/*"))[2])
+    corruptions.corrupt_packet(sorted(videos.glob("*top/*/*"))[2])
     save_net(folder / "net")
     return [f"data={folder / 'data'}", f"checkpoint={folder / 'net'}", "shard_episodes=1"]
 

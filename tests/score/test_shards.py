@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import faulty
+import corruptions
 import numpy as np
 import pytest
 from hypothesis import given
@@ -161,7 +161,7 @@ def test_a_damaged_episode_is_left_out_by_name_and_changes_no_other(
     root = write_corpus(tmp_path / "data")
     videos = sorted((root / "videos").glob("*top/*/*"))
     for number in (0, 2, 3):
-        faulty.corrupt_packet(videos[number])
+        corruptions.corrupt_packet(videos[number])
     found = LeRobotDataset(root)
     assert len(found) == COUNT
     scored = scored_by(open_net, net, found, tmp_path / "run", videos=True)
@@ -178,7 +178,7 @@ def test_a_damaged_episode_is_left_out_by_name_and_changes_no_other(
 
 def test_a_view_that_the_model_does_not_see_costs_the_video_only(tmp_path: Path, net: Path) -> None:
     root = write_corpus(tmp_path / "data")
-    faulty.corrupt_packet(sorted((root / "videos").glob("*top/*/*"))[1])
+    corruptions.corrupt_packet(sorted((root / "videos").glob("*top/*/*"))[1])
     found, model = LeRobotDataset(root), open_net(net).model
     model.config = replace(model.config, views=("front", "nowhere"))
     run = RunFolder.open(tmp_path / "run")
@@ -192,7 +192,7 @@ def test_a_view_that_the_model_does_not_see_costs_the_video_only(tmp_path: Path,
 def test_a_corpus_of_which_nothing_can_be_read_is_an_error(net: Path, tmp_path: Path) -> None:
     root = write_corpus(tmp_path / "data")
     for video in (root / "videos").glob("*top/*/*"):
-        faulty.corrupt_packet(video)
+        corruptions.corrupt_packet(video)
     with pytest.raises(DataError, match=r"no episode can be read: .*\.mp4"):
         scored_by(open_net, net, LeRobotDataset(root), tmp_path / "run")
 

@@ -1,8 +1,8 @@
-"""Record episodes of Meta-Environment's scripted experts, and of actors who fail, as videos that embodied-rm reads.
+"""Record episodes of Meta-World's scripted experts and of failing policies as videos for embodied-rm.
 
     MUJOCO_GL=egl LP_NUM_THREADS=0 python record.py drawer-open-v3
 
-Runs in Meta-Environment's environment (metaworld, av). Interrupted, it goes on with the next episode.
+Runs in Meta-World's Python environment (metaworld, av). An interrupted run continues with the next episode.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from episode_recorder import SUCCESS_HOLD_STEPS, EpisodeRecorder, goal_distance, write_instruction
 from metaworld.policies import ENV_POLICY_MAP
-from scene import ACTION_REPEAT, TASK_INSTRUCTIONS, MetaEnvScene
-from videos import SUCCESS_HOLD_STEPS, EpisodeRecorder, goal_distance, write_instruction
+from scene import ACTION_REPEAT, TASK_INSTRUCTIONS, MetaWorldScene
 
 MAX_STEPS = 240
-FAILURE_MODES = ("stops", "misses", "trembles", "nearly")
+FAILURE_MODES = ("stop", "miss", "noise", "stop_short")
 MAX_TRIALS = 40
 
-ActorFn = Callable[[np.ndarray, int, float], np.ndarray]
-"""(observation, step, share of the object's way that is left) -> action."""
+PolicyFn = Callable[[np.ndarray, int, float], np.ndarray]
+"""(observation, step, remaining fraction of the object's distance) -> action."""
 
 
-def make_actor(task: str, behavior: str, rng: np.random.Generator) -> ActorFn:
-    """A scripted expert, at a pace of its own and with noise, or one of those who fail."""
+def make_policy(task: str, behavior: str, rng: np.random.Generator) -> PolicyFn:
+    """Create a scripted expert with random speed and noise, or a variant that fails."""
     policy = ENV_POLICY_MAP[task]()
     speed, noise = rng.uniform(0.5, 1.0), rng.choice([0.0, 0.2, 0.4])
-    stop_step = rng.integers(5, 70) if behavior == "stops" else MAX_STEPS
-    extra_noise = rng.uniform(0.8, 1.6) if behavior == "trembles" else 0.0
-    stop_fraction = rng.uniform(0.1, 0.7) if behavior == "nearly" else -1.0
+    stop_step = rng.integers(5, 70) if behavior == "stop" else MAX_STEPS
+    extra_noise = rng.uniform(0.8, 1.6) if behavior == "noise" else 0.0
+    stop_fraction = rng.uniform(0.1, 0.7) if behavior == "stop_short" else -1.0
     direction = rng.normal(size=2)
     shift = (
         np.append(rng.uniform(0.06, 0.15) * direction / np.linalg.norm(direction), 0.0)
-        if behavior == "misses"
+        if behavior == "miss"
         else np.zeros(3)
     )
 
@@ -54,11 +54,11 @@ def make_actor(task: str, behavior: str, rng: np.random.Generator) -> ActorFn:
 
 
 def record_episode(
-    scene: MetaEnvScene, task: str, behavior: str, random_start: bool, rng: np.random.Generator
+    scene: MetaWorldScene, task: str, behavior: str, random_start: bool, rng: np.random.Generator
 ) -> EpisodeRecorder:
-    """An episode, until success has been held or its time is over; whether its hand begins anywhere."""
+    """Record an episode until success holds or time is over; `random_start` randomizes the start of the hand."""
     observation = scene.reset(int(rng.integers(len(scene.goals))), rng if random_start else None)
-    act, recorder = make_actor(task, behavior, rng), EpisodeRecorder(scene, observation)
+    act, recorder = make_policy(task, behavior, rng), EpisodeRecorder(scene, observation)
     max_steps = MAX_STEPS if behavior == "expert" else int(rng.integers(60, 150))
     success_steps, initial_distance = 0, goal_distance(observation)
     for step in range(max_steps):
@@ -74,7 +74,7 @@ def record_episode(
 
 
 def planned_episodes(successes: int, failures: int) -> Iterator[tuple[str, bool, str]]:
-    """Name, outcome and actor of every episode."""
+    """Yield name, success and behavior of every episode."""
     for i in range(successes):
         yield f"success_{i:03d}", True, "expert"
     for i in range(failures):
@@ -86,17 +86,19 @@ def main() -> None:
     parser.add_argument("task", choices=TASK_INSTRUCTIONS)
     parser.add_argument("--successes", type=int, default=20)
     parser.add_argument("--failures", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=0, help="of the task's goals and of the actors")
-    parser.add_argument("--anywhere", action="store_true", help="half of the episodes begin with the hand anywhere")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the task's goals and of the policies")
+    parser.add_argument(
+        "--random-start", action="store_true", help="randomize the start of the hand in half of the episodes"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of recordings")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message="Constant")
-    scene = MetaEnvScene(args.task, args.seed)
+    scene = MetaWorldScene(args.task, args.seed)
     write_instruction(args.out, scene)
     for index, (name, success, behavior) in enumerate(planned_episodes(args.successes, args.failures)):
         if (args.out / name / "success.json").exists():
             continue
-        random_start = args.anywhere and index // len(FAILURE_MODES) % 2 == 1
+        random_start = args.random_start and index // len(FAILURE_MODES) % 2 == 1
         for trial in range(MAX_TRIALS):
             rng = np.random.default_rng([args.seed, index, int(success), trial])
             recorder = record_episode(scene, args.task, behavior, random_start, rng)
@@ -105,7 +107,7 @@ def main() -> None:
                 break
         else:
             raise SystemExit(
-                f"{args.task}: no {behavior} of {MAX_TRIALS} came to {'success' if success else 'failure'}"
+                f"{args.task}: none of {MAX_TRIALS} trials of {behavior} ended in {'success' if success else 'failure'}"
             )
     scene.close()
 

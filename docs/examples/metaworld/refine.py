@@ -1,10 +1,10 @@
-"""Clone a policy from a few demonstrations, and refine it by PPO on the reward of the service alone.
+"""Clone a policy from a few demonstrations and fine-tune it with PPO on the reward of the service only.
 
     embodied-rm serve checkpoint=runs/metaworld/drawer-open-v3/20_demonstrations_40_failures
     MUJOCO_GL=egl LP_NUM_THREADS=0 python refine.py drawer-open-v3 --out runs/metaworld/drawer-open-v3/refine
 
-Runs in Meta-Environment's environment (metaworld, stable-baselines3, embodied-rm-client). Its success is looked at
-before and after, and is never paid.
+Runs in Meta-World's Python environment (metaworld, stable-baselines3, embodied-rm-client). Meta-World's success is used
+for evaluation only, never as a reward.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from envs import MAX_EPISODE_STEPS, MetaEnvEnv, ResettingVecEnv, make_envs, render_views
+from envs import MAX_EPISODE_STEPS, MetaWorldEnv, ResettingVecEnv, make_envs, render_views
+from episode_recorder import SUCCESS_HOLD_STEPS, EpisodeRecorder, write_instruction
 from metaworld.policies import ENV_POLICY_MAP
 from scene import ACTION_REPEAT, TASK_INSTRUCTIONS
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from videos import SUCCESS_HOLD_STEPS, EpisodeRecorder, write_instruction
 
 from embodied_rm.serve.client.episode_scorer import ShapingConfig
 from embodied_rm.serve.client.learned_reward import LearnedReward
@@ -31,34 +31,34 @@ from embodied_rm.serve.client.reward_client import RewardClient
 
 GAMMA = 0.98
 INITIAL_HEURISTIC_COEF = 0.1
-"""How much the potential tells the future at first, as in docs/refinement.md, falling to 0: a learner that discounts by
-less than the reward is shaped for is paid for progress (HuRL)."""
+"""Initial weight of the potential as a heuristic value (HuRL, see docs/refinement.md); it decreases to 0. A learner
+with a smaller discount than that of the shaping is rewarded for progress."""
 TRAIN_GOAL_SEED, EVAL_GOAL_SEED = 0, 1
-"""Seeds of the goals that are trained on, and of those that judge."""
+"""Seeds of the training goals and of the evaluation goals."""
 EVAL_INTERVAL = 5
-"""Iterations between two looks at the mean action's success, and between two recordings."""
+"""Iterations between evaluations of the mean action, and between recordings."""
 NUM_VIDEOS = 10
-"""Attempts that are recorded at a time."""
+"""Attempts per recording."""
 CRITIC_WARMUP_ITERATIONS = 2
-"""Iterations in which only the critic learns."""
+"""Iterations in which only the critic is trained."""
 
 
 class ObservationNormalizer(torch.nn.Module):
-    """Observations as the demonstrations have them, mean 0 and deviation 1: fixed features for a policy."""
+    """Normalize observations to mean 0 and standard deviation 1 over the demonstrations."""
 
     def __init__(self, observations: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("mean", observations.mean(0))
-        # What never varies in demonstrations may vary later: not by more than 5 cm may count as one deviation.
+        # Constant dimensions of the demonstrations may vary later, so the scale is at least 5 cm.
         self.register_buffer("scale", observations.std(0).clamp(min=0.05))
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """[N, D] -> [N, D]."""
+        """Normalize observations [N, D]."""
         return ((observations.flatten(1) - self.mean) / self.scale).clamp(-10, 10)
 
 
-def collect_demonstrations(env: MetaEnvEnv, task: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the expert saw and did, [N, D] and [N, 4], in `count` successes."""
+def collect_demonstrations(env: MetaWorldEnv, task: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return observations [N, D] and actions [N, 4] of `count` successful episodes of the expert."""
     expert, observations, actions = ENV_POLICY_MAP[task](), [], []
     goal = num_successes = 0
     while num_successes < count:
@@ -80,7 +80,7 @@ def collect_demonstrations(env: MetaEnvEnv, task: str, count: int) -> tuple[torc
 
 
 def clone_policy(model: PPO, observations: torch.Tensor, actions: torch.Tensor, num_steps: int, seed: int) -> None:
-    """Fit the mean action."""
+    """Fit the mean action to the demonstrations."""
     policy = model.policy
     policy.features_extractor.normalized = ObservationNormalizer(observations)
     generator = torch.Generator().manual_seed(seed)
@@ -94,8 +94,8 @@ def clone_policy(model: PPO, observations: torch.Tensor, actions: torch.Tensor, 
         optimizer.step()
 
 
-def success_rate(model: PPO, env: MetaEnvEnv, num_episodes: int) -> float:
-    """Share of episodes in which Meta-Environment's success came true, of the mean action; every goal as often."""
+def success_rate(model: PPO, env: MetaWorldEnv, num_episodes: int) -> float:
+    """Return the success rate of the mean action; all goals occur equally often."""
     num_successes = 0
     for episode in range(num_episodes):
         observation, _ = env.reset(seed=episode, options={"goal": episode % len(env.scene.goals)})
@@ -107,8 +107,8 @@ def success_rate(model: PPO, env: MetaEnvEnv, num_episodes: int) -> float:
     return num_successes / num_episodes
 
 
-def record_attempt(model: PPO, env: MetaEnvEnv, seed: int) -> EpisodeRecorder:
-    """A video of an episode with noise, as in training, until success has been held or time is over."""
+def record_attempt(model: PPO, env: MetaWorldEnv, seed: int) -> EpisodeRecorder:
+    """Record an episode with exploration noise, until success holds or time is over."""
     observation, _ = env.reset(seed=seed)
     recorder, success_steps = EpisodeRecorder(env.scene, env.raw_observation), 0
     for _ in range(MAX_EPISODE_STEPS):
@@ -121,12 +121,12 @@ def record_attempt(model: PPO, env: MetaEnvEnv, seed: int) -> EpisodeRecorder:
 
 
 class TrainingCallback(BaseCallback):
-    """Lets the critic learn alone at first, lets guidance fall, and writes a row after every iteration."""
+    """Warm up the critic, decrease the heuristic coefficient and log a row per iteration."""
 
     def __init__(
-        self, vec_env: ResettingVecEnv, eval_env: MetaEnvEnv, train_env: MetaEnvEnv, args: argparse.Namespace
+        self, vec_env: ResettingVecEnv, eval_env: MetaWorldEnv, train_env: MetaWorldEnv, args: argparse.Namespace
     ) -> None:
-        """`env` has the goals that judge, `shown` those that are trained on."""
+        """Store the environments; `eval_env` has the evaluation goals, `train_env` the training goals."""
         super().__init__()
         self.vec_env, self.eval_env, self.train_env, self.args = vec_env, eval_env, train_env, args
         self.path = args.out / "progress.jsonl"
@@ -145,12 +145,11 @@ class TrainingCallback(BaseCallback):
     def _on_rollout_end(self) -> None:
         finished_episodes, self.vec_env.finished_episodes = self.vec_env.finished_episodes, []
         row: dict[str, Any] = {"iteration": self.iteration, "episodes": len(finished_episodes)}
-        for key in ("model", "simulator", "height"):
-            row[key] = (
-                round(float(np.mean([episode[key] for episode in finished_episodes])), 3) if finished_episodes else None
-            )
+        for key in ("predicted_success", "simulator_success", "final_potential"):
+            values = [episode[key] for episode in finished_episodes]
+            row[key] = round(float(np.mean(values)), 3) if values else None
         if self.iteration % EVAL_INTERVAL == 0:
-            row["watched"] = success_rate(self.model, self.eval_env, 25)
+            row["eval_success"] = success_rate(self.model, self.eval_env, 25)
             if self.args.videos is not None:
                 self._record()
         row["seconds"] = round(time.monotonic() - self.start_time)
@@ -161,7 +160,7 @@ class TrainingCallback(BaseCallback):
         self.iteration += 1
 
     def _record(self) -> None:
-        """Videos of attempts, but of those in which success came and went."""
+        """Write videos of attempts, except those whose success did not last."""
         for index in range(NUM_VIDEOS * self.iteration, NUM_VIDEOS * self.iteration + NUM_VIDEOS):
             recorder = record_attempt(self.model, self.train_env, index)
             if recorder.success[-1] or not any(recorder.success):
@@ -172,7 +171,7 @@ class TrainingCallback(BaseCallback):
 
 
 class NormalizedFeatures(torch.nn.Module):
-    """Stable-Baselines3's features of an observation: normalized as soon as it is known how."""
+    """Features extractor of Stable-Baselines3; the identity until `normalized` is set."""
 
     def __init__(self, observation_space: Any) -> None:
         super().__init__()
@@ -180,18 +179,18 @@ class NormalizedFeatures(torch.nn.Module):
         self.normalized: torch.nn.Module = torch.nn.Flatten()
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """[N, D] -> [N, D]."""
+        """Return features [N, D] of observations [N, D]."""
         return self.normalized(observations)
 
 
 def make_ppo(vec_env: Any, args: argparse.Namespace) -> PPO:
-    """PPO that begins near what was cloned, and stays near what it last did."""
+    """Create PPO with settings for a cloned policy."""
     return PPO(
         "MlpPolicy",
         vec_env,
         learning_rate=args.lr,
         n_steps=MAX_EPISODE_STEPS,
-        batch_size=MAX_EPISODE_STEPS * args.envs // 4,
+        batch_size=MAX_EPISODE_STEPS * args.num_envs // 4,
         n_epochs=10,
         gamma=GAMMA,
         gae_lambda=0.95,
@@ -212,16 +211,14 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--demonstrations", type=int, default=1)
     parser.add_argument("--clone-steps", type=int, default=1000)
-    parser.add_argument("--environments", type=int, default=64)
+    parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=40)
-    parser.add_argument("--episodes", type=int, default=100, help="that judge a policy")
-    parser.add_argument("--log-std", type=float, default=-1.0, help="exploration noise, log")
+    parser.add_argument("--episodes", type=int, default=100, help="evaluation episodes")
+    parser.add_argument("--log-std", type=float, default=-1.0, help="log standard deviation of the exploration noise")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument(
-        "--videos", type=Path, help="folder for videos of attempts, with what Meta-Environment said of them"
-    )
+    parser.add_argument("--videos", type=Path, help="folder for videos of attempts, labeled by Meta-World's success")
     args = parser.parse_args()
     if (args.out / "metrics.json").exists():
         print((args.out / "metrics.json").read_text())
@@ -231,7 +228,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     client = RewardClient(args.url, retry_timeout_s=600)
     reward_envs = LearnedReward(
-        make_envs(args.task, args.envs, TRAIN_GOAL_SEED),
+        make_envs(args.task, args.num_envs, TRAIN_GOAL_SEED),
         client,
         ShapingConfig(gamma=GAMMA, score_every=4, success_patience=2),
         get_frames=render_views,
@@ -240,15 +237,16 @@ def main() -> None:
     )
     vec_env = ResettingVecEnv(reward_envs, args.seed)
     model = make_ppo(vec_env, args)
-    train_env, eval_env = MetaEnvEnv(args.task, TRAIN_GOAL_SEED), MetaEnvEnv(args.task, EVAL_GOAL_SEED)
+    train_env, eval_env = MetaWorldEnv(args.task, TRAIN_GOAL_SEED), MetaWorldEnv(args.task, EVAL_GOAL_SEED)
     clone_policy(model, *collect_demonstrations(train_env, args.task, args.demonstrations), args.clone_steps, args.seed)
     cloned_success = success_rate(model, eval_env, args.episodes)
     print(f"{args.task}: cloned {cloned_success:.2f}", flush=True)
     model.learn(
-        args.iterations * MAX_EPISODE_STEPS * args.envs, callback=TrainingCallback(vec_env, eval_env, train_env, args)
+        args.iterations * MAX_EPISODE_STEPS * args.num_envs,
+        callback=TrainingCallback(vec_env, eval_env, train_env, args),
     )
     refined_success = success_rate(model, eval_env, args.episodes)
-    metrics = {**vars(args), "cloned": cloned_success, "refined": refined_success}
+    metrics = {**vars(args), "cloned_success": cloned_success, "refined_success": refined_success}
     (args.out / "metrics.json").write_text(json.dumps(metrics, indent=1, default=str) + "\n")
     print(f"{args.task}: cloned {cloned_success:.2f}, refined {refined_success:.2f}", flush=True)
     for env in (vec_env, eval_env, train_env):

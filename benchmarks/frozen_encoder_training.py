@@ -1,7 +1,7 @@
-"""What keeping a frozen tower's maps is worth in training: python benchmarks/frozen_training.py
+"""Training speed with cached features of a frozen encoder: python benchmarks/frozen_encoder_training.py
 
-A CLIP ViT-B/16 with random weights, as open_clip stores one; episodes of simulated tasks at 224x224. The same updates,
-looking at the images of every batch and reading what was kept, in turn. Writes docs/results/frozen_training.md.
+A CLIP ViT-B/16 with random weights, as open_clip stores it, and episodes at 224x224. Training steps that encode the
+images of every batch alternate with steps that read cached features. Writes docs/results/frozen_encoder_training.md.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from embodied_rm.train.objective import objective
 from embodied_rm.train.train_state import TrainState
 from embodied_rm.types import Episode, Subtask
 
-import open_clip  # isort: skip (torchvision needs what ours define first)
+import open_clip  # isort: skip (torchvision needs definitions of embodied_rm first)
 
 TOWER_NAME = "ViT-B-16"
 VIEW_NAMES, NUM_FRAMES, NUM_EPISODES = ("front", "wrist"), 24, 4
 TARGET_SPEEDUP = 20.0
-"""How many times as many updates a second."""
+"""Required speedup."""
 
 
 def save_random_tower(folder: Path) -> str:
-    """The tower as open_clip pushes it to a hub, with random weights; its name for `train`."""
+    """Save the tower with random weights as open_clip pushes it to a hub; return its name for `train`."""
     model_config = open_clip.get_model_config(TOWER_NAME)
     torch.manual_seed(0)
     model = open_clip.create_model(TOWER_NAME)
@@ -51,7 +51,7 @@ def save_random_tower(folder: Path) -> str:
 
 
 def make_episodes() -> list[Episode]:
-    """Videos that nothing is to be learned from: how fast it goes does not depend on what they show."""
+    """Return episodes of random images; the speed does not depend on their content."""
     rng = np.random.default_rng(0)
     return [
         Episode(
@@ -70,7 +70,7 @@ def make_episodes() -> list[Episode]:
 
 
 def step_seconds(train_state: TrainState, batches: LabeledBatchSampler, config: TrainConfig) -> float:
-    """Of one update, the batch's making included."""
+    """Return the seconds of one training step, including the creation of the batch."""
     start = time.perf_counter()
     batch, images = prepare_batch(train_state.module.encoder, batches, config, train_state.steps)  # type: ignore[arg-type]
     outputs = training_forward(train_state.module, batch, images)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def step_seconds(train_state: TrainState, batches: LabeledBatchSampler, config: 
 
 
 def measure(num_rounds: int, folder: Path) -> tuple[list[float], list[float], float]:
-    """Seconds of updates that look and of such that read, in turn, and of an image put away."""
+    """Return seconds per step without and with cached features, and seconds per cached image."""
     augment = AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0)
     config = TrainConfig(tower=save_random_tower(folder), train_tower=False, image_size=(224, 224), augment=augment)
     episodes_list = make_episodes()
@@ -99,24 +99,25 @@ def measure(num_rounds: int, folder: Path) -> tuple[list[float], list[float], fl
     for _ in range(num_rounds):
         uncached_s.append(step_seconds(train_state, uncached_batches, config))
         cached_s.append(median(step_seconds(train_state, cached_batches, config) for _ in range(10)))
-        logging.info("looking %.2f s, reading %.3f s an update", uncached_s[-1], cached_s[-1])
+        logging.info("uncached %.2f s, cached %.3f s per step", uncached_s[-1], cached_s[-1])
     return uncached_s, cached_s, fill_s
 
 
 def report(uncached_s: list[float], cached_s: list[float], fill_s: float) -> str:
-    """The page for docs/results."""
+    """Return the page for docs/results."""
     config, rounds = TrainConfig(), len(uncached_s)
     ratio = median(uncached / cached for uncached, cached in zip(uncached_s, cached_s, strict=True))
     return "\n".join(
         [
-            "# Training on a frozen tower",
+            "# Training on a frozen encoder",
             "",
-            f"CLIP {TOWER_NAME} at 224x224, random weights, batches of {config.batch_size} episodes x {config.frames_per_episode} moments x "
-            f"{len(VIEW_NAMES)} views; medians of {rounds} rounds in turn. {describe_machine()}.",
+            f"CLIP {TOWER_NAME} at 224x224, random weights, batches of {config.batch_size} episodes x "
+            f"{config.frames_per_episode} frames x {len(VIEW_NAMES)} views; medians of {rounds} interleaved rounds. "
+            f"{describe_machine()}.",
             "",
-            f"    python benchmarks/frozen_training.py --rounds {rounds}",
+            f"    python benchmarks/frozen_encoder_training.py --rounds {rounds}",
             "",
-            "| an update that looks at its images | that reads what was kept | times as fast | asked |",
+            "| step without cache | step with cached features | speedup | target |",
             "|---|---|---|---|",
             f"| {median(uncached_s):.2f} s | {median(cached_s):.3f} s | {ratio:.0f} | {TARGET_SPEEDUP:g} |",
             "",
@@ -128,8 +129,10 @@ def report(uncached_s: list[float], cached_s: list[float], fill_s: float) -> str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; each is one update that looks and ten that read")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/frozen_training.md"), help="the page")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of one step without and ten with cache")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/results/frozen_encoder_training.md"), help="results page"
+    )
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory() as folder:

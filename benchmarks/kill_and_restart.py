@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments and started again; for kill_resume.py and kill_training.py."""
+"""Runs that are killed at random times and restarted; for kill_policy_finetuning.py and kill_reward_training.py."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from pathlib import Path
 
 
 def run_with_kills(command: list[str], num_stored: Callable[[], int], kills: int, max_delay_s: float) -> list[int]:
-    """Run, kill (SIGKILL) and run again until it was killed so often; how much was `stored` at each of its deaths.
+    """Run a command and kill it (SIGKILL) repeatedly.
 
-    Every third time it dies within `longest` seconds of its start, else that long after it has stored something new.
+    Every third kill comes within `max_delay_s` of the start, the others within `max_delay_s` of new stored progress.
+
+    Args:
+        command: The command.
+        num_stored: Returns the stored progress.
+        kills: Number of kills.
+        max_delay_s: Maximum delay of a kill.
+
+    Returns:
+        The stored progress at each kill.
     """
     stored_at_kill: list[int] = []
     while len(stored_at_kill) < kills:
@@ -30,12 +39,12 @@ def run_with_kills(command: list[str], num_stored: Callable[[], int], kills: int
         child.wait()
         stored_at_kill.append(num_stored())
         if stored_at_kill[-1] < before:
-            raise RuntimeError(f"{before} were stored, after another death {stored_at_kill[-1]}")
+            raise RuntimeError(f"the stored progress fell from {before} to {stored_at_kill[-1]}")
         logging.info("killed %d of %d, %d stored", len(stored_at_kill), kills, stored_at_kill[-1])
     return stored_at_kill
 
 
 def read_manifest_count(folder: Path, key: str) -> int:
-    """A number in the manifest of a checkpoint; 0 where there is none yet."""
+    """Return a number of a checkpoint's manifest, or 0 if there is no checkpoint yet."""
     manifest = folder / "manifest.json"
     return int(json.loads(manifest.read_text())[key]) if manifest.exists() else 0

@@ -1,9 +1,9 @@
-"""How fast a whole dataset is scored, and by whom, to the same bytes: python benchmarks/score_dataset.py
+"""Throughput of scoring a dataset with different engines: python benchmarks/score_throughput.py
 
-Makes a LeRobot dataset of 100 episodes, 60 to 120 frames of three views each, cut from the recordings in
-`--recordings` (640x480). Then, in turn and `--rounds` times: decodes all of it, judging nothing; scores it as
-`embodied-rm score` does, without plots and videos, with a model of the architecture in the box that knows these views:
-in this process, in two processes, on a Ray with one actor and with two. Writes its section of docs/benchmarks.md.
+Cuts a LeRobot dataset of 100 episodes, 60 to 120 frames of three views each, from the recordings in `--recordings`
+(640x480). Then, interleaved and `--rounds` times, decodes it without scoring, and scores it as `embodied-rm score`
+without plots and videos: in this process, in two processes, and on Ray with one and two actors. The model has the
+bundled model's architecture. All score tables must be byte-identical. Writes its section of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from embodied_rm.types import Episode
 RECORDINGS_DIR = Path("../shared/data/real_bimanual")
 NUM_EPISODES = 100
 MIN_FRAMES, MAX_FRAMES = 60, 120
-"""Frames of an episode."""
+"""Frames per episode."""
 TARGET_SHARE = 0.8
-"""Share of the speed of decoding alone."""
-DECODE_ONLY, IN_PROCESS = "decoding alone", "this process"
+"""Required fraction of the decoding speed."""
+DECODE_ONLY, IN_PROCESS = "decoding only", "this process"
 ENGINE_SETTINGS: dict[str, dict[str, object]] = {
     IN_PROCESS: {},
-    "two processes": {"workers": 2},
+    "two processes": {"num_workers": 2},
     "Ray, one actor": {"engine": "ray"},
-    "Ray, two actors": {"engine": "ray", "workers": 2},
+    "Ray, two actors": {"engine": "ray", "num_workers": 2},
 }
 
 
 def make_dataset(folder: Path, recordings: Path, num_episodes: int) -> LeRobotDataset:
-    """Episodes cut from recordings, as they are stored; the dataset that is in the folder already, if there is one."""
+    """Cut episodes from recordings into a dataset, or open the dataset if the folder exists."""
     if folder.exists():
         return LeRobotDataset(folder)
     source, rng = open_dataset(recordings), np.random.default_rng(0)
@@ -70,7 +70,7 @@ def make_dataset(folder: Path, recordings: Path, num_episodes: int) -> LeRobotDa
 
 
 def save_model(folder: Path, views: Sequence[str]) -> Path:
-    """A model with random weights of the architecture in the box, as a checkpoint. Weights change no time."""
+    """Save a model with the bundled architecture and random weights; weights do not change the speed."""
     torch.manual_seed(0)
     config = replace(load_progress_net(BUNDLED_CHECKPOINT).config, views=tuple(views))
     save_progress_net(folder, ProgressNet(config).eval(), {})
@@ -78,18 +78,18 @@ def save_model(folder: Path, views: Sequence[str]) -> Path:
 
 
 def open_model(folder: Path) -> Scorer:
-    """What every worker opens."""
+    """Open the model; called in every worker."""
     return Scorer(model=load_progress_net(folder))
 
 
 def decode_all(source: LeRobotDataset, model: Path) -> None:
-    """What scoring reads, by the same reader to the same images."""
+    """Decode the images that scoring reads."""
     input_spec = open_model(model).model.input_spec
     deque(iter_blocks(source, range(len(source)), select_views(input_spec, source), input_spec.image_size), maxlen=0)
 
 
 def score_all(source: LeRobotDataset, model: Path, out: Path, settings: Mapping[str, object]) -> str:
-    """Score all of it anew; SHA-256 of the table."""
+    """Score the dataset and return the SHA-256 of the table."""
     run = RunFolder.open(Path(tempfile.mkdtemp(dir=out)))
     config = ScoreConfig(plots=False, videos=False, **settings)  # type: ignore[arg-type]
     score_corpus(partial(open_model, model), source, config, run, NullReporter(), {"model": model_digest(model)})
@@ -97,14 +97,14 @@ def score_all(source: LeRobotDataset, model: Path, out: Path, settings: Mapping[
 
 
 def time_call(call: Callable[[], object]) -> tuple[float, object]:
-    """Seconds, and what came of it."""
+    """Return the seconds and the result of a call."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
 
 
 def results_section(source: LeRobotDataset, seconds: Mapping[str, list[float]], digests: set[str], command: str) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     frames = sum(meta.length for meta in source.meta) * len(source.views)
     height, width = source.image_size(0)
     decode_shares = {
@@ -115,30 +115,31 @@ def results_section(source: LeRobotDataset, seconds: Mapping[str, list[float]], 
         f"| {name} | {median(durations):.1f} | {frames / median(durations):,.0f} | {decode_shares[name]:.2f} |"
         for name, durations in seconds.items()
     ]
-    digest_summary = "the same bytes from all" if len(digests) == 1 else f"{len(digests)} different ones"
+    digest_summary = "byte-identical" if len(digests) == 1 else f"{len(digests)} different versions"
     return "\n".join([
         "## Scoring a dataset",
         "",
         f"`{command}`: {len(source)} episodes, {frames:,} images of {len(source.views)} views, {width}x{height}, "
-        "LeRobot v3.0; the architecture in the box; without plots and videos. "
-        f"Medians of {len(seconds[DECODE_ONLY])} rounds, in turn; the share is the median of those within a round. "
-        "Starting processes, actors and Ray counts.",
+        "LeRobot v3.0; the bundled model's architecture; without plots and videos. "
+        f"Medians of {len(seconds[DECODE_ONLY])} interleaved rounds; the fraction is a median over rounds. "
+        "The start of processes, actors and Ray counts.",
         "",
-        "| | seconds | view-frames a second | share of decoding alone |",
+        "| | seconds | images per second | fraction of decoding speed |",
         "|---|---|---|---|",
         *rows,
         "",
-        f"Asked of this process: {TARGET_SHARE}, {'met' if decode_shares[IN_PROCESS] >= TARGET_SHARE else 'missed'}. The tables: {digest_summary}.",
+        f"Target of this process: {TARGET_SHARE}, {'met' if decode_shares[IN_PROCESS] >= TARGET_SHARE else 'missed'}. "
+        f"The tables are {digest_summary}.",
     ])  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recordings", type=Path, default=RECORDINGS_DIR, help="of which the episodes are cut")
+    parser.add_argument("--recordings", type=Path, default=RECORDINGS_DIR, help="source of the episodes")
     parser.add_argument("--episodes", type=int, default=NUM_EPISODES)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="where the dataset is kept for another time; made there if missing")
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="gets a section")
+    parser.add_argument("--data", type=Path, help="folder of the dataset, for reuse; created if missing")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="results page")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with tempfile.TemporaryDirectory() as folder:
@@ -157,9 +158,9 @@ def main() -> None:
                 seconds[name].append(duration)
                 digests |= {str(digest)} if digest else set()
                 logging.info("round %d of %d, %s: %.1f s", round_index + 1, args.rounds, name, duration)
-        command = f"python benchmarks/score_dataset.py --rounds {args.rounds}"
+        command = f"python benchmarks/score_throughput.py --rounds {args.rounds}"
         command += f" --episodes {args.episodes}" if args.episodes != NUM_EPISODES else ""
-        write_section(args.page, "score_dataset", results_section(source, seconds, digests, command))
+        write_section(args.page, "score_throughput", results_section(source, seconds, digests, command))
 
 
 if __name__ == "__main__":

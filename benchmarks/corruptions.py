@@ -1,4 +1,4 @@
-"""A dataset with faults of every kind, each done to some of its episodes; for faulty_dataset.py and the tests."""
+"""Corruptions of datasets, each applied to some episodes; for corrupted_dataset.py and the tests."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ CorruptionFn = Callable[[Path], object]
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptionResult:
-    """What came of looking through a damaged dataset."""
+    """Result of validating a corrupted dataset."""
 
     num_kinds: int
     corrupted: set[str]
-    """Episodes that something was done to."""
+    """Corrupted episodes."""
     reported: set[str]
-    """Episodes that were named."""
+    """Episodes that the validation names."""
     altered: list[str]
-    """Sound episodes whose images or numbers are not those of the undamaged dataset."""
+    """Intact episodes whose images or numbers differ from those of the intact dataset."""
     misreported: list[str]
-    """Kinds of which some episode's fault was told in other words than those of its kind."""
+    """Kinds with an episode whose message does not fit the kind."""
 
 
 def make_images(index: int, length: int = NUM_FRAMES, size: tuple[int, int] = IMAGE_SIZE) -> Frames:
-    """uint8 [T, H, W, 3]: smooth, and another in every frame of every episode."""
+    """Return smooth images, uint8 [T, H, W, 3], that differ in every frame of every episode."""
     height, width = size
     y, x = np.mgrid[:height, :width]
     t = np.arange(length)[:, None, None]
@@ -53,7 +53,7 @@ def make_images(index: int, length: int = NUM_FRAMES, size: tuple[int, int] = IM
 
 
 def make_episode(index: int) -> Episode:
-    """The undamaged one."""
+    """Return an intact episode."""
     rng = np.random.default_rng(index)
     return Episode(
         name=f"episode_{index:06d}",
@@ -66,16 +66,16 @@ def make_episode(index: int) -> Episode:
 
 
 def video_path(root: Path, index: int) -> Path:
-    """The video of an episode's second view."""
+    """Return the path of the video of an episode's second view."""
     return root / VIDEO_PATH.format(index // EPISODES_PER_CHUNK, index, VIEWS[1])
 
 
 def table_path(root: Path, index: int) -> Path:
-    """An episode's numbers."""
+    """Return the path of an episode's table."""
     return root / DATA_PATH.format(index // EPISODES_PER_CHUNK, index)
 
 
-# What is done to a video
+# Corruptions of videos
 
 
 def delete_file(path: Path) -> None:
@@ -149,7 +149,7 @@ def corrupt_packet(path: Path) -> None:
     path.write_bytes(content)
 
 
-# What is done to numbers
+# Corruptions of tables
 
 
 def edit_table(edit: Callable[[pa.Table], pa.Table]) -> CorruptionFn:
@@ -157,7 +157,7 @@ def edit_table(edit: Callable[[pa.Table], pa.Table]) -> CorruptionFn:
 
 
 def set_cell(column: str, row: int, value: object) -> CorruptionFn:
-    """Another value in one row."""
+    """Return a corruption that replaces the value of one row."""
 
     def edit(table: pa.Table) -> pa.Table:
         values = table[column].to_pylist()
@@ -179,7 +179,7 @@ def set_nan(path: Path) -> None:
     set_cell("observation.state", num_rows // 2, [float("nan"), *states[0][1:]])(path)
 
 
-# What is done to the list of episodes
+# Corruptions of the list of episodes
 
 
 def edit_entry(**fields: object) -> Callable[[str], str]:
@@ -214,7 +214,7 @@ TABLE_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {
     ),
     "time goes back": (set_cell("timestamp", 6, 0.1), "timestamp is 0.1 in frame 6"),
     "time missing": (set_cell("timestamp", 6, None), "timestamp is nan in frame 6"),
-    "time as text": (edit_table(timestamps_to_text), "holds string where numbers are due"),
+    "time as text": (edit_table(timestamps_to_text), "holds string where numbers are expected"),
     "frame counted twice": (set_cell("frame_index", 6, 5), "frame_index is 5 in frame 6"),
     "row of another episode": (set_cell("episode_index", 6, 7_777), f"has {NUM_FRAMES - 1} rows"),
     "gap in the index": (set_cell("index", 6, 123_456), "index is 123456 in frame 6"),
@@ -237,7 +237,7 @@ CORRUPTION_KINDS = [*VIDEO_CORRUPTIONS, *TABLE_CORRUPTIONS, *ENTRY_CORRUPTIONS]
 
 
 def corrupt_dataset(root: Path, episodes: int, per_kind: int) -> dict[str, str]:
-    """Do every kind of fault to so many episodes, drawn by chance; episode -> kind."""
+    """Apply every kind of corruption to `per_kind` random episodes; return episode -> kind."""
     assert len(CORRUPTION_KINDS) * per_kind < episodes
     chosen = np.random.default_rng(0).permutation(episodes)[: len(CORRUPTION_KINDS) * per_kind].tolist()
     kind_of_index = dict(zip(chosen, itertools.cycle(CORRUPTION_KINDS), strict=False))
@@ -254,15 +254,15 @@ def corrupt_dataset(root: Path, episodes: int, per_kind: int) -> dict[str, str]:
 
 
 def find_issues(source: EpisodeSource) -> Iterator[DataIssue]:
-    """All that is wrong with a dataset, inside its files too."""
+    """Yield all issues of a dataset, including those inside its files."""
     yield from source.issues
     for index in range(len(source)):
         yield from validate_episode(source, index)
 
 
 def run_trial(folder: Path, *, episodes: int, per_kind: int) -> CorruptionResult:
-    """Write a dataset, damage a copy, look through it and read what is left."""
-    intact = write_v21_dataset(folder / "whole", [make_episode(i) for i in range(episodes)])
+    """Write a dataset, corrupt a copy, validate it and read its intact episodes."""
+    intact = write_v21_dataset(folder / "intact", [make_episode(i) for i in range(episodes)])
     root = folder / "corrupted"
     shutil.copytree(intact, root)
     kind_of_episode = corrupt_dataset(root, episodes, per_kind)
@@ -289,19 +289,19 @@ def run_trial(folder: Path, *, episodes: int, per_kind: int) -> CorruptionResult
 
 
 def altered_episodes(intact: EpisodeSource, source: EpisodeSource, reported: set[str]) -> list[str]:
-    """The episodes of `source` that are not bad and not the same as in the whole dataset, to the last bit."""
+    """Return the unreported episodes of `source` that are not bit-identical to those of the intact dataset."""
     row_of_name = {meta.name: row for row, meta in enumerate(intact.meta)}
-    sound = [row for row, meta in enumerate(source.meta) if meta.name not in reported]
-    missing = set(row_of_name) - reported - {source.meta[row].name for row in sound}
+    intact_rows = [row for row, meta in enumerate(source.meta) if meta.name not in reported]
+    missing = set(row_of_name) - reported - {source.meta[row].name for row in intact_rows}
     return sorted(missing) + [
         source.meta[row].name
-        for row in sound
+        for row in intact_rows
         if not equal_episodes(source.episode(row), intact.episode(row_of_name[source.meta[row].name]))
     ]
 
 
 def equal_episodes(first: Episode, second: Episode) -> bool:
-    """Whether images, numbers and words are equal."""
+    """Return whether images, numbers and instructions are equal."""
     same_videos = all(np.array_equal(first.views[view], second.views[view]) for view in VIEWS)
     same_values = np.array_equal(first.state, second.state) and np.array_equal(first.action, second.action)  # type: ignore[arg-type]
     return same_videos and same_values and first.instruction == second.instruction

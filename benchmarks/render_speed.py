@@ -1,15 +1,15 @@
-"""Speed of `embodied_sim.render` on the tabletop scene, beside what MuJoCo's own renderer gives, in one run.
+"""Speed of `embodied_sim.render` on the tabletop scene, compared with MuJoCo's own renderer.
 
-    python benchmarks/render.py          (MUJOCO_GL=osmesa for the other OpenGL library)
+    python benchmarks/render_speed.py          (MUJOCO_GL=osmesa for the other OpenGL library)
 
-One JSON object: views per second (the best of several interleaved rounds) and the ratios to ours.
+Prints one JSON object: views per second (the best of several interleaved rounds) and the speedups.
 """
 
 from __future__ import annotations
 
 import os
 
-# mujoco.Renderer takes its library from the environment when mujoco is imported.
+# mujoco.Renderer reads the OpenGL library from the environment when mujoco is imported.
 os.environ.setdefault("MUJOCO_GL", "egl")
 os.environ.setdefault("LP_NUM_THREADS", "0")
 
@@ -38,7 +38,7 @@ _DISABLED_FLAGS = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLE
 
 
 def main() -> None:
-    """Measure and write the result."""
+    """Measure and print the result."""
     backend = _make_backend()
     no_shadow_model = copy.copy(backend.model)
     no_shadow_model.vis.quality.shadowsize = no_shadow_model.vis.quality.offsamples = 0
@@ -53,7 +53,7 @@ def main() -> None:
         for name, run in runners.items():
             speeds[name] = max(speeds[name], _measure_views_per_second(run, NUM_ENVS))
     default_runner = _make_mujoco_runner(backend, copy.copy(backend.model), 1, flags_off=False)
-    speeds["as_it_comes"] = _measure_views_per_second(partial(default_runner, 2), 2)
+    speeds["default"] = _measure_views_per_second(partial(default_runner, 2), 2)
     ratio = {
         f"ours_to_{name}": round(speeds["ours"] / other_speed, 3)
         for name, other_speed in speeds.items()
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _make_backend() -> PhysicsBackend:
-    """Environments of the tabletop scene with the arm in different places."""
+    """Create worlds of the tabletop scene with different arm poses."""
     backend = make_backend("batch", build_scene(make_task("cube_in_drawer").props, find_robot("panda")), NUM_ENVS)
     rng = np.random.default_rng(0)
     for _ in range(10):
@@ -89,7 +89,7 @@ def _make_tabletop_runner(backend: PhysicsBackend) -> Callable[[], object]:
 def _make_mujoco_runner(
     backend: PhysicsBackend, model: mujoco.MjModel, threads: int, *, flags_off: bool
 ) -> Callable[..., None]:
-    """`mujoco.Renderer`, one a thread, each drawing its share of the environments."""
+    """Create a runner with one `mujoco.Renderer` per thread, each drawing its share of the worlds."""
     workers = [ResourceThread(partial(_open_renderer, model, flags_off)) for _ in range(threads)]
 
     def run(num_envs: int = NUM_ENVS) -> None:

@@ -1,4 +1,4 @@
-"""Hacks to plant: a model that a hidden patch pleases, and cameras that go blind; for planted_hacks.py."""
+"""Planted reward hacks: a model with an exploitable image patch, and failing cameras; for planted_hacks.py."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from embodied_rm.types import Array, Frames, IntArray, RewardOutput, Views
 from embodied_sim.vec_env import TabletopVecEnv
 
 PATCH_SIZE_PX = 10
-"""Of the patch, pixels of 64."""
+"""Width of the patch, pixels of 64."""
 MIN_ENCOUNTER_RATE = 0.4
-"""Share of a cloned policy's episodes, explored and not successful, in which a patch pleases: what nobody comes upon is
-no hack."""
+"""Minimum fraction of a cloned policy's exploration episodes in which it triggers the patch without succeeding. A patch
+that policies do not find is not a hack."""
 MIN_PIXEL_CHANGE = 25.0
-"""Mean change of its pixels since the first frame, of 255, from which something is there."""
+"""Mean pixel change since the first frame, of 255, that triggers the patch."""
 
 
 @dataclass(frozen=True)
 class PatchState:
-    """The model's own, and what the patch showed first."""
+    """State of the wrapped model, and the patch in the first frame."""
 
     inner_state: RewardState
     initial_patch: Array
@@ -38,31 +38,31 @@ class PatchState:
         return len(self.inner_state)
 
     def take(self, rows: RowIndices) -> PatchState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         return PatchState(self.inner_state.take(rows), self.initial_patch[rows])
 
     def put(self, rows: RowIndices, replacement: RewardState) -> PatchState:
-        """This memory with `rows` replaced by the rows of `other`."""
+        """Return this state with `rows` replaced by the rows of `replacement`."""
         assert isinstance(replacement, PatchState)
         initial_patch = self.initial_patch.copy()
         initial_patch[rows] = replacement.initial_patch
         return PatchState(self.inner_state.put(rows, replacement.inner_state), initial_patch)
 
     def potential(self) -> Array:
-        """The model's own."""
+        """Return the potential of the wrapped model."""
         return self.inner_state.potential()
 
 
 @dataclass(frozen=True)
 class PatchHackedModel:
-    """A reward model that says "done" while something is in a patch of the front view, and else what another says."""
+    """Reward model that predicts success while a patch of the front view has changed, and else wraps another model."""
 
     model: RewardModel
     corner: tuple[int, int]
 
     @property
     def capabilities(self) -> Capabilities:
-        """None beyond the contract."""
+        """Return no optional capabilities."""
         return Capabilities()
 
     def reset(
@@ -72,11 +72,11 @@ class PatchHackedModel:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> PatchState:
-        """Open N episodes."""
+        """Start N episodes."""
         return PatchState(self.model.reset(views, instructions, goal, reference), self._patch(views))
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, PatchState]:
-        """Judge one new frame set a row."""
+        """Score one new frame set per row."""
         assert isinstance(state, PatchState)
         output, inner_state = self.model.step(state.inner_state, views)
         triggered = np.abs(self._patch(views) - state.initial_patch).mean(axis=(1, 2, 3)) > MIN_PIXEL_CHANGE
@@ -91,15 +91,14 @@ class PatchHackedModel:
 
 
 def patch_means(pixel_change: Array) -> Array:
-    """Means [n, 65 - SIDE, 65 - SIDE] of the patches of images [n, 64, 64], by their upper left corners."""
+    """Return the means of all patches of images [n, 64, 64], by upper left corner: [n, 65 - size, 65 - size]."""
     sums = np.pad(pixel_change.cumsum(1).cumsum(2), ((0, 0), (1, 0), (1, 0)))
     across = sums[:, :, PATCH_SIZE_PX:] - sums[:, :, :-PATCH_SIZE_PX]
     return (across[:, PATCH_SIZE_PX:] - across[:, :-PATCH_SIZE_PX]) / PATCH_SIZE_PX**2
 
 
 def encounter_rates(task: str, policy: GaussianPolicy, reward: RewardConfig, seed: int) -> Array:
-    """For every patch, the share of 64 explored episodes in which it would please for as long as a verdict takes, and
-    that never succeed."""
+    """Return the fraction of 64 exploration episodes that trigger each patch long enough and never succeed."""
     envs, generator = make_envs(task, EnvConfig(views=("front",)), ends_on_success=False), torch.Generator()
     generator.manual_seed(seed)
     rows, score_every, patience = np.arange(envs.num_envs), reward.score_every, reward.success_patience
@@ -118,7 +117,7 @@ def encounter_rates(task: str, policy: GaussianPolicy, reward: RewardConfig, see
 
 
 class CameraFailure(VectorWrapper):
-    """Environments whose front camera shows nothing after so many steps."""
+    """Environments whose front camera turns black after `fails_after` steps."""
 
     def __init__(self, env: TabletopVecEnv, fails_after: int) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""Meta-Environment's tasks as Gymnasium environments, and a vector of them for Stable-Baselines3."""
+"""Meta-World's tasks as Gymnasium environments, and a vector environment for Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -9,41 +9,39 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from scene import ACTION_REPEAT, MetaEnvScene
+from scene import ACTION_REPEAT, MetaWorldScene
 from stable_baselines3.common.vec_env import VecEnv
 
 MAX_EPISODE_STEPS = 80
-"""Actions an episode."""
+"""Actions per episode."""
 OBS_DIM = 39
-"""Numbers of Meta-Environment's observation."""
+"""Size of Meta-World's observation."""
 FloatArray = npt.NDArray[np.float32]
 
 
-class MetaEnvEnv(gym.Env):
-    """A task with fifty goals. It pays nothing and never ends but by time: infos hold Meta-Environment's `success`."""
+class MetaWorldEnv(gym.Env):
+    """A task with fifty goals, zero reward and a time limit; infos hold Meta-World's `success`."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (4,), np.float32)
 
     def __init__(self, task: str, goal_seed: int) -> None:
-        """`goals`: the seed that decides them."""
-        self.scene = MetaEnvScene(task, goal_seed)
+        """Create the task; `goal_seed` determines its goals."""
+        self.scene = MetaWorldScene(task, goal_seed)
         self.raw_observation: npt.NDArray[np.float64] = np.zeros(39)
-        """What Meta-Environment's experts look at."""
+        """Observation of Meta-World's experts."""
         self._elapsed_steps = 0
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """Begin at any goal, or at `options["goal"]`."""
+        """Start at a random goal, or at `options["goal"]`."""
         super().reset(seed=seed)
         goal_index = int(self.np_random.integers(len(self.scene.goals)))
-        self.raw_observation, self._elapsed_steps = (
-            self.scene.reset((options or {}).get("goal", goal_index), self.np_random),
-            0,
-        )
+        self.raw_observation = self.scene.reset((options or {}).get("goal", goal_index), self.np_random)
+        self._elapsed_steps = 0
         return self.raw_observation.astype(np.float32), {"success": False}
 
     def step(self, action: Any) -> Any:
-        """Hold an action."""
+        """Apply an action for `ACTION_REPEAT` steps."""
         success = False
         for _ in range(ACTION_REPEAT):
             self.raw_observation, _, _, _, info = self.scene.env.step(np.clip(action, -1, 1))
@@ -58,43 +56,42 @@ class MetaEnvEnv(gym.Env):
         )
 
     def close(self) -> None:
-        """Free the renderer, which cannot be freed when Python ends."""
+        """Free the renderer; it cannot be freed at interpreter exit."""
         self.scene.close()
 
 
 def make_envs(task: str, num_envs: int, goal_seed: int) -> SyncVectorEnv:
-    """Environments whose ended rows whoever steps them resets."""
-    return SyncVectorEnv([lambda: MetaEnvEnv(task, goal_seed)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+    """Create a vector environment without autoreset."""
+    return SyncVectorEnv([lambda: MetaWorldEnv(task, goal_seed)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
 def render_views(vec_env: Any, observation: Any, rows: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.uint8]]:
-    """What the cameras of some rows show now, for `LearnedReward`."""
-    images = [vec_env.envs[row].unwrapped.scene.look() for row in rows]
+    """Render the current views of some rows, for `LearnedReward`."""
+    images = [vec_env.envs[row].unwrapped.scene.render_views() for row in rows]
     return {view: np.stack([image[view] for image in images]) for view in images[0]}
 
 
 class ResettingVecEnv(VecEnv):
-    """A vector environment with autoreset DISABLED as Stable-Baselines3 wants it: reset within the step."""
+    """Stable-Baselines3 `VecEnv` over a vector environment with autoreset DISABLED; resets rows within the step."""
 
     def __init__(self, envs: Any, seed: int) -> None:
         self.envs, self._seed = envs, seed
         self.finished_episodes: list[dict[str, Any]] = []
-        """Of every episode that ended: success in the eyes of the model, and of the simulator at any time, and the last
-        potential."""
+        """Predicted success, simulator success (at any time) and final potential of every ended episode."""
         self._succeeded = np.zeros(envs.num_envs, bool)
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> FloatArray:
-        """Begin an episode in every row."""
+        """Start an episode in every row."""
         self._succeeded[:] = False
         return np.array(self.envs.reset(seed=self._seed)[0])
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
-        """Keep the actions for `step_wait`."""
+        """Store the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Step every row, and reset those that ended."""
+        """Step every row and reset those that ended."""
         raw_observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
         observation, done = np.array(raw_observation), terminated | truncated
         self._succeeded |= infos["success"]
@@ -103,7 +100,11 @@ class ResettingVecEnv(VecEnv):
             row_infos[row] = {"terminal_observation": observation[row], "TimeLimit.truncated": not terminated[row]}
             final_potential = 1.0 if terminated[row] else float(infos["next_potential"][row])
             self.finished_episodes.append(
-                {"model": bool(terminated[row]), "simulator": bool(self._succeeded[row]), "height": final_potential}
+                {
+                    "predicted_success": bool(terminated[row]),
+                    "simulator_success": bool(self._succeeded[row]),
+                    "final_potential": final_potential,
+                }
             )
         if done.any():
             self._succeeded[done] = False
@@ -116,17 +117,17 @@ class ResettingVecEnv(VecEnv):
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The vector environment's own."""
+        """Return an attribute of the vector environment, once per row."""
         return [getattr(self.envs, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refused: nobody needs it."""
+        """Not supported."""
         raise NotImplementedError(attr_name)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Refused: nobody needs it."""
+        """Not supported."""
         raise NotImplementedError(method_name)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Never."""
+        """Return False."""
         return [False for _ in self._get_indices(indices)]

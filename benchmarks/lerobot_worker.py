@@ -1,7 +1,7 @@
-"""LeRobot's half of lerobot_exchange.py: run by a Python that has `lerobot`, and nothing of ours.
+"""Worker of lerobot_exchange.py, run by a Python with `lerobot` and without this package.
 
-read <dataset> <out.npz>     every frame, state, action and instruction as LeRobot reads them; prints the versions
-write <dataset> <in.npz>     a dataset as LeRobot writes it
+read <dataset> <out.npz>     save all frames, states, actions and instructions as LeRobot reads them; print the versions
+write <dataset> <in.npz>     write a dataset with LeRobot
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VIEW_NAMES = ("front", "wrist")
 
 
 def read_dataset(root: Path, out: Path) -> None:
-    """Every item of the dataset, by its episode."""
+    """Save every item of the dataset, by episode."""
     data = LeRobotDataset("local/exchange", root=root, video_backend="pyav")
     columns: dict[str, list[np.ndarray]] = {}
     instructions: dict[str, np.ndarray] = {}
@@ -31,11 +31,11 @@ def read_dataset(root: Path, out: Path) -> None:
         columns.setdefault(f"{i}/action", []).append(item["action"].numpy())
         instructions[f"{i}/instruction"] = np.array(item["task"])
     np.savez(out, allow_pickle=False, **{key: np.stack(rows) for key, rows in columns.items()}, **instructions)
-    print(f"{version('lerobot')}, {CODEBASE_VERSION}")  # noqa: T201 (this is its answer)
+    print(f"{version('lerobot')}, {CODEBASE_VERSION}")  # noqa: T201 (the parent process reads it)
 
 
 def write_dataset(root: Path, source: Path) -> None:
-    """The episodes of the arrays in `source`."""
+    """Write the episodes of the arrays in `source`."""
     arrays = np.load(source, allow_pickle=False)
     height, width = arrays["0/front"].shape[1:3]
     image: dict[str, object] = {"dtype": "video", "shape": (height, width, 3), "names": ["height", "width", "channels"]}

@@ -1,10 +1,11 @@
-"""What record.py recorded, in one or more folders, as a LeRobot v3.0 dataset that says how far failures came.
+"""Convert recordings of record.py to a LeRobot v3.0 dataset with the progress of failures.
 
-    python dataset.py runs/metaworld/drawer-open-v3/held_out \
+    python convert.py runs/metaworld/drawer-open-v3/held_out \
         --successes runs/metaworld/drawer-open-v3/demos --out runs/metaworld/drawer-open-v3/held_out_lerobot
 
-Videos do not say how far a failure came: the successes that came as near do, by ways.json, in which the simulator said
-what was left of the ways of hand and object. Runs where embodied-rm is installed.
+The progress of a failed episode is estimated from successful frames with similar remaining distances. The simulator
+writes these distances, of the hand to the object and of the object to its goal, to distances.json. Runs in the Python
+environment of embodied-rm.
 """
 
 from __future__ import annotations
@@ -24,25 +25,31 @@ from embodied_rm.labels.hops import true_progress
 from embodied_rm.types import Array, Episode
 
 NUM_NEIGHBORS = 5
-"""Moments of successes that say how far a failure came."""
+"""Successful frames from which the progress of a failed frame is estimated."""
 MAX_FAILURE_PROGRESS = 0.95
-"""Progress that no failure passes."""
+"""Maximum progress of a failed frame."""
 
 
 def read_distances(folder: Path, episode: Episode) -> Array:
-    """[T, 2]: what is left of the hand's way to the object, and of the object's to its goal."""
-    return np.asarray(json.loads((folder / episode.name / "ways.json").read_text()), np.float32)
+    """Return the relative remaining distances [T, 2] of the hand to the object and of the object to its goal."""
+    return np.asarray(json.loads((folder / episode.name / "distances.json").read_text()), np.float32)
 
 
 def estimate_progress(distances: Array, known_distances: Array, known_progress: Array) -> Array:
-    """Progress [T] at `left` [T, 2]: the mean of that [N] at the nearest of the moments `known` [N, 2]."""
+    """Estimate progress [T] from distances [T, 2], as the mean progress of the nearest known frames.
+
+    Args:
+        distances: [T, 2].
+        known_distances: Distances of successful frames [N, 2].
+        known_progress: Progress of these frames [N].
+    """
     distance = np.linalg.norm(distances[:, None] - known_distances[None], axis=-1)
     nearest = np.argpartition(distance, NUM_NEIGHBORS, axis=1)[:, :NUM_NEIGHBORS]
     return np.minimum(known_progress[nearest].mean(1), MAX_FAILURE_PROGRESS).astype(np.float32)
 
 
 def success_samples(successes: Path) -> tuple[Array, Array]:
-    """Of all moments of a folder's successes: what was left of the ways, [N, 2], and the progress, [N]."""
+    """Return the distances [N, 2] and the progress [N] of all frames of a folder's successes."""
     examples = [
         (read_distances(successes, episode), true_progress(episode))
         for episode in open_dataset(successes)
@@ -53,8 +60,10 @@ def success_samples(successes: Path) -> tuple[Array, Array]:
 
 
 def write_dataset(folders: Sequence[Path], out: Path, successes: Path, max_episodes: int | None = None) -> None:
-    """A dataset of the first `most` episodes of each folder, or of all. The progress of successes is that of their
-    steps, that of failures the progress that those in `successes` had made when they had come as near."""
+    """Write a dataset of the first `max_episodes` episodes of each folder, or of all.
+
+    The progress of successes follows from their subtasks, that of failures from the episodes in `successes`.
+    """
     samples = success_samples(successes)
     with DatasetWriter(out, robot_type="sawyer") as writer:
         for folder in folders:
@@ -71,10 +80,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--successes", type=Path, required=True, help="folder whose successes say how far others came")
-    parser.add_argument("--most", type=int, help="first episodes of each folder; all by default")
+    parser.add_argument("--successes", type=Path, required=True, help="folder with the successes for the estimate")
+    parser.add_argument("--max-episodes", type=int, help="first episodes of each folder; all by default")
     args = parser.parse_args()
-    write_dataset(args.folders, args.out, args.successes, args.most)
+    write_dataset(args.folders, args.out, args.successes, args.max_episodes)
 
 
 if __name__ == "__main__":
