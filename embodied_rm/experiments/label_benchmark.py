@@ -236,7 +236,7 @@ def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchDat
 def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
     """A cell's metrics, without those of a head that the scheme does not train, and of time, which is no label's."""
     excluded = (
-        ("seconds_per_frame",) if "step" in LABEL_SCHEMES[name].loss_terms else ("seconds_per_frame", "subtask_accuracy")
+        ("seconds_per_frame",) if "subtask" in LABEL_SCHEMES[name].loss_terms else ("seconds_per_frame", "subtask_accuracy")
     )
     return {metric: value for metric, value in cell["reward_model"].items() if metric not in excluded}
 

@@ -131,7 +131,7 @@ def test_interrupted_training_has_the_curves_of_an_uninterrupted_one(tmp_path, s
         assert points == actual[tag] or tag == "seconds", tag
 
 
-def test_a_row_costs_less_than_a_millisecond(tmp_path):
+def test_row_costs_less_than_a_millisecond(tmp_path):
     writer, row = EventFileWriter(tmp_path), {f"loss/hops/term_{k}": k / 7 for k in range(16)}
     writer.write(0, row)
     start = time.process_time()

@@ -115,7 +115,7 @@ def test_every_scheme_trains_deterministically(name, tmp_path):
     assert all(torch.equal(tensor, second[key]) for key, tensor in first.items())
 
 
-def test_the_objectives_of_several_schemes_are_summed(tmp_path):
+def test_objectives_of_several_schemes_are_summed(tmp_path):
     batch = sample_batch(["hops", "pairwise", "time"])
     outputs, rng = perfect_outputs(batch), np.random.default_rng(0)
     parts = [objective(outputs, batch, select_schemes([name]), rng) for name in batch.targets]

@@ -57,9 +57,9 @@ def trained_net(tmp_path_factory) -> ProgressNet:
 def test_order_error_success_and_subtask_of_unseen_episodes(trained_net):
     unseen = episodes(12, start=500) + episodes(12, start=600, task="return")
     result = evaluate(trained_net, unseen, NullReporter())
-    model, clock = result["reward_model"], result["baselines"]["time"]
+    model, baseline = result["reward_model"], result["baselines"]["time"]
     assert model["voc"] > 0.95 and model["voc_reversed"] < -0.9, model
-    assert model["mae_failures"] < clock["mae_failures"] / 2, (model, clock)
+    assert model["mae_failures"] < baseline["mae_failures"] / 2, (model, baseline)
     assert model["success_auc"] > 0.95 and model["subtask_accuracy"] > 0.8, model
 
 
