@@ -1,4 +1,4 @@
-"""Debian's browser, how it is started, and the fixtures of tests that look at pages."""
+"""Chromium from Debian, its flags, and the fixtures of tests with pages."""
 
 from __future__ import annotations
 
@@ -11,54 +11,61 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
-FLAGS += ("--disable-component-update", "--disable-sync")
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
-def chromium() -> str:
-    """Where it is. Where it is not, the tests that need it are left out; where every change must pass, they fail."""
-    found = shutil.which("chromium")
-    if found is None:
+def find_chromium() -> str:
+    """Return the path of chromium. Without it the test is skipped, or fails on CI."""
+    path = shutil.which("chromium")
+    if path is None:
         reason = "there is no chromium on the PATH; CONTRIBUTING.md says how to get it"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return path
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
-    """A real one, without a window."""
-    path = chromium()
+def launch_browser() -> Iterator[Browser]:
+    """Start a headless browser."""
+    path = find_chromium()
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield running
-        running.close()
+        launched = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
+        yield launched
+        launched.close()
 
 
 @contextmanager
-def watched(browser: Browser, **options: Any) -> Iterator[Page]:
-    """An empty page, which must not complain of anything until the end."""
+def open_checked_page(browser: Browser, **options: Any) -> Iterator[Page]:
+    """Open an empty page, and check at the end that it logged no error."""
     context = browser.new_context(viewport={"width": 1400, "height": 900}, **options)
-    shown = context.new_page()
-    complaints: list[str] = []
-    shown.on("pageerror", lambda error: complaints.append(str(error)))
-    shown.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-    yield shown
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield page
     context.close()
-    # That a request was refused is told by the browser too.
-    assert [told for told in complaints if not told.startswith("Failed to load resource: the server responded")] == []
+    # The browser also logs rejected requests.
+    assert [error for error in errors if not error.startswith("Failed to load resource: the server responded")] == []
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real one, without a window."""
-    with started() as running:
-        yield running
+    """A headless browser."""
+    with launch_browser() as launched:
+        yield launched
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page, which must not complain of anything until the end."""
-    with watched(browser) as shown:
-        yield shown
+    """An empty page that must log no error."""
+    with open_checked_page(browser) as checked_page:
+        yield checked_page

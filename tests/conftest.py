@@ -1,7 +1,6 @@
-"""For all tests: threads of torch wait without spinning, as under the command line; beside other workers there is one.
-No law depends on how fast the machine draws its examples.
+"""Settings for all tests: torch threads wait without spinning, one thread per worker, no hypothesis deadline.
 
-The threads are read when torch is imported.
+The environment variables are read when torch is imported.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A checkpoint comes back equal, or not at all."""
+"""A checkpoint loads unchanged or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
-def test_what_is_saved_comes_back(folder: Path) -> None:
+def test_round_trip(folder: Path) -> None:
     tensors, manifest = load_tensors(folder, "toy")
     assert manifest == SETTINGS
     assert tensors.keys() == TENSORS.keys()
@@ -36,7 +36,7 @@ def test_what_is_saved_comes_back(folder: Path) -> None:
     )
 
 
-def test_every_flipped_bit_is_refused(folder: Path) -> None:
+def test_flipped_bits_are_rejected(folder: Path) -> None:
     rng = np.random.default_rng(0)
     for path in folder.iterdir():
         original = path.read_bytes()
@@ -50,7 +50,7 @@ def test_every_flipped_bit_is_refused(folder: Path) -> None:
     load_tensors(folder, "toy")
 
 
-def test_every_truncation_is_refused(folder: Path) -> None:
+def test_truncated_files_are_rejected(folder: Path) -> None:
     for path in folder.iterdir():
         original = path.read_bytes()
         for length in range(0, len(original), 7):
@@ -60,44 +60,44 @@ def test_every_truncation_is_refused(folder: Path) -> None:
         path.write_bytes(original)
 
 
-@pytest.mark.parametrize("victim", ["manifest.json", "tensors"])
-def test_a_missing_file_is_named(folder: Path, victim: str) -> None:
-    next(folder.glob(victim + "*")).unlink()
-    with pytest.raises(CheckpointError, match=victim):
+@pytest.mark.parametrize("deleted", ["manifest.json", "tensors"])
+def test_missing_file_is_named(folder: Path, deleted: str) -> None:
+    next(folder.glob(deleted + "*")).unlink()
+    with pytest.raises(CheckpointError, match=deleted):
         load_tensors(folder, "toy")
 
 
-def test_json_that_is_no_manifest_is_refused(folder: Path) -> None:
+def test_invalid_manifest_is_rejected(folder: Path) -> None:
     for content in ("[]", "{}", "null", "[" * 100_000, json.dumps({"architecture": "toy"})):
         (folder / MANIFEST_NAME).write_text(content)
         with pytest.raises(CheckpointError, match=MANIFEST_NAME):
             load_tensors(folder, "toy")
 
 
-def test_another_architecture_is_refused(folder: Path) -> None:
+def test_other_architecture_is_rejected(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"'toy'.*'other'"):
         load_tensors(folder, "other")
 
 
-def test_a_folder_is_replaced_whole_and_keeps_no_old_tensors(folder: Path) -> None:
-    (folder / f"tensors-{'0' * 16}.safetensors.partial").write_bytes(b"of who was killed")
+def test_replaced_folder_keeps_no_old_tensors(folder: Path) -> None:
+    (folder / f"tensors-{'0' * 16}.safetensors.partial").write_bytes(b"left by a killed process")
     save_tensors(folder, {"weight": torch.zeros(1)}, {"architecture": "toy"})
     tensors, _ = load_tensors(folder, "toy")
     assert tensors.keys() == {"weight"}
     assert len(list(folder.iterdir())) == 2
 
 
-def test_an_interrupted_replacement_leaves_the_old_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_replacement_leaves_the_old_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import embodied_rm.checkpoint_io as module
 
     write = module.write_atomic
 
-    def dies_before_the_manifest(path: Path, content: str | bytes) -> None:
+    def write_except_manifest(path: Path, content: str | bytes) -> None:
         if path.name == MANIFEST_NAME:
             raise KeyboardInterrupt
         write(path, content)
 
-    monkeypatch.setattr(module, "write_atomic", dies_before_the_manifest)
+    monkeypatch.setattr(module, "write_atomic", write_except_manifest)
     with pytest.raises(KeyboardInterrupt):
         save_tensors(folder, {"weight": torch.zeros(1)}, {"architecture": "toy"})
     assert load_tensors(folder, "toy")[0].keys() == TENSORS.keys()
@@ -118,17 +118,17 @@ def test_non_finite_weights_are_never_saved(tmp_path: Path) -> None:
         (lambda t: t.update(bias=torch.zeros(2, dtype=torch.float64)), "'bias' is torch.float64"),
     ],
 )
-def test_a_module_takes_exactly_its_own_tensors(change, message: str) -> None:
+def test_tensors_must_match_the_module(change, message: str) -> None:
     module = torch.nn.Linear(3, 2)
     tensors = dict(torch.nn.Linear(3, 2).state_dict())
-    load_into(module, tensors, "here")
+    load_into(module, tensors, "source")
     assert all(torch.equal(value, tensors[name]) for name, value in module.state_dict().items())
     change(tensors)
-    with pytest.raises(CheckpointError, match=f"here.*{message}"):
-        load_into(module, tensors, "here")
+    with pytest.raises(CheckpointError, match=f"source.*{message}"):
+        load_into(module, tensors, "source")
 
 
-def test_prefixes_keep_modules_apart() -> None:
+def test_prefixes_separate_modules() -> None:
     both = {**add_prefix("a", {"w": torch.zeros(1)}), **add_prefix("ab", {"w": torch.ones(1)})}
     assert strip_prefix("a", both) == {"w": torch.zeros(1)}
     assert strip_prefix("ab", both) == {"w": torch.ones(1)}

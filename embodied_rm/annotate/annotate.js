@@ -1,45 +1,25 @@
 import { $, add } from "./elements.js";
+import { drawEpisodeList } from "./episode_list.js";
 import { VideoPlayer } from "./player.js";
+import { attempt, request, showMessage } from "./server_api.js";
 import {
   boundaryAtEnd, boundaryAtStart, clamp, equal, findBoundaries, mergeWithPrevious, moveBoundary, removeSubtask, splitAt, subtaskAt,
 } from "./subtasks.js";
+import { drawCursor, drawTimeline, subtaskColor } from "./timeline.js";
 
-const LONG_JUMP_FRAMES = 10;
-const PLAY_ICON = "▶", PAUSE_ICON = "❚❚";
-const subtaskColor = (i) => `hsl(${(214 + 137.5 * i) % 360} 62% var(--lightness))`;
+const LONG_JUMP_FRAMES = 10, PLAY_ICON = "▶", PAUSE_ICON = "❚❚";
 
 let dataset, current = -1;                      // the dataset; the index of the displayed episode
 let version = "", stored = "";                  // the annotation on the server: its version, its content as JSON
 let subtasks = [], success = null;              // the annotation on the page
 let proposal = false;                           // whether the subtasks on the page are an unedited proposal
-let undoStack = [], redoStack = [];
-let player = null, playback = null, drag = null, zoom = 1, saving = false;
+let undoStack = [], redoStack = [], player = null, playback = null, drag = null, zoom = 1, saving = false;
 
-const episode = () => dataset.episodes[current];
-const length = () => episode().length;
+const episode = () => dataset.episodes[current], length = () => episode().length;
 const annotationJson = () => JSON.stringify({ subtasks: subtasks.map(({ name, start, end }) => ({ name, start, end })), success });
 const hasChanges = () => current >= 0 && !proposal && annotationJson() !== stored;
-const pluralize = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
-// ---- Server
-
-async function request(path, options = {}) {
-  let response;
-  try { response = await fetch(path, options); }
-  catch { throw new Error("the server does not answer: is embodied-rm annotate still running?"); }
-  const body = await response.json();
-  if (response.ok) return { ...body, version: response.headers.get("ETag") };
-  throw Object.assign(new Error(body.error), { status: response.status });
-}
-
-function showMessage(text, actionLabel, action) {
-  $("message").hidden = !text;
-  $("message").textContent = text;
-  if (actionLabel) add($("message"), "button", "", actionLabel).onclick = action;
-}
-
-// Run a task; if the server refuses it, display its error message.
-const attempt = async (task) => { try { return await task(); } catch (error) { showMessage(error.message); } };
+// ---- Episodes
 
 async function loadEpisode(i) {
   if (player) pause();
@@ -214,6 +194,9 @@ function render() {
   renderEdits();
 }
 
+const renderList = () => drawEpisodeList(dataset.episodes, current, hasChanges(), goToEpisode);
+const renderTimeline = () => drawTimeline($("timeline"), { subtasks, length: length(), fps: episode().fps, zoom, proposal });
+
 // Render the parts that change while a boundary is dragged.
 function renderEdits() {
   const focus = document.activeElement?.dataset.key;
@@ -232,49 +215,6 @@ function renderState() {
   $("state").className = kind;
   $("save").disabled = kind !== "open";
   document.title = `${hasChanges() ? "• " : ""}${current < 0 ? "Annotate" : episode().name}`;
-}
-
-function renderList() {
-  const only = $("filter").querySelector('[aria-pressed="true"]').dataset.only;
-  $("count").textContent = `${dataset.episodes.filter((e) => e.subtasks.length).length} of ${dataset.episodes.length} with subtasks`;
-  $("episodes").replaceChildren();
-  dataset.episodes.forEach((e, i) => {
-    if (only === "todo" && e.subtasks.length && i !== current) return;
-    const button = add(add($("episodes"), "li"), "button", e.subtasks.length ? "done" : "");
-    button.setAttribute("aria-current", i === current);
-    add(button, "span", "mark", e.subtasks.length ? "✓" : "○");
-    add(button, "span", "name", e.name + (i === current && hasChanges() ? " •" : ""));
-    if (e.success !== null) add(button, "span", `chip ${e.success ? "good" : "poor"}`, e.success ? "success" : "failure");
-    add(button, "small", "number", `${e.subtasks.length ? pluralize(e.subtasks.length, "subtask") : "no subtasks"}, ${pluralize(e.length, "frame")}`);
-    button.onclick = () => goToEpisode(i);
-  });
-}
-
-function renderTimeline() {
-  const box = $("timeline"), percent = (frames) => `${100 * frames / length()}%`;
-  box.replaceChildren();
-  box.classList.toggle("proposal", proposal);
-  box.style.width = `${100 * zoom}%`;
-  subtasks.forEach((s, i) => {
-    const bar = add(box, "div", "bar", s.name);
-    [bar.style.left, bar.style.width, bar.style.backgroundColor] = [percent(s.start), percent(s.end - s.start), subtaskColor(i)];
-    bar.title = `${s.name}: frames ${s.start} to ${s.end - 1}`;
-  });
-  findBoundaries(subtasks).forEach((b, k) => {
-    const edge = add(box, "div", "edge");
-    edge.style.left = percent(b.frame);
-    Object.assign(edge, { tabIndex: 0, role: "slider", title: `boundary at frame ${b.frame}` });
-    Object.assign(edge.dataset, { boundary: k, key: `boundary ${k}` });
-    const attributes = { label: [subtasks[b.left]?.name, subtasks[b.right]?.name].filter(Boolean).join(" | "), valuemin: 0, valuemax: length(), valuenow: b.frame };
-    for (const [name, value] of Object.entries(attributes)) edge.setAttribute(`aria-${name}`, value);
-  });
-  const seconds = length() / episode().fps, minTick = seconds / (9 * zoom);
-  const power = 10 ** Math.floor(Math.log10(minTick)), tick = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= minTick);
-  for (let k = 0; k * tick <= seconds; k++) {
-    const mark = add(box, "span", "tick number", `${+(k * tick).toFixed(3)} s`);
-    mark.style.left = `${100 * k * tick / seconds}%`;
-  }
-  add(box, "div", "cursor");
 }
 
 function renderSubtasks() {
@@ -313,14 +253,8 @@ function renderSubtasks() {
 }
 
 function renderCursor() {
-  const cursor = $("timeline").lastChild, strip = $("window");
-  if (!cursor) return;
-  const { target } = player;
-  $("views").classList.toggle("waiting", target !== player.displayed);
-  cursor.style.left = `${100 * target / length()}%`;
-  cursor.style.width = `max(2px, ${100 / length()}%)`;
-  const x = target / length() * strip.scrollWidth;
-  if (zoom > 1 && (x < strip.scrollLeft + 20 || x > strip.scrollLeft + strip.clientWidth - 20)) strip.scrollLeft = x - strip.clientWidth / 2;
+  drawCursor($("timeline"), $("window"), player.target, length(), zoom);
+  $("views").classList.toggle("waiting", player.target !== player.displayed);
 }
 
 function renderReadout() {
@@ -449,12 +383,10 @@ addEventListener("beforeunload", (event) => { if (hasChanges()) event.preventDef
 $("play").onclick = KEYS[" "];
 $("speed").onchange = () => { if (playback) { pause(); play(); } $("speed").blur(); };
 $("save").onclick = save;
-$("undo").onclick = () => undo(undoStack, redoStack);
-$("redo").onclick = () => undo(redoStack, undoStack);
+[$("undo").onclick, $("redo").onclick] = [() => undo(undoStack, redoStack), () => undo(redoStack, undoStack)];
 $("propose").onclick = () => attempt(propose);
 $("clear").onclick = () => edit(() => { subtasks = []; });
-$("in").onclick = KEYS["+"];
-$("out").onclick = KEYS["-"];
+[$("in").onclick, $("out").onclick] = [KEYS["+"], KEYS["-"]];
 for (const button of $("success").querySelectorAll("button")) button.onclick = () => setSuccess(JSON.parse(button.dataset.success));
 for (const button of $("filter").children) button.onclick = () => {
   for (const other of $("filter").children) other.setAttribute("aria-pressed", other === button);

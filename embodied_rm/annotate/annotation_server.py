@@ -41,8 +41,11 @@ PAGE_FILES = {
     "annotate.html": annotate.__name__,
     "annotate.css": annotate.__name__,
     "annotate.js": annotate.__name__,
+    "episode_list.js": annotate.__name__,
     "player.js": annotate.__name__,
+    "server_api.js": annotate.__name__,
     "subtasks.js": annotate.__name__,
+    "timeline.js": annotate.__name__,
     **dict.fromkeys(SHARED_ASSETS, report.__name__),
 }
 """File of the page -> the package that contains it."""

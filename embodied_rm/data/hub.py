@@ -50,5 +50,5 @@ def download_dataset(path: Path) -> Path:
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{path}: cannot be fetched: {reason}") from error
+        raise DataError(f"{path}: cannot be downloaded: {reason}") from error
     return folder

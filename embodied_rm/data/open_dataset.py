@@ -7,29 +7,26 @@ from pathlib import Path
 from embodied_rm.data.annotation import AnnotationStore
 from embodied_rm.data.concat import ConcatDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
-from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_minari
-from embodied_rm.data.hdf5.robomimic import open_robomimic
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.annotations import LeRobotAnnotationStore
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
-from embodied_rm.data.recordings.folder import find_recording, find_recordings
+from embodied_rm.data.readers import READERS, register_dataset_reader
 from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
-from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
+from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE
 from embodied_rm.data.recordings.write_folder import FolderAnnotationStore
 from embodied_rm.data.recordings.write_table import TableAnnotationStore
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
-
-HDF5_SUFFIXES = (".hdf5", ".h5")
+from embodied_rm.plugins import load_plugins
 
 
 def open_dataset(
     path: Path | str, instruction: str | None = None, feature_map: FeatureMap = DEFAULT_FEATURE_MAP
 ) -> EpisodeSource:
-    """Open the episodes under a path.
+    """Open the episodes under a path, with the first registered reader that knows their layout.
 
     Args:
-        path: Folder or HDF5 file.
+        path: Folder or file.
         instruction: Replaces the stored instruction of plain recordings and HDF5 files; other layouts reject it.
         feature_map: Views and columns to read, and their names.
 
@@ -40,40 +37,25 @@ def open_dataset(
         DataError: The layout is unknown, or no episode can be read. The message names the file and the issue.
     """
     path = Path(path)
-    if path.suffix in HDF5_SUFFIXES and path.is_file():
-        return open_robomimic([path], path, instruction, feature_map)
+    load_plugins("embodied_rm.dataset_readers")
+    for reader in READERS.values():
+        source = reader.open(path, instruction, feature_map)
+        if source is not None:
+            return source
     if not path.is_dir():
-        reason = "is neither a folder nor an HDF5 file" if path.exists() else "no such folder"
+        reason = "is neither a folder nor a file of a known format" if path.exists() else "no such folder"
         raise DataError(f"{path}: {reason}")
-    if (minari := find_minari_file(path)) is not None:
-        return open_minari(minari, instruction, feature_map)
-    tables = [table for table in (JSON_TABLE, CSV_TABLE) if (path / table).exists()]
-    if (path / fmt.INFO_PATH).exists() or tables:
-        if instruction is not None:
-            raise DataError(f"{path}: the dataset has its own instructions; got {instruction!r} as well")
-        return LeRobotDataset(path, feature_map) if not tables else _open_table(path, feature_map)
-    if any(path.glob("*.mp4")):
-        return Mp4Dataset([find_recording(path, instruction)], feature_map, path=path)
-    folders = sorted({video.parent for video in path.glob("*/*.mp4")})
-    if folders:
-        recordings, issues = find_recordings(folders, instruction)
-        return Mp4Dataset(recordings, feature_map, issues, path)
-    files = sorted(file for file in path.iterdir() if file.suffix in HDF5_SUFFIXES)
-    if files:
-        return open_robomimic(files, path, instruction, feature_map)
+    expected = ", nor ".join(reader.layout for reader in READERS.values())
+    raise DataError(f"{path}: holds no episodes: neither {expected}")
+
+
+@register_dataset_reader("concat", layout=f"<dataset>/{fmt.INFO_PATH} (several LeRobot datasets)")
+def open_concat(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    """Open several LeRobot datasets in one folder."""
     datasets = sorted(info.parents[1] for info in path.glob(f"[!.]*/{fmt.INFO_PATH}"))
-    if datasets:
-        return ConcatDataset({folder.name: open_dataset(folder, instruction, feature_map) for folder in datasets}, path)
-    raise DataError(
-        f"{path}: holds no episodes: neither {fmt.INFO_PATH} (a LeRobot dataset), nor {JSON_TABLE} or {CSV_TABLE} "
-        f"(a table of recordings), nor <view>.mp4 (a recording), nor <episode>/<view>.mp4 (several recordings), nor "
-        f"*.hdf5 (robomimic), nor {MINARI_FILE} (Minari), nor <dataset>/{fmt.INFO_PATH} (several LeRobot datasets)"
-    )
-
-
-def _open_table(path: Path, feature_map: FeatureMap) -> Mp4Dataset:
-    recordings, issues = read_table(path)
-    return Mp4Dataset(recordings, feature_map, issues, path)
+    if not datasets:
+        return None
+    return ConcatDataset({folder.name: open_dataset(folder, instruction, feature_map) for folder in datasets}, path)
 
 
 def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore:

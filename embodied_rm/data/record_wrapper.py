@@ -94,8 +94,8 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         self._rendered.clear()
         result = self.env.step(actions)
         self._obs, self._infos = np.array(result[0], np.float32), result[4]
-        for env_id in np.flatnonzero(self._infos["diverged"]):
-            self._buffers.pop(int(env_id), None)
+        for env_id in np.flatnonzero(self._infos["diverged"]).tolist():
+            self._buffers.pop(env_id, None)
         return result
 
     def render_views(self, env_ids: IntArray) -> Frames:

@@ -1,4 +1,4 @@
-"""A dataset whose frames say their number, served as `embodied-rm annotate` serves it."""
+"""A dataset with frame numbers painted into its images, serve_dataset as by `embodied-rm annotate`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from embodied_rm.types import Frames, IntArray
 
 LENGTH, FPS = 60, 10
 VIEWS = {"left": 0, "right": 1000, "top": 2000}
-"""View -> the number that its first frame bears."""
-STEPS = [
+"""View -> the number painted into its first frame."""
+SUBTASK_ENTRIES = [
     {"annotation": "reach", "start_frame_id": 5, "end_frame_id": 20},
     {"annotation": "grasp", "start_frame_id": 20, "end_frame_id": 40},
     {"annotation": "lift", "start_frame_id": 40, "end_frame_id": 60},
@@ -31,7 +31,7 @@ STEPS = [
 BITS = 12
 
 
-def painted(numbers: IntArray | range, height: int, width: int) -> Frames:
+def paint_frames(numbers: IntArray | range, height: int, width: int) -> Frames:
     """uint8 [T, H, W, 3]: each frame's number as a row of dark and bright blocks."""
     bits = (np.asarray(numbers)[:, None] >> np.arange(BITS)) & 1
     levels = np.where(bits, 210, 40).astype(np.uint8)
@@ -39,31 +39,33 @@ def painted(numbers: IntArray | range, height: int, width: int) -> Frames:
     return np.broadcast_to(row[:, None, :, None], (len(row), height, width, 3)).copy()
 
 
-def number_in(frame: Frames) -> int:
-    """The number painted into uint8 [H, W, 3 or more]."""
+def read_number(frame: Frames) -> int:
+    """Decode the number painted into uint8 [H, W, 3 or more]."""
     width = frame.shape[1]
-    centres = ((np.arange(BITS) + 0.5) * -(-width // BITS)).astype(int)
-    return int(sum(1 << bit for bit, at in enumerate(centres) if frame[:, at, :3].mean() > 125))
+    centers = ((np.arange(BITS) + 0.5) * -(-width // BITS)).astype(int)
+    return int(sum(1 << bit for bit, x in enumerate(centers) if frame[:, x, :3].mean() > 125))
 
 
 def make_recordings(folder: Path) -> Path:
-    """Two recordings of three views of different sizes; only the first has steps."""
-    for place, name in enumerate(("cup_0", "cup_1")):
+    """Two recordings of three views of different sizes; only the first has subtasks."""
+    for index, name in enumerate(("cup_0", "cup_1")):
         (folder / name).mkdir(parents=True)
-        for view, first in VIEWS.items():
-            numbers = range(first + 100 * place, first + 100 * place + LENGTH)
+        for view, first_number in VIEWS.items():
+            numbers = range(first_number + 100 * index, first_number + 100 * index + LENGTH)
             size = (48, 96) if view == "left" else (72, 120)
-            write_video(folder / name / f"{view}.mp4", painted(numbers, *size), FPS)
-    (folder / "cup_0" / "annotated_keyframes.json").write_text(json.dumps(STEPS, indent=4))
+            write_video(folder / name / f"{view}.mp4", paint_frames(numbers, *size), FPS)
+    (folder / "cup_0" / "annotated_keyframes.json").write_text(json.dumps(SUBTASK_ENTRIES, indent=4))
     (folder / "task_instruction.json").write_text('["put the cup away"]')
     return folder
 
 
 @contextmanager
-def served(folder: Path, names: tuple[str, ...] = ()) -> Iterator[AnnotationServer]:
-    """A server of the dataset, in a thread."""
+def serve_dataset(folder: Path, subtask_names: tuple[str, ...] = ()) -> Iterator[AnnotationServer]:
+    """Serve the dataset from a thread."""
     source = open_dataset(folder)
-    session = AnnotationSession(source, open_annotations(folder, source), change_point_proposer(names), names)
+    session = AnnotationSession(
+        source, open_annotations(folder, source), change_point_proposer(subtask_names), subtask_names
+    )
     with AnnotationServer(session, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -75,8 +77,8 @@ def served(folder: Path, names: tuple[str, ...] = ()) -> Iterator[AnnotationServ
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back."""
+class Response:
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -87,20 +89,20 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(
+def send_request(
     server: AnnotationServer,
     path: str,
     method: str = "GET",
     body: bytes | None = None,
     token: str | None = None,
     **headers: str,
-) -> Answer:
-    """One request; `token` instead of the right one. A header's `_` is a `-`."""
+) -> Response:
+    """Send one request; `token` replaces the correct one. `_` in a header name stands for `-`."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
     try:
-        said = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, f"/{server.token if token is None else token}/{path}", body, said)
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, f"/{server.token if token is None else token}/{path}", body, request_headers)
         response = connection.getresponse()
-        return Answer(response.status, dict(response.headers), response.read())
+        return Response(response.status, dict(response.headers), response.read())
     finally:
         connection.close()

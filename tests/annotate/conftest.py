@@ -1,4 +1,4 @@
-"""One served dataset for all that only look at it, and copies for those that write."""
+"""One read-only dataset for the package, and copies for tests that write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from annotated_envs import make_recordings, served
+from annotated_envs import make_recordings, serve_dataset
 from browsers import browser, page
 
 from embodied_rm.annotate.annotation_server import AnnotationServer
@@ -17,18 +17,18 @@ __all__ = ["browser", "page"]
 
 @pytest.fixture(scope="package")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Only to be looked at."""
+    """Read-only."""
     return make_recordings(tmp_path_factory.mktemp("annotated") / "data")
 
 
 @pytest.fixture
 def folder(recordings: Path, tmp_path: Path) -> Path:
-    """To be written into."""
+    """A copy to write into."""
     return Path(shutil.copytree(recordings, tmp_path / "data"))
 
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[AnnotationServer]:
     """Serves `folder`."""
-    with served(folder) as running:
+    with serve_dataset(folder) as running:
         yield running

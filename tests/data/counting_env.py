@@ -1,4 +1,4 @@
-"""A vector environment whose every observation, image and number says which row, episode and step it is of."""
+"""A vector environment whose observations, images and infos encode environment, episode and step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from painted import painted
+from painted_frames import paint_frames
 
-STEPS_PER_EPISODE, EPISODES_PER_ROW = 32, 8
+STEPS_PER_EPISODE, EPISODES_PER_ENV = 32, 8
 
 
-def number(row: int, episode: int, step: int) -> int:
-    """What is painted for that moment (12 bits)."""
-    return (row * EPISODES_PER_ROW + episode) * STEPS_PER_EPISODE + step
+def timestep_number(env_id: int, episode: int, step: int) -> int:
+    """The number painted for that timestep (12 bits)."""
+    return (env_id * EPISODES_PER_ENV + episode) * STEPS_PER_EPISODE + step
 
 
 class CountingEnv(VectorEnv):
-    """Row r's e-th episode lasts `5 + (3 * r + 7 * e) % 11` steps. Rows must be reset as soon as they are done.
+    """Episode e of environment r lasts `5 + (3 * r + 7 * e) % 11` steps. It must be reset as soon as it is done.
 
-    `diverging`: (row, episode) -> step at which its simulation breaks down. Episodes of even number succeed.
+    `diverging`: (environment, episode) -> step at which the simulation diverges. Episodes of even number succeed.
     """
 
     view_names = ("front", "wrist")
@@ -46,12 +46,12 @@ class CountingEnv(VectorEnv):
         self.done = np.ones(num_envs, np.bool_)
         self.rendered = 0
 
-    def length(self, row: int) -> int:
-        return 5 + (3 * row + 7 * int(self.episode[row])) % 11
+    def length(self, env_id: int) -> int:
+        return 5 + (3 * env_id + 7 * int(self.episode[env_id])) % 11
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        return tuple(f"row {row} episode {self.episode[row]}" for row in range(self.num_envs))
+        return tuple(f"row {env_id} episode {self.episode[env_id]}" for env_id in range(self.num_envs))
 
     def reset(self, *, seed=None, options=None):
         mask = np.ones(self.num_envs, np.bool_) if options is None else options["reset_mask"]
@@ -61,28 +61,28 @@ class CountingEnv(VectorEnv):
         return self._obs(), self._info()
 
     def step(self, actions):
-        assert not self.done.any(), "a row that was done has not been reset"
+        assert not self.done.any(), "a finished environment has not been reset"
         self.time += 1
         info = self._info()
         terminated = info["diverged"] | np.array([self.time[r] >= self.length(r) for r in range(self.num_envs)])
         self.done = terminated.copy()
         return self._obs(), np.zeros(self.num_envs), terminated, np.zeros(self.num_envs, np.bool_), info
 
-    def render_views(self, rows):
-        self.rendered += len(rows)
-        now = [number(r, int(self.episode[r]) % EPISODES_PER_ROW, int(self.time[r])) for r in rows]
-        images = painted(now)
+    def render_views(self, env_ids):
+        self.rendered += len(env_ids)
+        numbers = [timestep_number(r, int(self.episode[r]) % EPISODES_PER_ENV, int(self.time[r])) for r in env_ids]
+        images = paint_frames(numbers)
         return np.stack([images, 255 - images], axis=1)
 
     def _obs(self) -> np.ndarray:
         return np.stack([np.arange(self.num_envs), self.episode, self.time], 1).astype(np.float32)
 
     def _info(self) -> dict[str, Any]:
-        share = np.array([self.time[r] / self.length(r) for r in range(self.num_envs)])
-        broken = [self.diverging.get((r, int(self.episode[r]))) == self.time[r] for r in range(self.num_envs)]
+        progress = np.array([self.time[r] / self.length(r) for r in range(self.num_envs)])
+        diverged = [self.diverging.get((r, int(self.episode[r]))) == self.time[r] for r in range(self.num_envs)]
         return {
-            "progress": share.astype(np.float32),
-            "subtask": np.minimum((share * 3).astype(np.int64), 2),
-            "success": (share >= 1) & (self.episode % 2 == 0),
-            "diverged": np.array(broken),
+            "progress": progress.astype(np.float32),
+            "subtask": np.minimum((progress * 3).astype(np.int64), 2),
+            "success": (progress >= 1) & (self.episode % 2 == 0),
+            "diverged": np.array(diverged),
         }

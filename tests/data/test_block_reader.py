@@ -1,4 +1,4 @@
-"""Videos are read ahead, in order, and never whole; what goes wrong in the reading is told where it is used."""
+"""Episodes are prefetched in order and in blocks; read errors are raised where the frames are used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from painted import H, W, painted
+from painted_frames import H, W, paint_frames
 
 from embodied_rm.data.block_reader import (
     FRAMES_PER_BLOCK,
@@ -30,17 +30,17 @@ LENGTHS = (2 * FRAMES_PER_BLOCK + 3, FRAMES_PER_BLOCK)
 SIZE = (H // 2, W // 2)
 
 
-def recording(folder: Path, length: int) -> Recording:
+def make_recording(folder: Path, length: int) -> Recording:
     folder.mkdir()
     for view, first in (("front", 0), ("wrist", 5)):
-        write_video(folder / f"{view}.mp4", painted(range(first, first + length)), 20.0)
+        write_video(folder / f"{view}.mp4", paint_frames(range(first, first + length)), 20.0)
     return find_recording(folder, "lift it")
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Mp4Dataset:
     root = tmp_path_factory.mktemp("videos")
-    return Mp4Dataset([recording(root / str(number), length) for number, length in enumerate(LENGTHS)])
+    return Mp4Dataset([make_recording(root / str(number), length) for number, length in enumerate(LENGTHS)])
 
 
 @pytest.fixture(scope="module")
@@ -48,35 +48,35 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> LeRobotDataset:
     root = tmp_path_factory.mktemp("videos") / "dataset"
     with DatasetWriter(root, robot_type="none") as writer:
         for number, length in enumerate(LENGTHS):
-            views = {"front": painted(range(length)), "wrist": painted(range(9, 9 + length))}
+            views = {"front": paint_frames(range(length)), "wrist": paint_frames(range(9, 9 + length))}
             writer.add(Episode(name=f"episode_{number:06d}", views=views, instruction="lift it", fps=20.0))
     return LeRobotDataset(root)
 
 
 @pytest.mark.parametrize("kind", ["recordings", "dataset"])
-def test_the_blocks_together_are_the_episodes(kind: str, request: pytest.FixtureRequest) -> None:
+def test_blocks_concatenate_to_episodes(kind: str, request: pytest.FixtureRequest) -> None:
     source: EpisodeSource = request.getfixturevalue(kind)
     blocks = list(iter_blocks(source, [1, 0], ["wrist", "front"], SIZE))
-    assert [row for row, _ in blocks] == [1, 0, 0, 0] and count_blocks(source, [1, 0]) == 4
-    for row in (0, 1):
-        episode = source.episode(row, size=SIZE)
-        read = np.concatenate([views.frames for of, views in blocks if of == row])
+    assert [index for index, _ in blocks] == [1, 0, 0, 0] and count_blocks(source, [1, 0]) == 4
+    for index in (0, 1):
+        episode = source.episode(index, size=SIZE)
+        read = np.concatenate([views.frames for block_index, views in blocks if block_index == index])
         np.testing.assert_array_equal(read, np.stack([episode.views["wrist"], episode.views["front"]], axis=1))
-        assert source.frame_rate(row) == episode.fps
+        assert source.frame_rate(index) == episode.fps
 
 
-def test_no_more_is_read_than_a_few_blocks_ahead() -> None:
-    made = []
-    for used, item in enumerate(prefetch(made.append(i) or i for i in range(1, 50))):
-        assert item == used + 1 and len(made) <= used + 1 + PREFETCH_COUNT
-    assert len(made) == 49
+def test_prefetch_is_limited() -> None:
+    produced = []
+    for used, item in enumerate(prefetch(produced.append(i) or i for i in range(1, 50))):
+        assert item == used + 1 and len(produced) <= used + 1 + PREFETCH_COUNT
+    assert len(produced) == 49
 
 
-def test_a_video_that_cannot_be_read_ends_by_name_and_the_next_one_is_whole(tmp_path: Path) -> None:
-    found = Mp4Dataset([recording(tmp_path / name, 2 * FRAMES_PER_BLOCK) for name in ("broken", "sound")])
-    (tmp_path / "broken" / "wrist.mp4").unlink()
-    told, *blocks = iter_blocks(found, [0, 1], found.views, SIZE)
+def test_unreadable_video_is_named_and_next_episode_is_complete(tmp_path: Path) -> None:
+    source = Mp4Dataset([make_recording(tmp_path / name, 2 * FRAMES_PER_BLOCK) for name in ("damaged", "valid")])
+    (tmp_path / "damaged" / "wrist.mp4").unlink()
+    failed_block, *blocks = iter_blocks(source, [0, 1], source.views, SIZE)
     with pytest.raises(DataError, match=r"wrist\.mp4: the video file does not exist"):
-        list(iter_views([told]))
-    assert told[0] == 0 and [row for row, _ in blocks] == [1, 1]
+        list(iter_views([failed_block]))
+    assert failed_block[0] == 0 and [index for index, _ in blocks] == [1, 1]
     assert sum(map(len, iter_views(blocks))) == 2 * FRAMES_PER_BLOCK

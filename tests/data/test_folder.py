@@ -1,4 +1,4 @@
-"""Recordings given as plain files: real ones, and everything that can be wrong between sibling files."""
+"""Recordings in folders: real ones, and mismatches between the files of a recording."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from painted import cut, numbers_in, painted, to_lfs_pointer
+from painted_frames import paint_frames, read_numbers, replace_by_lfs_pointer, truncate
 
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.lerobot.write import DatasetWriter
@@ -24,19 +24,19 @@ REAL = Path(__file__).parents[2].parent / "shared" / "data" / "real_bimanual"
 LENGTH = 30
 
 
-def entry(start: object, end: object, name: str = "reach") -> dict[str, object]:
+def annotation_entry(start: object, end: object, name: str = "reach") -> dict[str, object]:
     return {"annotation": name, "start_frame_id": start, "end_frame_id": end}
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A small recording of two views, annotated, with its instruction beside it."""
+    """A small annotated recording of two views with its instruction."""
     path = tmp_path / "trial_7"
     path.mkdir()
-    write_video(path / "top.mp4", painted(range(LENGTH)), 10)
-    write_video(path / "wrist.mp4", painted(range(500, 500 + LENGTH)), 10)
-    steps = [entry(2, 11), entry(11, 20, "lift"), entry(20, 29, "put")]
-    (path / "annotated_keyframes.json").write_text(json.dumps(steps))
+    write_video(path / "top.mp4", paint_frames(range(LENGTH)), 10)
+    write_video(path / "wrist.mp4", paint_frames(range(500, 500 + LENGTH)), 10)
+    subtasks = [annotation_entry(2, 11), annotation_entry(11, 20, "lift"), annotation_entry(20, 29, "put")]
+    (path / "annotated_keyframes.json").write_text(json.dumps(subtasks))
     (path / "task_instruction.json").write_text('["put the cube away", "tidy up"]')
     return path
 
@@ -52,25 +52,25 @@ def test_real_recordings():
     assert source.meta[0].subtasks[0] == Subtask(name="subtask1", start=8, end=147)
     for i, length in enumerate((1277, 1715)):
         episode = source.episode(i, views=["cam_high"], size=(72, 96), stride=15)
-        kept = stride_indices(length, 15)
-        assert episode.views["cam_high"].shape == (len(kept), 72, 96, 3)
+        frame_indices = stride_indices(length, 15)
+        assert episode.views["cam_high"].shape == (len(frame_indices), 72, 96, 3)
         assert len(episode.subtasks) == 16 and episode.fps == 2.0
-        for thin, full in zip(episode.subtasks, source.meta[i].subtasks, strict=True):
-            assert full.start <= kept[thin.start] < full.start + 15
-            assert full.end <= kept[thin.end] < full.end + 15
-        # the scene moves, and no frame is black or torn away from its neighbors
+        for resampled, stored in zip(episode.subtasks, source.meta[i].subtasks, strict=True):
+            assert stored.start <= frame_indices[resampled.start] < stored.start + 15
+            assert stored.end <= frame_indices[resampled.end] < stored.end + 15
+        # the scene moves, and no frame is black or differs sharply from its neighbors
         changes = np.abs(np.diff(episode.views["cam_high"].astype(float), axis=0)).mean((1, 2, 3))
         assert 0.1 < np.median(changes) < 20 and changes.max() < 40
 
 
-def test_a_folder_is_an_episode(folder):
+def test_folder_is_an_episode(folder):
     source = open_dataset(folder)
     (episode,) = source
     assert (len(source), source.fps, source.views) == (1, 10.0, ("top", "wrist"))
     assert episode.name == "trial_7" and episode.instruction == "put the cube away"
-    assert numbers_in(episode.views["top"]) == list(range(LENGTH))
-    assert numbers_in(episode.views["wrist"]) == list(range(500, 500 + LENGTH))
-    assert [(step.name, step.start, step.end) for step in episode.subtasks] == [
+    assert read_numbers(episode.views["top"]) == list(range(LENGTH))
+    assert read_numbers(episode.views["wrist"]) == list(range(500, 500 + LENGTH))
+    assert [(subtask.name, subtask.start, subtask.end) for subtask in episode.subtasks] == [
         ("reach", 2, 11),
         ("lift", 11, 20),
         ("put", 20, 29),
@@ -78,21 +78,21 @@ def test_a_folder_is_an_episode(folder):
 
 
 @pytest.mark.parametrize("stride", [2, 7, 9])
-def test_stride_moves_steps_and_frames_together(folder, stride):
+def test_stride_applies_to_frames_and_subtasks(folder, stride):
     episode = open_dataset(folder).episode(0, stride=stride)
-    kept = [int(k) for k in stride_indices(LENGTH, stride)]
-    assert numbers_in(episode.views["top"]) == kept
-    for step, (start, end) in zip(episode.subtasks, [(2, 11), (11, 20), (20, 29)], strict=True):
-        assert kept[step.start : step.end] == [k for k in kept if start <= k < end]
+    frame_indices = [int(k) for k in stride_indices(LENGTH, stride)]
+    assert read_numbers(episode.views["top"]) == frame_indices
+    for subtask, (start, end) in zip(episode.subtasks, [(2, 11), (11, 20), (20, 29)], strict=True):
+        assert frame_indices[subtask.start : subtask.end] == [k for k in frame_indices if start <= k < end]
 
 
-def test_a_mapping_of_views_to_files(folder):
+def test_recording_from_explicit_files(folder):
     recording = Recording(name="mine", videos={"left": folder / "wrist.mp4"}, instruction="do it")
     (episode,) = Mp4Dataset([recording])
     assert list(episode.views) == ["left"] and episode.subtasks == () and episode.instruction == "do it"
 
 
-def test_a_given_instruction_wins_and_a_missing_one_is_asked_for(folder):
+def test_instruction_overrides_stored_one_and_missing_one_is_reported(folder):
     assert open_dataset(folder, instruction="wipe").meta[0].instruction == "wipe"
     (folder / "task_instruction.json").rename(folder.parent / "task_instruction.json")
     assert open_dataset(folder).meta[0].instruction == "put the cube away"
@@ -102,22 +102,26 @@ def test_a_given_instruction_wins_and_a_missing_one_is_asked_for(folder):
 
 
 @pytest.mark.parametrize("frames", [LENGTH - 1, LENGTH + 1])
-def test_sibling_views_of_different_length_are_both_named(folder, frames):
-    write_video(folder / "wrist.mp4", painted(range(frames)), 10)
+def test_views_of_different_length_are_named(folder, frames):
+    write_video(folder / "wrist.mp4", paint_frames(range(frames)), 10)
     with pytest.raises(
         DataError, match=rf"wrist\.mp4: has {frames} frames, but its sibling view .*top\.mp4 has {LENGTH}"
     ):
         open_dataset(folder)
 
 
-def test_sibling_views_of_different_rate_are_both_named(folder):
-    write_video(folder / "wrist.mp4", painted(range(LENGTH)), 20)
-    with pytest.raises(DataError, match=r"wrist\.mp4: has 20 frames per second, but its sibling view .*top\.mp4 has 10"):
+def test_views_of_different_rate_are_named(folder):
+    write_video(folder / "wrist.mp4", paint_frames(range(LENGTH)), 20)
+    with pytest.raises(
+        DataError, match=r"wrist\.mp4: has 20 frames per second, but its sibling view .*top\.mp4 has 10"
+    ):
         open_dataset(folder)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, to_lfs_pointer, lambda p: p.write_bytes(b""), lambda p: cut(p, 3000)])
-def test_a_broken_view_is_named(folder, damage):
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, replace_by_lfs_pointer, lambda p: p.write_bytes(b""), lambda p: truncate(p, 3000)]
+)
+def test_damaged_view_is_named(folder, damage):
     recording = find_recording(folder)
     damage(folder / "wrist.mp4")
     with pytest.raises(DataError, match=r"wrist\.mp4"):
@@ -125,34 +129,34 @@ def test_a_broken_view_is_named(folder, damage):
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("subtasks", "message"),
     [
         ('[{"annotation"', "not valid JSON"),
         ("{}", "a JSON list"),
-        ([entry(5, 5)], "0 <= start < end"),
-        ([entry(-1, 5)], "0 <= start < end"),
-        ([entry(3, LENGTH + 1)], f"ends at frame {LENGTH + 1}, the videos have {LENGTH}"),
-        ([entry(3, 9), entry(8, 12, "lift")], "'lift' starts at 8, before 'reach' ends"),
+        ([annotation_entry(5, 5)], "0 <= start < end"),
+        ([annotation_entry(-1, 5)], "0 <= start < end"),
+        ([annotation_entry(3, LENGTH + 1)], f"ends at frame {LENGTH + 1}, the videos have {LENGTH}"),
+        ([annotation_entry(3, 9), annotation_entry(8, 12, "lift")], "'lift' starts at 8, before 'reach' ends"),
         ([{"annotation": "reach", "start_frame_id": 1}], "entry 0: it lacks or misstates 'end_frame_id'"),
-        ([entry(1, 2), "reach"], "entry 1"),
-        ([entry("soon", 2)], "entry 0"),
+        ([annotation_entry(1, 2), "reach"], "entry 1"),
+        ([annotation_entry("soon", 2)], "entry 0"),
     ],
 )
-def test_an_annotation_that_makes_no_sense_is_named(folder, steps, said):
+def test_invalid_annotation_is_named(folder, subtasks, message):
     path = folder / "annotated_keyframes.json"
-    path.write_text(steps if isinstance(steps, str) else json.dumps(steps))
+    path.write_text(subtasks if isinstance(subtasks, str) else json.dumps(subtasks))
     with pytest.raises(DataError) as caught:
         open_dataset(folder)
-    assert "annotated_keyframes.json" in str(caught.value) and said in str(caught.value)
+    assert "annotated_keyframes.json" in str(caught.value) and message in str(caught.value)
 
 
-def test_recordings_without_a_common_view_are_refused(folder):
+def test_recordings_without_common_view_are_rejected(folder):
     other = Recording(name="other", videos={"side": folder / "top.mp4"}, instruction="x")
     with pytest.raises(DataError, match="no view in common; it has top, wrist"):
         Mp4Dataset([find_recording(folder), other])
 
 
-def test_the_catalogue_tells_the_three_layouts_apart(folder, tmp_path):
+def test_layouts_are_distinguished(folder, tmp_path):
     with DatasetWriter(tmp_path / "lerobot") as writer:
         writer.add(next(iter(open_dataset(folder))))
     stored = open_dataset(tmp_path / "lerobot")
@@ -162,7 +166,7 @@ def test_the_catalogue_tells_the_three_layouts_apart(folder, tmp_path):
         assert isinstance(source, Mp4Dataset) and len(source) == count
 
 
-def test_the_catalogue_says_what_it_looked_for(tmp_path):
+def test_unknown_layout_lists_the_supported_ones(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(DataError, match=r"neither meta/info\.json .* nor <view>\.mp4 .* nor <episode>/<view>\.mp4"):
         open_dataset(tmp_path)
@@ -172,7 +176,7 @@ def test_the_catalogue_says_what_it_looked_for(tmp_path):
         open_dataset(tmp_path / "notes.txt")
 
 
-def test_an_instruction_for_a_dataset_that_has_its_own_is_refused(folder, tmp_path):
+def test_instruction_for_a_lerobot_dataset_is_rejected(folder, tmp_path):
     with DatasetWriter(tmp_path / "lerobot") as writer:
         writer.add(next(iter(open_dataset(folder))))
     with pytest.raises(DataError, match="has its own instructions; got 'wipe'"):

@@ -1,4 +1,4 @@
-"""Demonstrations in HDF5 files: robomimic's layout and Minari's, and what must not be believed of such a file."""
+"""Demonstrations in HDF5 files in the layouts of robomimic and Minari, and damaged files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from painted import cut, numbers_in, painted, to_lfs_pointer
+from painted_frames import paint_frames, read_numbers, replace_by_lfs_pointer, truncate
 
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.hdf5.file import Hdf5Reader
@@ -20,39 +20,39 @@ from embodied_rm.errors import DataError, UserError
 LENGTH, DEMOS = 12, 3
 
 
-def write_demo(group: h5py.Group, first: int, success: bool, length: int = LENGTH) -> None:
-    """A demonstration as robosuite's tools store it."""
-    rng = np.random.default_rng(first)
+def write_demo(group: h5py.Group, first_number: int, success: bool, length: int = LENGTH) -> None:
+    """A demonstration as written by robosuite's tools."""
+    rng = np.random.default_rng(first_number)
     group.attrs["num_samples"] = length
     group.attrs["model_file"] = "<mujoco/>" * 20_000
     group["actions"] = rng.normal(size=(length, 7))
     group["rewards"] = np.eye(length)[-1] * success
     group["states"] = rng.normal(size=(length, 30))
-    group["obs/agentview_image"] = painted(range(first, first + length))
-    group["obs/robot0_eye_in_hand_image"] = painted(range(500 + first, 500 + first + length))
+    group["obs/agentview_image"] = paint_frames(range(first_number, first_number + length))
+    group["obs/robot0_eye_in_hand_image"] = paint_frames(range(500 + first_number, 500 + first_number + length))
     for name, size in (("robot0_eef_pos", 3), ("robot0_eef_quat", 4), ("robot0_gripper_qpos", 2)):
         group[f"obs/{name}"] = rng.normal(size=(length, size))
 
 
-def write_robomimic(path: Path, sentence: str | None = "lift the cube") -> Path:
+def write_robomimic(path: Path, instruction: str | None = "lift the cube") -> Path:
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["env_args"] = json.dumps({"env_name": "Lift", "env_kwargs": {"control_freq": 20}})
-        if sentence is not None:
-            data.attrs["problem_info"] = json.dumps({"language_instruction": sentence})
+        if instruction is not None:
+            data.attrs["problem_info"] = json.dumps({"language_instruction": instruction})
         for i in (10, 2, 0):
             write_demo(data.create_group(f"demo_{i}"), 100 * (i % 7), success=i != 2)
     return path
 
 
 def write_minari(folder: Path, mission: str | None = "open the door") -> Path:
-    """As Minari 0.5 stores it: an observation more than actions, dictionaries as groups."""
+    """A dataset as written by Minari 0.5: one more observation than actions, dictionaries as groups."""
     (folder / "data").mkdir(parents=True)
     with h5py.File(folder / "data" / "main_data.hdf5", "w") as file:
         for k in range(DEMOS):
             group = file.create_group(f"episode_{k}")
             group.attrs.update({"id": k, "total_steps": LENGTH, "seed": "None"})
-            group["observations/pixels"] = painted(range(100 * k, 100 * k + LENGTH + 1))
+            group["observations/pixels"] = paint_frames(range(100 * k, 100 * k + LENGTH + 1))
             group["observations/arm"] = np.arange((LENGTH + 1) * 2.0).reshape(-1, 2)
             if mission is not None:
                 group["observations/mission"] = [f"{mission} {k}"] * (LENGTH + 1)
@@ -72,9 +72,11 @@ def test_robomimic(lift):
     assert source.views == ("agentview", "robot0_eye_in_hand") and source.fps == 20 and source.issues == ()
     assert [meta.name for meta in source.meta] == ["demo_0", "demo_2", "demo_10"]
     assert [meta.success for meta in source.meta] == [True, False, True]
-    for episode, first in zip(source, (0, 200, 300), strict=True):
-        assert numbers_in(episode.views["agentview"]) == list(range(first, first + LENGTH))
-        assert numbers_in(episode.views["robot0_eye_in_hand"]) == list(range(500 + first, 500 + first + LENGTH))
+    for episode, first_number in zip(source, (0, 200, 300), strict=True):
+        assert read_numbers(episode.views["agentview"]) == list(range(first_number, first_number + LENGTH))
+        assert read_numbers(episode.views["robot0_eye_in_hand"]) == list(
+            range(500 + first_number, 500 + first_number + LENGTH)
+        )
         assert episode.instruction == "lift the cube"
         assert episode.state.shape == (LENGTH, 9) and episode.action.shape == (LENGTH, 7)
     with h5py.File(lift) as file:
@@ -82,7 +84,7 @@ def test_robomimic(lift):
         assert np.array_equal(source.episode(1).state[:, 3:7], stored.astype(np.float32))
 
 
-def test_views_and_columns_get_other_names(lift):
+def test_feature_map(lift):
     names = FeatureMap(views={"robot0_eye_in_hand": "wrist"}, state=("obs/robot0_eef_pos", "states"), fps=10)
     source = open_dataset(lift, feature_map=names)
     episode = source.episode(0, size=(12, 16), stride=5)
@@ -94,22 +96,22 @@ def test_views_and_columns_get_other_names(lift):
         open_dataset(lift, feature_map=FeatureMap(state=("obs/robot0_eef_po",)))
 
 
-def test_timesteps_are_rows_of_the_episode(lift):
+def test_read_frames(lift):
     source = open_dataset(lift)
-    shown = source.read_frames(2, 3, 7, views=["robot0_eye_in_hand"], size=(48, 64))
-    assert shown.frames.shape == (4, 1, 48, 64, 3)
-    assert numbers_in(shown.frames[:, 0]) == [803, 804, 805, 806]
+    views = source.read_frames(2, 3, 7, views=["robot0_eye_in_hand"], size=(48, 64))
+    assert views.frames.shape == (4, 1, 48, 64, 3)
+    assert read_numbers(views.frames[:, 0]) == [803, 804, 805, 806]
 
 
-def test_a_folder_of_files_is_one_dataset(tmp_path):
+def test_folder_of_files_is_one_dataset(tmp_path):
     write_robomimic(tmp_path / "a.hdf5", "do a")
     write_robomimic(tmp_path / "b.h5", "do b")
-    to_lfs_pointer(tmp_path / "c.hdf5")
+    replace_by_lfs_pointer(tmp_path / "c.hdf5")
     source = open_dataset(tmp_path)
     assert [meta.name for meta in source.meta][2:4] == ["a/demo_10", "b/demo_0"]
     assert {meta.instruction for meta in source.meta} == {"do a", "do b"}
-    (fault,) = source.issues
-    assert "c.hdf5: this is a git-lfs pointer" in str(fault)
+    (issue,) = source.issues
+    assert "c.hdf5: this is a git-lfs pointer" in str(issue)
 
 
 def test_minari(tmp_path):
@@ -117,25 +119,25 @@ def test_minari(tmp_path):
     assert source.views == ("pixels",) and len(source) == DEMOS
     assert [meta.success for meta in source.meta] == [False, True, True]
     for k, episode in enumerate(source):
-        assert numbers_in(episode.views["pixels"]) == list(range(100 * k, 100 * k + LENGTH + 1))
+        assert read_numbers(episode.views["pixels"]) == list(range(100 * k, 100 * k + LENGTH + 1))
         assert episode.instruction == f"open the door {k}" and episode.fps == 5 and episode.state is None
         assert np.array_equal(episode.action[-1], episode.action[-2]) and len(episode.action) == LENGTH + 1
-    chosen = open_dataset(tmp_path / "doors", "push", FeatureMap(fps=5, state=("observations/arm",))).episode(0)
-    assert chosen.instruction == "push" and chosen.state[3].tolist() == [6, 7]
+    episode = open_dataset(tmp_path / "doors", "push", FeatureMap(fps=5, state=("observations/arm",))).episode(0)
+    assert episode.instruction == "push" and episode.state[3].tolist() == [6, 7]
 
 
-def test_what_a_file_does_not_say_is_asked_for(tmp_path):
-    silent = write_robomimic(tmp_path / "silent.hdf5", None)
+def test_missing_instruction_and_frame_rate_are_reported(tmp_path):
+    no_instruction = write_robomimic(tmp_path / "silent.hdf5", None)
     with pytest.raises(DataError, match=r"silent.hdf5: contains no instruction; set instruction="):
-        open_dataset(silent)
-    assert open_dataset(silent, "lift it").meta[0].instruction == "lift it"
+        open_dataset(no_instruction)
+    assert open_dataset(no_instruction, "lift it").meta[0].instruction == "lift it"
     with pytest.raises(DataError, match=r"stores no frame rate; set features\.fps"):
         open_dataset(write_minari(tmp_path / "doors"))
     with pytest.raises(DataError, match="contains no instruction for episode_0"):
-        open_dataset(write_minari(tmp_path / "silent", None), feature_map=FeatureMap(fps=5))
+        open_dataset(write_minari(tmp_path / "no_instruction", None), feature_map=FeatureMap(fps=5))
 
 
-def edited(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+def edit_file(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
     def damage(path: Path) -> None:
         with h5py.File(path, "r+") as file:
             change(file)
@@ -143,20 +145,20 @@ def edited(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
     return damage
 
 
-def replaced(name: str, values: object) -> Callable[[Path], None]:
+def replace_dataset(name: str, values: object) -> Callable[[Path], None]:
     def change(file: h5py.File) -> None:
         del file[name]
         file[name] = values
 
-    return edited(change)
+    return edit_file(change)
 
 
-def linked(file: h5py.File) -> None:
+def link_to_other_file(file: h5py.File) -> None:
     del file["data/demo_2/obs/agentview_image"]
     file["data/demo_2/obs/agentview_image"] = h5py.ExternalLink("other.hdf5", "/data/demo_0/obs/agentview_image")
 
 
-def stored_elsewhere(file: h5py.File) -> None:
+def store_externally(file: h5py.File) -> None:
     del file["data/demo_2/obs/agentview_image"]
     shape = (LENGTH, 48, 64, 3)
     size = int(np.prod(shape))
@@ -164,86 +166,90 @@ def stored_elsewhere(file: h5py.File) -> None:
     file.create_dataset("data/demo_2/obs/agentview_image", shape, np.uint8, external=external)
 
 
-def virtual(file: h5py.File) -> None:
+def make_virtual(file: h5py.File) -> None:
     del file["data/demo_2/obs/agentview_image"]
     layout = h5py.VirtualLayout((LENGTH, 48, 64, 3), np.uint8)
     layout[:] = h5py.VirtualSource("other.hdf5", "images", (LENGTH, 48, 64, 3))
     file.create_virtual_dataset("data/demo_2/obs/agentview_image", layout)
 
 
-def claimed(file: h5py.File) -> None:
+def claim_many_rows(file: h5py.File) -> None:
     for view in ("agentview_image", "robot0_eye_in_hand_image"):
         del file[f"data/demo_2/obs/{view}"]
         shape = (10**9, 48, 64, 3)
         file.create_dataset(f"data/demo_2/obs/{view}", shape, np.uint8, chunks=(1, 48, 64, 3))
 
 
-def nested(file: h5py.File) -> None:
+def nest_groups(file: h5py.File) -> None:
     file.create_group("data/demo_2/" + "/".join("abcdefghij"))
 
 
-FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "no images": (edited(lambda file: file.pop("data/demo_2/obs")), "demo_2 contains no images", "demo_2"),
+CORRUPTIONS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "no images": (edit_file(lambda file: file.pop("data/demo_2/obs")), "demo_2 contains no images", "demo_2"),
     "images are short": (
-        replaced("data/demo_2/obs/robot0_eye_in_hand_image", painted(range(5))),
+        replace_dataset("data/demo_2/obs/robot0_eye_in_hand_image", paint_frames(range(5))),
         "robot0_eye_in_hand_image of demo_2 has 5 rows, its images have 12",
         "demo_2",
     ),
-    "actions are short": (replaced("data/demo_2/actions", np.zeros((11, 7))), "actions of demo_2 has 11", "demo_2"),
-    "actions are one number": (replaced("data/demo_2/actions", 3.0), "actions of demo_2 has 0 rows", "demo_2"),
+    "actions are short": (
+        replace_dataset("data/demo_2/actions", np.zeros((11, 7))),
+        "actions of demo_2 has 11",
+        "demo_2",
+    ),
+    "actions are one number": (replace_dataset("data/demo_2/actions", 3.0), "actions of demo_2 has 0 rows", "demo_2"),
     "count is off": (
-        edited(lambda file: file["data/demo_2"].attrs.update(num_samples=13)),
+        edit_file(lambda file: file["data/demo_2"].attrs.update(num_samples=13)),
         "num_samples of demo_2 has 13 rows",
         "demo_2",
     ),
-    "a link to another file": (edited(linked), "agentview_image is a link to another file", "lift"),
-    "nested groups": (edited(nested), "nested deeper than 8", "lift"),
+    "a link to another file": (edit_file(link_to_other_file), "agentview_image is a link to another file", "lift"),
+    "nested groups": (edit_file(nest_groups), "nested deeper than 8", "lift"),
     "settings are a list": (
-        edited(lambda file: file["data"].attrs.update(env_args='{"env_kwargs": [1]}')),
+        edit_file(lambda file: file["data"].attrs.update(env_args='{"env_kwargs": [1]}')),
         "stores no frame rate",
         "lift",
     ),
-    "images that nobody wrote": (edited(claimed), "demo_2 contains no images", "demo_2"),
-    "cut short": (lambda path: cut(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
+    "images claimed but not stored": (edit_file(claim_many_rows), "demo_2 contains no images", "demo_2"),
+    "cut short": (lambda path: truncate(path, path.stat().st_size // 2), "cannot be decoded", "lift"),
     "no HDF5": (lambda path: path.write_bytes(b"\x89PNG" * 100), "cannot be decoded", "lift"),
-    "a pointer": (to_lfs_pointer, "git-lfs pointer", "lift"),
-    "no demonstrations": (edited(lambda file: file.pop("data")), "holds no demonstrations", "lift"),
+    "a pointer": (replace_by_lfs_pointer, "git-lfs pointer", "lift"),
+    "no demonstrations": (edit_file(lambda file: file.pop("data")), "holds no demonstrations", "lift"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_named_and_costs_only_who_has_it(lift, fault):
-    damage, said, who = FAULTS[fault]
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_issue_is_named_and_excludes_only_affected_episodes(lift, corruption):
+    damage, message, affected = CORRUPTIONS[corruption]
     damage(lift)
-    write_robomimic(lift.with_name("sound.hdf5"), "go")
+    write_robomimic(lift.with_name("valid.hdf5"), "go")
     source = open_dataset(lift.parent)
-    (found,) = source.issues
-    assert said in str(found) and "lift.hdf5" in str(found) and "\n" not in str(found)
-    assert affected_episodes(source.issues) == (who if who == "lift" else f"lift/{who}",)
-    assert len(source) == (3 if who == "lift" else 5)
+    (issue,) = source.issues
+    assert message in str(issue) and "lift.hdf5" in str(issue) and "\n" not in str(issue)
+    assert affected_episodes(source.issues) == (affected if affected == "lift" else f"lift/{affected}",)
+    assert len(source) == (3 if affected == "lift" else 5)
     assert all(len(episode) == LENGTH for episode in source)
 
 
-@pytest.mark.parametrize("change", [stored_elsewhere, virtual])
-def test_images_that_lie_in_another_file_are_not_read(lift, change):
-    edited(change)(lift)
+@pytest.mark.parametrize("change", [store_externally, make_virtual])
+def test_images_in_another_file_are_rejected(lift, change):
+    edit_file(change)(lift)
     with pytest.raises(DataError, match="lies in another file"):
         open_dataset(lift).episode(1)
 
 
-def test_numbers_that_are_none_are_refused(lift):
-    replaced("data/demo_2/actions", [b"a"] * LENGTH)(lift)
+def test_non_numeric_columns_are_rejected(lift):
+    replace_dataset("data/demo_2/actions", [b"a"] * LENGTH)(lift)
     with pytest.raises(DataError, match="rows of numbers were expected"):
         open_dataset(lift).episode(1)
 
 
-def test_flipped_bytes_end_in_a_sentence_or_in_numbers_and_the_process_lives(lift):
+def test_flipped_bytes_raise_an_error_or_are_read(lift):
     content = lift.read_bytes()
     rng = np.random.default_rng(0)
     for _ in range(60):
         damaged = bytearray(content)
-        for at in rng.integers(0, 4096, 8):
-            damaged[at] = rng.integers(256)
+        for position in rng.integers(0, 4096, 8):
+            damaged[position] = rng.integers(256)
         lift.write_bytes(damaged)
         try:
             for episode in open_dataset(lift):
@@ -252,14 +258,14 @@ def test_flipped_bytes_end_in_a_sentence_or_in_numbers_and_the_process_lives(lif
             assert "lift.hdf5" in str(error)
 
 
-def test_an_odd_attribute_costs_nothing(lift):
+def test_unusual_attributes_are_ignored(lift):
     with h5py.File(lift, "r+") as file:
         file["data/demo_2"].attrs["odd"] = np.array((1, b"x"), dtype=[("a", "i4"), ("b", "S1")])
         file["data/demo_2"].attrs["odder"] = np.void(b"abc")
     assert len(open_dataset(lift)) == 3
 
 
-def test_without_h5py_the_extra_is_named(lift, monkeypatch):
+def test_missing_h5py_names_the_extra(lift, monkeypatch):
     monkeypatch.setattr("embodied_rm.data.hdf5.file.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"embodied-rm\[hdf5\]"):
         Hdf5Reader()

@@ -1,4 +1,4 @@
-"""Datasets of the hub, from a hub on this machine: fetched once, nothing but what a dataset is made of."""
+"""Datasets of a hub served on this machine: downloaded once, and only the files of a dataset."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(ThreadingHTTPServer):
-    """One dataset, `people/carrying`, by the hub's protocol."""
+    """Serves one dataset, `people/carrying`, with the protocol of the hub."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
+        super().__init__(("127.0.0.1", 0), HubHandler)
         self.files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-        self.fetched: Counter[str] = Counter()
+        self.downloads: Counter[str] = Counter()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
-class Answers(BaseHTTPRequestHandler):
+class HubHandler(BaseHTTPRequestHandler):
     server: Hub
 
     def do_HEAD(self) -> None:
-        self._answer(body=False)
+        self._reply(body=False)
 
     def do_GET(self) -> None:
-        self._answer(body=True)
+        self._reply(body=True)
 
-    def _answer(self, body: bool) -> None:
+    def _reply(self, body: bool) -> None:
         path = self.path.split("?")[0]
-        files, place = self.server.files, f"/datasets/people/carrying/resolve/{COMMIT}/"
+        files, prefix = self.server.files, f"/datasets/people/carrying/resolve/{COMMIT}/"
         if path.startswith("/api/datasets/people/carrying/"):
-            told = {"id": "people/carrying", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+            description = {"id": "people/carrying", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
             tree = [{"type": "file", "path": name, "size": 1, "oid": "0" * 40} for name in files]
-            self._send(200, json.dumps(tree if "/tree/" in path else told).encode(), body)
-        elif path.startswith(place) and path.removeprefix(place) in files:
-            name = path.removeprefix(place)
-            self.server.fetched[name] += body
+            self._send(200, json.dumps(tree if "/tree/" in path else description).encode(), body)
+        elif path.startswith(prefix) and path.removeprefix(prefix) in files:
+            name = path.removeprefix(prefix)
+            self.server.downloads[name] += body
             self._send(200, files[name].read_bytes(), body)
         else:
             self._send(404, b"{}", body, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
@@ -62,8 +62,8 @@ class Answers(BaseHTTPRequestHandler):
     def _send(self, status: int, content: bytes, body: bool, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         tag = f'"{hashlib.sha1(content).hexdigest()}"'
-        told = {"Content-Length": str(len(content)), "ETag": tag, "X-Repo-Commit": COMMIT, **(headers or {})}
-        for key, value in told.items():
+        all_headers = {"Content-Length": str(len(content)), "ETag": tag, "X-Repo-Commit": COMMIT, **(headers or {})}
+        for key, value in all_headers.items():
             self.send_header(key, value)
         self.end_headers()
         if body:
@@ -87,32 +87,32 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def inspect(name: str, hub: Hub, home: Path) -> subprocess.CompletedProcess[str]:
-    """`embodied-rm inspect` of a dataset on that hub."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    env = {**kept, "HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    """Run `embodied-rm inspect` on a dataset of that hub."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    env = {**inherited, "HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
     words = [sys.executable, "-m", "embodied_rm", "inspect", f"data={name}"]
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, cwd=home.parent)
 
 
-def test_a_dataset_is_fetched_once_and_read_like_any(hub: Hub, tmp_path: Path) -> None:
+def test_dataset_is_downloaded_once(hub: Hub, tmp_path: Path) -> None:
     for _ in range(2):
-        done = inspect("hub:people/carrying", hub, tmp_path / "home")
-        assert done.returncode == 0, done.stderr
-        assert "3" in done.stdout
-        assert set(hub.fetched) == {name for name in hub.files if name not in ("README.md", "loader.py")}
-        assert set(hub.fetched.values()) == {1}
+        result = inspect("hub:people/carrying", hub, tmp_path / "home")
+        assert result.returncode == 0, result.stderr
+        assert "3" in result.stdout
+        assert set(hub.downloads) == {name for name in hub.files if name not in ("README.md", "loader.py")}
+        assert set(hub.downloads.values()) == {1}
 
 
-def test_what_cannot_be_had_is_named_with_what_the_hub_says(hub: Hub, tmp_path: Path) -> None:
-    done = inspect("hub:people/dancing", hub, tmp_path / "home")
-    assert done.returncode == 2 and "hub:people/dancing: cannot be fetched" in done.stderr
-    assert "Repository not found" in done.stderr or "404" in done.stderr
+def test_download_error_includes_the_reply_of_the_hub(hub: Hub, tmp_path: Path) -> None:
+    result = inspect("hub:people/dancing", hub, tmp_path / "home")
+    assert result.returncode == 2 and "hub:people/dancing: cannot be downloaded" in result.stderr
+    assert "Repository not found" in result.stderr or "404" in result.stderr
     hub.server_close()
-    done = inspect("hub:people/carrying@v3.0", hub, tmp_path / "home")
-    assert done.returncode == 2 and "cannot be fetched" in done.stderr
+    result = inspect("hub:people/carrying@v3.0", hub, tmp_path / "home")
+    assert result.returncode == 2 and "cannot be downloaded" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["hub:carrying", "hub:../x", "hub:a/..", "hub:a/b@../../c", "hub:a/b/c", "hub:/etc/x"])
-def test_what_is_no_name_is_refused_before_anybody_is_asked(name: str) -> None:
+def test_invalid_name_is_rejected_without_a_request(name: str) -> None:
     with pytest.raises(DataError, match="a dataset of the hub is named hub:owner/name"):
         download_dataset(Path(name))

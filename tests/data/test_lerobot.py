@@ -1,4 +1,4 @@
-"""What is written as LeRobot v3.0 comes back equal, under its own names and after any cut of the files."""
+"""LeRobot v3.0 datasets: episodes read back equal, and an interrupted write leaves no dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from painted import H, W, make_episode, numbers_in, psnr
+from painted_frames import H, W, make_episode, psnr, read_numbers
 
 from embodied_rm.data.lerobot.chunk_writers import chunk_and_file_index
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -39,15 +39,15 @@ def write(path: Path, episodes, **options) -> Path:
 
 @pytest.fixture(scope="module")
 def episodes() -> list[Episode]:
-    return [make_episode(i, length) if length > 2 else bare(i, length) for i, length in enumerate(LENGTHS)]
+    return [make_episode(i, length) if length > 2 else short_episode(i, length) for i, length in enumerate(LENGTHS)]
 
 
-def bare(index: int, length: int) -> Episode:
-    """An episode too short for steps."""
-    whole = make_episode(index, 4)
-    columns = {name: getattr(whole, name)[:length] for name in ("progress", "state", "action")}
-    views = {name: frames[:length] for name, frames in whole.views.items()}
-    return replace(whole, views=views, subtasks=(), **columns)
+def short_episode(index: int, length: int) -> Episode:
+    """An episode too short for subtasks."""
+    episode = make_episode(index, 4)
+    columns = {name: getattr(episode, name)[:length] for name in ("progress", "state", "action")}
+    views = {name: frames[:length] for name, frames in episode.views.items()}
+    return replace(episode, views=views, subtasks=(), **columns)
 
 
 @pytest.fixture(scope="module")
@@ -62,35 +62,35 @@ def dataset(folder) -> LeRobotDataset:
     return LeRobotDataset(folder)
 
 
-def assert_equal(back: Episode, sent: Episode) -> None:
-    """Everything but pixels is exact; pixels are close and of the right frame."""
+def assert_equal(actual: Episode, expected: Episode) -> None:
+    """Everything but pixels is equal; pixels are close and of the correct frame."""
     for name in ("name", "instruction", "fps", "subtasks", "success", "metadata"):
-        assert getattr(back, name) == getattr(sent, name), name
+        assert getattr(actual, name) == getattr(expected, name), name
     for name in ("progress", "state", "action"):
-        here, there = getattr(back, name), getattr(sent, name)
-        assert (here is None) == (there is None), name
-        if there is not None:
-            assert here.dtype == np.float32
-            np.testing.assert_array_equal(here, there, err_msg=name)
-    assert set(back.views) == set(sent.views)
-    for view, frames in sent.views.items():
-        assert numbers_in(back.views[view]) == numbers_in(frames)
-        assert psnr(back.views[view], frames) > 35
+        actual_column, expected_column = getattr(actual, name), getattr(expected, name)
+        assert (actual_column is None) == (expected_column is None), name
+        if expected_column is not None:
+            assert actual_column.dtype == np.float32
+            np.testing.assert_array_equal(actual_column, expected_column, err_msg=name)
+    assert set(actual.views) == set(expected.views)
+    for view, frames in expected.views.items():
+        assert read_numbers(actual.views[view]) == read_numbers(frames)
+        assert psnr(actual.views[view], frames) > 35
 
 
 def test_round_trip(dataset, episodes):
     assert len(dataset) == len(episodes)
-    for back, sent in zip(dataset, episodes, strict=True):
-        assert_equal(back, sent)
+    for actual, expected in zip(dataset, episodes, strict=True):
+        assert_equal(actual, expected)
 
 
 def test_metadata_without_decoding(dataset, episodes):
-    for meta, sent in zip(dataset.meta, episodes, strict=True):
-        assert (meta.name, meta.length, meta.instruction) == (sent.name, len(sent), sent.instruction)
-        assert (meta.success, meta.subtasks, meta.metadata) == (sent.success, sent.subtasks, sent.metadata)
+    for meta, expected in zip(dataset.meta, episodes, strict=True):
+        assert (meta.name, meta.length, meta.instruction) == (expected.name, len(expected), expected.instruction)
+        assert (meta.success, meta.subtasks, meta.metadata) == (expected.success, expected.subtasks, expected.metadata)
 
 
-def test_any_order_gives_the_same_pixels(dataset):
+def test_read_order_does_not_change_pixels(dataset):
     in_order = list(dataset)
     for i in (5, 0, 3, 3, 2, 1, 4):
         for view, frames in dataset.episode(i).views.items():
@@ -99,37 +99,37 @@ def test_any_order_gives_the_same_pixels(dataset):
 
 @pytest.mark.parametrize("stride", [1, 2, 5])
 def test_stride_size_and_views(dataset, episodes, stride):
-    back, sent = dataset.episode(2, views=["wrist"], size=(24, 40), stride=stride), episodes[2]
-    kept = [*range(0, 31, stride)] if 30 % stride == 0 else [*range(0, 31, stride), 30]
-    assert list(back.views) == ["wrist"] and back.views["wrist"].shape == (len(kept), 24, 40, 3)
-    assert numbers_in(dataset.episode(2, stride=stride).views["wrist"]) == [200 + k for k in kept]
-    np.testing.assert_array_equal(back.progress, sent.progress[kept])
-    np.testing.assert_array_equal(back.state, sent.state[kept])
-    assert back.fps == sent.fps / stride
-    assert [step.name for step in back.subtasks] == ["reach", "lift"]
+    actual, expected = dataset.episode(2, views=["wrist"], size=(24, 40), stride=stride), episodes[2]
+    frame_indices = [*range(0, 31, stride)] if 30 % stride == 0 else [*range(0, 31, stride), 30]
+    assert list(actual.views) == ["wrist"] and actual.views["wrist"].shape == (len(frame_indices), 24, 40, 3)
+    assert read_numbers(dataset.episode(2, stride=stride).views["wrist"]) == [200 + k for k in frame_indices]
+    np.testing.assert_array_equal(actual.progress, expected.progress[frame_indices])
+    np.testing.assert_array_equal(actual.state, expected.state[frame_indices])
+    assert actual.fps == expected.fps / stride
+    assert [subtask.name for subtask in actual.subtasks] == ["reach", "lift"]
 
 
-def test_an_unknown_view_is_named_with_the_nearest(dataset):
+def test_unknown_view_suggests_the_nearest(dataset):
     with pytest.raises(DataError, match=r"unknown view 'writs'. Did you mean 'wrist'\? Available: front, wrist"):
         dataset.episode(0, views=["writs"])
 
 
-def test_full_files_are_followed_by_new_ones(tmp_path):
-    sent = [make_episode(i, 30) for i in range(8)]
-    path = write(tmp_path / "rotated", sent, data_file_mb=1e-6, video_file_mb=1e-3)
+def test_files_rotate_at_the_size_limit(tmp_path):
+    expected = [make_episode(i, 30) for i in range(8)]
+    path = write(tmp_path / "rotated", expected, data_file_mb=1e-6, video_file_mb=1e-3)
     assert len(list(path.glob("data/chunk-000/*.parquet"))) == 8
     for view in ("front", "wrist"):
         assert len(list(path.glob(f"videos/observation.images.{view}/chunk-000/*.mp4"))) > 2
-    for back, episode in zip(LeRobotDataset(path), sent, strict=True):
-        assert_equal(back, episode)
+    for actual, episode in zip(LeRobotDataset(path), expected, strict=True):
+        assert_equal(actual, episode)
 
 
-def test_chunks_of_a_thousand_files():
+def test_chunks_have_a_thousand_files():
     assert chunk_and_file_index(999) == {"chunk_index": 0, "file_index": 999}
     assert chunk_and_file_index(1000) == {"chunk_index": 1, "file_index": 0}
 
 
-def test_the_folder_is_laid_out_as_lerobot_has_it(folder, episodes):
+def test_folder_layout_matches_lerobot(folder, episodes):
     info = json.loads((folder / "meta/info.json").read_text())
     assert info["codebase_version"] == "v3.0" and info["robot_type"] == "panda" and info["fps"] == 10
     assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (6, sum(LENGTHS), 2)
@@ -152,13 +152,13 @@ def test_the_folder_is_laid_out_as_lerobot_has_it(folder, episodes):
     assert rows["index"].to_pylist() == list(range(sum(LENGTHS)))
     listed = pq.read_table(folder / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
     key = "videos/observation.images.front"
-    for before, after in pairwise(listed):
-        assert after["dataset_from_index"] == before["dataset_to_index"]
-        assert after[f"{key}/from_timestamp"] == before[f"{key}/to_timestamp"]
+    for previous, current in pairwise(listed):
+        assert current["dataset_from_index"] == previous["dataset_to_index"]
+        assert current[f"{key}/from_timestamp"] == previous[f"{key}/to_timestamp"]
     assert {"tasks", "length", "data/chunk_index", "stats/action/mean", f"stats/{key[7:]}/std"} <= set(listed[0])
 
 
-def test_statistics_are_those_of_all_frames(folder, episodes):
+def test_statistics_cover_all_frames(folder, episodes):
     stats = json.loads((folder / "meta/stats.json").read_text())
     for key, name in (("action", "action"), ("observation.state", "state")):
         column = np.concatenate([getattr(episode, name) for episode in episodes])
@@ -176,39 +176,39 @@ def test_statistics_are_those_of_all_frames(folder, episodes):
 @settings(deadline=None)
 @given(st.lists(arrays(np.float32, st.tuples(st.integers(1, 6), st.just(2)), elements=st.floats(-9, 9, width=32)),
                 min_size=1, max_size=5))  # fmt: skip
-def test_pooled_statistics_are_those_of_the_union(parts):
-    pool, union = aggregate_stats(map(column_stats, parts)), column_stats(np.concatenate(parts))
+def test_aggregated_statistics_equal_those_of_the_union(parts):
+    aggregated, union = aggregate_stats(map(column_stats, parts)), column_stats(np.concatenate(parts))
     for name, value in union.items():
-        np.testing.assert_allclose(pool[name], value, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(aggregated[name], value, rtol=1e-6, atol=1e-6)
 
 
-def test_long_episodes_enter_the_statistics_by_a_sample():
+def test_image_statistics_of_long_episodes_use_a_sample():
     frames = np.random.default_rng(0).integers(0, 256, (350, 8, 8, 3), dtype=np.uint8)
     stats = image_stats(frames)
     assert stats["count"] == [100] and stats["mean"].shape == (3, 1, 1)
     np.testing.assert_allclose(stats["mean"].ravel(), frames.mean((0, 1, 2)) / 255, atol=0.02)
 
 
-def test_columns_that_were_not_recorded_stay_unknown(tmp_path):
-    sent = replace(make_episode(0), state=None, action=None, progress=None, subtasks=(), success=None, metadata={})
-    back = LeRobotDataset(write(tmp_path / "data", [sent])).episode(0)
-    assert_equal(back, sent)
+def test_missing_columns_are_none(tmp_path):
+    expected = replace(make_episode(0), state=None, action=None, progress=None, subtasks=(), success=None, metadata={})
+    actual = LeRobotDataset(write(tmp_path / "data", [expected])).episode(0)
+    assert_equal(actual, expected)
 
 
-def test_a_state_of_one_number(tmp_path):
-    sent = replace(make_episode(0), state=np.arange(20, dtype=np.float32)[:, None])
-    back = LeRobotDataset(write(tmp_path / "data", [sent])).episode(0)
-    np.testing.assert_array_equal(back.state, sent.state)
+def test_state_of_size_one(tmp_path):
+    expected = replace(make_episode(0), state=np.arange(20, dtype=np.float32)[:, None])
+    actual = LeRobotDataset(write(tmp_path / "data", [expected])).episode(0)
+    np.testing.assert_array_equal(actual.state, expected.state)
 
 
-def test_a_rate_that_is_no_whole_number(tmp_path):
-    sent = [make_episode(i, 50, fps=20 / 3) for i in range(3)]
-    for back, episode in zip(LeRobotDataset(write(tmp_path / "data", sent)), sent, strict=True):
-        assert_equal(back, episode)
+def test_fractional_frame_rate(tmp_path):
+    expected = [make_episode(i, 50, fps=20 / 3) for i in range(3)]
+    for actual, episode in zip(LeRobotDataset(write(tmp_path / "data", expected)), expected, strict=True):
+        assert_equal(actual, episode)
 
 
-def make_foreign(folder: Path) -> None:
-    """The dataset as another tool would have written it: none of our columns, lists of no fixed length, doubles."""
+def make_third_party(folder: Path) -> None:
+    """Rewrite a dataset as a third-party tool: without added columns, with lists of variable length, and doubles."""
     rows = folder / "data/chunk-000/file-000.parquet"
     table = pq.read_table(rows).drop_columns(["subtask_index", "progress"])
     for key in ("action", "observation.state"):
@@ -217,47 +217,49 @@ def make_foreign(folder: Path) -> None:
     pq.write_table(table, rows, row_group_size=9)
     listed = folder / "meta/episodes/chunk-000/file-000.parquet"
     table = pq.read_table(listed)
-    ours = [name for name in table.column_names if name in ("name", "success") or name.startswith(("subtask_", "text/"))]
-    pq.write_table(table.drop_columns(ours), listed)
+    added_columns = [
+        name for name in table.column_names if name in ("name", "success") or name.startswith(("subtask_", "text/"))
+    ]
+    pq.write_table(table.drop_columns(added_columns), listed)
     info = json.loads((folder / "meta/info.json").read_text())
     for key in ("subtask_index", "progress"):
         del info["features"][key]
     (folder / "meta/info.json").write_text(json.dumps(info))
 
 
-def test_foreign_datasets_have_no_success_and_no_steps(episodes, tmp_path):
+def test_third_party_datasets_have_no_success_and_no_subtasks(episodes, tmp_path):
     path = write(tmp_path / "data", episodes)
-    make_foreign(path)
-    for i, (back, sent) in enumerate(zip(LeRobotDataset(path), episodes, strict=True)):
-        blank = {"name": f"episode_{i:06d}", "success": None, "subtasks": (), "progress": None, "metadata": {}}
-        assert_equal(back, replace(sent, **blank))
+    make_third_party(path)
+    for i, (actual, expected) in enumerate(zip(LeRobotDataset(path), episodes, strict=True)):
+        unknown_fields = {"name": f"episode_{i:06d}", "success": None, "subtasks": (), "progress": None, "metadata": {}}
+        assert_equal(actual, replace(expected, **unknown_fields))
 
 
-def test_an_existing_folder_is_never_touched(folder, tmp_path):
-    (tmp_path / "mine").mkdir()
-    for path in (folder, tmp_path / "mine"):
+def test_existing_folder_is_rejected(folder, tmp_path):
+    (tmp_path / "existing").mkdir()
+    for path in (folder, tmp_path / "existing"):
         with pytest.raises(DataError, match="already exists"):
             DatasetWriter(path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert [path.name for path in tmp_path.iterdir()] == ["existing"]
 
 
-def test_a_dataset_without_episodes_is_not_written(tmp_path):
+def test_empty_dataset_is_not_written(tmp_path):
     with pytest.raises(DataError, match="no episode was recorded"), DatasetWriter(tmp_path / "data"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_exception_leaves_nothing(tmp_path):
+def test_exception_leaves_no_files(tmp_path):
     with pytest.raises(KeyboardInterrupt), DatasetWriter(tmp_path / "data") as writer:
         writer.add(make_episode(0))
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_writer_leaves_no_dataset(tmp_path):
+def test_killed_writer_leaves_no_dataset(tmp_path):
     code = (
         f"import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from painted import make_episode\n"
+        "from painted_frames import make_episode\n"
         "from embodied_rm.data.lerobot.write import DatasetWriter\n"
         f"writer = DatasetWriter({str(tmp_path / 'data')!r})\n"
         "i = 0\n"
@@ -272,7 +274,7 @@ def test_a_killed_writer_leaves_no_dataset(tmp_path):
     child.wait()
     child.stdout.close()
     assert not (tmp_path / "data").exists()
-    write(tmp_path / "data", [make_episode(0)])  # and it is in nobody's way
+    write(tmp_path / "data", [make_episode(0)])  # and its leftovers do not interfere
     assert len(LeRobotDataset(tmp_path / "data")) == 1
 
 
@@ -292,17 +294,17 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
-def test_an_episode_that_does_not_fit_is_refused_and_harms_nothing(tmp_path, misfit):
-    change, said = MISFITS[misfit]
+def test_mismatched_episode_is_rejected_and_others_are_unchanged(tmp_path, misfit):
+    change, message = MISFITS[misfit]
     with DatasetWriter(tmp_path / "data") as writer:
         writer.add(make_episode(0))
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             writer.add(change(make_episode(1)))
         writer.add(make_episode(2))
-    for back, i in zip(LeRobotDataset(tmp_path / "data"), (0, 2), strict=True):
-        assert_equal(back, make_episode(i))
+    for actual, i in zip(LeRobotDataset(tmp_path / "data"), (0, 2), strict=True):
+        assert_equal(actual, make_episode(i))
 
 
-def test_names_must_fit_the_sizes(tmp_path):
+def test_number_of_names_must_match_the_size(tmp_path):
     with pytest.raises(DataError, match="state_names has 2 names, the recorded state has size 5"):
         write(tmp_path / "data", [make_episode(0)], state_names=["a", "b"])

@@ -1,12 +1,12 @@
-"""In an environment that counts, every recorded number must be of the row, episode and step it is filed under."""
+"""Every recorded number belongs to its environment, episode and step."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from counting_env import CountingEnv, number
+from counting_env import CountingEnv, timestep_number
 from gymnasium.vector import AutoresetMode
-from painted import numbers_in
+from painted_frames import read_numbers
 
 from embodied_rm.data.episode_buffer import subtasks_from_indices
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -16,28 +16,32 @@ from embodied_rm.errors import UserError
 from embodied_rm.types import Episode, Subtask
 
 
-def act(obs, begun):
-    """Actions that say what they answer to: row, episode, step."""
+def encode_observation(obs, started):
+    """Return actions that encode the observation: environment, episode, step."""
     return np.concatenate([obs, obs[:, :1] * 0 + 1], 1)
 
 
-def identity(episode: Episode) -> tuple[int, int]:
-    """Row and number of the episode, as its first observation says."""
+def env_and_episode(episode: Episode) -> tuple[int, int]:
+    """Return environment and number of the episode from its first observation."""
     return int(episode.state[0, 0]), int(episode.state[0, 1])
 
 
-def length_of(row: int, episode: int) -> int:
-    return 5 + (3 * row + 7 * episode) % 11
+def length_of(env_id: int, episode: int) -> int:
+    return 5 + (3 * env_id + 7 * episode) % 11
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 40])
-def test_every_number_is_of_its_own_row_episode_and_step(every):
+@pytest.mark.parametrize("frame_stride", [1, 2, 3, 40])
+def test_numbers_belong_to_their_environment_episode_and_step(frame_stride):
     recorder = EpisodeRecorder(
-        CountingEnv(4), act, num_episodes=10, frame_stride=every, metadata_fn=lambda row: {"row": str(row)}
+        CountingEnv(4),
+        encode_observation,
+        num_episodes=10,
+        frame_stride=frame_stride,
+        metadata_fn=lambda env_id: {"row": str(env_id)},
     )
     episodes = list(recorder)
-    # the rows' shares are fixed: 3, 3, 2 and 2 episodes, whichever end first
-    assert sorted(map(identity, episodes)) == [
+    # each environment records a fixed number of episodes: 3, 3, 2 and 2, whichever end first
+    assert sorted(map(env_and_episode, episodes)) == [
         (0, 0),
         (0, 1),
         (0, 2),
@@ -50,39 +54,41 @@ def test_every_number_is_of_its_own_row_episode_and_step(every):
         (3, 1),
     ]
     for episode in episodes:
-        row, which = identity(episode)
-        length = length_of(row, which)
-        times = [*range(0, length, every), length]
-        assert numbers_in(episode.views["front"]) == [number(row, which, t) for t in times]
+        env_id, episode_number = env_and_episode(episode)
+        length = length_of(env_id, episode_number)
+        times = [*range(0, length, frame_stride), length]
+        assert read_numbers(episode.views["front"]) == [timestep_number(env_id, episode_number, t) for t in times]
         np.testing.assert_array_equal(episode.views["wrist"], 255 - episode.views["front"])
-        np.testing.assert_array_equal(episode.state, [[row, which, t] for t in times])
-        # a frame's action answers to what was seen there; the terminal frame repeats the last one
-        np.testing.assert_array_equal(episode.action, [[row, which, min(t, length - 1), 1] for t in times])
+        np.testing.assert_array_equal(episode.state, [[env_id, episode_number, t] for t in times])
+        # the action of a frame was computed from its observation; the terminal frame repeats the last action
+        np.testing.assert_array_equal(episode.action, [[env_id, episode_number, min(t, length - 1), 1] for t in times])
         np.testing.assert_allclose(episode.progress, np.array(times) / length, rtol=1e-6)
-        assert episode.instruction == f"row {row} episode {which}"
-        assert episode.success is (which % 2 == 0)
-        assert episode.metadata == {"row": str(row)}
-        assert episode.fps == 20 / every
+        assert episode.instruction == f"row {env_id} episode {episode_number}"
+        assert episode.success is (episode_number % 2 == 0)
+        assert episode.metadata == {"row": str(env_id)}
+        assert episode.fps == 20 / frame_stride
     assert recorder.num_diverged == 0
     assert len({episode.name for episode in episodes}) == 10
 
 
-def test_only_what_is_kept_is_rendered():
+def test_only_recorded_frames_are_rendered():
     env = CountingEnv(4)
-    kept = sum(len(episode) for episode in EpisodeRecorder(env, act, num_episodes=3, frame_stride=2))
-    assert env.rendered == kept
+    num_frames = sum(
+        len(episode) for episode in EpisodeRecorder(env, encode_observation, num_episodes=3, frame_stride=2)
+    )
+    assert env.rendered == num_frames
 
 
-def test_steps_are_the_stages_that_were_gone_through():
-    for episode in EpisodeRecorder(CountingEnv(2), act, num_episodes=4):
-        stages = np.minimum((episode.progress * 3 + 1e-6).astype(int), 2)
-        assert [step.name for step in episode.subtasks] == ["reach", "grasp", "lift"]
-        for i, step in enumerate(episode.subtasks):
-            assert (stages[step.start : step.end] == i).all()
+def test_subtasks_are_runs_of_equal_indices():
+    for episode in EpisodeRecorder(CountingEnv(2), encode_observation, num_episodes=4):
+        subtask_indices = np.minimum((episode.progress * 3 + 1e-6).astype(int), 2)
+        assert [subtask.name for subtask in episode.subtasks] == ["reach", "grasp", "lift"]
+        for i, subtask in enumerate(episode.subtasks):
+            assert (subtask_indices[subtask.start : subtask.end] == i).all()
         assert episode.subtasks[0].start == 0 and episode.subtasks[-1].end == len(episode)
 
 
-def test_a_stage_taken_up_again_is_a_step_again():
+def test_recurring_index_starts_another_subtask():
     a, b = "open", "pick"
     assert subtasks_from_indices([0, 0, 1, 0, 1, 1], (a, b)) == (
         Subtask(name=a, start=0, end=2),
@@ -92,47 +98,47 @@ def test_a_stage_taken_up_again_is_a_step_again():
     )
 
 
-def test_a_diverged_episode_is_dropped_and_counted():
-    recorder = EpisodeRecorder(CountingEnv(3, diverging={(1, 0): 4, (2, 1): 1}), act, num_episodes=6)
+def test_diverged_episode_is_dropped_and_counted():
+    recorder = EpisodeRecorder(CountingEnv(3, diverging={(1, 0): 4, (2, 1): 1}), encode_observation, num_episodes=6)
     episodes = list(recorder)
     assert recorder.num_diverged == 2
-    assert sorted(map(identity, episodes)) == [(0, 0), (0, 1), (1, 1), (2, 0)]
+    assert sorted(map(env_and_episode, episodes)) == [(0, 0), (0, 1), (1, 1), (2, 0)]
     for episode in episodes:
-        assert len(episode) == length_of(*identity(episode)) + 1
+        assert len(episode) == length_of(*env_and_episode(episode)) + 1
 
 
-def test_the_actor_is_told_which_rows_began():
-    told = []
+def test_policy_receives_the_started_environments():
+    started_per_step = []
 
-    def note(obs, begun):
-        told.append(begun.tolist())
-        np.testing.assert_array_equal(begun, np.flatnonzero(obs[:, 2] == 0))
-        return act(obs, begun)
+    def record_started(obs, started):
+        started_per_step.append(started.tolist())
+        np.testing.assert_array_equal(started, np.flatnonzero(obs[:, 2] == 0))
+        return encode_observation(obs, started)
 
-    list(EpisodeRecorder(CountingEnv(3), note, num_episodes=6))
-    assert told[0] == [0, 1, 2] and sum(map(len, told)) >= 6
+    list(EpisodeRecorder(CountingEnv(3), record_started, num_episodes=6))
+    assert started_per_step[0] == [0, 1, 2] and sum(map(len, started_per_step)) >= 6
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-def test_an_environment_that_resets_by_itself_is_refused(mode):
+def test_autoreset_is_rejected(mode):
     with pytest.raises(UserError, match=f"DISABLED, this one has .*{mode.name}"):
-        EpisodeRecorder(CountingEnv(2, mode=mode), act, num_episodes=1)
+        EpisodeRecorder(CountingEnv(2, mode=mode), encode_observation, num_episodes=1)
 
 
-def test_counts_below_one_are_refused():
-    for wrong in ({"num_episodes": 0}, {"num_episodes": 1, "frame_stride": 0}):
+def test_counts_below_one_are_rejected():
+    for counts in ({"num_episodes": 0}, {"num_episodes": 1, "frame_stride": 0}):
         with pytest.raises(UserError, match="must be >= 1, got 0"):
-            EpisodeRecorder(CountingEnv(2), act, **wrong)
+            EpisodeRecorder(CountingEnv(2), encode_observation, **counts)
 
 
-def test_what_was_recorded_is_what_is_read(tmp_path):
+def test_recorded_dataset_reads_back_equal(tmp_path):
     with DatasetWriter(tmp_path / "data") as writer:
-        for episode in EpisodeRecorder(CountingEnv(5), act, num_episodes=12, frame_stride=2):
+        for episode in EpisodeRecorder(CountingEnv(5), encode_observation, num_episodes=12, frame_stride=2):
             writer.add(episode)
     dataset = LeRobotDataset(tmp_path / "data")
     assert len(dataset) == 12
     for episode in dataset:
-        row, which = identity(episode)
+        env_id, episode_number = env_and_episode(episode)
         steps = episode.state[:, 2].astype(int)
-        assert numbers_in(episode.views["front"]) == [number(row, which, int(t)) for t in steps]
-        assert episode.success is (which % 2 == 0)
+        assert read_numbers(episode.views["front"]) == [timestep_number(env_id, episode_number, int(t)) for t in steps]
+        assert episode.success is (episode_number % 2 == 0)

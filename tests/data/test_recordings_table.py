@@ -1,4 +1,4 @@
-"""Recordings listed in a table: JSON or CSV, the same episodes; a wrong line costs its own episode."""
+"""Recordings listed in a table: JSON and CSV are equivalent; an invalid entry excludes only its episode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from painted import numbers_in, painted
+from painted_frames import paint_frames, read_numbers
 
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import affected_episodes
@@ -50,9 +50,9 @@ first,"put, gently",8,16
 def videos(tmp_path: Path) -> Path:
     (tmp_path / "videos").mkdir()
     for i in range(3):
-        write_video(tmp_path / "videos" / f"{i}.mp4", painted(range(100 * i, 100 * i + LENGTH)), 10)
+        write_video(tmp_path / "videos" / f"{i}.mp4", paint_frames(range(100 * i, 100 * i + LENGTH)), 10)
         wrist = tmp_path / ("w1.mp4" if i == 1 else f"videos/w{i}.mp4")
-        write_video(wrist, painted(range(500 + 100 * i, 500 + 100 * i + LENGTH)), 10)
+        write_video(wrist, paint_frames(range(500 + 100 * i, 500 + 100 * i + LENGTH)), 10)
     return tmp_path
 
 
@@ -61,15 +61,15 @@ def as_json(videos: Path, entries: list[object]) -> Path:
     return videos
 
 
-def as_csv(videos: Path, table: str = CSV, steps: str | None = SUBTASKS_CSV) -> Path:
+def as_csv(videos: Path, table: str = CSV, subtasks: str | None = SUBTASKS_CSV) -> Path:
     (videos / "episodes.csv").write_text(table)
-    if steps is not None:
-        (videos / "subtasks.csv").write_text(steps)
+    if subtasks is not None:
+        (videos / "subtasks.csv").write_text(subtasks)
     return videos
 
 
 @pytest.mark.parametrize("kind", ["json", "csv"])
-def test_what_is_listed_is_read(videos, kind):
+def test_listed_recordings_are_read(videos, kind):
     source = open_dataset(as_json(videos, ENTRIES) if kind == "json" else as_csv(videos))
     assert source.views == ("top", "wrist") and source.issues == ()
     assert [meta.name for meta in source.meta] == ["first", "second", "third"]
@@ -83,16 +83,16 @@ def test_what_is_listed_is_read(videos, kind):
         source.meta[0].metadata == {"task": "cup"} and source.meta[1].subtasks == () and source.meta[2].metadata == {}
     )
     for i, episode in enumerate(source):
-        assert numbers_in(episode.views["top"]) == list(range(100 * i, 100 * i + LENGTH))
-        assert numbers_in(episode.views["wrist"])[0] == 500 + 100 * i and episode.success == source.meta[i].success
+        assert read_numbers(episode.views["top"]) == list(range(100 * i, 100 * i + LENGTH))
+        assert read_numbers(episode.views["wrist"])[0] == 500 + 100 * i and episode.success == source.meta[i].success
 
 
-def test_only_the_views_that_were_asked_for(videos):
+def test_feature_map_selects_views(videos):
     source = open_dataset(as_json(videos, ENTRIES), feature_map=FeatureMap(views={"wrist": "hand"}))
-    assert source.views == ("hand",) and numbers_in(source.episode(2).views["hand"])[0] == 700
+    assert source.views == ("hand",) and read_numbers(source.episode(2).views["hand"])[0] == 700
 
 
-WRONG = {
+INVALID_ENTRIES = {
     "no object": ("third", "an object was expected"),
     "no instruction": ({**ENTRIES[2], "instruction": ""}, "entry 2 (third): instruction is ''"),
     "odd success": ({**ENTRIES[2], "success": "maybe"}, "success is 'maybe'; true, false or nothing"),
@@ -113,59 +113,66 @@ WRONG = {
     ),
     "text is no object": ({**ENTRIES[2], "text": "note"}, "text must be an object"),
     "steps are a number": ({**ENTRIES[2], "subtasks": 3}, "subtasks a list"),
-    "a step beyond numbers": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 0, "end": 1e999}]}, "a subtask lacks or"),
+    "a step beyond numbers": (
+        {**ENTRIES[2], "subtasks": [{"name": "a", "start": 0, "end": 1e999}]},
+        "a subtask lacks or",
+    ),
     "a file name of nothing": ({**ENTRIES[2], "views": {"top": "a\0b"}}, "a file is 'a"),
     "a file name without end": ({**ENTRIES[2], "views": {"top": "a" * 5000}}, "a file is 'aaa"),
     "backward step": ({**ENTRIES[2], "subtasks": [{"name": "a", "start": 9, "end": 3}]}, "0 <= start < end"),
 }
 
 
-@pytest.mark.parametrize("fault", WRONG)
-def test_a_wrong_entry_costs_its_own_episode(videos, fault):
-    entry, said = WRONG[fault]
+@pytest.mark.parametrize("case", INVALID_ENTRIES)
+def test_invalid_entry_excludes_its_episode(videos, case):
+    entry, message = INVALID_ENTRIES[case]
     source = open_dataset(as_json(videos, [*ENTRIES[:2], entry]))
-    (found,) = source.issues
-    assert said in str(found) and affected_episodes(source.issues) == (
-        ("episode_000002",) if fault == "no object" else ("third",)
+    (issue,) = source.issues
+    assert message in str(issue) and affected_episodes(source.issues) == (
+        ("episode_000002",) if case == "no object" else ("third",)
     )
     assert [meta.name for meta in source.meta] == ["first", "second"]
 
 
-def test_a_name_that_leads_away_is_no_name(videos):
+def test_name_with_path_is_rejected(videos):
     source = open_dataset(as_json(videos, [*ENTRIES[:2], {**ENTRIES[2], "name": "../../third"}]))
     assert [meta.name for meta in source.meta] == ["first", "second"]
     assert "is not a valid episode name: files are named after it" in str(source.issues[0])
 
 
-def test_a_link_out_of_the_folder_is_not_followed(videos, tmp_path_factory):
+def test_link_out_of_folder_is_not_followed(videos, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "video.mp4"
     shutil.move(videos / "videos" / "2.mp4", outside)
     (videos / "videos" / "2.mp4").symlink_to(outside)
-    (found,) = open_dataset(as_json(videos, ENTRIES)).issues
-    assert "'videos/2.mp4' leads out of the folder" in str(found)
+    (issue,) = open_dataset(as_json(videos, ENTRIES)).issues
+    assert "'videos/2.mp4' leads out of the folder" in str(issue)
 
 
-def test_two_episodes_of_one_name_are_both_left_out(videos):
+def test_duplicate_names_are_excluded(videos):
     source = open_dataset(as_json(videos, [*ENTRIES, {**ENTRIES[2], "name": "first"}]))
     assert [meta.name for meta in source.meta] == ["second", "third"]
     assert "2 recordings have the name first" in str(source.issues[0])
 
 
 @pytest.mark.parametrize(
-    ("table", "steps", "said"),
+    ("table", "subtasks", "message"),
     [
         ("name,success,top\na,true,0.mp4\n", None, "episodes.csv: column instruction is missing"),
         (CSV + "a,b,true,videos/0.mp4,videos/0.mp4,x,y\n", None, "line 5 has more cells"),
         (CSV, "name,subtask,start\nfirst,reach,0\n", "subtasks.csv: column end is missing"),
-        (CSV, SUBTASKS_CSV + "fourth,reach,0,8\n", "subtasks.csv: has subtasks of fourth, which episodes.csv does not list"),
+        (
+            CSV,
+            SUBTASKS_CSV + "fourth,reach,0,8\n",
+            "subtasks.csv: has subtasks of fourth, which episodes.csv does not list",
+        ),
         ("", None, "is empty"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(videos, table, steps, said):
-    with pytest.raises(DataError, match=said):
-        open_dataset(as_csv(videos, table, steps))
+def test_invalid_table_is_rejected(videos, table, subtasks, message):
+    with pytest.raises(DataError, match=message):
+        open_dataset(as_csv(videos, table, subtasks))
 
 
-def test_a_table_has_its_own_instructions(videos):
+def test_instruction_for_a_table_is_rejected(videos):
     with pytest.raises(DataError, match="the dataset has its own instructions; got 'go' as well"):
         open_dataset(as_json(videos, ENTRIES), "go")

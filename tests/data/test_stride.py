@@ -1,4 +1,4 @@
-"""Thinning an episode keeps its ends, and every kept frame in its step."""
+"""Frame selection by stride keeps both ends of an episode, and every frame in its subtask."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from embodied_rm.types import Subtask
 
 
 @given(st.integers(1, 500), st.integers(1, 600))
-def test_kept_frames_hold_both_ends_and_no_gap_exceeds_the_stride(length, stride):
-    kept = stride_indices(length, stride)
-    assert kept[0] == 0 and kept[-1] == length - 1
-    gaps = np.diff(kept)
+def test_selected_frames_include_both_ends_without_larger_gaps(length, stride):
+    frame_indices = stride_indices(length, stride)
+    assert frame_indices[0] == 0 and frame_indices[-1] == length - 1
+    gaps = np.diff(frame_indices)
     assert (gaps[:-1] == stride).all() and (gaps > 0).all() and (gaps <= stride).all()
 
 
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=9, unique=True), st.integers(1, 20), st.integers(0, 30))
-def test_every_kept_frame_stays_in_its_step(edges, stride, tail):
+def test_selected_frames_stay_in_their_subtask(edges, stride, num_trailing):
     edges = sorted(edges)
-    length = edges[-1] + tail
-    steps = [Subtask(name=str(i), start=a, end=b) for i, (a, b) in enumerate(pairwise(edges))]
-    kept = stride_indices(length, stride)
+    length = edges[-1] + num_trailing
+    subtasks = [Subtask(name=str(i), start=a, end=b) for i, (a, b) in enumerate(pairwise(edges))]
+    frame_indices = stride_indices(length, stride)
     try:
-        thinned = resample_subtasks(steps, kept)
+        resampled = resample_subtasks(subtasks, frame_indices)
     except DataError:
         assume(False)
-    np.testing.assert_array_equal(subtask_column(thinned, len(kept)), subtask_column(steps, length)[kept])
+    np.testing.assert_array_equal(
+        subtask_column(resampled, len(frame_indices)), subtask_column(subtasks, length)[frame_indices]
+    )
 
 
-def test_a_step_that_would_vanish_is_named():
-    steps = [Subtask(name="reach", start=0, end=11), Subtask(name="grasp", start=11, end=14)]
+def test_subtask_without_selected_frame_is_named():
+    subtasks = [Subtask(name="reach", start=0, end=11), Subtask(name="grasp", start=11, end=14)]
     with pytest.raises(DataError, match=r"'grasp'.*frame 11 to 13"):
-        resample_subtasks(steps, stride_indices(30, 10))
+        resample_subtasks(subtasks, stride_indices(30, 10))
 
 
-def test_a_stride_below_one_is_refused():
+def test_stride_below_one_is_rejected():
     with pytest.raises(DataError, match="stride must be >= 1, got 0"):
         stride_indices(10, 0)

@@ -1,4 +1,4 @@
-"""Frames come back as they went in and at their time; a broken file costs one sentence, never the process."""
+"""Frames read back close to the original and at their time; damaged files raise an error, never crash the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from painted import H, W, cut, numbers_in, painted, psnr, to_lfs_pointer
+from painted_frames import H, W, paint_frames, psnr, read_numbers, replace_by_lfs_pointer, truncate
 
 from embodied_rm.data.stride import stride_indices
 from embodied_rm.data.video.decoder import VideoDecoder
@@ -29,7 +29,7 @@ LENGTH, FPS = 130, 10.0
 @pytest.fixture(scope="module")
 def video(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("video") / "painted.mp4"
-    write_video(path, painted(range(LENGTH)), FPS)
+    write_video(path, paint_frames(range(LENGTH)), FPS)
     return path
 
 
@@ -39,8 +39,8 @@ def decoder():
         yield decoder
 
 
-def remuxed(source: Path, target: Path) -> Path:
-    """The same images with the index in front, as files for the web have it."""
+def remux_faststart(source: Path, target: Path) -> Path:
+    """Remux with the index in front, as for the web."""
     with av.open(str(source)) as old, av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as new:
         stream = new.add_stream_from_template(old.streams.video[0])
         for packet in old.demux(old.streams.video[0]):
@@ -50,15 +50,15 @@ def remuxed(source: Path, target: Path) -> Path:
     return target
 
 
-def foreign(path: Path, times_ms: list[int]) -> Path:
-    """An mp4 as other tools make it: frames stored out of order (B frames), few key frames, any times."""
+def write_reordered(path: Path, times_ms: list[int]) -> Path:
+    """An mp4 as written by other tools: reordered frames (B frames), few key frames, any times."""
     with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=Fraction(20))
         stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
         stream.options = {"crf": "14", "g": "250", "bf": "3", "b-pyramid": "normal"}
         stream.codec_context.time_base = Fraction(1, 1000)
         for number, time in enumerate(times_ms):
-            frame = av.VideoFrame.from_ndarray(painted([number])[0], format="rgb24")
+            frame = av.VideoFrame.from_ndarray(paint_frames([number])[0], format="rgb24")
             frame.pts, frame.time_base = time, Fraction(1, 1000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
@@ -71,14 +71,14 @@ def test_round_trip_on_smooth_images(tmp_path):
     frames = (110 + 60 * np.sin((xx + 2 * t) / 15 + np.array([0, 1, 2])) + 40 * np.cos(yy / 20)).clip(0, 255)
     frames = frames.astype(np.uint8)
     write_video(tmp_path / "a.mp4", frames, 20)
-    back = read_frames(tmp_path / "a.mp4")
-    assert back.shape == frames.shape and back.dtype == np.uint8
-    assert psnr(frames, back) > 35
-    # no drift of the colors either: it would be a difference between a camera and its recording
-    assert np.abs((back.astype(float) - frames).mean((0, 1, 2))).max() < 0.5
+    decoded = read_frames(tmp_path / "a.mp4")
+    assert decoded.shape == frames.shape and decoded.dtype == np.uint8
+    assert psnr(frames, decoded) > 35
+    # no color shift either: it would distinguish a camera from its recording
+    assert np.abs((decoded.astype(float) - frames).mean((0, 1, 2))).max() < 0.5
 
 
-def test_probe_counts_what_is_there(video):
+def test_probe_counts_frames(video):
     info = probe_video(video)
     assert (len(info), info.fps, info.height, info.width) == (LENGTH, FPS, H, W)
     np.testing.assert_allclose(info.timestamps, np.arange(LENGTH) / FPS)
@@ -86,15 +86,15 @@ def test_probe_counts_what_is_there(video):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, LENGTH - 1), min_size=1, max_size=8), st.floats(-0.4, 0.4))
-def test_a_time_gives_the_frame_shown_then(video, decoder, numbers, offset):
-    """Any order, any repetition, any offset below half a frame."""
+def test_time_selects_its_frame(video, decoder, numbers, offset):
+    """Times in any order, repeated, and off by less than half a frame."""
     frames = decoder.read(video, (np.array(numbers) + offset) / FPS, FPS)
-    assert numbers_in(frames) == numbers
+    assert read_numbers(frames) == numbers
 
 
-def test_reading_on_and_reading_at_random_give_the_same_pixels(video, decoder):
+def test_sequential_and_random_reads_give_the_same_pixels(video, decoder):
     frames = read_frames(video)
-    assert numbers_in(frames) == list(range(LENGTH))
+    assert read_numbers(frames) == list(range(LENGTH))
     for number in (0, 129, 64, 65, 66, 3):
         np.testing.assert_array_equal(decoder.read(video, [number / FPS], FPS)[0], frames[number])
 
@@ -102,8 +102,8 @@ def test_reading_on_and_reading_at_random_give_the_same_pixels(video, decoder):
 @pytest.mark.parametrize("stride", [1, 3, 16, 129, 500])
 def test_stride_keeps_the_first_and_the_last_frame(video, stride):
     frames = read_frames(video, stride=stride)
-    assert numbers_in(frames) == list(stride_indices(LENGTH, stride))
-    assert numbers_in(frames[[0, -1]]) == [0, LENGTH - 1]
+    assert read_numbers(frames) == list(stride_indices(LENGTH, stride))
+    assert read_numbers(frames[[0, -1]]) == [0, LENGTH - 1]
 
 
 def test_resizing_while_decoding_averages(video):
@@ -114,33 +114,33 @@ def test_resizing_while_decoding_averages(video):
     assert np.abs(small - means).mean() < 1.5
 
 
-def test_times_between_or_beyond_the_frames_are_refused(video, decoder):
+def test_times_without_a_frame_are_rejected(video, decoder):
     for time in (-0.06, LENGTH / FPS, 1e6):
         with pytest.raises(DataError, match=r"painted\.mp4: .* no frame"):
             decoder.read(video, [0.0, time], FPS)
 
 
-def test_senseless_questions_are_answered_before_they_reach_the_decoder(video, decoder):
-    for times, size, said in (
+def test_invalid_requests_are_rejected_before_decoding(video, decoder):
+    for times, size, message in (
         ([], None, "one time or more"),
         ([0.0, float("nan")], None, "all finite"),
         ([0.0], (0, 64), r"size must be \(height, width\), both >= 1, got \(0, 64\)"),
     ):
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             decoder.read(video, times, FPS, size)
 
 
-def test_stored_order_and_uneven_times_do_not_matter(tmp_path, decoder):
+def test_reordered_frames_and_uneven_times(tmp_path, decoder):
     times = list(np.cumsum(np.random.default_rng(0).choice([30, 50, 80], size=300)))
-    path = foreign(tmp_path / "foreign.mp4", times)
+    path = write_reordered(tmp_path / "reordered.mp4", times)
     info = decoder.probe(path)
     np.testing.assert_allclose(np.diff(info.timestamps), np.diff(times) / 1000, atol=1e-3)
-    for picked in (range(300), [299, 0, 150, 151, 40], range(5, 300, 60), range(299, -1, -7)):
-        assert numbers_in(decoder.read(path, info.timestamps[list(picked)], info.fps)) == list(picked)
+    for indices in (range(300), [299, 0, 150, 151, 40], range(5, 300, 60), range(299, -1, -7)):
+        assert read_numbers(decoder.read(path, info.timestamps[list(indices)], info.fps)) == list(indices)
 
 
-def test_a_rate_that_is_no_whole_number(tmp_path):
-    write_video(tmp_path / "a.mp4", painted(range(40)), 20 / 3)
+def test_fractional_frame_rate(tmp_path):
+    write_video(tmp_path / "a.mp4", paint_frames(range(40)), 20 / 3)
     info = probe_video(tmp_path / "a.mp4")
     np.testing.assert_allclose(info.timestamps, np.arange(40) * 0.15, atol=1e-3)
     assert info.fps == pytest.approx(20 / 3)
@@ -157,8 +157,8 @@ write_video(sys.argv[1], np.clip(squares[None, :, :, None] + moving, 0, 255).ast
 """
 
 
-def test_what_is_written_does_not_depend_on_what_memory_held_before(tmp_path):
-    """By glibc's filling of whatever is allocated; x264's macroblock tree read some of that."""
+def test_written_bytes_do_not_depend_on_uninitialized_memory(tmp_path):
+    """glibc fills allocated memory with a pattern; x264's macroblock tree read uninitialized memory."""
     heap = {"MALLOC_MMAP_THRESHOLD_": "1000000000", "MALLOC_TOP_PAD_": "100000000"}
     for fill in ("0", "1", "2"):
         words = [sys.executable, "-c", WRITE, str(tmp_path / f"{fill}.mp4")]
@@ -166,8 +166,8 @@ def test_what_is_written_does_not_depend_on_what_memory_held_before(tmp_path):
     assert len({(tmp_path / f"{fill}.mp4").read_bytes() for fill in "012"}) == 1
 
 
-def test_a_video_has_the_same_pixels_after_another_one_in_the_same_file(tmp_path):
-    """Else what is known by its images would not be known again (`embodied_rm.data.provenance`)."""
+def test_pixels_do_not_depend_on_earlier_videos_in_the_file(tmp_path):
+    """Otherwise image hashes would not match (`embodied_rm.data.provenance`)."""
     first, second = (np.random.default_rng(seed).integers(0, 256, (5, H, W, 3), np.uint8) for seed in range(2))
     write_video(tmp_path / "alone.mp4", second, 10)
     with VideoWriter(tmp_path / "both.mp4", 10, (H, W)) as writer:
@@ -177,33 +177,33 @@ def test_a_video_has_the_same_pixels_after_another_one_in_the_same_file(tmp_path
 
 
 @pytest.mark.parametrize(("height", "width"), [(47, 64), (48, 63), (1, 1)])
-def test_odd_sizes_are_refused(tmp_path, height, width):
+def test_odd_sizes_are_rejected(tmp_path, height, width):
     with pytest.raises(DataError, match=rf"a\.mp4.*even height and width.*{width}x{height}"):
         write_video(tmp_path / "a.mp4", np.zeros((3, height, width, 3), np.uint8), 10)
 
 
-def test_frames_of_another_size_or_type_are_refused(tmp_path):
+def test_frames_of_another_size_or_type_are_rejected(tmp_path):
     with VideoWriter(tmp_path / "a.mp4", 10, (H, W)) as writer:
-        writer.add(painted(range(3)))
-        for wrong in (np.zeros((1, W, H, 3), np.uint8), np.zeros((1, H, W, 3), np.float32)):
+        writer.add(paint_frames(range(3)))
+        for frames in (np.zeros((1, W, H, 3), np.uint8), np.zeros((1, H, W, 3), np.float32)):
             with pytest.raises(DataError, match=rf"uint8 \[T, {H}, {W}, 3\]"):
-                writer.add(wrong)
+                writer.add(frames)
     with pytest.raises(DataError, match="T > 0"):
         write_video(tmp_path / "b.mp4", np.zeros((0, H, W, 3), np.uint8), 10)
 
 
 def index_at_end_cut(path: Path) -> None:
-    cut(path, path.stat().st_size - 10)
+    truncate(path, path.stat().st_size - 10)
 
 
 def middle_cut(path: Path) -> None:
-    cut(path, path.stat().st_size // 2)
+    truncate(path, path.stat().st_size // 2)
 
 
 def index_in_front_middle_cut(path: Path) -> None:
-    moved = remuxed(path, path.with_name("moved.mp4"))
-    moved.replace(path)
-    cut(path, path.stat().st_size // 2)
+    remuxed = remux_faststart(path, path.with_name("moved.mp4"))
+    remuxed.replace(path)
+    truncate(path, path.stat().st_size // 2)
 
 
 def index_missing(path: Path) -> None:
@@ -221,11 +221,11 @@ def no_images(path: Path) -> None:
         container.mux(stream.encode())
 
 
-FAULTS = {
+CORRUPTIONS = {
     "missing": (lambda path: path.unlink(), "does not exist"),
     "folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
-    "git-lfs pointer": (to_lfs_pointer, "git-lfs pointer"),
+    "git-lfs pointer": (replace_by_lfs_pointer, "git-lfs pointer"),
     "a web page": (lambda path: path.write_text("<!DOCTYPE html><html>404</html>"), "not an mp4"),
     "playlist": (lambda path: path.write_text("#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n"), "not an mp4"),
     "noise": (lambda path: path.write_bytes(np.random.default_rng(0).bytes(5000)), "not an mp4"),
@@ -233,32 +233,32 @@ FAULTS = {
     "index in front, cut in the middle": (index_in_front_middle_cut, "is cut short"),
     "index cut": (index_at_end_cut, "is cut short"),
     "index missing": (index_missing, "is cut short: its index"),
-    "sound only": (no_images, "no video stream"),
+    "audio only": (no_images, "no video stream"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_named_with_its_file(video, tmp_path, fault):
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_issue_is_named_with_its_file(video, tmp_path, corruption):
     path = tmp_path / "broken.mp4"
     path.write_bytes(video.read_bytes())
-    damage, said = FAULTS[fault]
+    damage, message = CORRUPTIONS[corruption]
     damage(path)
-    for look in (probe_video, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
+    for read in (probe_video, read_frames, lambda p: read_frames(p, timestamps=[0.0])):
         with pytest.raises(DataError) as caught:
-            look(path)
-        assert "broken.mp4" in str(caught.value) and said in str(caught.value)
+            read(path)
+        assert "broken.mp4" in str(caught.value) and message in str(caught.value)
 
 
-def test_a_writer_that_is_left_by_an_exception_leaves_no_video(tmp_path):
+def test_exception_leaves_no_video(tmp_path):
     with pytest.raises(KeyboardInterrupt), VideoWriter(tmp_path / "a.mp4", 10, (H, W)) as writer:
-        writer.add(painted(range(50)))
+        writer.add(paint_frames(range(50)))
         raise KeyboardInterrupt
     assert not (tmp_path / "a.mp4").exists()
 
 
 @pytest.mark.parametrize("index_in_front", [False, True])
-def test_every_prefix_is_refused_or_is_whole(video, tmp_path, decoder, index_in_front):
-    source = remuxed(video, tmp_path / "moved.mp4") if index_in_front else video
+def test_truncated_file_is_rejected_or_complete(video, tmp_path, decoder, index_in_front):
+    source = remux_faststart(video, tmp_path / "moved.mp4") if index_in_front else video
     content = source.read_bytes()
     rng = np.random.default_rng(1)
     cuts = {0, 1, 8, 40, len(content) - 1, *rng.integers(len(content), size=30)}
@@ -270,11 +270,11 @@ def test_every_prefix_is_refused_or_is_whole(video, tmp_path, decoder, index_in_
         except DataError as refusal:
             assert "prefix.mp4" in str(refusal)
         else:
-            assert numbers_in(decoder.read(path, info.timestamps, FPS)) == list(range(LENGTH))
+            assert read_numbers(decoder.read(path, info.timestamps, FPS)) == list(range(LENGTH))
 
 
-def test_flipped_bytes_are_refused_or_read_in_full_and_the_process_lives(video, tmp_path, decoder):
-    """H.264 has no checksums, so wrong pixels cannot always be noticed; a wrong number of them always is."""
+def test_flipped_bytes_are_rejected_or_read_in_full(video, tmp_path, decoder):
+    """H.264 has no checksums: wrong pixels are not always detected, a wrong number of frames is."""
     content = video.read_bytes()
     rng = np.random.default_rng(2)
     path = tmp_path / "flipped.mp4"
@@ -290,20 +290,21 @@ def test_flipped_bytes_are_refused_or_read_in_full_and_the_process_lives(video, 
             assert "flipped.mp4" in str(refusal)
 
 
-def test_a_child_killed_between_requests_is_replaced(video, decoder):
+def test_killed_child_is_replaced(video, decoder):
     decoder.probe(video)
     os.kill(decoder._process.pid, signal.SIGKILL)
-    assert numbers_in(decoder.read(video, [7 / FPS], FPS)) == [7]
+    assert read_numbers(decoder.read(video, [7 / FPS], FPS)) == [7]
 
 
-def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeypatch):
-    """A stand-in for a crash inside FFmpeg: the child dies of a signal as soon as it opens that file."""
+def test_file_that_crashes_the_child_raises_an_error(video, tmp_path, monkeypatch):
+    """Simulates a crash in FFmpeg: the child dies of a signal as soon as it opens the file."""
     worker = tmp_path / "decode.py"
     shutil.copy(VideoDecoder.script.with_name("framing.py"), tmp_path)
-    bomb = "import os, json\nreal = VideoFileCache.get\ndef get(self, path):\n    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
-    bomb += "    return real(self, path)\nVideoFileCache.get = get\n"
+    crash_code = "import os, json\nreal = VideoFileCache.get\ndef get(self, path):\n"
+    crash_code += "    if 'bomb' in path: os.kill(os.getpid(), 11)\n"
+    crash_code += "    return real(self, path)\nVideoFileCache.get = get\n"
     script = VideoDecoder.script.read_text()
-    worker.write_text(script.replace('if __name__ == "__main__":', bomb + 'if __name__ == "__main__":'))
+    worker.write_text(script.replace('if __name__ == "__main__":', crash_code + 'if __name__ == "__main__":'))
     monkeypatch.setattr(VideoDecoder, "script", worker)
     (tmp_path / "bomb.mp4").write_bytes(video.read_bytes())
     with VideoDecoder() as decoder:
@@ -312,28 +313,28 @@ def test_a_file_that_kills_the_child_costs_one_sentence(video, tmp_path, monkeyp
         assert len(decoder.probe(video)) == LENGTH
 
 
-def test_a_forked_or_pickled_decoder_gets_a_child_of_its_own(video, decoder):
+def test_forked_or_pickled_decoder_starts_its_own_child(video, decoder):
     decoder.probe(video)
-    mine = decoder._process.pid
+    pid = decoder._process.pid
     copy = pickle.loads(pickle.dumps(decoder))  # noqa: S301 (our own bytes)
-    assert numbers_in(copy.read(video, [3 / FPS], FPS)) == [3]
-    assert copy._process.pid != mine
+    assert read_numbers(copy.read(video, [3 / FPS], FPS)) == [3]
+    assert copy._process.pid != pid
     copy.close()
     child = os.fork()
     if child == 0:
-        ok = numbers_in(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != mine
+        ok = read_numbers(decoder.read(video, [5 / FPS], FPS)) == [5] and decoder._process.pid != pid
         decoder.close()
         os._exit(0 if ok else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert decoder._process.pid == mine and decoder._process.poll() is None
-    assert numbers_in(decoder.read(video, [9 / FPS], FPS)) == [9]
+    assert decoder._process.pid == pid and decoder._process.poll() is None
+    assert read_numbers(decoder.read(video, [9 / FPS], FPS)) == [9]
 
 
-def test_a_file_written_anew_is_read_anew(tmp_path, decoder):
+def test_rewritten_file_is_reread(tmp_path, decoder):
     path = tmp_path / "a.mp4"
     for first in (0, 1000):
-        write_video(path, painted(range(first, first + 20)), FPS)
-        assert numbers_in(decoder.read(path, [1.0], FPS)) == [first + 10]
+        write_video(path, paint_frames(range(first, first + 20)), FPS)
+        assert read_numbers(decoder.read(path, [1.0], FPS)) == [first + 10]
 
 
 def test_closing_ends_the_child(video):

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from browsers import watched
+from browsers import open_checked_page
 from known_models import HashModel
 from playwright.sync_api import Browser, Error, Page, expect
 from services import frames_by_view, random_videos, serving
@@ -305,9 +305,9 @@ def test_stopping_keeps_the_curve_and_ends_the_session(page, folder, tmp_path):
 
 def test_browser_prompts_for_the_key_and_sends_it(browser: Browser, folder: Path) -> None:
     with serving(HashModel(), api_key="sesame") as url:
-        with watched(browser) as page, pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+        with open_checked_page(browser) as page, pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
             page.goto(url)  # the browser prompts for a key
-        with watched(browser, http_credentials={"username": "anybody", "password": "sesame"}) as page:
+        with open_checked_page(browser, http_credentials={"username": "anybody", "password": "sesame"}) as page:
             open_page(page, url)
             choose_files(page, folder / VIDEO_FILES["front"])
             score(page)

@@ -1,4 +1,4 @@
-"""Images that say which frame they are, and faults done to files."""
+"""Images with a painted frame number, and damage to files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ BITS = 12
 H, W = 48, 64
 
 
-def painted(numbers: IntArray | range, height: int = H, width: int = W) -> Frames:
-    """uint8 [T, H, W, 3]: a smooth image whose top rows hold the number's bits as dark and bright blocks."""
+def paint_frames(numbers: IntArray | range, height: int = H, width: int = W) -> Frames:
+    """uint8 [T, H, W, 3]: a smooth image whose top rows encode the number's bits as dark and bright blocks."""
     yy, xx = np.mgrid[:height, :width]
     smooth = np.stack([40 + 2 * xx, 60 + 2 * yy, 30 + xx + yy], -1).clip(0, 255).astype(np.uint8)
     frames = np.repeat(smooth[None], len(numbers), 0)
@@ -24,8 +24,8 @@ def painted(numbers: IntArray | range, height: int = H, width: int = W) -> Frame
     return frames
 
 
-def numbers_in(frames: Frames) -> list[int]:
-    """The numbers painted into [T, H, W, 3]."""
+def read_numbers(frames: Frames) -> list[int]:
+    """Decode the numbers painted into [T, H, W, 3]."""
     block, rows = frames.shape[2] // BITS, frames.shape[1] // 4
     strips = frames[:, : rows - 1, : block * BITS].astype(np.float64)
     bright = strips.reshape(len(frames), rows - 1, BITS, block, 3).mean((1, 3, 4)) > 125
@@ -33,19 +33,19 @@ def numbers_in(frames: Frames) -> list[int]:
 
 
 def psnr(a: Frames, b: Frames) -> float:
-    """Peak signal to noise ratio, dB."""
+    """Peak signal-to-noise ratio, dB."""
     return float(10 * np.log10(255**2 / np.mean((a.astype(np.float64) - b) ** 2)))
 
 
 def make_episode(
     index: int, length: int = 20, views: tuple[str, ...] = ("front", "wrist"), fps: float = 10.0
 ) -> Episode:
-    """An episode whose frames are painted 100 * index + t, and whose columns are all different."""
+    """An episode with painted numbers 100 * index + t and distinct columns."""
     rng = np.random.default_rng(index)
     middle = length // 2
     return Episode(
         name=f"trial_{index}",
-        views={view: painted(range(100 * index, 100 * index + length)) for view in views},
+        views={view: paint_frames(range(100 * index, 100 * index + length)) for view in views},
         instruction=f"do thing {index % 2}",
         fps=fps,
         subtasks=(Subtask(name="reach", start=1, end=middle), Subtask(name="lift", start=middle, end=length)),
@@ -57,11 +57,11 @@ def make_episode(
     )
 
 
-def cut(path: Path, size: int) -> None:
+def truncate(path: Path, size: int) -> None:
     """Keep the first `size` bytes."""
     path.write_bytes(path.read_bytes()[:size])
 
 
-def to_lfs_pointer(path: Path) -> None:
-    """What is in place of the file when git-lfs has not fetched it."""
+def replace_by_lfs_pointer(path: Path) -> None:
+    """Replace a file by its git-lfs pointer."""
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n")
