@@ -49,7 +49,7 @@ def test_views_and_subtasks_are_added_without_changing_the_init_net(tmp_path):
     init_net = make_init_net()
     weights = {name: tensor.clone() for name, tensor in init_net.state_dict().items()}
     demonstration = annotated(0)
-    subtasks = tuple(Subtask(name=f"s{i}", init_net=4 * i, end=4 * i + 4) for i in range(9))
+    subtasks = tuple(Subtask(name=f"s{i}", start=4 * i, end=4 * i + 4) for i in range(9))
     views = {"wrist": demonstration.views["top"], "front": demonstration.views["front"]}
     changed = replace(demonstration, views=views, subtasks=subtasks)
     net = adapt([changed], replace(CONFIG, steps=2), RunFolder.open(tmp_path / "run"), NullReporter(), init_net)

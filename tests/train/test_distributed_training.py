@@ -54,17 +54,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train_command(data: Path, out: Path, processes: int, *overrides: str) -> list[str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    return [
-        sys.executable,
-        *launcher,
-        "-m",
-        "embodied_rm",
-        "train",
-        f"data={data}",
-        f"out={out}",
-        *OVERRIDES,
-        *overrides,
-    ]
+    command = [sys.executable, *launcher, "-m", "embodied_rm", "train"]
+    return [*command, f"data={data}", f"out={out}", *OVERRIDES, *overrides]
 
 
 def train(data: Path, out: Path, processes: int, *overrides: str) -> subprocess.CompletedProcess[str]:
@@ -97,8 +88,8 @@ def test_two_processes_equal_one_and_resume_exactly(
 ) -> None:
     result = train(data, tmp_path / "1", 1, "gradient_accumulation_steps=2")
     assert result.returncode == 0, result.stderr
-    one = load_weights(tmp_path / "1")
-    assert all(torch.equal(one[name], two_process_weights[name]) for name in one), (
+    weights = load_weights(tmp_path / "1")
+    assert all(torch.equal(weights[name], tensor) for name, tensor in two_process_weights.items()), (
         "two microbatches in one process equal one in each of two"
     )
 
@@ -107,9 +98,7 @@ def test_two_processes_equal_one_and_resume_exactly(
     resumed = train(data, tmp_path / "killed", 2, *save_always, "resume=true")
     assert resumed.returncode == 0, resumed.stderr
     resumed_weights = load_weights(tmp_path / "killed")
-    assert all(torch.equal(resumed_weights[name], two_process_weights[name]) for name in two_process_weights), (
-        "resuming is exact"
-    )
+    assert all(torch.equal(resumed_weights[name], tensor) for name, tensor in two_process_weights.items())
 
     assert len(list(two_process_run.glob(f"{EVENT_FILE_PREFIX}*"))) == 1, "only rank 0 logs"
     single, uninterrupted, interrupted = map(read_scalars, (tmp_path / "1", two_process_run, tmp_path / "killed"))
@@ -123,7 +112,7 @@ def train_and_kill(data: Path, out: Path, *overrides: str) -> None:
     line = train_command(data, out, 2, *overrides)
     child = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while not (out / TRAIN_STATE_DIR / MANIFEST_NAME).exists():
-        assert child.poll() is None, "training resumed_weights before its first save"
+        assert child.poll() is None, "training ended before its first save"
         time.sleep(0.01)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
