@@ -1,4 +1,4 @@
-"""Compare a reward model with annotation: order, error, success and step, beside curves that see nothing."""
+"""Evaluate a reward model against annotations: order, error, success and subtasks, with baselines without images."""
 
 from embodied_rm.evaluate.blind_baselines import predict_baseline
 from embodied_rm.evaluate.evaluation import GroundTruth, baseline_tables, evaluate, ground_truths, model_table

@@ -1,4 +1,4 @@
-"""What curves that look at no image would say: the baselines, judged like a model."""
+"""Predictions of the baselines, which use no images."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from embodied_rm.types import Array, BoolArray, RewardOutput
 
 
 def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> PredictionSet:
-    """The baseline's prediction of these episodes, and of the successes among them backwards. It names no step, doubts
-    nothing and takes no time."""
+    """Return a baseline's predictions of episodes, and of the reversed successes.
+
+    They have no subtasks and uncertainty 0, and take no time.
+    """
 
     def predict(truth: Array, done: BoolArray) -> RewardOutput:
         progress, success = baseline(truth, done)
@@ -30,9 +32,8 @@ def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> Pr
     def predict_reversed(episode: LabeledEpisode) -> RewardOutput | None:
         if not episode.success[-1]:
             return None
-        frame_indices = np.append(
-            0, np.arange(frames_until_success(episode) - 1, -1, -1)
-        )  # as `judged.backward` shows them
+        # The order of `predictions.reverse_episode`.
+        frame_indices = np.append(0, np.arange(frames_until_success(episode) - 1, -1, -1))
         return predict(episode.progress[frame_indices], episode.success[frame_indices])
 
     return PredictionSet(

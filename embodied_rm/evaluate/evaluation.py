@@ -1,4 +1,4 @@
-"""The verb: a reward model beside annotation and beside baselines, as tables."""
+"""`evaluate`: metrics of a reward model and of baselines against annotations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,23 @@ def evaluate(
     other_predictions: Mapping[str, PredictionSet] | None = None,
     rows: Sequence[int] | None = None,
 ) -> dict[str, object]:
-    """`{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`.
+    """Compute the metrics of a reward model and of the baselines.
 
-    `docs/metrics.md` has every metric's definition, range and source. What cannot be computed (no failures, no steps)
-    is left out.
+    `docs/metrics.md` defines every metric. Metrics that cannot be computed (no failures, no subtasks) are left out.
 
-    `judged`: what the model said, where that is known already. `others`: what further models said, for a row each among
-    the baselines. `rows`: which of the episodes are meant by all that, default all; the others only help to find the
-    order of a task's steps. Raises `DataError` naming an episode whose true progress is unknown.
+    Args:
+        model: The reward model.
+        episodes: Annotated episodes.
+        reporter: Receives a log line.
+        predictions: Predictions of the model, if already computed.
+        other_predictions: Name -> predictions of another model, which is added to the baselines.
+        rows: Indices of the evaluated episodes, default all. The others only determine the order of subtasks.
+
+    Returns:
+        `{"reward_model": {metric: value}, "baselines": {name: {metric: value}}, "episodes": {...}}`.
+
+    Raises:
+        DataError: If the true progress of an episode is unknown; the message names it.
     """
     all_episodes = list(episodes)
     selected_rows, all_truths = range(len(all_episodes)) if rows is None else rows, ground_truths(all_episodes)
@@ -54,15 +63,19 @@ def evaluate(
 
 @dataclass(frozen=True, kw_only=True)
 class GroundTruth:
-    """What is known of an episode."""
+    """Annotations of an episode."""
 
     label: LabeledEpisode
     outcome: str | None
-    """Who acted: the recorded outcome, None where there is none."""
+    """The recorded outcome, which identifies the actor. None: not recorded."""
 
 
 def ground_truths(episodes: Sequence[Episode]) -> list[GroundTruth]:
-    """What is known of each. Raises `DataError` naming an episode whose true progress is unknown."""
+    """Return the annotations of each episode.
+
+    Raises:
+        DataError: If the true progress of an episode is unknown; the message names it.
+    """
     labels = label(episodes)
     return [
         GroundTruth(label=labeled, outcome=episode.metadata.get("outcome"))
@@ -71,7 +84,7 @@ def ground_truths(episodes: Sequence[Episode]) -> list[GroundTruth]:
 
 
 def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth]) -> Metrics:
-    """Every metric of a model's prediction of these episodes that exists."""
+    """Compute all metrics of a model's predictions; undefined ones are left out."""
     labels = [truth.label for truth in episode_truths]
     table = curve_metrics([prediction.progress for prediction in predictions.predictions], episode_truths)
     num_undefined = sum(
@@ -94,7 +107,7 @@ def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth
 
 
 def baseline_tables(episode_truths: Sequence[GroundTruth]) -> dict[str, Metrics]:
-    """The same of the curves that see no image, by name."""
+    """Compute all metrics of the baselines. Returns name -> metrics."""
     labels = [truth.label for truth in episode_truths]
     return {
         name: model_table(predict_baseline(baseline, labels), episode_truths) for name, baseline in BASELINES.items()
@@ -102,7 +115,7 @@ def baseline_tables(episode_truths: Sequence[GroundTruth]) -> dict[str, Metrics]
 
 
 def curve_metrics(curves: Sequence[Array], episode_truths: Sequence[GroundTruth]) -> Metrics:
-    """Every metric of progress curves; nan where there is none."""
+    """Compute all metrics of progress curves; nan where undefined."""
     labels = [truth.label for truth in episode_truths]
     tau = actor_tau(curves, labels, [truth.outcome for truth in episode_truths])
     return {**progress_table(curves, labels), "actor_tau": tau}

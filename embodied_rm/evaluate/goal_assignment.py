@@ -1,4 +1,4 @@
-"""Goal images for an evaluation: how the same task looked when it was done another time."""
+"""Assign goal images for an evaluation: the last frame of another success at the same goal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from embodied_rm.labels.labeled_episode import LabeledEpisode
 
 
 def assign_goal_rows(labels: Sequence[LabeledEpisode]) -> list[int | None]:
-    """For each episode the next one, in turn, that ended in success at the same goal: never itself; None without one.
+    """Return for each episode the index of the episode whose last frame is its goal image.
 
-    The last frame of that episode is the goal image.
+    It is the next successful episode with the same goal, cyclically, and never the episode itself. None: there is none.
     """
     success_rows_by_goal: dict[str, list[int]] = {}
     for row, episode in enumerate(labels):

@@ -1,4 +1,4 @@
-"""Which goal images an evaluation shows the model."""
+"""Goal images of an evaluation, from other episodes or from files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from embodied_rm.types import Episode
 
 
 def find_goal_rows(episodes: Sequence[Episode], data_label: str) -> dict[int, int]:
-    """Episode -> the other one whose end is its goal image; episodes without one are not in it.
+    """Return episode -> the episode whose last frame is its goal image; episodes without one are left out.
 
-    Raises `DataError`, naming `what` they are, when there is none at all.
+    Raises:
+        DataError: If no episode has a goal image; the message starts with `data_label`.
     """
     goal_by_row = {row: goal for row, goal in enumerate(assign_goal_rows(label(episodes))) if goal is not None}
     if not goal_by_row:
         raise DataError(
-            f"{data_label}: no two episodes with one goal of which one succeeds; goals of other episodes need them"
+            f"{data_label}: goal images from other episodes need two episodes with the same goal, one of them a success"
         )
     return goal_by_row
 
@@ -29,8 +30,12 @@ def find_goal_rows(episodes: Sequence[Episode], data_label: str) -> dict[int, in
 def read_common_goal(
     image_paths: Sequence[Path], views: Sequence[str], episodes: Sequence[Episode], data_label: str
 ) -> Episode:
-    """The images as the goal of all the episodes. Raises `UserError` when those have several goals."""
+    """Read the goal images of all episodes.
+
+    Raises:
+        UserError: If the episodes have several goals.
+    """
     goals = sorted({goal_of(episode) for episode in episodes})
     if len(goals) > 1:
-        raise UserError(f"goal_images=[...] shows one goal, {data_label} has {len(goals)}: {', '.join(goals)}")
+        raise UserError(f"goal_images=[...] shows one goal, but {data_label} has {len(goals)}: {', '.join(goals)}")
     return read_goal_episode(image_paths, views)

@@ -1,4 +1,4 @@
-"""A reward model's prediction of whole episodes, forwards and backwards, and the time it took."""
+"""A reward model's predictions of complete episodes and of reversed ones, with their duration."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from embodied_rm.types import Episode, RewardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionSet:
-    """What a model says of some episodes."""
+    """A model's predictions of some episodes."""
 
     predictions: tuple[RewardOutput, ...]
-    """One an episode, a row a frame."""
+    """One per episode, with one row per frame."""
     reversed_predictions: tuple[RewardOutput | None, ...]
-    """One an episode: of `backward(episode)` where that is a success, None where it is not."""
+    """One per episode: of `reverse_episode` for a success, None for a failure."""
     seconds: float
-    """Wall time of all of it; decoding is not in it."""
+    """Wall time of all predictions, without decoding."""
     num_frames: int
-    """Frames judged in that time, all views of one moment being one."""
+    """Number of scored frames; all views of one timestep count as one."""
     interval_scale: float | None = None
-    """Of a calibrated model, see `NetConfig`."""
+    """Interval scale of a calibrated model, see `Capabilities`."""
 
     @property
     def seconds_per_frame(self) -> float:
-        """`nan` where nothing was judged: an episode of one frame has no second one."""
+        """Mean wall time per frame; nan if no frame was scored."""
         return self.seconds / self.num_frames if self.num_frames else float("nan")
 
     def take(self, rows: Sequence[int]) -> PredictionSet:
-        """The prediction of these episodes only; the time stays that of all of them."""
-        predictions, reversed_predictions = (
-            tuple(self.predictions[row] for row in rows),
-            tuple(self.reversed_predictions[row] for row in rows),
+        """Return the predictions of the given episodes. `seconds` and `num_frames` remain those of all."""
+        return replace(
+            self,
+            predictions=tuple(self.predictions[row] for row in rows),
+            reversed_predictions=tuple(self.reversed_predictions[row] for row in rows),
         )
-        return replace(self, predictions=predictions, reversed_predictions=reversed_predictions)
 
 
 def predict_episodes(
@@ -50,10 +50,16 @@ def predict_episodes(
     goals: Sequence[Episode] | None = None,
     references: Sequence[Episode] | None = None,
 ) -> PredictionSet:
-    """Fold the model over every episode, and over every success backwards.
+    """Score every episode, and every success reversed.
 
-    The last frame of `goals[i]` is the goal image of `episodes[i]`, `references[i]` its reference. Raises
-    `DataError` naming an episode whose true progress is unknown.
+    Args:
+        model: The reward model.
+        episodes: Annotated episodes.
+        goals: For each episode one whose last frame is its goal image.
+        references: For each episode a demonstration.
+
+    Raises:
+        DataError: If the true progress of an episode is unknown; the message names it.
     """
     labels = label(episodes)
     success_rows = [i for i, episode in enumerate(labels) if episode.success[-1]]
@@ -79,7 +85,7 @@ def predict_episodes(
 
 
 def concat_predictions(parts: Iterable[PredictionSet]) -> PredictionSet:
-    """The predictions of several collections, as one of all of them."""
+    """Concatenate the predictions of several sets of episodes."""
     prediction_sets = list(parts)
     return PredictionSet(
         predictions=tuple(
@@ -97,7 +103,7 @@ def concat_predictions(parts: Iterable[PredictionSet]) -> PredictionSet:
 
 
 def reverse_episode(episode: Episode, labeled: LabeledEpisode) -> Episode:
-    """The episode's first frame, then its frames from the one at which it is done back to the first."""
+    """Return the episode's first frame, followed by its frames from the first success back to the start."""
     num_frames = frames_until_success(labeled)
     views = {name: np.concatenate([frames[:1], frames[:num_frames][::-1]]) for name, frames in episode.views.items()}
     return replace(episode, views=views, subtasks=(), progress=None, state=None, action=None, predictions=None)

@@ -1,4 +1,4 @@
-"""What a progress curve alone is judged by, whoever drew it: a model, a clock, the truth."""
+"""Metrics of progress curves."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ from embodied_rm.types import Array
 
 Metrics = dict[str, float]
 NUM_PROGRESS_BINS = 20
-"""Equal cells of true progress that stand for the states of a task in its STARC distance; 1 is one more."""
+"""Bins of true progress in [0, 1) that are the states of a task in the STARC distance; progress 1 is another state."""
 STARC_DISCOUNT = 0.99
-"""Discount of a frame in the STARC distance. EPIC's does not depend on it."""
+"""Discount per frame in the STARC distance. The EPIC distance does not depend on it."""
 
 
 def progress_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """The metrics of the progress curves alone, each float32 [T] in [0, 1]; `docs/metrics.md` says what they are."""
+    """Compute the metrics of progress curves, as defined in `docs/metrics.md`.
+
+    Args:
+        curves: One float32 [T] in [0, 1] per episode.
+        labels: The annotations of the episodes.
+    """
     pairs = list(zip(curves, labels, strict=True))
     successes = [(curve, episode) for curve, episode in pairs if episode.success[-1]]
     failures = [(curve, episode) for curve, episode in pairs if not episode.success[-1]]
@@ -46,10 +51,9 @@ def progress_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) ->
 
 
 def preference_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """Which of two episodes of a task came further, told by the progress at their ends: of all pairs, and of the
-    shortest, middle and longest third of them.
+    """Compute the preference accuracy of all pairs, and of the shortest, middle and longest third of the pairs.
 
-    The last progress is what an episode earned: all gains together.
+    A pair is two episodes of a task with different true progress at the end, ranked by the predicted final progress.
     """
     pairs = preferred_pairs([episode.progress[-1] for episode in labels], [episode.task for episode in labels])
     credit = preference_credit([curve[-1] for curve in curves], pairs)
@@ -67,7 +71,7 @@ def preference_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) 
 
 
 def reward_distance_table(curves: Sequence[Array], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """EPIC and STARC distance to the true progress, over all frames reached in a task, mean over tasks."""
+    """Compute the EPIC and STARC distance to the true progress over all frames of a task, averaged over tasks."""
     epic_distances, starc_distances = [], []
     for task in dict.fromkeys(episode.task for episode in labels):
         curve_pairs = [(c, e.progress) for c, e in zip(curves, labels, strict=True) if e.task == task]
@@ -81,10 +85,10 @@ def reward_distance_table(curves: Sequence[Array], labels: Sequence[LabeledEpiso
 
 
 def actor_tau(curves: Sequence[Array], labels: Sequence[LabeledEpisode], outcomes: Sequence[str | None]) -> float:
-    """Kendall's tau_a of the actors of a task (episodes that share the recorded outcome: the expert, each way to
-    fail), ranked by mean progress at the end, with their true ranking; mean over tasks.
+    """Compute Kendall's tau_a between the predicted and true ranking of the actors of a task, averaged over tasks.
 
-    `nan` without a task of two actors.
+    An actor is all episodes with the same recorded outcome (the expert, or one kind of failure). It is ranked by its
+    mean final progress. nan: no task has two actors.
     """
     taus = []
     for task in dict.fromkeys(episode.task for episode in labels):
@@ -98,16 +102,16 @@ def actor_tau(curves: Sequence[Array], labels: Sequence[LabeledEpisode], outcome
 
 
 def progress_bin(progress: Array) -> np.ndarray:
-    """Which cell of true progress each frame is in, int64 [T]."""
+    """Return the bin of true progress of each frame, int64 [T]."""
     return np.floor(np.clip(progress, 0, 1) * NUM_PROGRESS_BINS).astype(np.int64)
 
 
 def frames_until_success(episode: LabeledEpisode) -> int:
-    """Number of frames up to the first at which the task is done, that one included."""
+    """Return the number of frames up to and including the first success; all frames if there is none."""
     return int(episode.success.argmax()) + 1 if episode.success.any() else len(episode)
 
 
 def nanmean(values: Iterable[float]) -> float:
-    """The mean of what is defined; nan of nothing."""
+    """Return the mean of all values but nan; nan if there are none."""
     defined = [float(value) for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")

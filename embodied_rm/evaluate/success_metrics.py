@@ -1,4 +1,4 @@
-"""What a prediction says beyond progress: done or not, which step, how sure, how unusual."""
+"""Metrics of success predictions, subtasks, uncertainty and out-of-distribution scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ from embodied_rm.types import Array, IntArray, RewardOutput
 def prediction_table(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], scale: float | None = None
 ) -> Metrics:
-    """The metrics of verdicts, steps and spread; `docs/metrics.md` says what they are. `scale`: see `doubt_table`."""
+    """Compute the metrics of success, subtasks and uncertainty, as defined in `docs/metrics.md`.
+
+    Args:
+        predictions: One per episode.
+        labels: The annotations of the episodes.
+        scale: See `uncertainty_table`.
+    """
     return {
         **success_table(predictions, labels),
         "subtask_accuracy": subtask_accuracy(predictions, labels),
@@ -36,7 +42,7 @@ def prediction_table(
 
 
 def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> Metrics:
-    """The metrics of verdicts; none of a model that never says when a task is done."""
+    """Compute the metrics of success predictions; empty for a model without them."""
     episode_success = np.array([bool(episode.success[-1]) for episode in labels])
     final_success = np.array([prediction.success[-1] for prediction in predictions])
     frame_success = np.concatenate([prediction.success[1:] for prediction in predictions])
@@ -56,14 +62,14 @@ def success_table(predictions: Sequence[RewardOutput], labels: Sequence[LabeledE
 def success_precision_recall(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]
 ) -> tuple[float, float]:
-    """Precision and recall of "done" over all frames; nan where nothing was called done, or nothing was."""
+    """Compute precision and recall of success over all frames; nan without predicted or true success."""
     predicted = np.concatenate([prediction.success >= 0.5 for prediction in predictions])
     actual = np.concatenate([episode.success for episode in labels])
     return nanmean(actual[predicted]), nanmean(predicted[actual])
 
 
 def subtask_accuracy(predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]) -> float:
-    """Share of the frames (the first one, which nobody judges, left out) with an annotated step that is named."""
+    """Compute the share of frames with an annotated subtask whose subtask is predicted, without the first frames."""
     hits = [predicted == actual for predicted, actual in _subtask_pairs(predictions, labels)]
     return nanmean(np.concatenate(hits)) if hits else float("nan")
 
@@ -71,19 +77,25 @@ def subtask_accuracy(predictions: Sequence[RewardOutput], labels: Sequence[Label
 def episode_matches(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]
 ) -> list[tuple[int, int, int]]:
-    """`segment_matches` of every episode with annotated steps."""
+    """Return `match_segments` of every episode with annotated subtasks."""
     return [match_segments(predicted, actual) for predicted, actual in _subtask_pairs(predictions, labels)]
 
 
 def uncertainty_table(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode], scale: float | None = None
 ) -> Metrics:
-    """Whether `spread` is large where progress is wrong, and how much intervals made of it cover.
+    """Compute the correlation of uncertainty and error, and the coverage of progress intervals.
 
-    uncertainty_correlation: Spearman of spread with absolute error over all judged frames. interval_coverage: the share of
-    the frames that lie in the intervals of a calibrated model, by its `scale`; without one, the share of one half
-    of the episodes' in intervals calibrated on the other, nan where there are too few to calibrate on. Both are nan of
-    a model that never doubts.
+    Args:
+        predictions: One per episode.
+        labels: The annotations of the episodes.
+        scale: Interval scale of a calibrated model. None: it is calibrated on one half of the episodes and tested on
+            the other half.
+
+    Returns:
+        `uncertainty_correlation`: Spearman's correlation of uncertainty and absolute error over all scored frames.
+        `interval_coverage`: share of the frames whose true progress is in the interval; nan with too few episodes to
+        calibrate on. Both are nan for a model whose uncertainty is always 0.
     """
     if not any(prediction.uncertainty.any() for prediction in predictions):
         return {"uncertainty_correlation": np.nan, "interval_coverage": np.nan}
@@ -92,10 +104,8 @@ def uncertainty_table(
         calibration_half, test_half = (
             ([predictions[i] for i in half], [labels[i] for i in half]) for half in split_halves(len(predictions))
         )
-        scale, test_pairs = (
-            conformal_scale(*errors_and_uncertainties(*calibration_half)),
-            errors_and_uncertainties(*test_half),
-        )
+        scale = conformal_scale(*errors_and_uncertainties(*calibration_half))
+        test_pairs = errors_and_uncertainties(*test_half)
     return {
         "uncertainty_correlation": spearman(*all_pairs),
         "interval_coverage": coverage(*test_pairs, scale) if np.isfinite(scale) else np.nan,
@@ -103,7 +113,7 @@ def uncertainty_table(
 
 
 def ood_rate(predictions: Sequence[RewardOutput]) -> float:
-    """Share of the frames that are out of distribution, of those of which it is told; nan where it is not."""
+    """Compute the share of out-of-distribution frames among those with a finite score; nan if there are none."""
     ood = np.concatenate([prediction.ood[np.isfinite(prediction.ood)] for prediction in predictions])
     return nanmean(ood > 1)
 
@@ -111,7 +121,7 @@ def ood_rate(predictions: Sequence[RewardOutput]) -> float:
 def errors_and_uncertainties(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]
 ) -> tuple[Array, Array]:
-    """Absolute error of progress and `spread` of all judged frames, float32 [F] each."""
+    """Return the absolute error of progress and the uncertainty of all scored frames, float32 [F] each."""
     errors = [
         np.abs(prediction.progress[1:] - labeled.progress[1:])
         for prediction, labeled in zip(predictions, labels, strict=True)
@@ -125,8 +135,10 @@ def errors_and_uncertainties(
 def _subtask_pairs(
     predictions: Sequence[RewardOutput], labels: Sequence[LabeledEpisode]
 ) -> list[tuple[IntArray, IntArray]]:
-    """Named and true steps of the judged frames with annotated steps, episode by episode; none of a model that knows
-    no steps (stage -1 throughout)."""
+    """Return predicted and true subtasks of the scored frames with annotated subtasks, per episode.
+
+    Empty for a model without subtasks (all predictions are -1).
+    """
     pairs = [
         (prediction.subtask[1:][labeled.subtask[1:] >= 0], labeled.subtask[1:][labeled.subtask[1:] >= 0])
         for prediction, labeled in zip(predictions, labels, strict=True)

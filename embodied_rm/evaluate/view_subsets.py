@@ -1,4 +1,4 @@
-"""The same model with some of its eyes shut."""
+"""A reward model with a subset of its views."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from embodied_rm.types import RewardOutput, Views
 
 @dataclass(frozen=True)
 class MaskedViews:
-    """A `RewardModel` to which only the named views are present, of episodes, goals and references alike."""
+    """A `RewardModel` that gets only the named views of episodes, goals and demonstrations."""
 
     model: RewardModel
     views: tuple[str, ...]
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the model, whose interval was calibrated with all views."""
+        """Those of the model without its interval scale, which was calibrated with all views."""
         return replace(self.model.capabilities, interval_scale=None)
 
     def reset(
@@ -31,23 +31,23 @@ class MaskedViews:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> RewardState:
-        """As the model's own."""
+        """See `RewardModel`."""
         goal = None if goal is None else self.mask_views(goal)
         reference = None if reference is None else replace(reference, views=self.mask_views(reference.views))
         return self.model.reset(self.mask_views(views), instructions, goal, reference)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """As the model's own."""
+        """See `RewardModel`."""
         return self.model.step(state, self.mask_views(views))
 
     def mask_views(self, views: Views) -> Views:
-        """The views, the others marked as absent."""
+        """Return the views with all others marked as absent."""
         selected = np.array([name in self.views for name in views.names])
         present = np.ones(views.frames.shape[:2], bool) if views.present is None else views.present
         return replace(views, present=present & selected)
 
 
 def iter_view_subsets(views: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every choice of one view or more, all of them first."""
+    """Iterate over all non-empty subsets of the views, larger ones first."""
     for count in range(len(views), 0, -1):
         yield from combinations(views, count)

@@ -1,5 +1,7 @@
-"""Score recordings, a few or a corpus: the progress of every frame as a parquet table, plots and videos; shard by
-shard, so that a run which was killed goes on."""
+"""Score recordings: the progress of every frame as a parquet table, plots and videos.
+
+Scores are written in shards, so that an interrupted run can be resumed.
+"""
 
 from embodied_rm.score.corpus import score, score_corpus
 from embodied_rm.score.results import CorpusScores

@@ -1,6 +1,6 @@
-"""Episodes are judged in a thread while whoever makes them goes on: videos and labels that a model can learn from.
+"""Label episodes in a background thread while they are collected: videos and scores to train on.
 
-Source: ONI (arXiv 2410.23022): a large model labels what a learner meets, while it learns.
+Source: ONI (arXiv 2410.23022), where a large model labels the observations of a policy during its training.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from embodied_rm.score.write_scores import TABLE_FILE, episode_table, write_tabl
 from embodied_rm.types import Episode, RewardOutput
 
 VIDEOS_DIR, CONFIG_FILE = "videos", "config.json"
-"""In the folder: the datasets, and who said what is in the table beside them."""
+"""In the folder: the datasets, and the identity of the judge whose scores are in the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelingConfig:
-    """What of a learner's episodes is labeled."""
+    """Which episodes of a training run are labeled, and how they are stored."""
 
     num_envs: int = 4
-    """Whose episodes are recorded, the first ones of all."""
+    """Number of environments that are recorded, the first ones."""
     frame_stride: int = 5
-    """Control steps between two frames of a video; all of them are judged."""
+    """Control steps between two recorded frames; all recorded frames are scored."""
     max_queue: int = 16
-    """Videos that may wait for the judge: another one is dropped, and counted."""
+    """Maximum number of waiting videos. Further ones are dropped and counted."""
     episodes_per_dataset: int = 16
-    """Videos that are stored together, in a dataset of their own."""
+    """Number of videos per stored dataset."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -51,17 +51,32 @@ class LabelingConfig:
 
 
 class AsyncLabeler:
-    """`with BackgroundScorer(...) as labels: labels.offer(episode)`, and `labels.finish(reporter)` at the end.
+    """Scores episodes in a thread and stores them.
 
-    Leaves in its folder a dataset for every `part` episodes, all of which can be opened as one, and their scores as
-    `embodied-rm score` leaves them, so that both can be learned from at any time. A folder that has some already gets
-    more; of a run that was killed less than a part is lost. Raises `UserError` where another judge began it.
+    The folder holds one dataset per `episodes_per_dataset` episodes and a table of scores as `embodied-rm score` writes
+    it. Both can be used for training at any time. An existing folder is extended. An interrupted run loses less than
+    one dataset.
+
+    Example:
+        >>> with AsyncLabeler(scorer, folder, config, judge_digest) as labeler:
+        ...     labeler.submit(episode)
+        ...     labeler.finish(reporter)
     """
 
     def __init__(self, scorer: Scorer, folder: Path, config: LabelingConfig, judge_digest: str) -> None:
-        """`judge`: the identity of who judges."""
+        """Open the folder and start the thread.
+
+        Args:
+            scorer: The judge.
+            folder: Folder of the datasets and scores, new or from an earlier run.
+            config: See `LabelingConfig`.
+            judge_digest: Identity of the judge.
+
+        Raises:
+            UserError: If another judge labeled the episodes in the folder.
+        """
         self.num_dropped = 0
-        """Episodes that came while too many were waiting."""
+        """Number of episodes that were submitted while the queue was full."""
         self._scorer, self._config, self._run = scorer, config, RunFolder(folder)
         self._videos_dir = folder / VIDEOS_DIR
         self._buffer: list[tuple[Episode, RewardOutput]] = []
@@ -71,7 +86,7 @@ class AsyncLabeler:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="labels")
 
     def __len__(self) -> int:
-        """Episodes that were labeled, and are stored or about to be."""
+        """Number of labeled episodes, stored or buffered."""
         return self._num_episodes + len(self._buffer)
 
     def __enter__(self) -> AsyncLabeler:
@@ -83,7 +98,7 @@ class AsyncLabeler:
         self._executor.shutdown(cancel_futures=True)
 
     def submit(self, episode: Episode) -> None:
-        """Have it judged, unless too many are waiting. Raises what went wrong with an earlier one."""
+        """Queue an episode, or drop it if the queue is full. Raises the exception of an earlier episode, if any."""
         while self._futures and self._futures[0].done():
             self._futures.popleft().result()
         if len(self._futures) < self._config.max_queue:
@@ -92,7 +107,7 @@ class AsyncLabeler:
             self.num_dropped += 1
 
     def finish(self, reporter: Reporter) -> None:
-        """Wait for those that are waiting, and store what is left. Raises what went wrong with any."""
+        """Wait for the queue and store all buffered episodes. Raises the exception of an episode, if any."""
         for future in reporter.track(self._futures, "label", total=len(self._futures)):
             future.result()
         self._futures.clear()
@@ -105,7 +120,7 @@ class AsyncLabeler:
             self._flush()
 
     def _flush(self) -> None:
-        """Labels first: those without videos are of no consequence, videos without labels would be missed."""
+        """Store the buffer: scores first, because scores without videos are ignored, but videos need their scores."""
         tables, num_frames = [], self._num_frames
         for number, (episode, prediction) in enumerate(self._buffer, self._num_episodes):
             meta = EpisodeMeta(name=episode.name, length=len(episode), instruction=episode.instruction)
@@ -115,15 +130,18 @@ class AsyncLabeler:
         with DatasetWriter(self._videos_dir / f"{self._num_datasets:05d}") as writer:
             for number, (episode, _) in enumerate(self._buffer, self._num_episodes):
                 writer.add(replace(episode, name=f"episode_{number:06d}"))
-        self._num_datasets, self._num_episodes, self._num_frames = (
-            self._num_datasets + 1,
-            self._num_episodes + len(self._buffer),
-            num_frames,
-        )
-        self._tables, self._buffer = [*self._tables, *tables], []
+        self._num_datasets += 1
+        self._num_episodes += len(self._buffer)
+        self._num_frames = num_frames
+        self._tables = [*self._tables, *tables]
+        self._buffer = []
 
     def _record_judge(self, judge_digest: str) -> None:
-        """Write down who labels. Raises `UserError` where somebody else did."""
+        """Store the identity of the judge.
+
+        Raises:
+            UserError: If the folder has that of another judge.
+        """
         if (self._run.path / CONFIG_FILE).exists():
             previous_digest = self._run.read_json(CONFIG_FILE)["config"]["judge_digest"]
             if previous_digest != judge_digest:
@@ -133,7 +151,7 @@ class AsyncLabeler:
         self._run.write_json(CONFIG_FILE, {"config": {"judge_digest": judge_digest, "frame_stride": 1}})
 
     def _load_existing(self) -> tuple[int, int, int, Sequence[pa.Table]]:
-        """Datasets, episodes, frames and scores that are stored already; half a dataset is removed."""
+        """Return the number of stored datasets, episodes and frames, and the scores; remove incomplete datasets."""
         for partial_dir in self._videos_dir.glob(".*.partial-*"):
             shutil.rmtree(partial_dir)
         datasets = [LeRobotDataset(path) for path in sorted(self._videos_dir.glob("*"))]

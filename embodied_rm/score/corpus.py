@@ -1,4 +1,4 @@
-"""`score`: shards that are missing are scored, then put together."""
+"""`score_corpus`: score the missing shards of a corpus and merge all shards."""
 
 from __future__ import annotations
 
@@ -30,13 +30,28 @@ def score(
     goal: Episode | None = None,
     reference: Episode | None = None,
 ) -> Mapping[int, RewardOutput]:
-    """Score episodes of a source in this process; row of the source -> prediction of its frames.
+    """Score episodes of a source in this process.
 
-    The last frame of `goal` shows how what is asked for looks when done, `reference` how it was done another time.
-    As `score_corpus`, but nobody says what the model is: a folder that holds shards already is refused.
+    It works like `score_corpus`, but cannot be resumed, because the digest of the model is unknown.
+
+    Args:
+        model: The reward model.
+        source: The recordings.
+        config: See `ScoreConfig`; it must have the local engine and one worker.
+        run: The run folder, without shards.
+        reporter: Shows the progress.
+        goal: An episode whose last frame is the goal image.
+        reference: A demonstration of the task.
+
+    Returns:
+        Row of the source -> prediction of its frames.
+
+    Raises:
+        UserError: As `score_corpus`, or if the run folder has shards.
+        DataError: If no episode can be read.
     """
     if config.engine != LOCAL_ENGINE or config.num_workers > 1:
-        raise UserError("score works in this process: score_corpus is for other engines, and for more workers")
+        raise UserError("score runs in this process; use score_corpus for other engines or more workers")
     scorer = Scorer(model=model, goal=goal, reference=reference)
     return score_corpus(lambda: scorer, source, config, run, reporter, None).predictions
 
@@ -50,15 +65,27 @@ def score_corpus(
     input_digests: Mapping[str, str] | None,
     num_gpus: int = 0,
 ) -> CorpusScores:
-    """Score episodes of a source; writes shards, plots and videos, and at the end the table of all.
+    """Score episodes of a source. Write shards, plots and videos, and finally the table of all episodes.
 
-    Shards that are there already are not scored again. `made_of`: whatever decides how the model of `opener` judges,
-    e.g. {"model": its digest}; None: nobody knows. Every worker opens the model; those of other processes get `opener`
-    by pickle, so that it must be a function of a module. `gpus`: how many each actor of Ray is given. An episode that
-    cannot be decoded to its end is left out.
+    Existing shards are not scored again. Episodes that cannot be decoded completely are left out.
 
-    Raises `UserError` when an episode does not exist, the source has none of the model's views or a shard was made of
-    something else, `DataError` when no episode is left.
+    Args:
+        scorer_factory: Loads the model. Every worker calls it, so it must be picklable for several workers.
+        source: The recordings.
+        config: See `ScoreConfig`.
+        run: The run folder.
+        reporter: Shows the progress.
+        input_digests: Name -> digest of everything that determines the scores of the model, e.g. "model".
+            None: unknown, so existing shards are rejected.
+        num_gpus: GPUs per Ray actor.
+
+    Returns:
+        The scores, issues and unscored frames.
+
+    Raises:
+        UserError: If an episode does not exist, the source has none of the model's views, or the inputs of an existing
+            shard differ.
+        DataError: If no episode can be read.
     """
     rows = tuple(find_index(source, number) for number in dict.fromkeys(config.episode_indices))
     shards = make_shards(rows or tuple(range(len(source))), config.shard_episodes)
@@ -72,7 +99,7 @@ def score_corpus(
     )
     existing = [shard for shard in shards if shard.path(run.path).exists()]
     if existing and input_digests is None:
-        raise UserError(f"{existing[0].path(run.path)}: is there already, and nobody says what model made it")
+        raise UserError(f"{existing[0].path(run.path)}: already exists, and the model that wrote it is unknown")
     for shard in reporter.track(existing, "check shards"):
         path = shard.path(run.path)
         check_same_inputs(path, read_shard_metadata(path), job.shard_digests(shard))
@@ -84,12 +111,16 @@ def score_corpus(
 
 
 def settings_digest(config: ScoreConfig) -> str:
-    """SHA-256 of all settings that decide what is written of an episode."""
+    """Return the SHA-256 of the settings that affect the output of an episode."""
     return hashlib.sha256(json.dumps(config.output_settings(), sort_keys=True).encode()).hexdigest()
 
 
 def write_results(run: RunFolder, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> CorpusScores:
-    """Write the table of all episodes, in the order of the source. Raises `DataError` when there are none."""
+    """Write the table of all episodes, in the order of the source.
+
+    Raises:
+        DataError: If there are no episodes.
+    """
     corpus_scores = CorpusScores.from_shards(run.path, shards, metadata)
     if not corpus_scores.predictions:
         raise DataError(f"no episode can be read: {corpus_scores.issues[0]}")

@@ -1,4 +1,4 @@
-"""What a worker needs, and what it does with it: shard after shard, each on disk before the next is told of."""
+"""The work of a scoring worker: it scores shard after shard and stores each before it reports it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import pyarrow as pa
 
 from embodied_rm.data.block_reader import count_blocks
 from embodied_rm.data.dataset_hash import hash_episodes
@@ -24,31 +26,33 @@ from embodied_rm.types import IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreJob:
-    """A corpus and how it is scored. It goes to other processes, and with it whatever it holds."""
+    """A corpus and the settings of its scoring. It is pickled for other processes."""
 
     scorer_factory: Callable[[], Scorer]
-    """Opens the model: every worker does so itself."""
+    """Loads the model; called by every worker."""
     source: EpisodeSource
     config: ScoreConfig
     run_dir: Path
-    """The run folder."""
     input_digests: Mapping[str, str]
-    """Whatever decides the scores beside the episodes, see `shards.Told`."""
+    """Digests of everything but the episodes that affects the scores, see `ShardMetadata`."""
     num_gpus: int = 0
-    """GPUs that each actor of Ray is given."""
+    """GPUs per Ray actor."""
 
     @cached_property
     def first_frames(self) -> IntArray:
-        """See `first_frames`."""
+        """See `first_frame_indices`."""
         return first_frame_indices(self.source.meta)
 
     def shard_digests(self, shard: Shard) -> dict[str, str]:
-        """Whatever decides the scores of a shard."""
+        """Return the digests of everything that affects the scores of a shard."""
         return {**self.input_digests, "data": hash_episodes(self.source, shard.rows)}
 
 
 def score_shards(job: ScoreJob, scorer: Scorer, shards: Iterable[Shard], reporter: Reporter) -> Iterator[Shard]:
-    """Score the shards, which come as the decoder gets to them; each that is given out is stored."""
+    """Score shards, and yield each after it is stored.
+
+    `shards` may be a generator, which is advanced when the decoder needs the next shard.
+    """
     all_rows = [row for shard in shards for row in shard.rows] if isinstance(shards, Sequence) else None
     open_shards: deque[Shard] = deque()
 
@@ -68,8 +72,10 @@ def score_shards(job: ScoreJob, scorer: Scorer, shards: Iterable[Shard], reporte
 
 
 def write_shard_outputs(job: ScoreJob, scorer: Scorer, shard: Shard, episodes: Sequence[ScoredEpisode]) -> None:
-    """Leave what belongs to the episodes of a shard, then the shard."""
-    interval_scale, issues, tables = scorer.interval_scale, [], []
+    """Write the plots and videos of the episodes of a shard, then the shard."""
+    interval_scale = scorer.interval_scale
+    issues: list[DataIssue] = []
+    tables: list[pa.Table] = []
     lengths: list[int | None] = []
     visualizer = EpisodeVisualizer(
         config=job.config,

@@ -1,4 +1,4 @@
-"""What came out of scoring, read from the shards when it is asked for."""
+"""Results of scoring, read from the shards on demand."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from embodied_rm.types import RewardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusScores:
-    """The scores of a corpus and what is missing from them."""
+    """Scores of a corpus, its issues and its unscored frames."""
 
     predictions: ShardedPredictions
-    """Row of the source -> prediction of its frames, in the order in which they were asked for."""
+    """Row of the source -> prediction of its frames, in the requested order."""
     issues: tuple[DataIssue, ...]
-    """Why episodes were left out, or lack a video."""
+    """Reasons of missing episodes and videos."""
     num_unscored: Counter[str]
-    """Frames that the judge left unscored, by why."""
+    """Number of unscored frames, by reason."""
     interval_scale: float | None
-    """That of a calibrated model."""
+    """Interval scale of a calibrated model."""
 
     @classmethod
     def from_shards(cls, run_dir: Path, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> CorpusScores:
-        """`told`: what the shards tell, all of which are there."""
+        """Return the results in complete shards and their metadata."""
         return cls(
             predictions=ShardedPredictions(run_dir, shards, metadata),
             issues=tuple(issue for shard_metadata in metadata for issue in shard_metadata.issues),
@@ -40,7 +40,7 @@ class CorpusScores:
 
 
 class ShardedPredictions(Mapping[int, RewardOutput]):
-    """Row -> prediction. One shard at a time is held."""
+    """Row -> prediction. One shard at a time is in memory."""
 
     def __init__(self, run_dir: Path, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> None:
         self._run_dir = run_dir
@@ -56,7 +56,7 @@ class ShardedPredictions(Mapping[int, RewardOutput]):
         self._cached: tuple[int, Mapping[int, pa.Table]] = (-1, {})
 
     def table(self, row: int) -> pa.Table:
-        """The rows of the table of one episode."""
+        """Return the table of one episode."""
         shard = self._shards[row]
         if self._cached[0] != shard.number:
             tables = read_episode_tables(shard.path(self._run_dir), self._lengths[shard.number])

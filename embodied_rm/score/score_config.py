@@ -1,4 +1,4 @@
-"""What to score, what to write beside the table, and who does it."""
+"""Configuration of scoring: the episodes, the outputs and the engine."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from dataclasses import dataclass
 from embodied_rm.errors import UserError, lookup
 
 LOCAL_ENGINE, RAY_ENGINE = "local", "ray"
-ENGINES = {LOCAL_ENGINE: "this machine", RAY_ENGINE: "actors of Ray, here or on a cluster"}
+ENGINES = {LOCAL_ENGINE: "this machine", RAY_ENGINE: "Ray actors, on this machine or a cluster"}
 RESUME_IGNORED_KEYS = ("engine", "num_workers", "ray_address")
-"""Keys that decide who does the work and not what comes out: a run may go on with others."""
+"""Keys that do not affect the output; a resumed run may change them."""
 SHARDING_KEYS = ("episode_indices", "shard_episodes")
-"""Keys that decide which episodes lie in which shard."""
+"""Keys that assign episodes to shards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """See the module."""
+    """Settings of `score` and `score_corpus`."""
 
     episode_indices: tuple[int, ...] = ()
-    """Which episodes of the source; none: all."""
+    """Episodes of the source. Empty: all."""
     frame_stride: int = 1
-    """Every how many frames are scored, and the last; between two of them what was said is carried."""
+    """Every `frame_stride`-th frame is scored, and the last one; other frames repeat the previous score."""
     plots: bool = True
-    """A png for every episode."""
+    """Write a PNG per episode."""
     videos: bool = True
-    """An mp4 for every episode."""
+    """Write an mp4 per episode."""
     max_video_frames: int = 900
-    """Most frames of a video; of a longer recording every n-th is shown, so that memory stays bounded."""
+    """Maximum number of frames per video; longer recordings are subsampled, which bounds the memory."""
     engine: str = LOCAL_ENGINE
     """One of `ENGINES`."""
     num_workers: int = 1
-    """Processes, or actors of Ray, that each hold the model and decode and judge shards of their own."""
+    """Number of processes or Ray actors. Each has its own model and decodes and scores its own shards."""
     ray_address: str | None = None
-    """Of the Ray cluster; None: a Ray of this run's own, on this machine."""
+    """Address of the Ray cluster. None: a new Ray instance on this machine."""
     shard_episodes: int = 8
-    """Episodes of a shard: what a kill may cost each worker."""
+    """Episodes per shard. An interruption loses at most the unfinished shards of each worker."""
     num_threads: int | None = None
-    """Of torch, in each worker. They move the last bits of a score. None: one; of a judge of other people's, which may
-    be large, its share of the processors."""
+    """Number of torch threads per worker, which affects the last bits of scores.
+
+    None: one thread; for a judge, which may be large, the worker's share of the processors.
+    """
 
     def __post_init__(self) -> None:
         lookup(ENGINES, self.engine, "engine")
@@ -53,8 +55,8 @@ class ScoreConfig:
             if value is not None and value < minimum:
                 raise UserError(f"{name} must be >= {minimum}, got {value}")
         if self.ray_address is not None and self.engine != RAY_ENGINE:
-            raise UserError(f"ray_address={self.ray_address} is of a Ray cluster: it needs engine={RAY_ENGINE}")
+            raise UserError(f"ray_address={self.ray_address} needs engine={RAY_ENGINE}")
 
     def output_settings(self) -> dict[str, object]:
-        """All of it that decides what is written of an episode."""
+        """Return the settings that affect the output of an episode."""
         return {name: value for name, value in vars(self).items() if name not in (*RESUME_IGNORED_KEYS, *SHARDING_KEYS)}

@@ -1,4 +1,4 @@
-"""Who judges, and what becomes of each episode."""
+"""`Scorer`: a reward model with its goal and demonstration, applied to episodes of a source."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from embodied_rm.types import Episode, IntArray, RewardOutput, Views
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
-    """A model and what it is shown beside a recording."""
+    """A reward model and its inputs other than the recording."""
 
     model: DescribedRewardModel
     goal: Episode | None = None
-    """Its last frame shows how what is asked for looks when done."""
+    """Its last frame is the goal image."""
     reference: Episode | None = None
-    """How it was done another time."""
+    """A demonstration of the task."""
 
     @property
     def interval_scale(self) -> float | None:
-        """That of a calibrated model."""
+        """Interval scale of a calibrated model."""
         return self.model.capabilities.interval_scale
 
     @property
     def num_unscored(self) -> Counter[str]:
-        """Of a judge that may fail to answer: how many frames it has left unscored so far, by why."""
+        """Number of unscored frames so far, by reason."""
         return Counter(self.model.capabilities.failures)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredEpisode:
-    """What became of an episode."""
+    """The result of scoring one episode."""
 
     row: int
     prediction: RewardOutput | DataError
-    """The prediction of its frames, or why it cannot be read to its end."""
+    """The prediction of its frames, or the error that prevents reading it."""
     num_unscored: Counter[str] = field(default_factory=Counter)
-    """Frames that the judge left unscored, by why."""
+    """Number of its unscored frames, by reason."""
 
 
 def score_rows(
@@ -61,10 +61,18 @@ def score_rows(
     reporter: Reporter,
     num_blocks: int | None,
 ) -> Iterator[ScoredEpisode]:
-    """The episodes `rows` (no two alike) in their order; the next ones are decoded while one is judged.
+    """Score episodes in order, while the next ones are decoded.
 
-    `blocks`: how many they have together, if that is known. Raises `UserError` when the source has none of the model's
-    views.
+    Args:
+        scorer: The reward model.
+        source: The recordings.
+        rows: Indices of the episodes, without repetitions.
+        frame_stride: Every `frame_stride`-th frame is scored, and the last one.
+        reporter: Shows the progress.
+        num_blocks: Number of blocks of all episodes, if known.
+
+    Raises:
+        UserError: If the source has none of the model's views.
     """
     input_spec = scorer.model.input_spec
     block_stream = iter_blocks(source, rows, select_views(input_spec, source), input_spec.image_size)
@@ -85,7 +93,7 @@ def score_rows(
 
 
 def select_frames(blocks: Iterable[Views], frame_indices: IntArray) -> Iterator[Views]:
-    """Of a video that comes in blocks, the frames with these numbers."""
+    """Select frames by index from the consecutive blocks of a video."""
     start = 0
     for views in blocks:
         block_indices = frame_indices[(frame_indices >= start) & (frame_indices < start + len(views))] - start
@@ -95,6 +103,6 @@ def select_frames(blocks: Iterable[Views], frame_indices: IntArray) -> Iterator[
 
 
 def zero_order_hold(prediction: RewardOutput, frame_indices: IntArray, length: int) -> RewardOutput:
-    """A prediction of the frames `kept` as one of all `length` frames: between two of them the former one holds."""
+    """Extend a prediction of the frames `frame_indices` to all `length` frames, repeating the previous value."""
     source_indices = np.searchsorted(frame_indices, np.arange(length), side="right") - 1
     return RewardOutput(**{name: column[source_indices] for name, column in vars(prediction).items()})

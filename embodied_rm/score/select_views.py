@@ -1,4 +1,4 @@
-"""What a model is shown of a source."""
+"""Select the views of a source that a model uses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from embodied_rm.types import Episode
 def read_episodes_for(
     input_spec: InputSpec, source: EpisodeSource, rows: Sequence[int] | None = None, frame_stride: int = 1
 ) -> Iterator[Episode]:
-    """Episodes of a source (default: all) as the model sees them: its views, at its size; every `stride`-th frame.
+    """Read episodes with the views and image size of a model.
 
-    Raises `UserError` when the source has none of the model's views.
+    Args:
+        input_spec: Inputs of the model.
+        source: The recordings.
+        rows: Indices of the episodes, default all.
+        frame_stride: Every `frame_stride`-th frame is read, and the last one.
+
+    Raises:
+        UserError: If the source has none of the model's views.
     """
     views = select_views(input_spec, source)
     for row in range(len(source)) if rows is None else rows:
@@ -23,12 +30,16 @@ def read_episodes_for(
 
 
 def select_views(input_spec: InputSpec, source: EpisodeSource) -> list[str]:
-    """The views of a source that the model knows. Raises `UserError` when there are none."""
+    """Return the views of a source that the model uses.
+
+    Raises:
+        UserError: If there are none.
+    """
     if input_spec.views is None:
         return list(source.views)
     views = [name for name in source.views if name in input_spec.views]
     if not views:
         raise UserError(
-            f"the model knows the views {', '.join(input_spec.views)}; the recording has {', '.join(source.views)}"
+            f"the model uses the views {', '.join(input_spec.views)}; the recording has {', '.join(source.views)}"
         )
     return views

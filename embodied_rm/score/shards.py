@@ -1,4 +1,4 @@
-"""Shards: a few episodes' scores in a file that is whole or not there, and that says what it was made of."""
+"""Shards: scores of a few episodes in a file that is written atomically and records its inputs."""
 
 from __future__ import annotations
 
@@ -19,51 +19,53 @@ from embodied_rm.errors import DataError, UserError
 
 SHARDS_DIR = "shards"
 METADATA_KEY = b"embodied_rm"
-"""Under which the metadata of the file tells, as JSON, what is not in its table."""
+"""Key of `ShardMetadata` in the metadata of the file, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A run of episodes that is scored by one worker."""
+    """Consecutive episodes that one worker scores."""
 
     number: int
     rows: tuple[int, ...]
-    """Of the source, in the order in which they are scored."""
+    """Rows of the source, in the order of scoring."""
 
     def path(self, run_dir: Path) -> Path:
-        """Its file in a run folder."""
+        """Return its file in a run folder."""
         return run_dir / SHARDS_DIR / f"{self.number:05d}.parquet"
 
 
 def make_shards(rows: Sequence[int], size: int) -> tuple[Shard, ...]:
-    """The rows, `size` to a shard and in their order."""
+    """Split the rows into shards of `size`, in order."""
     row_groups = (tuple(rows[start : start + size]) for start in range(0, len(rows), size))
     return tuple(Shard(number=number, rows=shard_rows) for number, shard_rows in enumerate(row_groups))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardMetadata:
-    """What a shard's file tells beside the scores."""
+    """Metadata in the file of a shard."""
 
     input_digests: Mapping[str, str]
-    """Whatever decides them -> what it is called or a digest of it."""
+    """Input that affects the scores -> its name or digest."""
     lengths: tuple[int | None, ...]
-    """Frames of each of its episodes; None: left out."""
+    """Number of frames of each episode. None: left out."""
     issues: tuple[DataIssue, ...] = ()
-    """Why some are left out, or lack a video."""
+    """Reasons of missing episodes and videos."""
     num_unscored: Mapping[str, int] = field(default_factory=Counter)
-    """Frames that the judge left unscored, by why."""
+    """Number of unscored frames, by reason."""
     interval_scale: float | None = None
-    """That of a calibrated model."""
+    """Interval scale of a calibrated model."""
 
     def to_json(self) -> str:
-        """One line, the same for the same."""
-        issues = [{"file": str(issue.file), "message": issue.message, "episodes": issue.episodes} for issue in self.issues]
+        """Return one line of JSON; equal metadata give equal text."""
+        issues = [
+            {"file": str(issue.file), "message": issue.message, "episodes": issue.episodes} for issue in self.issues
+        ]
         return json.dumps({**vars(self), "issues": issues}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: bytes) -> ShardMetadata:
-        """What `as_json` wrote."""
+        """Return the metadata of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         issues = (
             DataIssue(file=Path(issue["file"]), message=issue["message"], episodes=tuple(issue["episodes"]))
@@ -73,7 +75,7 @@ class ShardMetadata:
 
 
 def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata) -> None:
-    """Write a shard, its folder too: `tables` are those of its episodes that were scored."""
+    """Write a shard and create its folder. `tables` are those of its scored episodes."""
     table = pa.concat_tables(tables) if tables else pa.table({})
     buffer = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({METADATA_KEY: metadata.to_json().encode()}), buffer)
@@ -82,15 +84,19 @@ def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata)
 
 
 def read_shard_metadata(path: Path) -> ShardMetadata:
-    """What a shard tells, its scores not read. Raises `DataError` for what is none."""
+    """Read the metadata of a shard without its scores.
+
+    Raises:
+        DataError: If the file is not a shard.
+    """
     try:
         return ShardMetadata.from_json(pq.read_schema(path).metadata[METADATA_KEY])
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not a shard of scores ({error}); delete it, and it is scored anew") from None
+        raise DataError(f"{path}: not a shard of scores ({error}); delete it to score it again") from None
 
 
 def read_episode_tables(path: Path, lengths: Sequence[int | None]) -> Iterator[pa.Table | None]:
-    """The tables of a shard's episodes; None: left out."""
+    """Iterate over the tables of a shard's episodes. None: left out."""
     table, start = pq.read_table(path).replace_schema_metadata(), 0
     for length in lengths:
         yield None if length is None else table.slice(start, length)
@@ -98,11 +104,15 @@ def read_episode_tables(path: Path, lengths: Sequence[int | None]) -> Iterator[p
 
 
 def check_same_inputs(path: Path, metadata: ShardMetadata, input_digests: Mapping[str, str]) -> None:
-    """Raises `UserError` naming the shard and what differs, unless it was made of the very same."""
+    """Check that a shard has the expected inputs.
+
+    Raises:
+        UserError: If an input differs; the message names the shard and the input.
+    """
     for name in sorted({*metadata.input_digests, *input_digests}):
         stored, expected = (digests.get(name, "none") for digests in (metadata.input_digests, input_digests))
         if stored != expected:
             raise UserError(
-                f"{path}: was scored with other {name} ({stored[:12]}, now {expected[:12]}): take another out=, or delete "
-                "it and it is scored anew"
+                f"{path}: was scored with other {name} ({stored[:12]}, now {expected[:12]}): use another out=, or "
+                "delete it to score it again"
             )

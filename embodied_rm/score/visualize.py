@@ -1,4 +1,4 @@
-"""What is looked at beside the table: a plot of an episode, and its video with the curve drawn in."""
+"""Plots of episodes, and videos with the progress curve."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from embodied_rm.score.score_config import ScoreConfig
 from embodied_rm.types import Array, Episode, Frames, RewardOutput
 
 CURVE_SIZE_PX = (480, 160)
-"""Width and height of the curve in a video, pixels; the views above it are as wide together."""
+"""Width and height of the curve in a video; the views above it have the same total width."""
 MARGIN_PX = 8
-"""Pixels around the curve."""
+"""Margin around the curve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeVisualizer:
-    """Writes what a user looks at of an episode, named after it: a plot, a video."""
+    """Writes the plot and the video of an episode, named after it."""
 
     config: ScoreConfig
     run: RunFolder
     image_size: tuple[int, int] | None
-    """Height and width at which the model sees; None: as it was recorded."""
+    """Height and width of the model's images. None: as recorded."""
     interval_scale: float | None
-    """That of a calibrated model."""
+    """Interval scale of a calibrated model."""
 
     def write(self, source: EpisodeSource, row: int, prediction: RewardOutput) -> list[DataIssue]:
-        """What is asked for; why the video of an episode that could be scored is not there: its other views."""
+        """Write the configured outputs. Returns the issue of a view that the video needs and that cannot be read."""
         meta = source.meta[row]
         if self.config.plots:
             write_atomic(
@@ -66,8 +66,17 @@ class EpisodeVisualizer:
 
 
 def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale: float | None = None) -> bytes:
-    """A png: progress with its spread, of a calibrated model its interval and where its states are out of distribution,
-    probability of success, and the annotated steps if there are any."""
+    """Plot progress, its uncertainty, success, out-of-distribution frames and annotated subtasks.
+
+    Args:
+        meta: Metadata of the episode.
+        fps: Frames per second.
+        prediction: One row per frame.
+        scale: Interval scale of a calibrated model; its interval is plotted instead of the uncertainty.
+
+    Returns:
+        A PNG.
+    """
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
     seconds = np.arange(len(prediction)) / fps
@@ -88,7 +97,7 @@ def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale:
 
 
 def uncertainty_bounds(prediction: RewardOutput, scale: float | None = None) -> tuple[Array, Array]:
-    """What is drawn around the progress, float32 [T] in [0, 1]: of a calibrated model its interval, else a spread."""
+    """Return bounds of progress, float32 [T] in [0, 1]: its interval, or progress +- uncertainty without a scale."""
     if scale is not None:
         return prediction_interval(prediction.progress, prediction.uncertainty, scale)
     return np.clip(prediction.progress - prediction.uncertainty, 0, 1), np.clip(
@@ -97,7 +106,7 @@ def uncertainty_bounds(prediction: RewardOutput, scale: float | None = None) -> 
 
 
 def plot_series(prediction: RewardOutput, scale: float | None = None) -> dict[str, Array]:
-    """All that is drawn of a prediction, name -> float32 [T]; nan where the model did not or could not say it."""
+    """Return the plotted series of a prediction: name -> float32 [T], nan where there is no value."""
     low, high = uncertainty_bounds(prediction, scale)
     columns = {
         "progress": prediction.progress,
@@ -112,14 +121,14 @@ def plot_series(prediction: RewardOutput, scale: float | None = None) -> dict[st
 
 
 def display_size(size: tuple[int, int], num_views: int) -> tuple[int, int]:
-    """Height and width, both even, at which images of that shape stand side by side as wide as the curve."""
+    """Return the even height and width of images that are together as wide as the curve."""
     height, width = size
     view_width = CURVE_SIZE_PX[0] // num_views // 2 * 2
     return round(view_width * height / width / 2) * 2, view_width
 
 
 def write_video(path: Path, episode: Episode, progress: Array) -> None:
-    """An mp4: all views side by side, below them the curve [T], drawn up to the frame that is shown."""
+    """Write an mp4 with all views side by side, and below them the curve [T] up to the current frame."""
     assert len(progress) == len(episode)
     xs_px = np.linspace(MARGIN_PX, CURVE_SIZE_PX[0] - MARGIN_PX, len(progress))
     ys_px = CURVE_SIZE_PX[1] - MARGIN_PX - progress * (CURVE_SIZE_PX[1] - 2 * MARGIN_PX)
@@ -139,7 +148,7 @@ def write_video(path: Path, episode: Episode, progress: Array) -> None:
 
 
 def draw_curve(points: list[tuple[float, float]]) -> Frames:
-    """uint8 [CURVE_SIZE[1], CURVE_SIZE[0], 3]: lines at progress 0, 1/2 and 1, and the curve through the points."""
+    """Draw lines at progress 0, 1/2 and 1 and the curve through the points, uint8 [H, W, 3] of `CURVE_SIZE_PX`."""
     image = Image.new("RGB", CURVE_SIZE_PX, (17, 17, 17))
     draw = ImageDraw.Draw(image)
     for y in np.linspace(MARGIN_PX, CURVE_SIZE_PX[1] - MARGIN_PX, 3):

@@ -1,4 +1,4 @@
-"""Scores as a table: one row a frame, in the columns of LeRobot's `sarm_progress.parquet` and ours behind them."""
+"""Scores as a table: one row per frame, with the columns of LeRobot's `sarm_progress.parquet` and further ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embodied_rm.types import IntArray, RewardOutput
 TABLE_FILE = "progress.parquet"
 """Name of the table in the run folder."""
 ROW_GROUP_SIZE = 1 << 20
-"""Rows of a row group: no more of them lie in memory while the table is put together."""
+"""Rows per row group, and the maximum number of rows in memory while the table is written."""
 COLUMN_BY_FIELD = {
     "progress": "progress_dense",
     "success": "success",
@@ -26,11 +26,11 @@ COLUMN_BY_FIELD = {
     "valid": "valid",
     "ood": "ood",
 }
-"""Field of `Progress` -> its column."""
+"""Field of `RewardOutput` -> its column."""
 
 
 def first_frame_indices(meta: Sequence[EpisodeMeta]) -> IntArray:
-    """The number of each episode's first frame among those of all, where they do not say themselves."""
+    """Return for each episode the index of its first frame in the dataset, from its metadata or by counting."""
     cumulative_starts = np.concatenate([[0], np.cumsum([episode_meta.length for episode_meta in meta])])[:-1]
     return np.array(
         [
@@ -43,12 +43,18 @@ def first_frame_indices(meta: Sequence[EpisodeMeta]) -> IntArray:
 def episode_table(
     row: int, prediction: RewardOutput, meta: EpisodeMeta, first_frame: int, interval_scale: float | None = None
 ) -> pa.Table:
-    """The prediction of one episode; `first`: the number of its first frame.
+    """Return the prediction of one episode as a table.
 
-    `index` counts the frames of the whole dataset and `episode_index` its episodes, those that are left out too. A
-    model of one granularity gives `progress_sparse` and `progress_dense` alike. An unscored frame is not `valid` and
-    carries the last progress. With the `interval_scale` of a calibrated model the table also has the bounds `low` and
-    `high`. `ood` is nan of a model that does not tell.
+    Args:
+        row: Index of the episode in its source.
+        prediction: One row per frame. An unscored frame is invalid and has the last progress.
+        meta: Metadata of the episode.
+        first_frame: Index of its first frame in the dataset.
+        interval_scale: Interval scale of a calibrated model. None: no columns `low` and `high`.
+
+    Returns:
+        A table with one row per frame. `index` and `episode_index` also count episodes that are left out.
+        `progress_sparse` equals `progress_dense`. `ood` is nan for a model without that score.
     """
     frame_index = np.arange(len(prediction))
     columns = {
@@ -66,12 +72,12 @@ def episode_table(
 
 
 def prediction_from_table(table: pa.Table) -> RewardOutput:
-    """The prediction that a table of one episode holds."""
+    """Return the prediction in the table of one episode."""
     return RewardOutput(**{name: table[column].to_numpy() for name, column in COLUMN_BY_FIELD.items()})
 
 
 def write_table(path: Path, episodes: Iterable[pa.Table]) -> None:
-    """The tables of all episodes as one, in this order; at least one. Written beside the target, then renamed."""
+    """Write the tables of all episodes as one file, atomically. There must be at least one table."""
     groups = split_row_groups(episodes)
     group = next(groups)
     with atomic_file(path) as partial_path, pq.ParquetWriter(partial_path, group.schema) as writer:
@@ -81,7 +87,7 @@ def write_table(path: Path, episodes: Iterable[pa.Table]) -> None:
 
 
 def split_row_groups(tables: Iterable[pa.Table], group_size: int = ROW_GROUP_SIZE) -> Iterator[pa.Table]:
-    """The tables one after the other, cut anew: each but the last has so many rows."""
+    """Concatenate the tables and split them into groups of `group_size` rows; the last group may be smaller."""
     buffered: list[pa.Table] = []
     for table in tables:
         buffered.append(table)

@@ -1,1 +1,1 @@
-"""Judges: vision-language models that are asked, frame by frame, how far a task is."""
+"""Judges: vision-language models that are asked for the progress of a task, frame by frame."""

@@ -1,4 +1,4 @@
-"""What a judge is asked and what it answers, whoever it is: a model in this process or one behind an endpoint."""
+"""Queries to vision-language models and their answers, for models in this process and behind an endpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from embodied_rm.types import Frames
 
 ContentPart = str | Frames
-"""A piece of a turn: text, an image uint8 [H, W, 3], or a video uint8 [T, H, W, 3]."""
+"""Part of a turn: text, an image uint8 [H, W, 3], or a video uint8 [T, H, W, 3]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,49 +19,50 @@ class Query:
     parts: tuple[ContentPart, ...]
     """The user's turn, in order."""
     system: str = ""
-    """The system's turn; empty: there is none."""
+    """The system's turn. Empty: none."""
     choices: tuple[str, ...] = ()
-    """Answers whose log-probabilities are wanted; none: it is to write."""
+    """Answers whose log-probabilities are requested. Empty: the model generates text."""
     max_tokens: int = 64
-    """Most tokens that it may write."""
+    """Maximum number of generated tokens."""
     adapter: str = ""
-    """Which of several sets of adapted weights answers; empty: the model itself."""
+    """Name of the LoRA adapter that answers. Empty: the base model."""
     fps: float = 1.0
-    """Frames a second of its videos."""
+    """Frames per second of the videos in `parts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came back: text, log-probabilities of the choices, numbers of its heads, or what went wrong."""
+    """One answer: text, log-probabilities of the choices, outputs of heads, or the reason of a failure."""
 
     text: str | None = None
     logprobs: Mapping[str, float] | None = None
-    """Of each choice, in nats."""
+    """Choice -> log-probability, in nats."""
     head_outputs: Mapping[str, float] | None = None
-    """What heads of the model's own give, by their names."""
+    """Name of a model head -> its output."""
     failure: str | None = None
-    """Why there is no answer: one of `FAULTS`."""
+    """Reason of a missing answer: one of `FAILURES`."""
 
 
 UNPARSABLE_ANSWER = "unparsable"
 FAILURES = {
-    UNPARSABLE_ANSWER: "an answer that says nothing of what was asked",
-    "timeout": "no answer in time, at no attempt",
-    "unreachable": "no connection, or it broke, at no attempt",
-    "overloaded": "turned away as one too many, at every attempt",
-    "server error": "the server said that it failed (status 5xx), at every attempt",
-    "malformed": "an answer that is none by the protocol, at every attempt",
-    "unlisted": "the log-probability that was asked for was not among those given",
+    UNPARSABLE_ANSWER: "the answer does not contain the requested value",
+    "timeout": "every attempt timed out",
+    "unreachable": "no attempt could connect, or every connection broke",
+    "overloaded": "the server rejected every attempt because of its load (status 429 or 503)",
+    "server error": "the server failed at every attempt (status 5xx)",
+    "malformed": "the response violated the protocol at every attempt",
+    "unlisted": "the requested log-probabilities were not among those returned",
 }
-"""Why a moment may be left unscored."""
+"""Reason of an unscored frame -> its description."""
 
 
 class ChatModel(Protocol):
-    """Whoever answers."""
+    """A model that answers queries."""
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer each, in order; what goes wrong with one is no matter of the others.
+        """Answer every query, in order. A failure of one query does not affect the others.
 
-        Raises `UserError` for what no query could be answered with: a wrong key, an unknown model.
+        Raises:
+            UserError: If no query can be answered, e.g. for a wrong API key or an unknown model.
         """
         ...

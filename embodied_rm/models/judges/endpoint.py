@@ -22,64 +22,80 @@ from embodied_rm.serve.client.wire import LOOPBACK_HOSTS
 from embodied_rm.types import Frames
 
 MAX_TOP_LOGPROBS = 20
-"""Log-probabilities that are asked for at most, which is what servers give at most."""
-INITIAL_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
-"""Seconds before the second attempt, and the most before any."""
-OVERLOADED_STATUSES, TOO_MANY_REQUESTS_STATUS = (429, 503), 429
+"""Number of log-probabilities requested: the maximum that servers return."""
+INITIAL_BACKOFF_S = 0.5
+"""Wait before the second attempt; it doubles with every attempt."""
+MAX_BACKOFF_S = 30.0
+OVERLOADED_STATUSES = (429, 503)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig:
-    """Where the model is and how long it is waited for."""
+    """Address of a model and limits of its requests."""
 
     url: str
-    """Up to the version, e.g. http://localhost:8000/v1."""
+    """Base URL including the version, e.g. http://localhost:8000/v1."""
     model: str
-    """What the endpoint calls it."""
+    """Name of the model at the endpoint."""
     api_key_env: str | None = None
-    """Environment variable that holds the key; None: there is none."""
+    """Environment variable that holds the API key. None: no key."""
     timeout_s: float = 60.0
-    """Seconds an attempt may take."""
+    """Maximum duration of an attempt, in seconds."""
     max_attempts: int = 4
-    """After which a query stays unanswered."""
+    """Number of attempts before a query is left unanswered."""
     concurrency: int = 16
-    """Queries that are under way at once: the server makes batches of them."""
+    """Number of parallel requests; the server batches them."""
 
     def __post_init__(self) -> None:
         parsed_url = urlsplit(self.url)
         if parsed_url.scheme not in ("http", "https") or not parsed_url.hostname or parsed_url.username:
             raise UserError(f"url must be http(s)://host[:port]/v1 without a name and password, got {self.url!r}")
         if self.api_key_env is not None and parsed_url.scheme == "http" and parsed_url.hostname not in LOOPBACK_HOSTS:
-            raise UserError(f"a key is not sent in the clear: {self.url} needs https")
+            raise UserError(f"an API key is not sent unencrypted: {self.url} needs https")
         for name in ("timeout_s", "max_attempts", "concurrency"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
 
     def headers(self) -> dict[str, str]:
-        """What says who asks. Raises `UserError` where the key is not there."""
+        """Return the authorization header, if there is a key.
+
+        Raises:
+            UserError: If the environment variable is not set.
+        """
         key = read_api_key(self.api_key_env)
         return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 def read_api_key(variable: str | None) -> str | None:
-    """The key in an environment variable; None: none is needed. Raises `UserError` where it is not there."""
+    """Return the API key in an environment variable; None if no variable is named.
+
+    Raises:
+        UserError: If the variable is not set.
+    """
     if variable is None:
         return None
     key = os.environ.get(variable)
     if not key:
-        raise UserError(f"the environment variable {variable} is not set: it is to hold the key")
+        raise UserError(f"the environment variable {variable} is not set; it must hold the API key")
     return key
 
 
 class EndpointChat:
-    """A `Chat`. An attempt that fails is repeated after a pause that doubles, or as long as the server asks for."""
+    """A `ChatModel` behind an endpoint.
+
+    A failed attempt is repeated after a wait that doubles, or after the wait that the server requests.
+    """
 
     def __init__(self, config: EndpointConfig) -> None:
-        """Raises `UserError` without httpx or the key."""
+        """Open the HTTP client.
+
+        Raises:
+            UserError: If httpx or the API key is missing.
+        """
         try:
             import httpx  # optional
         except ModuleNotFoundError as error:
-            raise UserError("an endpoint is asked by httpx: pip install 'embodied-rm[endpoint]'") from error
+            raise UserError("an endpoint needs httpx: pip install 'embodied-rm[endpoint]'") from error
         self.config, self._httpx = config, httpx
         self._client = httpx.Client(
             base_url=config.url.rstrip("/") + "/",
@@ -90,7 +106,11 @@ class EndpointChat:
         self._executor = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer each, in order. Raises `UserError` where the endpoint refuses what is asked (status 4xx)."""
+        """Answer every query, in order.
+
+        Raises:
+            UserError: If the endpoint rejects a request (status 4xx).
+        """
         return list(self._executor.map(self._answer_with_retries, queries))
 
     def _answer_with_retries(self, query: Query) -> Answer:
@@ -105,7 +125,7 @@ class EndpointChat:
         return answer
 
     def _send(self, query: Query, body: dict[str, Any]) -> tuple[Answer, float | None]:
-        """An answer, and the seconds that the server asks to wait for, if it does."""
+        """Return the answer of one attempt, and the wait that the server requests, in seconds, if any."""
         try:
             response = self._client.post("chat/completions", json=body)
         except self._httpx.TimeoutException:
@@ -117,7 +137,7 @@ class EndpointChat:
         if response.status_code >= 500:
             return Answer(failure="server error"), None
         if not response.is_success:
-            raise UserError(f"{self.config.url} refuses ({response.status_code}): {response.text[:300]}")
+            raise UserError(f"{self.config.url} rejected the request ({response.status_code}): {response.text[:300]}")
         try:
             return parse_completion(query, response.json()["choices"][0]), None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -125,7 +145,7 @@ class EndpointChat:
 
 
 def request_body(query: Query, model: str) -> dict[str, Any]:
-    """The body of a chat completion."""
+    """Return the body of a chat completion request."""
     system_messages = [{"role": "system", "content": query.system}] if query.system else []
     body: dict[str, Any] = {
         "model": model,
@@ -139,7 +159,11 @@ def request_body(query: Query, model: str) -> dict[str, Any]:
 
 
 def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
-    """The answer in a chat completion's choice. Raises what reading a malformed one raises."""
+    """Return the answer in one choice of a chat completion.
+
+    Raises:
+        ValueError, KeyError, IndexError, TypeError, AttributeError: If the choice is malformed.
+    """
     if not query.choices:
         text = choice["message"]["content"]
         if not isinstance(text, str):
@@ -147,7 +171,7 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
         return Answer(text=text)
     top_logprobs = choice["logprobs"]["content"][0]["top_logprobs"]
     token_logprobs = [(str(top["token"]).strip(), float(top["logprob"])) for top in top_logprobs]
-    # " yes" and "yes" are two tokens and one answer; beside one that is listed, one that is not counts nothing.
+    # " yes" and "yes" are two tokens of one answer. An unlisted choice has probability 0 if another one is listed.
     probabilities = {
         option: sum(math.exp(value) for token, value in token_logprobs if token == option) for option in query.choices
     }
@@ -161,7 +185,7 @@ def parse_completion(query: Query, choice: dict[str, Any]) -> Answer:
 
 
 def parse_retry_after(retry_after: str | None) -> float | None:
-    """What a Retry-After header asks for; a date is not read."""
+    """Return the seconds of a Retry-After header; None if it is missing or a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdigit() else None
 
 
@@ -169,7 +193,7 @@ def _content_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if part.ndim == 4:
-        raise UserError("an endpoint is shown images, not videos")
+        raise UserError("an endpoint takes images, not videos")
     return {
         "type": "image_url",
         "image_url": {"url": f"data:image/png;base64,{base64.b64encode(encode_png(part)).decode()}"},
@@ -177,7 +201,7 @@ def _content_part(part: ContentPart) -> dict[str, Any]:
 
 
 def encode_png(image: Frames) -> bytes:
-    """An image uint8 [H, W, 3], without loss."""
+    """Encode an image uint8 [H, W, 3] as PNG."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""From what a user says to the judge that is meant."""
+"""Create the judge of a configuration."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ from embodied_rm.models.released.vlac import VlacChat, VlacQuestion
 from embodied_rm.models.reward_model import InputSpec
 
 SERVICE_RETRY_TIMEOUT_S = 600.0
-"""Seconds for which a run waits for a service that is away."""
+"""Time for which requests to an unavailable service are repeated, in seconds."""
 
 
 def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardModel:
-    """The judge of a configuration that names one. Raises `UserError` for what does not fit together, and
-    `CheckpointError` naming the file of a folder that cannot be loaded."""
+    """Create the judge of a configuration whose `type` is not None.
+
+    Raises:
+        UserError: If settings contradict each other.
+        CheckpointError: If a file of a model folder cannot be loaded; the message names it.
+    """
     assert config.type is not None
     config.check_location()
     if config.type == REMOTE_TYPE:
@@ -47,12 +51,16 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardMo
 
 
 def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:
-    """The model of a service. Raises `ServiceError` where that cannot be reached."""
+    """Connect to the model of a reward service.
+
+    Raises:
+        ServiceError: If the service cannot be reached.
+    """
     assert config.url is not None
     try:
         from embodied_rm.serve.client.reward_client import RewardClient  # by httpx, which is optional
     except ModuleNotFoundError as error:
-        raise UserError("a service is asked by httpx: pip install 'embodied-rm[endpoint]'") from error
+        raise UserError("the client of a service needs httpx: pip install 'embodied-rm[endpoint]'") from error
     return RemoteRewardModel(
         RewardClient(
             config.url,
@@ -64,13 +72,13 @@ def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:
 
 
 def runtime_options(config: JudgeConfig) -> dict[str, Any]:
-    """How a model in this process runs."""
+    """Return the runtime settings of a model in this process."""
     names = ("device", "dtype", "attn_implementation", "batch_size")
     return {name: getattr(config, name) for name in names}
 
 
 def make_chat(config: JudgeConfig, pixel_limits: tuple[int, int] | None = None) -> ChatModel:
-    """A generative model, from its folder or behind its endpoint; `pixels`: see `LocalChat`."""
+    """Create a generative model from its folder or endpoint. `pixel_limits`: see `LocalChat`."""
     if config.url is None:
         assert config.folder is not None
         return LocalChat(config.folder, pixel_limits=pixel_limits, **runtime_options(config))
@@ -88,46 +96,50 @@ def make_chat(config: JudgeConfig, pixel_limits: tuple[int, int] | None = None) 
 
 
 def make_question_judge(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Any generative model, asked one of our questions."""
+    """Create any generative model with a question of `questions`."""
     return make_chat(config), QUESTIONS_BY_ANSWER_MODE[config.answer_mode][config.question]
 
 
 def make_robo_dopamine(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Its three cameras are `views`."""
+    """Create Robo-Dopamine; its three cameras are `config.views`."""
     return make_chat(config, PIXEL_LIMITS), RoboDopamineQuestion(config.views)
 
 
 def make_robo_reward(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Its camera is the first of `views`."""
+    """Create RoboReward; its camera is the first of `config.views`."""
     return make_chat(config), RoboRewardQuestion(config.views)
 
 
 def make_lrm(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Its camera is the first of `views`."""
+    """Create a Large Reward Model; its camera is the first of `config.views`."""
     folder, base_model = require_base_model(config)
     return LrmChat(folder, base_model, **runtime_options(config)), LrmQuestion(config.views)
 
 
 def make_vlac(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """Its camera is the first of `views`."""
+    """Create VLAC; its camera is the first of `config.views`."""
     assert config.folder is not None
     return VlacChat(config.folder, **runtime_options(config)), VlacQuestion(config.views)
 
 
 def make_robometer(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """All cameras, each by itself."""
+    """Create Robometer; it scores every camera separately."""
     folder, base_model = require_base_model(config)
     return RobometerChat(folder, base_model, **runtime_options(config)), RobometerQuestion()
 
 
 def make_rewind(config: JudgeConfig) -> tuple[ChatModel, Question]:
-    """All cameras, each by itself."""
+    """Create ReWiND; it scores every camera separately."""
     folder, base_model = require_base_model(config)
     return RewindChat(folder, base_model, device=config.device), RewindQuestion()
 
 
 def require_base_model(config: JudgeConfig) -> tuple[Path, Path]:
-    """The released files, and those of what they were made from. Raises `UserError` where one is not named."""
+    """Return the folders of the released files and of the base model.
+
+    Raises:
+        UserError: If the base model is not configured.
+    """
     assert config.folder is not None
     if config.base_model is None:
         raise UserError(f"judge={config.type} needs judge.base_model=..., {BASE_MODEL_HINTS[config.type or '']}")
@@ -135,9 +147,9 @@ def require_base_model(config: JudgeConfig) -> tuple[Path, Path]:
 
 
 BASE_MODEL_HINTS = {
-    "lrm": "the folder of the Qwen3-VL that its adapters are for",
-    "robometer": "the folder of the Qwen3-VL that it was made from, whose processor it uses",
-    "rewind": "a folder with its encoders in dinov2/ and minilm/",
+    "lrm": "the folder of the Qwen3-VL that the adapters were trained on",
+    "robometer": "the folder of the Qwen3-VL that Robometer was trained from; its processor is used",
+    "rewind": "a folder with the encoders in dinov2/ and minilm/",
 }
 JudgeFactory = Callable[[JudgeConfig], tuple[ChatModel, Question]]
 JUDGE_FACTORIES: Mapping[str, JudgeFactory] = {

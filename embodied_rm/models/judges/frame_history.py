@@ -1,4 +1,4 @@
-"""What a judge is shown again of an episode's past: its first frame, the one last scored, and some between."""
+"""Subsampled past frames of an episode, for queries that include earlier frames."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from embodied_rm.types import BoolArray, Frames
 
 
 class MultiViewFrame(NamedTuple):
-    """What the cameras of one environment show at one moment."""
+    """Images of all cameras of one environment at one timestep."""
 
     frames: Frames
     """uint8 [V, H, W, 3]."""
     visible: BoolArray
-    """bool [V]: the views that are present and show anything."""
+    """bool [V]: the views that are present and not of a single color."""
 
     def by_view(self, names: Sequence[str]) -> dict[str, Frames]:
-        """View name -> uint8 [H, W, 3], of the views that are there."""
+        """Return view name -> image uint8 [H, W, 3] of the visible views."""
         return {name: frame for name, frame, visible in zip(names, self.frames, self.visible, strict=True) if visible}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameHistory:
-    """Frames of an episode, evenly over its time and never more than `room`: when they are, every second one goes.
+    """At most `capacity` frames of an episode, evenly spaced. When it is full, every second frame is dropped.
 
-    The first always stays. Which ones are kept depends on the past alone.
+    The first frame is always kept. The selection depends on past frames only.
     """
 
     capacity: int
-    """At least 1."""
+    """Maximum number of frames, at least 1."""
     frames: tuple[MultiViewFrame, ...] = ()
     stride: int = 1
     """Frames `0, stride, 2 stride, ...` are kept."""
     length: int = 0
-    """Frames that were shown."""
+    """Number of frames appended so far."""
 
     def append(self, frame: MultiViewFrame) -> FrameHistory:
-        """The video with one frame more."""
+        """Return the history with one more frame."""
         extended = replace(self, length=self.length + 1)
         if self.length % self.stride or (self.capacity == 1 and self.frames):
             return extended
@@ -50,9 +50,14 @@ class FrameHistory:
         return replace(extended, frames=frames, stride=stride)
 
     def sample_evenly(self, current: MultiViewFrame, max_frames: int) -> list[MultiViewFrame]:
-        """Up to `most` frames, evenly from the first to `now`, which comes after the last one added; both are in it.
+        """Return up to `max_frames` frames, evenly spaced from the first frame to `current`, both included.
 
-        Each is the nearest one that is kept.
+        Args:
+            current: The frame that follows the last appended one.
+            max_frames: Maximum length of the result.
+
+        Returns:
+            For every target time the nearest stored frame, without repetitions.
         """
         count = min(max_frames, self.length + 1)
         frame_indices = np.append(np.arange(len(self.frames)) * self.stride, self.length)

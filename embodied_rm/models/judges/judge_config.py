@@ -1,4 +1,4 @@
-"""Who judges, as a user says it: a question or a released model, in this process or behind an endpoint."""
+"""Configuration of a judge: a question or a released model, in this process or behind an endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.judges.questions import LOGPROB_QUESTIONS, TEXT_QUESTIONS, Question
 
 JUDGE_TYPES = {
-    "question": "any vision-language model, asked one of our questions",
+    "question": "any vision-language model with a question of this package",
     "robo_dopamine": "Robo-Dopamine's GRM",
     "vlac": "VLAC",
     "robo_reward": "RoboReward",
@@ -22,38 +22,37 @@ JUDGE_TYPES = {
     "remote": "the model that a service of this package serves (embodied-rm serve)",
 }
 ENDPOINT_TYPES = ("question", "robo_dopamine")
-"""Layouts that an endpoint can serve: generative models that are shown images."""
+"""Types that an OpenAI-compatible endpoint can serve: generative models with image inputs."""
 REMOTE_TYPE = "remote"
-"""The layout that is no layout: the service knows what it serves."""
 TEXT_ANSWERS, LOGPROB_ANSWERS = "text", "logprobs"
 SHUFFLED_QUESTION = "shuffled"
-"""The question about a whole video, of which nobody can be paid; the others are in `questions`."""
+"""The question about a complete video, offline only. The other questions are in `questions`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig:
-    """A judge in the place of a checkpoint."""
+    """A judge that replaces the checkpoint."""
 
     type: str | None = None
-    """One of `LAYOUTS`; None: the checkpoint judges."""
+    """One of `JUDGE_TYPES`. None: the checkpoint is used."""
     folder: Path | None = None
-    """With the released files, for a model in this process."""
+    """Folder of the released files, for a model in this process."""
     base_model: Path | None = None
-    """Folder of the model that adapters are for, or that lacking files are of."""
+    """Folder of the base model of adapters, or of files that the release lacks."""
     question: str = "progress"
     answer_mode: str = TEXT_ANSWERS
     views: tuple[str, ...] = ()
-    """Views it is shown, in its order; none: all."""
+    """Views that it gets, in this order. Empty: all."""
     image_size: tuple[int, ...] = ()
-    """Height and width at which it is shown them; none: as they were recorded."""
+    """Height and width of its images, in pixels. Empty: as recorded."""
     device: str = "cpu"
     dtype: str = "float32"
     attn_implementation: str = "sdpa"
     batch_size: int = 16
     url: str | None = None
-    """Of an OpenAI-compatible endpoint, in the place of a folder."""
+    """OpenAI-compatible endpoint or reward service, instead of a folder."""
     model: str | None = None
-    """What the endpoint calls it."""
+    """Name of the model at the endpoint."""
     api_key_env: str | None = None
     timeout_s: float = 60.0
     max_attempts: int = 4
@@ -62,7 +61,7 @@ class JudgeConfig:
     def __post_init__(self) -> None:
         if self.type is None:
             return
-        lookup(JUDGE_TYPES, self.type, "layout of a judge")
+        lookup(JUDGE_TYPES, self.type, "type of a judge")
         if self.image_size and len(self.image_size) != 2:
             raise UserError(f"judge.image_size must be [height, width] or [], got {list(self.image_size)}")
         if self.batch_size < 1:
@@ -72,24 +71,28 @@ class JudgeConfig:
             questions = dict.fromkeys(QUESTIONS_BY_ANSWER_MODE[self.answer_mode]) | dict.fromkeys(
                 [SHUFFLED_QUESTION] * (self.answer_mode == TEXT_ANSWERS)
             )
-            lookup(questions, self.question, f"question that is answered by {self.answer_mode}")
+            lookup(questions, self.question, f"question for answer_mode={self.answer_mode}")
 
     def check_location(self) -> None:
-        """Raises `UserError` unless it is said where the judge is, and it can be there."""
+        """Check that the location of the judge is complete and fits its type.
+
+        Raises:
+            UserError: If it does not.
+        """
         if self.type == REMOTE_TYPE:
             if self.url is None or self.folder is not None:
                 raise UserError("judge=remote needs the address of the service, judge.url=..., and no folder")
             return
         if (self.folder is None) == (self.url is None):
-            raise UserError("a judge needs either judge.folder=..., its files, or judge.url=..., where it is served")
+            raise UserError("a judge needs either its files, judge.folder=..., or its endpoint, judge.url=...")
         if self.url is not None and self.model is None:
-            raise UserError(f"judge.model must say what {self.url} calls the model")
+            raise UserError(f"judge.model must name the model at {self.url}")
         if self.url is not None and self.type not in ENDPOINT_TYPES:
-            raise UserError(f"judge={self.type} runs in this process only: name judge.folder, not judge.url")
+            raise UserError(f"judge={self.type} runs in this process only: set judge.folder, not judge.url")
 
 
 def judge_digest(config: JudgeConfig) -> str:
-    """SHA-256 of all that decides how it judges: what it is asked, and every file of its folders."""
+    """Return the SHA-256 of everything that determines its scores: the settings and all files of its folders."""
     settings = {key: str(value) for key, value in vars(config).items() if key not in ("folder", "base_model", "device")}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for folder in (config.folder, config.base_model):
@@ -106,4 +109,4 @@ QUESTIONS_BY_ANSWER_MODE: Mapping[str, Mapping[str, Question]] = {
     LOGPROB_ANSWERS: LOGPROB_QUESTIONS,
 }
 NO_JUDGE = JudgeConfig()
-"""The checkpoint judges."""
+"""The configuration without a judge: the checkpoint is used."""

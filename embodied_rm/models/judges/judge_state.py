@@ -1,4 +1,4 @@
-"""What a judge's prediction of an episode carries from one moment to the next."""
+"""State of a judge between the timesteps of an episode."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from embodied_rm.types import Array
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeContext:
-    """One episode at the moment that is asked about."""
+    """One episode at the current timestep."""
 
     instruction: str
     view_names: tuple[str, ...]
-    """Of the views."""
     history: FrameHistory
-    """What was shown before now."""
+    """Frames before the current one."""
     first: MultiViewFrame
     previous: MultiViewFrame
-    """The frame that was scored last."""
+    """The last scored frame."""
     current: MultiViewFrame
     goal: MultiViewFrame | None = None
     potential: float = 0.0
-    """The carried potential."""
+    """Potential of the last scored frame, in [0, 1]."""
     success: float = 0.0
-    """The last probability of success."""
+    """Probability of success at the last scored frame."""
 
     def with_score(self, potential: float, success: float) -> EpisodeContext:
-        """The same once `now` was scored."""
+        """Return the context after the current frame was scored."""
         return replace(self, potential=potential, success=success, previous=self.current)
 
     def advance(self, frame: MultiViewFrame) -> EpisodeContext:
-        """The next moment: what was now is past. Nothing was seen before the first frame that shows anything."""
+        """Return the context of the next timestep. The episode starts at its first visible frame."""
         if not self.first.visible.any():
             return replace(self, first=frame, previous=frame, current=frame)
         return replace(self, history=self.history.append(self.current), current=frame) if frame.visible.any() else self
@@ -47,7 +46,7 @@ class EpisodeContext:
 
 @dataclass(frozen=True)
 class JudgeState:
-    """The `Memory` of a judge: a row is an episode at the moment last asked about."""
+    """The `RewardState` of a judge: one row per episode, at its last timestep."""
 
     contexts: tuple[EpisodeContext, ...]
 
@@ -55,11 +54,11 @@ class JudgeState:
         return len(self.contexts)
 
     def take(self, rows: RowIndices) -> JudgeState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         return JudgeState(tuple(self.contexts[int(row)] for row in np.arange(len(self))[rows]))
 
     def put(self, rows: RowIndices, other: RewardState) -> JudgeState:
-        """This memory with `rows` replaced by the rows of `other`."""
+        """Return this state with `rows` replaced by the rows of `other`."""
         assert isinstance(other, JudgeState)
         contexts = list(self.contexts)
         for row, context in zip(np.arange(len(self))[rows], other.contexts, strict=True):
@@ -67,11 +66,11 @@ class JudgeState:
         return JudgeState(tuple(contexts))
 
     def potential(self) -> Array:
-        """float32 [N]: the carried potential."""
+        """Return the potential of the last scored frames, float32 [N]."""
         return np.array([context.potential for context in self.contexts], np.float32)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Its images and what is said of them, row by row."""
+        """Return the images and metadata of every row."""
         return {
             f"{i}.{name}": tensor
             for i, context in enumerate(self.contexts)
@@ -79,7 +78,7 @@ class JudgeState:
         }
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> JudgeState:
-        """The memory whose `state` that is."""
+        """Return the state of a `state_dict`."""
         count = len({name.split(".")[0] for name in tensors})
         return JudgeState(
             tuple(

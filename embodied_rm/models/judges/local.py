@@ -1,4 +1,4 @@
-"""`LocalChat`: a generative vision-language model of `transformers` in this process, from a folder that holds it."""
+"""`LocalChat`: a generative vision-language model of `transformers` in this process, loaded from a folder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from embodied_rm.models.transformers_towers import LOAD_ERRORS
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
-"""How attention is computed. It moves what a model says: RynnValue's authors report 0.647 against 0.673."""
+"""Attention implementations. The choice changes scores: RynnValue's authors report 0.647 against 0.673."""
 
 
 class LocalChat:
-    """A `Chat`. Writes greedily, so that a moment asked about twice is answered alike; nothing in the folder is run."""
+    """A `ChatModel` in this process. It decodes greedily, so equal queries get equal answers.
+
+    No code in the folder is executed.
+    """
 
     def __init__(
         self,
@@ -35,10 +38,18 @@ class LocalChat:
         batch_size: int = 16,
         pixel_limits: tuple[int, int] | None = None,
     ) -> None:
-        """Raises `CheckpointError` naming the folder when it holds no such model, its processor and tokenizer, and
-        every one of its weights in safetensors.
+        """Load the model.
 
-        `pixels`: the fewest and the most of an image; None: as the processor in the folder has it.
+        Args:
+            folder: Folder with the model, its processor, its tokenizer and all weights as safetensors.
+            device: Device of torch.
+            dtype: Key of `WEIGHT_DTYPES`.
+            attn_implementation: One of `ATTENTION_IMPLEMENTATIONS`.
+            batch_size: Number of queries per forward pass.
+            pixel_limits: Minimum and maximum number of pixels per image. None: the processor's own limits.
+
+        Raises:
+            CheckpointError: If the folder does not hold such a model; the message names the folder.
         """
         self.folder, self.batch_size = folder, batch_size
         self.processor: Any
@@ -49,7 +60,7 @@ class LocalChat:
         self.model.to(device).eval()
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer each, in order. Raises `UserError` for queries that the model has no words or no room for."""
+        """Answer every query, in order."""
         order = sorted(range(len(queries)), key=lambda i: _batch_key(queries[i]))
         answers: dict[int, Answer] = {}
         for _, group in groupby(order, key=lambda i: _batch_key(queries[i])):
@@ -72,7 +83,7 @@ class LocalChat:
         return [Answer(text=text) for text in texts]
 
     def encode(self, queries: Sequence[Query]) -> dict[str, Tensor]:
-        """What the model is given, padded at the left: what it says next stands at the end of every row."""
+        """Return the model inputs, padded on the left, so that the next token follows the end of every row."""
         encoding = self.processor.apply_chat_template(
             [chat_messages(query) for query in queries],
             tokenize=True,
@@ -84,7 +95,7 @@ class LocalChat:
         return {name: tensor.to(self.model.device) for name, tensor in encoding.items()}
 
     def choice_logprob(self, inputs: dict[str, Tensor], choice: str) -> Tensor:
-        """log P of the words of `choice` as the next ones, float [N], in nats."""
+        """Return the log-probability of the tokens of `choice` as continuation, float [N], in nats."""
         ids = self.processor.tokenizer(choice, add_special_tokens=False)["input_ids"]
         rows = len(inputs["input_ids"])
         choice_ids = torch.tensor([ids], device=self.model.device).expand(rows, -1)
@@ -98,12 +109,12 @@ class LocalChat:
 
 
 def _batch_key(query: Query) -> tuple[str, tuple[str, ...], int]:
-    """What queries that are answered together have in common."""
+    """Return the properties that all queries of a batch share."""
     return query.adapter, query.choices, query.max_tokens
 
 
 def video_kwargs(queries: Sequence[Query]) -> dict[str, Any]:
-    """What a processor must know of videos: when their frames were taken, and that all of them are to be seen."""
+    """Return the processor arguments for videos: the frame times, and that no frame is dropped."""
     video_metadata = [
         {"fps": query.fps, "total_num_frames": len(part), "frames_indices": list(range(len(part)))}
         for query in queries
@@ -114,7 +125,7 @@ def video_kwargs(queries: Sequence[Query]) -> dict[str, Any]:
 
 
 def chat_messages(query: Query) -> list[dict[str, Any]]:
-    """The query as turns of a chat template."""
+    """Return the query as messages of a chat template."""
     messages = [{"role": "system", "content": [{"type": "text", "text": query.system}]}] if query.system else []
     return [*messages, {"role": "user", "content": [_content_part(part) for part in query.parts]}]
 
@@ -123,16 +134,18 @@ def _content_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     media_type = "image" if part.ndim == 3 else "video"
-    return {
-        "type": media_type,
-        media_type: np.array(part),
-    }  # a copy: the library warns of images that it could not write to
+    # A copy, because the library warns about read-only arrays.
+    return {"type": media_type, media_type: np.array(part)}
 
 
 def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str) -> tuple[Any, Any]:
-    """Processor and model of a folder. Raises `CheckpointError` naming it and its fault."""
+    """Load the processor and model of a folder.
+
+    Raises:
+        CheckpointError: If they cannot be loaded; the message names the folder and the reason.
+    """
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder}: no config.json, so it holds no model of transformers")
+        raise CheckpointError(f"{folder}: no config.json, so this is not a model of transformers")
     model: Any
     loading_info: Any
     try:
@@ -147,10 +160,10 @@ def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str)
             output_loading_info=True,
         )
     except (*LOAD_ERRORS, ImportError) as error:
-        raise CheckpointError(f"{folder}: not a vision-language model that can be loaded ({error})") from None
+        raise CheckpointError(f"{folder}: cannot be loaded as a vision-language model ({error})") from None
     missing_keys = sorted(loading_info["missing_keys"])
     if missing_keys:
-        raise CheckpointError(f"{folder}: {len(missing_keys)} of its weights are missing, {missing_keys[0]} first")
+        raise CheckpointError(f"{folder}: {len(missing_keys)} weights are missing, the first is {missing_keys[0]}")
     if processor.tokenizer.chat_template is None and getattr(processor, "chat_template", None) is None:
-        raise UserError(f"{folder}: has no chat template, so it is not known how it is asked")
+        raise UserError(f"{folder}: no chat template, so its prompt format is unknown")
     return processor, model

@@ -1,4 +1,4 @@
-"""What an answer says (pure): a number, a choice, or None where it says nothing of the kind."""
+"""Parse answers (pure functions): a number, a choice, or None if the text has no valid one."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ JSON_OBJECT_PATTERN = re.compile(r"\{[^{}]*\}", re.DOTALL)
 
 
 def progress(text: str) -> float | None:
-    """The last `<progress>40%</progress>`, as 0.4. None without one, and for one beyond 0 to 100 %."""
+    """Return the last `<progress>40%</progress>` as 0.4; None if it is missing or outside 0 to 100 %."""
     return percent(PROGRESS_PATTERN, text)
 
 
 def percent(pattern: re.Pattern[str], text: str, low: float = 0.0) -> float | None:
-    """The last number that the pattern's group finds, in hundredths, in [low, 1]; None where there is none such."""
+    """Return the last number that the pattern's group matches, divided by 100; None if it is outside [low, 1]."""
     matches = pattern.findall(text)
     value = float(matches[-1]) / 100 if matches else math.nan
     return value if low <= value <= 1 else None
 
 
 def answer(text: str, choices: Sequence[str]) -> str | None:
-    """What stands behind the last "ANSWER:", in its spelling among the choices; None when it is none of them."""
+    """Return the choice after the last "ANSWER:"; None if there is none."""
     matches = ANSWER_PATTERN.findall(text)
     return match_choice(matches[-1], choices) if matches else None
 
 
 def first_word(text: str, choices: Sequence[str]) -> str | None:
-    """The first word, in its spelling among the choices; None when it is none of them."""
+    """Return the choice that is the first word; None if the first word is not a choice."""
     match = WORD_PATTERN.search(text)
     return match_choice(match.group(), choices) if match else None
 
 
 def match_choice(word: str, choices: Sequence[str]) -> str | None:
-    """The choice that a word is, upper and lower case aside; None when it is none."""
+    """Return the choice that equals a word, ignoring case; None if there is none."""
     return next((choice for choice in choices if choice.lower() == word.lower()), None)
 
 
 def json_field(text: str, name: str) -> object | None:
-    """What the last JSON object in a text has under a name; None where there is none."""
+    """Return the value of a key in the last valid JSON object of a text; None if there is none."""
     for json_text in reversed(JSON_OBJECT_PATTERN.findall(text)):
         try:
             value = json.loads(json_text)
@@ -54,7 +54,7 @@ def json_field(text: str, name: str) -> object | None:
 
 
 def normalize_logprobs(logprobs: Mapping[str, float]) -> dict[str, float]:
-    """What each choice counts among those asked for; they sum to 1."""
+    """Return the probability of each choice, normalized over the choices."""
     max_logprob = max(logprobs.values())
     weights = {choice: math.exp(value - max_logprob) for choice, value in logprobs.items()}
     return {choice: weight / sum(weights.values()) for choice, weight in weights.items()}

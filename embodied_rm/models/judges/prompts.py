@@ -1,11 +1,13 @@
-"""All the text that vision-language models are given, and nowhere else any.
+"""All prompts of this package's questions.
 
-`{instruction}` stands for the episode's sentence; where images stand between the lines, the text is cut at `[...]`.
+`{instruction}` is replaced by the instruction of the episode.
 """
 
 from __future__ import annotations
 
-SYSTEM_PROMPT = "You watch a robot at work and judge how far its task is, by what the images show and by nothing else."
+SYSTEM_PROMPT = (
+    "You watch a robot at work and judge how far its task is, by what the pictures show and by nothing else."
+)
 
 TASK_HEADER = "The task of the robot: {instruction}\n"
 FIRST_FRAME_HEADER = "Before it began:\n"
@@ -39,9 +41,9 @@ REMAINING_QUESTION = (
     "List the steps that are still to be done, one a line, the next one first; write none if nothing is left. Then say "
     "how much of the whole task is done, 0% to 100%, in one line: <progress>N%</progress>."
 )
-TRUE_QUESTION = 'The images show a robot doing this from beginning to end: "{instruction}". True or false?'
+TRUE_QUESTION = 'The pictures show a robot doing this from beginning to end: "{instruction}". True or false?'
 SHUFFLED_QUESTION = (
-    "The images below show moments of a robot at this task, in no particular order. The first one shows the task "
+    "The pictures below show moments of a robot at this task, in no particular order. The first one shows the task "
     "before it began, where 0% is done. Say for each of the others how much of the task is done, one a line: "
     "moment N: <progress>M%</progress>."
 )

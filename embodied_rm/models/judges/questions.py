@@ -1,4 +1,4 @@
-"""What a vision-language model can be asked about a moment, and what its answer makes of the potential."""
+"""Questions to a vision-language model about a timestep, and the potentials that follow from the answers."""
 
 from __future__ import annotations
 
@@ -15,54 +15,56 @@ from embodied_rm.models.potential_fusion import apply_hop
 from embodied_rm.types import Frames
 
 CLOSER_HOP = 0.1
-"""Share of what is left (or was gained) that "closer" (or "farther") is worth."""
+"""Hop of the answer "closer"; "farther" is the negative hop."""
 MAX_HISTORY_FRAMES = 8
-"""Most moments of a video that are shown at once."""
+"""Maximum number of timesteps per query."""
 MIN_LOGPROB, MAX_LOGPROB = -25.0, -5.0
-"""log P("True") that is no progress, and that is all of it: fixed bounds, for an episode's own need its end (LRM)."""
+"""log P("True") at progress 0 and 1. The bounds are fixed: bounds per episode would need its end."""
 UNKNOWN_SUCCESS = math.nan
-"""Success of a question that does not tell."""
+"""Success probability of a question that does not ask for success."""
 
 
 class ParsedAnswer(NamedTuple):
-    """What an answer means."""
+    """Values parsed from the answers of one timestep."""
 
     potential: float
-    """The potential, in [0, 1]."""
+    """In [0, 1]."""
     success: float = UNKNOWN_SUCCESS
     """Probability that the task is done."""
 
 
 class Question(Protocol):
-    """What is asked of a moment, and how the answers are read. Asking depends on what was shown, never on answers but
-    for which frame was scored last."""
+    """Queries about a timestep and the parser of their answers.
+
+    Queries depend on frames only. Earlier answers matter only through the last scored frame.
+    """
 
     @property
     def predicts_success(self) -> bool:
-        """Whether answers say if the task is done."""
+        """Whether answers contain a success prediction."""
         ...
 
     @property
     def uses_previous_frame(self) -> bool:
-        """Whether it shows the frame that was scored last."""
+        """Whether queries include the last scored frame."""
         ...
 
     @property
     def history_capacity(self) -> int:
-        """Frames of the past that it wants, at least 1: the first."""
+        """Number of past frames that it needs, at least 1 (the first frame)."""
         ...
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        """What is asked; at least one query."""
+        """Return the queries of a timestep, at least one."""
         ...
 
     def parse_answers(self, answers: Sequence[Answer], context: EpisodeContext) -> ParsedAnswer | None:
-        """What the answers, none of which has a fault, make of the moment; None: nothing, they cannot be parsed."""
+        """Parse the answers of a timestep, all without failure. None: they cannot be parsed."""
         ...
 
 
 def view_parts(title: str, multi_view_frame: MultiViewFrame, names: Sequence[str]) -> list[ContentPart]:
-    """A moment's views under a title, each with the name of its camera."""
+    """Return a title, followed by each view with the name of its camera."""
     parts: list[ContentPart] = [title]
     for name, frame in multi_view_frame.by_view(names).items():
         parts += [prompts.VIEW_LABEL.format(name=name), frame, "\n"]
@@ -72,7 +74,7 @@ def view_parts(title: str, multi_view_frame: MultiViewFrame, names: Sequence[str
 def make_query(
     context: EpisodeContext, image_parts: Sequence[ContentPart], question: str, *, max_tokens: int, **kwargs: object
 ) -> Query:
-    """A query of the task, images and a question."""
+    """Return a query of the task, the goal images if any, other images and a question."""
     task_text = prompts.TASK_HEADER.format(instruction=context.instruction)
     goal_parts = [] if context.goal is None else view_parts(prompts.GOAL_HEADER, context.goal, context.view_names)
     parts: tuple[ContentPart, ...] = (task_text, *goal_parts, *image_parts, question)
@@ -80,7 +82,7 @@ def make_query(
 
 
 def first_and_current_parts(context: EpisodeContext) -> list[ContentPart]:
-    """The first frame and the present one."""
+    """Return the first and the current frame."""
     names = context.view_names
     return [
         *view_parts(prompts.FIRST_FRAME_HEADER, context.first, names),
@@ -89,7 +91,7 @@ def first_and_current_parts(context: EpisodeContext) -> list[ContentPart]:
 
 
 def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES) -> list[ContentPart]:
-    """Up to `most` moments of the video so far, the present one last."""
+    """Return up to `max_frames` timesteps of the video so far, the current one last."""
     parts: list[ContentPart] = [prompts.HISTORY_HEADER]
     for number, frame in enumerate(context.history.sample_evenly(context.current, max_frames), start=1):
         parts += view_parts(prompts.FRAME_LABEL.format(number=number), frame, context.view_names)
@@ -99,8 +101,19 @@ def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES)
 def interleave_images(
     template: str, instruction: str, images: Sequence[Frames], *, strip: bool = False
 ) -> list[ContentPart]:
-    """A prompt in which each `<image>` is an image and `{instruction}` the sentence; `stripped` of the white space
-    around its pieces. No sentence can bring images of its own."""
+    """Insert images and the instruction into a prompt template.
+
+    The template is split before the instruction is inserted, so an instruction cannot add images.
+
+    Args:
+        template: Text with one `<image>` per image, and `{instruction}`.
+        instruction: Instruction of the episode.
+        images: Images uint8 [H, W, 3], in the order of the template.
+        strip: Whether white space around the pieces of text is removed.
+
+    Returns:
+        Text and images in order, without empty texts.
+    """
     segments = template.split("<image>")
     assert len(segments) == len(images) + 1
     texts = [segment.replace("{instruction}", instruction) for segment in segments]
@@ -112,14 +125,14 @@ def interleave_images(
 
 
 def ordered_views(frame: MultiViewFrame, context: EpisodeContext, order: Sequence[str]) -> list[Frames]:
-    """The views of a moment that are there, those of `order` first and in it."""
+    """Return the visible views of a frame; those in `order` come first, in that order."""
     views = frame.by_view(context.view_names)
     return [views[name] for name in dict.fromkeys((*order, *context.view_names)) if name in views]
 
 
 @dataclass(frozen=True)
 class ProgressQuestion:
-    """How much is done, in percent, from the first frame and the present one."""
+    """Progress in percent, from the first and the current frame."""
 
     question: str = prompts.PROGRESS_QUESTION
     max_tokens: int = 32
@@ -137,7 +150,7 @@ class ProgressQuestion:
 
 @dataclass(frozen=True)
 class CompletionQuestion:
-    """Whether it is done: progress and success are one, the verdict or its probability."""
+    """Whether the task is done: progress and success are both the answer or its probability."""
 
     use_logprobs: bool = False
     predicts_success: bool = True
@@ -159,7 +172,7 @@ class CompletionQuestion:
 
 @dataclass(frozen=True)
 class CloserQuestion:
-    """Whether it is closer than at the frame last scored: a hop of `CLOSER_HOP` forwards, backwards, or none."""
+    """Whether the task is closer to done than at the last scored frame: a hop of +`CLOSER_HOP`, -`CLOSER_HOP` or 0."""
 
     use_logprobs: bool = False
     predicts_success: bool = False
@@ -184,7 +197,7 @@ class CloserQuestion:
 
 @dataclass(frozen=True)
 class RubricQuestion:
-    """How far the video so far got, on a scale of 1 to 5 (RoboReward): (grade - 1) / 4; done is a 5."""
+    """Grade of the video so far, from 1 to 5 (RoboReward): progress is (grade - 1) / 4, success is a 5."""
 
     use_logprobs: bool = False
     predicts_success: bool = True
@@ -202,7 +215,7 @@ class RubricQuestion:
 
 @dataclass(frozen=True)
 class TrueLogprobQuestion:
-    """How likely "True" is said of the video so far (TOPReward, arXiv 2602.19313), between fixed bounds."""
+    """log P("True") of the video so far, scaled by fixed bounds (TOPReward, arXiv 2602.19313)."""
 
     predicts_success: bool = False
     uses_previous_frame: bool = False
@@ -224,13 +237,13 @@ GRADE_CHOICES = ("1", "2", "3", "4", "5")
 
 
 class ChoiceParser(Protocol):
-    """Finds one of some choices in a text."""
+    """A function that finds one of some choices in a text."""
 
     def __call__(self, text: str, choices: Sequence[str]) -> str | None: ...
 
 
 def choice_probabilities(answer: Answer, choices: Sequence[str], parser: ChoiceParser) -> Mapping[str, float] | None:
-    """Probability of each choice: by its log-probability, or 1 for the one that was written. None: none was."""
+    """Return choice -> probability: from log-probabilities, or 1 for the choice in the text. None: no choice."""
     if answer.logprobs is not None:
         return parse.normalize_logprobs(answer.logprobs)
     selected = parser(answer.text or "", choices)
@@ -238,7 +251,7 @@ def choice_probabilities(answer: Answer, choices: Sequence[str], parser: ChoiceP
 
 
 def grade_to_answer(probabilities: Mapping[str, float] | None) -> ParsedAnswer | None:
-    """The expected grade as a potential, and how likely the best one is."""
+    """Return the expected grade as potential, and the probability of the best grade as success."""
     if probabilities is None:
         return None
     return ParsedAnswer(sum(p * (int(grade) - 1) / 4 for grade, p in probabilities.items()), probabilities["5"])
@@ -251,11 +264,11 @@ TEXT_QUESTIONS: Mapping[str, Question] = {
     "closer": CloserQuestion(),
     "rubric": RubricQuestion(),
 }
-"""Those that are answered in writing."""
+"""Questions with generated text as answer."""
 LOGPROB_QUESTIONS: Mapping[str, Question] = {
     "completion": CompletionQuestion(use_logprobs=True),
     "closer": CloserQuestion(use_logprobs=True),
     "rubric": RubricQuestion(use_logprobs=True),
     "true_logprob": TrueLogprobQuestion(),
 }
-"""Those that are answered by the log-probabilities of a few words."""
+"""Questions with log-probabilities of a few words as answer."""

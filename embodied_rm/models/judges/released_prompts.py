@@ -1,7 +1,8 @@
-"""The prompts of released models, to the letter: they are the form of input that those were trained on.
+"""The exact prompts of released models, as in their training.
 
-`{instruction}` stands for the episode's sentence, `<image>` for an image. Sources: `docs/released_models.md`.
+`{instruction}` is replaced by the instruction, `<image>` by an image. Sources: `docs/released_models.md`.
 """
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ Output Format (STRICT)
 Return ONLY one line containing the score wrapped in <score> tags, as an integer percentage with a percent sign:
 <score>+NN%</score>  or  <score>-NN%</score>  or  <score>0%</score>
 """
-"""Reference start and end; front, left and right before; front, left and right after."""
+"""Images: reference start and end; front, left and right before; front, left and right after."""
 
 ROBO_REWARD_PROMPT = """Given the task, assign a discrete progress score reward (1,2,3,4,5) for the robot in the video in the format: ANSWER: <score>
 Rubric for end-of-episode progress (judge only the final state without time limits):
@@ -66,7 +67,7 @@ Rubric for end-of-episode progress (judge only the final state without time limi
 5 - Perfect Completion: Final state satisfies all requirements.
 
 Task: {instruction}"""
-"""Follows the video."""
+"""Placed after the video."""
 
 LRM_CONTRASTIVE_PROMPT = """Task: Compare the completion progress.
 
@@ -82,7 +83,7 @@ Select one value from the following list:
 
 Please provide a step-by-step visual analysis first, and then output your answer in the following JSON format:
 { "more_complete_image": "selected_value" }"""
-"""The frame last scored, and the present one."""
+"""Images: the last scored frame and the current frame."""
 
 LRM_COMPLETION_PROMPT = """Task: Whether the task has been completed.
 
@@ -94,7 +95,7 @@ You are given:
 Has the task been completed?
 Output your answer in the following JSON format:
 { "task_completed": "yes" or "no" }"""
-"""The present frame. Its pieces are stripped of white space."""
+"""Image: the current frame. White space around the pieces of text is removed."""
 
 LRM_PROGRESS_PROMPT = """Task: Estimate the completion progress.
 The task is: {instruction}
@@ -112,7 +113,7 @@ Definitions:
 - 1.0: Task is Finished.
 Output your answer in the following JSON format:
 { "completion_progress": selected_value }"""
-"""The first frame and the present one."""
+"""Images: the first frame and the current frame."""
 
 LRM_GOAL_PROGRESS_PROMPT = """Task: Estimate the completion progress.
 The task is: {instruction}
@@ -131,7 +132,7 @@ Definitions:
 - 1.0: Task is Finished.
 Output your answer in the following JSON format:
 { "completion_progress": selected_value }"""
-"""The goal image, the first frame and the present one."""
+"""Images: the goal image, the first frame and the current frame."""
 
 VLAC_SYSTEM_PROMPT = """You are a visual-language assistant designed to interpret spatial and task-related information from images and text. Provide precise, context-aware responses and actionable guidance to assist in achieving task objectives."""
 
@@ -139,16 +140,16 @@ VLAC_CRITIC_PROMPT = """Image-1: <image>
 Image-2: <image>
 Compare two images and evaluate whether the second image is closer to achieving task objectives compared to the first image. + score means the second image is closer, - score means the first image is closer
 Response the relative progressing of target task follow <score>. The target task is: <task> {instruction} </task> <score>"""
-"""The frame last scored, and the present one."""
+"""Images: the last scored frame and the current frame."""
 
 VLAC_DONE_PROMPT = """<image>The 1 means yes, the 0 means no. Check if the robot has completed its task: <task> {instruction} </task> <done>"""
-"""The present frame: the text has no place for it, so it stands before it."""
+"""Image: the current frame. It precedes the text, which has no place for it."""
 
 VLAC_GOAL_DONE_PROMPT = """<goal> <task> {instruction} </task>: <image>
 <goal>
 <image>
  The 1 means yes, the 0 means no. Refer to the goal, check if the robot has completed its task: <task> {instruction} </task> <done>"""
-"""The goal image and the present frame."""
+"""Images: the goal image and the current frame."""
 
 ROBOMETER_PROMPT = """The task for the robot is '{instruction}'. Given the trajectory video, predict the task progress at each frame, how far along the robot is towards completing the task, a float between 0 and 1, where 0 is the starting state and 1 is when the task is completed. If the robot is not performing the same task, predict 0 progress."""
-"""Followed by the frames of a video, a token behind each."""
+"""Followed by the frames of a video, with one token after each frame."""

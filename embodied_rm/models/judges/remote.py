@@ -1,4 +1,4 @@
-"""A reward model that a service elsewhere runs, behind the contract of those that run here."""
+"""`RemoteRewardModel`: a reward model at a reward service, as a `RewardModel`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeLease:
-    """An episode at the service, which ends it there when nobody remembers it here."""
+    """Ownership of an episode at the service. The episode is ended after the last reference is gone."""
 
     __slots__ = ("__weakref__", "env")
 
@@ -37,7 +37,7 @@ class EpisodeLease:
 
 
 class RemoteEpisode(NamedTuple):
-    """Where an episode is at the service."""
+    """An episode at the service."""
 
     handle: EpisodeHandle
     lease: EpisodeLease
@@ -45,40 +45,44 @@ class RemoteEpisode(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteState:
-    """The `Memory` of `ServedModel`: where the service keeps the episodes, and what it remembers, if it tells."""
+    """The `RewardState` of `RemoteRewardModel`: handles of the episodes, with their saved states if available."""
 
     model: RemoteRewardModel
     episodes: npt.NDArray[np.object_]
-    """[N]: a `Place` each."""
+    """[N]: one `RemoteEpisode` per row."""
     phi: Array
-    """The carried potential, float32 [N]."""
+    """Potential of the last scored frames, float32 [N]."""
 
     def __len__(self) -> int:
         return len(self.phi)
 
     def take(self, rows: RowIndices) -> RemoteState:
-        """A copy of the given rows, in that order."""
+        """Return a copy of the given rows, in that order."""
         return type(self)(model=self.model, episodes=self.episodes[rows], phi=self.phi[rows])
 
     def put(self, rows: RowIndices, other: RewardState) -> RemoteState:
-        """This memory with `rows` replaced by the rows of `other`."""
+        """Return this state with `rows` replaced by the rows of `other`."""
         assert isinstance(other, RemoteState)
         episodes, phi = self.episodes.copy(), self.phi.copy()
         episodes[rows], phi[rows] = other.episodes, other.phi
         return type(self)(model=self.model, episodes=episodes, phi=phi)
 
     def potential(self) -> Array:
-        """float32 [N]: the carried potential."""
+        """Return the potential of the last scored frames, float32 [N]."""
         return self.phi.copy()
 
 
 class StorableRemoteState(RemoteState):
-    """One that a file can hold, because the service tells what it remembers."""
+    """A serializable state, for services that return their episode states."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the service remembered, and which of that is each episode's."""
+        """Return the saved states of the service, and the index of each episode in them."""
         handles = [episode.handle for episode in self.episodes]
-        snapshots = list({id(handle.saved_state): handle.saved_state for handle in handles if handle.saved_state is not None}.values())
+        snapshots = list(
+            {
+                id(handle.saved_state): handle.saved_state for handle in handles if handle.saved_state is not None
+            }.values()
+        )
         snapshot_index = {id(snapshot): i for i, snapshot in enumerate(snapshots)}
         handle_rows = [(handle.step, snapshot_index[id(handle.saved_state)], handle.state_row) for handle in handles]
         return {
@@ -92,7 +96,7 @@ class StorableRemoteState(RemoteState):
         }
 
     def from_state_dict(self, tensors: dict[str, Tensor]) -> StorableRemoteState:
-        """The memory whose `state` that is: the service is told when it is next asked."""
+        """Return the state of a `state_dict`. The service receives it with the next request."""
         snapshots = [
             SavedEpisodeState(tensors[f"snapshot{i}"].numpy().tobytes(), rows)
             for i, rows in enumerate(tensors["rows"].tolist())
@@ -105,10 +109,10 @@ class StorableRemoteState(RemoteState):
 
 
 class RemoteRewardModel:
-    """A `RewardModel` whose predictions are those of a service.
+    """A `RewardModel` that requests its predictions from a service.
 
-    Where the service tells what it remembers, that is kept here as well: a service that was restarted goes on, and
-    memories stay what they were, whatever was judged from them since. Raises `ServiceError`, and its kinds.
+    If the service returns its episode states, states here include them. They then survive a restart of the service,
+    and stay valid after later steps. All methods raise `ServiceError` and its subclasses.
     """
 
     def __init__(self, client: RewardClient) -> None:
@@ -132,12 +136,18 @@ class RemoteRewardModel:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> RemoteState:
-        """Open N episodes at their first frames. Raises `UserError` for goals and references, which a service has no
-        place for."""
+        """Start N episodes at their first frames.
+
+        Raises:
+            UserError: If a goal or reference is given, which the service does not support, or if lengths differ.
+        """
         if goal is not None or reference is not None:
-            raise UserError("a served reward model is shown neither goal images nor demonstrations")
+            raise UserError("a remote reward model takes neither goal images nor demonstrations")
         if len(instructions) != len(views):
-            raise UserError(f"begin needs an instruction an environment, got {len(views)} and {len(instructions)}")
+            raise UserError(
+                f"reset needs one instruction per environment: got {len(views)} environments and "
+                f"{len(instructions)} instructions"
+            )
         self._end_released()
         leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in instructions]
         env_ids = [lease.env for lease in leases]
@@ -152,22 +162,23 @@ class RemoteRewardModel:
         return self._make_state(handles, leases, prediction)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RemoteState]:
-        """Judge one new frame set a row."""
+        """Score one new frame set per row."""
         assert isinstance(state, RemoteState)
-        handles, leases = ([getattr(episode, name) for episode in state.episodes] for name in ("handle", "lease"))
+        handles: list[EpisodeHandle] = [episode.handle for episode in state.episodes]
+        leases: list[EpisodeLease] = [episode.lease for episode in state.episodes]
         try:
             prediction, new_handles = episode_handles.step_episodes(self._client, handles, frames_by_view(views))
         except OutOfOrderError:
             if not self.capabilities.serializable_state:
                 raise
-            # From some of these memories the service has gone on before: they are taken up as other episodes.
+            # The service already made a step from one of these states, so they become new episodes.
             leases = [EpisodeLease(next(self._next_env), self._ended_envs) for _ in handles]
             handles = [handle._replace(env_id=lease.env) for handle, lease in zip(handles, leases, strict=True)]
             prediction, new_handles = episode_handles.step_episodes(self._client, handles, frames_by_view(views))
         return to_reward_output(prediction), self._make_state(new_handles, leases, prediction)
 
     def make_episode(self, snapshot: SavedEpisodeState, row: int, step: int) -> RemoteEpisode:
-        """An episode that the service was at, once."""
+        """Return a new episode that continues from a saved state."""
         lease = EpisodeLease(next(self._next_env), self._ended_envs)
         return RemoteEpisode(EpisodeHandle(lease.env, 0, step, snapshot, row), lease)
 
@@ -179,14 +190,14 @@ class RemoteRewardModel:
         return state_class(model=self, episodes=object_array(episodes), phi=np.array(prediction.progress, np.float32))
 
     def _end_released(self) -> None:
-        """Have those episodes forgotten that nobody remembers here."""
+        """End the episodes at the service that have no reference here."""
         ended_envs = [self._ended_envs.get() for _ in range(self._ended_envs.qsize())]
         if ended_envs:
             self._client.end(ended_envs, [0] * len(ended_envs))
 
 
 def object_array(episodes: Sequence[RemoteEpisode]) -> npt.NDArray[np.object_]:
-    """The places as an array [N], each as it is."""
+    """Return the episodes as an object array [N]."""
     array = np.empty(len(episodes), object)
     for row, episode in enumerate(episodes):
         array[row] = episode
@@ -194,14 +205,18 @@ def object_array(episodes: Sequence[RemoteEpisode]) -> npt.NDArray[np.object_]:
 
 
 def frames_by_view(views: Views) -> dict[str, npt.NDArray[np.uint8]]:
-    """View -> uint8 [N, H, W, 3]. Raises `UserError` where one is missing in some rows: a request has all of each."""
+    """Return view name -> uint8 [N, H, W, 3].
+
+    Raises:
+        UserError: If a view is missing in some rows; a request holds all views of all rows.
+    """
     if views.present is not None and not views.present.all():
-        raise UserError("a served reward model is shown the same views of every environment, and one is missing")
+        raise UserError("a remote reward model needs the same views of every environment, and one is missing")
     return {name: np.asarray(views.frames[:, i]) for i, name in enumerate(views.names)}
 
 
 def to_reward_output(prediction: RewardPrediction) -> RewardOutput:
-    """A prediction as models here give it."""
+    """Convert a prediction of the client."""
     columns = prediction._asdict()
     del columns["state"]
     return RewardOutput(**{name: np.array(column) for name, column in columns.items()})

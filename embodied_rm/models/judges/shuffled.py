@@ -1,7 +1,7 @@
-"""`ShuffledJudge`: moments of a whole video, out of order, so that a judge cannot read progress off their order.
+"""`ShuffledJudge`: progress of shuffled frames of a complete video, so that their order gives no information.
 
-Source: GVL (Ma et al., arXiv 2411.04549). It needs the end of an episode before it says anything: for scoring and
-evaluation only, nobody can be paid by it.
+Source: GVL (Ma et al., arXiv 2411.04549). It needs the end of the episode, so it is for scoring and evaluation only
+and cannot be used as a reward.
 """
 
 from __future__ import annotations
@@ -22,28 +22,27 @@ from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSp
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 MAX_FRAMES = 16
-"""Most moments that are asked about; between two of them progress is interpolated."""
+"""Maximum number of frames per query; progress is interpolated between them."""
 FRAME_PROGRESS_PATTERN = re.compile(
     r"moment\s+(\d+)\s*:?\s*<progress>\s*(\d+(?:\.\d+)?)\s*%?\s*</progress>", re.IGNORECASE
 )
 OFFLINE_ONLY_MESSAGE = (
-    "question=shuffled looks at the whole video before it says anything: it can score and be evaluated, but nobody can "
-    "be paid by it, and an audit of what is paid does not apply"
+    "question=shuffled needs the complete video: it works with score and evaluate, but not as a reward, and an audit "
+    "of rewards does not apply"
 )
 
 
 class ShuffledJudge:
-    """Judges videos when they are whole. Its first moment is shown first and as what it is; the others in an order of
-    their own for every video length, always the same."""
+    """A `VideoRewardModel`. The first frame is shown first; the order of the others depends on their number only."""
 
     def __init__(self, chat: ChatModel, input_spec: InputSpec | None = None) -> None:
         self.chat, self._input_spec = chat, input_spec or InputSpec()
         self.failures: Counter[str] = Counter()
-        """How many frames were left unscored, by why; see `chat.FAULTS`."""
+        """Number of unscored frames by reason, see `chat.FAILURES`."""
 
     @property
     def input_spec(self) -> InputSpec:
-        """Any views at their own size, unless it was told otherwise."""
+        """The configured views and size. Default: any views at their own size."""
         return self._input_spec
 
     @property
@@ -58,15 +57,23 @@ class ShuffledJudge:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> RewardState:
-        """Raises `UserError`: there is no present to judge."""
+        """Raise `UserError`: it scores complete videos only."""
         raise UserError(OFFLINE_ONLY_MESSAGE)
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-        """Raises `UserError`: there is no present to judge."""
+        """Raise `UserError`: it scores complete videos only."""
         raise UserError(OFFLINE_ONLY_MESSAGE)
 
     def score_video(self, instruction: str, blocks: Iterable[Views]) -> RewardOutput:
-        """The prediction of every frame of a video that comes in blocks, its rows one after the other."""
+        """Score every frame of a video.
+
+        Args:
+            instruction: Instruction of the episode.
+            blocks: Consecutive frames; one row per frame.
+
+        Returns:
+            One row per frame. If no answer can be parsed, all frames but the first are invalid.
+        """
         history, visible = FrameHistory(capacity=4 * MAX_FRAMES), []
         names: tuple[str, ...] = ()
         last_frame: MultiViewFrame | None = None
@@ -128,8 +135,14 @@ class ShuffledJudge:
 
 
 def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: int, *, valid: bool) -> RewardOutput:
-    """Progress of every frame from that of some, a straight line between two and the last one's behind it. Not `valid`:
-    nothing but the first frame was scored."""
+    """Interpolate the progress of every frame linearly from that of some frames.
+
+    Args:
+        frame_indices: Indices of the known frames, ascending.
+        values: Their progress.
+        length: Number of frames of the video. After the last known frame its progress is repeated.
+        valid: Whether frames other than the first were scored.
+    """
     valid_frames = np.full(length, valid)
     valid_frames[0] = True
     success = np.full(length, np.nan, np.float32)

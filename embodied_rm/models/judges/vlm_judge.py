@@ -1,4 +1,4 @@
-"""`VlmJudge`: a vision-language model behind the contract of a reward model, asked one question of every moment."""
+"""`VlmJudge`: a vision-language model as a `RewardModel`, queried with one question at every timestep."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ UNKNOWN_SUBTASK = -1
 
 
 class FrameScore(NamedTuple):
-    """What became of one moment."""
+    """The context after one timestep, and whether its frame was scored."""
 
     context: EpisodeContext
     valid: bool
 
 
 class VlmJudge:
-    """A `RewardModel` that asks. It knows no steps; a moment without an answer is not valid and carries its potential.
+    """A `RewardModel` that queries a vision-language model.
 
-    A reference is left aside; a goal image is shown where the question has a place for it.
+    It predicts no subtasks. A frame without an answer is invalid and keeps the previous potential. It ignores
+    demonstrations, and shows the goal image if the question has a place for it.
     """
 
     def __init__(self, chat: ChatModel, question: Question, input_spec: InputSpec | None = None) -> None:
         self.chat, self.question, self._input_spec = chat, question, input_spec or InputSpec()
         self.failures: Counter[str] = Counter()
-        """How many moments were left unscored, by why; see `chat.FAULTS`."""
+        """Number of unscored frames by reason, see `chat.FAILURES`."""
 
     @property
     def input_spec(self) -> InputSpec:
-        """Any views at their own size, unless it was told otherwise."""
+        """The configured views and size. Default: any views at their own size."""
         return self._input_spec
 
     @property
     def capabilities(self) -> Capabilities:
-        """Success predictions as the question asks for them, stored states, and failures so far."""
+        """The success prediction of the question, serializable states, and the failures so far."""
         return Capabilities(
             predicts_success=self.question.predicts_success, serializable_state=True, failures=self.failures
         )
@@ -58,13 +59,14 @@ class VlmJudge:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> JudgeState:
-        """Open N episodes at their first frames. Nothing is asked yet.
+        """Start N episodes at their first frames, without a query.
 
-        Raises `UserError` when lengths differ.
+        Raises:
+            UserError: If lengths differ.
         """
         if len(instructions) != len(views) or (goal is not None and len(goal) != len(views)):
             raise UserError(
-                f"begin needs one instruction (and goal) an environment: got views of {len(views)}, "
+                f"reset needs one instruction (and goal) per environment: got views of {len(views)}, "
                 f"{len(instructions)} instructions" + ("" if goal is None else f", {len(goal)} goals")
             )
         first_frames, view_names = frames_per_env(views), tuple(views.names)
@@ -87,13 +89,14 @@ class VlmJudge:
         )
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
-        """Judge one new frame set a row; all rows are asked about together.
+        """Score one new frame set per row; the queries of all rows are sent together.
 
-        Raises `UserError` when lengths or views differ, and for what no query could be answered with.
+        Raises:
+            UserError: If lengths or views differ, or if no query can be answered.
         """
         assert isinstance(state, JudgeState)
         if len(views) != len(state):
-            raise UserError(f"advance needs views of {len(state)} environments, got {len(views)}")
+            raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
         contexts = [
             context.advance(frame)
             for context, frame in zip(state.contexts, self._extract_frames(state, views), strict=True)
@@ -102,9 +105,9 @@ class VlmJudge:
         return to_reward_output(scores), JudgeState(tuple(score.context for score in scores))
 
     def step_many(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
-        """What `advance` says of the T frames of one episode, one after the other, all asked about together.
+        """Score T consecutive frames of one episode, as `step` does, with all queries sent together.
 
-        Only what follows a moment that stayed unscored is asked anew, where the question looks back at it.
+        If the question uses the last scored frame, frames after an unscored one are queried again.
         """
         assert isinstance(state, JudgeState) and len(state) == 1
         (latest,) = state.contexts
@@ -134,7 +137,7 @@ class VlmJudge:
         for context in state.contexts[:1]:
             if context.view_names != tuple(views.names):
                 expected, actual = (", ".join(names) for names in (context.view_names, views.names))
-                raise UserError(f"the episodes began with the views {expected}, got {actual}")
+                raise UserError(f"the episodes started with the views {expected}, got {actual}")
         return frames_per_env(views)
 
     def _score_contexts(self, contexts: Sequence[EpisodeContext], visible: Sequence[bool]) -> list[FrameScore]:
@@ -147,7 +150,7 @@ class VlmJudge:
         ]
 
     def _ask_all(self, contexts: Sequence[EpisodeContext]) -> list[Sequence[Answer]]:
-        """The answers about each moment; all queries of all moments go out together."""
+        """Return the answers of each context; the queries of all contexts are sent together."""
         if not contexts:
             return []
         queries = [self.question.build_queries(context) for context in contexts]
@@ -155,7 +158,7 @@ class VlmJudge:
         return [[next(answers) for _ in group] for group in queries]
 
     def _parse_answers(self, context: EpisodeContext, answers: Sequence[Answer]) -> FrameScore:
-        """What the answers make of a moment; none: it shows nothing."""
+        """Return the score of a timestep. No answers: no view is visible."""
         if not answers:
             return FrameScore(context, False)
         failure = next((answer.failure for answer in answers if answer.failure is not None), None)
@@ -167,37 +170,40 @@ class VlmJudge:
 
 
 def remove_token_brackets(instruction: str) -> str:
-    """A sentence that names no token of any model, which are written in angle brackets."""
+    """Replace angle brackets, so that the instruction contains no special token of any model."""
     return instruction.translate(str.maketrans("<>", "()"))
 
 
 def has_visible_view(views: Views) -> list[bool]:
-    """Of each environment, whether any of its views shows anything."""
+    """Return for each environment whether any view is visible."""
     return [bool(view_mask.any()) for view_mask in visible_views(views)]
 
 
 def frames_per_env(views: Views) -> list[MultiViewFrame]:
-    """One an environment."""
+    """Return one frame of all cameras per environment."""
     frames = views.frames if isinstance(views.frames, np.ndarray) else views.frames.cpu().numpy()
     return [MultiViewFrame(*frame_and_mask) for frame_and_mask in zip(frames, visible_views(views), strict=True)]
 
 
 def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame | None]:
-    """The goal images of each environment as images of the views `names`, of which it need not show all. Raises
-    `UserError` for one that shows none."""
+    """Return the goal images of each environment as one frame with the views `names`; missing views are not visible.
+
+    Raises:
+        UserError: If a goal has none of the views.
+    """
     goal_frames, blank = frames_per_env(goal), np.zeros_like(frames_per_env(goal)[0].frames[0])
     aligned_frames: list[MultiViewFrame | None] = []
     for goal_frame in goal_frames:
         frames_by_view = {name: frame for name, frame in goal_frame.by_view(goal.names).items() if name in names}
         if not frames_by_view:
-            raise UserError(f"a goal image shows none of the views {', '.join(names)}")
+            raise UserError(f"the goal images have none of the views {', '.join(names)}")
         frames = np.stack([frames_by_view.get(name, blank) for name in names])
         aligned_frames.append(MultiViewFrame(frames, np.array([name in frames_by_view for name in names])))
     return aligned_frames
 
 
 def to_reward_output(scores: Sequence[FrameScore]) -> RewardOutput:
-    """The verdicts as a prediction. A judge gives no account of how wrong it may be."""
+    """Convert scores to a prediction. The uncertainty of a judge is 0."""
     contexts = [score.context for score in scores]
     return RewardOutput(
         progress=np.array([context.potential for context in contexts], np.float32),

@@ -1,4 +1,4 @@
-"""Other people's reward models behind our contract: the layout of their files, what they are asked, their recursions.
+"""Released third-party reward models: their file layouts, queries and recursions, one module per model.
 
-One file a model. `docs/released_models.md` says what was checked with real weights, and what was not.
+`docs/released_models.md` states which models were checked with real weights.
 """

@@ -1,7 +1,7 @@
-"""InternVL 2 as it was released (`InternVLChatModel` over InternLM2) as the InternVL of `transformers` over a Llama.
+"""Convert the released InternVL 2 (`InternVLChatModel` over InternLM2) to the InternVL of `transformers` over a Llama.
 
-The two are the same function under other names: InternLM2 keeps queries, keys and values of a group in one matrix,
-and its eye all three in another. Nothing here runs the code that such folders bring along.
+Both compute the same function with different weight names. InternLM2 stores queries, keys and values of a group in one
+matrix; the vision model stores all three in one matrix. Code in the released folders is never executed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,21 @@ WEIGHT_RENAMES = (
     (r"language_model\.model\.norm\.", "model.language_model.norm."),
     (r"language_model\.output\.", "lm_head."),
 )  # fmt: skip
-"""Released name -> the library's."""
+"""Pattern of a released name -> name in `transformers`."""
 VISION_QKV_PATTERN = re.compile(VISION_LAYER_PATTERN + r"(\d+)\.attn\.qkv\.(weight|bias)")
 LANGUAGE_QKV_PATTERN = re.compile(LANGUAGE_LAYER_PATTERN + r"(\d+)\.attention\.wqkv\.weight")
 
 
 def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
-    """Released weights under the library's names; `heads` of the language model, and its `groups` of keys.
+    """Rename released weights to the names of `transformers`.
 
-    Raises `CheckpointError` for a name that is none of the layout.
+    Args:
+        tensors: Released name -> weight.
+        num_heads: Number of attention heads of the language model.
+        num_kv_heads: Number of its key-value heads.
+
+    Raises:
+        CheckpointError: If a name is not part of the layout.
     """
     converted: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -73,8 +79,11 @@ def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads:
 
 
 def split_qkv(qkv: Tensor, num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
-    """Queries, keys and values [heads or groups * size, width] of a matrix that has them group by group: the queries of
-    a group, its key, its value."""
+    """Split a matrix that holds for each group its queries, its key and its value.
+
+    Returns:
+        "q", "k" and "v" -> weights [number of heads or groups * head size, width].
+    """
     group_size = num_heads // num_kv_heads + 2
     by_group = qkv.unflatten(0, (num_kv_heads, group_size, -1))
     parts = {"q": by_group[:, :-2], "k": by_group[:, -2], "v": by_group[:, -1]}
@@ -86,11 +95,15 @@ def _rename_weight(name: str) -> str:
         new_name, count = re.subn(rf"\A{pattern}", replacement, name)
         if count:
             return new_name
-    raise CheckpointError(f"{name} is no weight of an InternVL 2 over InternLM2")
+    raise CheckpointError(f"{name} is not a weight of an InternVL 2 over InternLM2")
 
 
 def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_implementation: str) -> nn.Module:
-    """The model of a folder in the released layout. Raises `CheckpointError` naming the file and its fault."""
+    """Load the model of a folder in the released layout.
+
+    Raises:
+        CheckpointError: If it cannot be loaded; the message names the file and the reason.
+    """
     path = folder / "config.json"
     try:
         released_config = json.loads(path.read_text())
@@ -115,23 +128,21 @@ def _load_tensors(folder: Path) -> dict[str, Tensor]:
         try:
             tensors |= load_file(path)
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: not readable weights ({error})") from None
+            raise CheckpointError(f"{path}: weights are not readable ({error})") from None
     return tensors
 
 
 def convert_config(released_config: Mapping[str, Any], image_token_id: int) -> transformers.InternVLConfig:
-    """What the library calls the parts of a released description."""
+    """Convert a released configuration to that of `transformers`."""
     vision_config, llm_config = released_config["vision_config"], released_config["llm_config"]
     if (architecture := llm_config.get("architectures", ["?"])[0]) != "InternLM2ForCausalLM":
-        raise CheckpointError(f"its language model is {architecture}; only InternLM2ForCausalLM is read")
+        raise CheckpointError(f"its language model is {architecture}; only InternLM2ForCausalLM is supported")
     if (
         released_config.get("ps_version", "v2") != "v2"
         or released_config.get("select_layer", -1) != -1
         or vision_config["qk_normalization"]
     ):
-        raise CheckpointError(
-            "it is put together in a way (ps_version, select_layer, qk_normalization) that is not read"
-        )
+        raise CheckpointError("its architecture (ps_version, select_layer or qk_normalization) is not supported")
     image_size = released_config.get("force_image_size") or vision_config["image_size"]
     return transformers.InternVLConfig(
         vision_config={
@@ -157,7 +168,7 @@ def convert_config(released_config: Mapping[str, Any], image_token_id: int) -> t
             "hidden_act": llm_config["hidden_act"],
             "rms_norm_eps": llm_config["rms_norm_eps"],
             "max_position_embeddings": llm_config["max_position_embeddings"],
-            # Its stretching of positions begins behind max_position_embeddings, where nothing here comes.
+            # Its rope scaling applies beyond max_position_embeddings only, which no query here reaches.
             "rope_parameters": {"rope_type": "default", "rope_theta": float(llm_config["rope_theta"])},
         },
         image_token_id=image_token_id,

@@ -1,6 +1,6 @@
-"""Low-rank adapters as the PEFT library saves them, several for one model, of which one is in force at a time.
+"""LoRA adapters in the format of PEFT: several adapters of one model, of which at most one is active.
 
-PEFT itself is not used: what an adapter's description may name there goes beyond weights.
+PEFT itself is not used, because its adapter configurations can name more than weights.
 """
 
 from __future__ import annotations
@@ -31,21 +31,25 @@ PLAIN_LORA_CONFIG = {
     "alpha_pattern": {},
     "lora_bias": False,
 }
-"""What an adapter's description must say, or not say, to be nothing but two matrices a layer."""
+"""Values that these keys of a configuration must have, if present, for an adapter of two matrices per layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoraAdapter:
-    """What one adapter changes."""
+    """Weights of one adapter."""
 
     low_rank: Mapping[str, tuple[Tensor, Tensor]]
-    """Linear layer -> A [rank, in] and B [out, rank], the latter scaled: W + B A is meant."""
+    """Linear layer -> A [rank, in] and B [out, rank]. B is scaled, so the adapted weight is W + B A."""
     full_weights: Mapping[str, Tensor]
-    """Parameters that were trained as they are."""
+    """Parameter -> its replacement."""
 
 
 def read_adapter(folder: Path) -> LoraAdapter:
-    """The adapter in a folder. Raises `CheckpointError` naming the file and its fault."""
+    """Read the adapter in a folder.
+
+    Raises:
+        CheckpointError: If it cannot be read; the message names the file and the reason.
+    """
     config, tensors = _read_config(folder / CONFIG_FILE), _read_tensors(folder / WEIGHTS_FILE)
     pairs: dict[str, dict[str, Tensor]] = {}
     full_weights = {}
@@ -56,9 +60,9 @@ def read_adapter(folder: Path) -> LoraAdapter:
             full_weights[re.sub(r"\.modules_to_save(\.default)?\.", ".", name)] = tensor
     incomplete = [module for module, pair in pairs.items() if len(pair) != 2]
     if incomplete:
-        raise CheckpointError(f"{folder / WEIGHTS_FILE}: {incomplete[0]} has one of two matrices")
+        raise CheckpointError(f"{folder / WEIGHTS_FILE}: {incomplete[0]} has only one of two matrices")
     if pairs and not any(pair["B"].any() for pair in pairs.values()):
-        raise CheckpointError(f"{folder / WEIGHTS_FILE}: changes nothing, every lora_B is zero: it was never trained")
+        raise CheckpointError(f"{folder / WEIGHTS_FILE}: every lora_B is zero, so it was never trained")
     rank, alpha = config["r"], config["lora_alpha"]
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return LoraAdapter(
@@ -71,14 +75,16 @@ def _read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
         rank, alpha = config["r"], config["lora_alpha"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: not the description of an adapter ({error!r})") from None
+        raise CheckpointError(f"{path}: not the configuration of an adapter ({error!r})") from None
     if not (isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
         raise CheckpointError(f"{path}: r and lora_alpha must be numbers, r > 0, got {rank!r} and {alpha!r}")
     unsupported = {
         key: config[key] for key, expected in PLAIN_LORA_CONFIG.items() if config.get(key) not in (expected, None)
     }
     if config.get("peft_type") != "LORA" or unsupported:
-        raise CheckpointError(f"{path}: only plain LoRA is read, this is {config.get('peft_type')} with {unsupported}")
+        raise CheckpointError(
+            f"{path}: only plain LoRA is supported, this is {config.get('peft_type')} with {unsupported}"
+        )
     return config
 
 
@@ -86,18 +92,22 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{path}: not readable weights ({error})") from None
+        raise CheckpointError(f"{path}: weights are not readable ({error})") from None
     unexpected = [name for name in tensors if not name.startswith(WEIGHT_PREFIX)]
     if unexpected:
-        raise CheckpointError(f"{path}: {unexpected[0]} is no adapted weight, whose name begins with {WEIGHT_PREFIX}")
+        raise CheckpointError(f"{path}: {unexpected[0]} is not an adapter weight; those begin with {WEIGHT_PREFIX}")
     return {name.removeprefix(WEIGHT_PREFIX): tensor for name, tensor in tensors.items()}
 
 
 class AdapterSwitcher:
-    """A model with adapters by name. Outside `using`, it is the model as it was."""
+    """Named adapters of a model. Outside `use_adapter`, the model is unchanged."""
 
     def __init__(self, model: nn.Module, adapters: Mapping[str, LoraAdapter]) -> None:
-        """Raises `CheckpointError` for an adapter of another model."""
+        """Register the adapters with the model.
+
+        Raises:
+            CheckpointError: If an adapter is for another model.
+        """
         self._active = ""
         self._low_rank = {name: self._match_modules(model, name, adapter) for name, adapter in adapters.items()}
         self._full_weights = {name: _match_parameters(model, name, adapter) for name, adapter in adapters.items()}
@@ -106,7 +116,7 @@ class AdapterSwitcher:
 
     @contextmanager
     def use_adapter(self, name: str) -> Iterator[None]:
-        """One adapter in force; an empty name: none."""
+        """Activate one adapter in the context. An empty name activates none."""
         original_data = {parameter: parameter.data for parameter in self._full_weights.get(name, {})}
         self._active = name
         for parameter, new_data in self._full_weights.get(name, {}).items():
@@ -131,7 +141,7 @@ class AdapterSwitcher:
         for path, (a, b) in adapter.low_rank.items():
             module = modules.get(path)
             if not isinstance(module, nn.Linear) or tuple(module.weight.shape) != (b.shape[0], a.shape[1]):
-                raise CheckpointError(f"the adapter {name} is not for this model: it changes {path}")
+                raise CheckpointError(f"the adapter {name} is not for this model: {path} does not fit")
             matched[module] = (a.to(module.weight), b.to(module.weight))
         return matched
 
@@ -141,6 +151,6 @@ def _match_parameters(model: nn.Module, name: str, adapter: LoraAdapter) -> dict
     for path, tensor in adapter.full_weights.items():
         parameter = parameters.get(path)
         if parameter is None or parameter.shape != tensor.shape:
-            raise CheckpointError(f"the adapter {name} is not for this model: it changes {path}")
+            raise CheckpointError(f"the adapter {name} is not for this model: {path} does not fit")
         matched[parameter] = tensor.to(parameter)
     return matched

@@ -1,6 +1,6 @@
-"""Large Reward Models: three LoRA heads over one Qwen3-VL, whose answers are averaged.
+"""Large Reward Models: three LoRA adapters of one Qwen3-VL, whose answers are averaged.
 
-The head that compares looks at the frame last scored, the one that says how far it is at the first frame.
+The contrastive adapter gets the last scored frame, the progress adapter gets the first frame.
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ COMPLETED_PATTERN = re.compile(r'"task_completed"\s*:\s*"(yes|no)"', re.IGNORECA
 
 
 class LrmChat(LocalChat):
-    """A `Chat` whose answers are given by the head that a query names. `folder` has a folder a head, `base` the model
-    that they are for."""
+    """A `ChatModel` that answers with the adapter that a query names."""
 
     def __init__(self, folder: Path, base_model: Path, **kwargs: Any) -> None:
-        """Raises `CheckpointError` naming the file that is not as released."""
+        """Load the model.
+
+        Args:
+            folder: Folder with one folder per adapter.
+            base_model: Folder of the base model.
+            **kwargs: Arguments of `LocalChat`.
+
+        Raises:
+            CheckpointError: If a file is not as released; the message names it.
+        """
         super().__init__(base_model, **kwargs)
         self._adapters = AdapterSwitcher(
             self.model, {adapter: read_adapter(folder / adapter) for adapter in ADAPTER_NAMES}
@@ -44,20 +52,18 @@ class LrmChat(LocalChat):
 
 @dataclass(frozen=True)
 class LrmQuestion:
-    """((comparison + 1) / 2 + progress + completion) / 3, of one camera; done is what the second head says."""
+    """((comparison + 1) / 2 + progress + completion) / 3, of one camera; success is the answer about completion."""
 
     view_order: tuple[str, ...] = ()
-    """The view it is shown is the first of these that is there; none: the first."""
+    """Its camera is the first of these views that is visible. Empty: the first visible view."""
     predicts_success: bool = True
     uses_previous_frame: bool = True
     history_capacity: int = 1
 
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
-        task, current, first = (
-            context.instruction,
-            self._view_image(context.current, context),
-            self._view_image(context.first, context),
-        )
+        task = context.instruction
+        current = self._view_image(context.current, context)
+        first = self._view_image(context.first, context)
         comparison_parts = interleave_images(
             prompts.LRM_CONTRASTIVE_PROMPT, task, [self._view_image(context.previous, context), current]
         )
@@ -89,7 +95,7 @@ class LrmQuestion:
 
 
 def parse_unit_interval(value: object) -> float | None:
-    """A number in [0, 1], also one that is written as text; None for anything else."""
+    """Return a number in [0, 1], also from text; None for anything else."""
     try:
         number = float(str(value))
     except ValueError:

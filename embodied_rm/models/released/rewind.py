@@ -1,4 +1,4 @@
-"""ReWiND: four transformer layers over the embeddings of sixteen frames and a sentence."""
+"""ReWiND: four transformer layers over the embeddings of sixteen frames and an instruction."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from embodied_rm.models.transformers_towers import LOAD_ERRORS
 from embodied_rm.types import Frames
 
 NUM_FRAMES = 16
-"""Frames that it sees: of a longer video so many evenly, a shorter one goes on with its last."""
+"""Frames per video. A longer video is subsampled evenly, a shorter one repeats its last frame."""
 IMAGE_EMBED_DIM, TEXT_EMBED_DIM, HIDDEN_DIM = 768, 384, 512
-"""Length of an image's and of a sentence's embedding, and of its states."""
+"""Dimensions of the embeddings of an image and an instruction, and of the hidden states."""
 CROP_SIZE_PX = 224
-"""Pixels, height and width, of what its eye sees."""
+"""Height and width of the images of its vision model."""
 MAX_TEXT_TOKENS = 128
-"""Most tokens of a sentence."""
+"""Maximum number of tokens of an instruction."""
 VISION_MODEL_DIR, TEXT_MODEL_DIR = "dinov2", "minilm"
-"""Folders in `base`, with what facebook/dinov2-base and sentence-transformers/all-MiniLM-L12-v2 hold."""
+"""Folders in `base_model` with facebook/dinov2-base and sentence-transformers/all-MiniLM-L12-v2."""
 MAX_CACHED_EMBEDDINGS = 4096
-"""Embeddings of images that are remembered: of a video all but the last frame were seen before."""
+"""Maximum number of cached image embeddings. All frames of a video but the last one were in earlier queries."""
 
 
 class RewindNet(nn.Module):
-    """Progress in [0, 1] of every frame of a video, each judged by those up to it."""
+    """Causal transformer that predicts progress in [0, 1] of every frame of a video."""
 
     def __init__(self) -> None:
         super().__init__()
         self.video_proj = nn.Linear(IMAGE_EMBED_DIM, HIDDEN_DIM)
         self.text_proj = nn.Linear(TEXT_EMBED_DIM, HIDDEN_DIM)
         self.first_pos_embed = nn.Parameter(torch.zeros(1, HIDDEN_DIM))
-        self.class_token = nn.Parameter(torch.zeros(1, 1, HIDDEN_DIM))  # stored, and used nowhere
+        self.class_token = nn.Parameter(torch.zeros(1, 1, HIDDEN_DIM))  # in the checkpoints, but unused
         layer = nn.TransformerEncoderLayer(HIDDEN_DIM, 8, 2048, 0.1, batch_first=True)
         self.transformer = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
         head_dim = HIDDEN_DIM // 2
@@ -58,7 +58,15 @@ class RewindNet(nn.Module):
         )
 
     def forward(self, image_embeds: Tensor, text_embeds: Tensor) -> Tensor:
-        """Of embeddings of frames [N, L, SEEN] and sentences [N, READ]: progress [N, L]."""
+        """Return the progress of every frame.
+
+        Args:
+            image_embeds: [N, L, IMAGE_EMBED_DIM].
+            text_embeds: [N, TEXT_EMBED_DIM].
+
+        Returns:
+            [N, L], in [0, 1].
+        """
         frames = self.video_proj(image_embeds)
         first = frames[:, :1] + self.first_pos_embed
         tokens = torch.cat([self.text_proj(text_embeds)[:, None], first, frames[:, 1:]], dim=1)
@@ -67,11 +75,19 @@ class RewindNet(nn.Module):
 
 
 class RewindChat:
-    """A `Chat` that answers with a number: the `progress` of the last frame. `folder` is the .pth file, or has one;
-    `base` has its two encoders in the folders `dinov2` and `minilm`."""
+    """A `ChatModel` that answers with the head output `progress` of the last frame."""
 
     def __init__(self, folder: Path, base_model: Path, *, device: str = "cpu") -> None:
-        """Raises `CheckpointError` naming the file that is not as released."""
+        """Load the model.
+
+        Args:
+            folder: The .pth file, or a folder with it.
+            base_model: Folder with the encoders in `dinov2` and `minilm`.
+            device: Device of torch.
+
+        Raises:
+            CheckpointError: If a file is not as released; the message names it.
+        """
         self._device = device
         self.net = load_net(folder).to(device).eval()
         self.vision_model: Any = (
@@ -93,7 +109,7 @@ class RewindChat:
 
     @torch.inference_mode()
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer each, in order."""
+        """Answer every query, in order."""
         tasks = [str(query.parts[0]) for query in queries]
         videos = [[part for part in query.parts[1:] if not isinstance(part, str)] for query in queries]
         self._encode_images([frame for video in videos for frame in video])
@@ -104,14 +120,14 @@ class RewindChat:
         return [Answer(head_outputs={"progress": value}) for value in progress]
 
     def encode_text(self, task: str) -> Tensor:
-        """The sentence's embedding [READ]: the mean of its tokens', not normalized."""
+        """Return the embedding of an instruction [TEXT_EMBED_DIM]: the mean over its tokens, not normalized."""
         if task not in self._text_cache:
             ids = torch.tensor([self.tokenizer.encode(task).ids], device=self._device)
             self._text_cache[task] = self.text_model(input_ids=ids).last_hidden_state.mean(dim=1)[0]
         return self._text_cache[task]
 
     def _encode_images(self, frames: Sequence[Frames]) -> None:
-        """Remember what the eye makes of images: the vector of its class token."""
+        """Add the class token embeddings of images to the cache."""
         new_frames = {key: frame for frame in frames if (key := frame.tobytes()) not in self._image_cache}
         if len(self._image_cache) + len(new_frames) > MAX_CACHED_EMBEDDINGS:
             self._image_cache = {
@@ -125,7 +141,7 @@ class RewindChat:
 
 @dataclass(frozen=True)
 class RewindQuestion:
-    """The progress of the last of up to sixteen frames, each camera a video of its own; the mean of all."""
+    """Progress at the last of up to sixteen frames; the mean of one video per camera."""
 
     predicts_success: bool = False
     uses_previous_frame: bool = False
@@ -150,7 +166,10 @@ class RewindQuestion:
 
 
 def center_crop(frame: Frames) -> Tensor:
-    """float [3, CROP, CROP] in [-1, 1]: the middle of an image uint8 [H, W, 3], one that is smaller enlarged first."""
+    """Return the center of an image uint8 [H, W, 3] as float [3, CROP_SIZE_PX, CROP_SIZE_PX] in [-1, 1].
+
+    A smaller image is enlarged first.
+    """
     image = torch.from_numpy(frame).permute(2, 0, 1)[None].float()
     height, width = image.shape[2:]
     if min(height, width) < CROP_SIZE_PX:
@@ -162,7 +181,11 @@ def center_crop(frame: Frames) -> Tensor:
 
 
 def load_net(folder: Path) -> RewindNet:
-    """The net of a released file. Raises `CheckpointError` naming it and its fault."""
+    """Load the network of a released file.
+
+    Raises:
+        CheckpointError: If it cannot be loaded; the message names the file and the reason.
+    """
     path = folder if folder.is_file() else next(iter(sorted(folder.glob("*.pth"))), folder / "*.pth")
     checkpoint = read_torch_file(path)
     weights = checkpoint.get("model_state_dict") if isinstance(checkpoint, dict) else None
@@ -171,7 +194,7 @@ def load_net(folder: Path) -> RewindNet:
     train_args = checkpoint.get("args")
     length = train_args.state.get("max_length", NUM_FRAMES) if isinstance(train_args, UnresolvedObject) else NUM_FRAMES
     if length != NUM_FRAMES:
-        raise CheckpointError(f"{path}: made for videos of {length} frames, only those of {NUM_FRAMES} are read")
+        raise CheckpointError(f"{path}: trained on videos of {length} frames, only {NUM_FRAMES} are supported")
     net = RewindNet()
     try:
         net.load_state_dict(weights)
@@ -186,11 +209,13 @@ def _load_encoder(folder: Path, model_class: Any, embed_dim: int) -> nn.Module:
             folder, local_files_only=True, use_safetensors=True, output_loading_info=True
         )
     except (*LOAD_ERRORS, ImportError) as error:
-        raise CheckpointError(f"{folder}: holds no {model_class.__name__} that can be loaded ({error})") from None
+        raise CheckpointError(f"{folder}: cannot be loaded as {model_class.__name__} ({error})") from None
     missing = [name for name in loading_info["missing_keys"] if not name.startswith("pooler.")]
     if missing or model.config.hidden_size != embed_dim:
         problem = (
-            f"{missing[0]} is missing" if missing else f"its vectors have {model.config.hidden_size}, not {embed_dim}"
+            f"{missing[0]} is missing"
+            if missing
+            else f"its embeddings have dimension {model.config.hidden_size}, not {embed_dim}"
         )
         raise CheckpointError(f"{folder}: {problem}")
     return model

@@ -1,6 +1,6 @@
-"""Robo-Dopamine's general reward model (arXiv 2512.23703): hops between two moments of three cameras.
+"""Robo-Dopamine's general reward model (arXiv 2512.23703): hops between two timesteps of three cameras.
 
-A plain generative model (Qwen2.5-VL or Qwen3-VL), so an endpoint may serve it.
+It is a plain generative model (Qwen2.5-VL or Qwen3-VL), so an endpoint can serve it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from embodied_rm.types import Frames
 
 SCORE_PATTERN = re.compile(r"<score>\s*([+-]?\d+(?:\.\d+)?)\s*%?")
 NUM_CAMERAS = 3
-"""Front, left wrist and right wrist; where there are fewer, the first one stands in, as its authors do."""
+"""Front, left wrist and right wrist. The first camera replaces missing ones, as in the authors' code."""
 SUCCESS_THRESHOLD = 0.95
-"""Potential from which the task is done: 1 - delta of the paper."""
+"""Minimum potential of success: 1 - delta of the paper."""
 PIXEL_LIMITS = (12_544, 76_800)
-"""The fewest and the most that it was trained on."""
+"""Minimum and maximum number of pixels per image in its training."""
 PERSPECTIVES = ("incremental", "forward", "backward")
 
 
 @dataclass(frozen=True)
 class RoboDopamineQuestion:
-    """The hop to the present frame from the one last scored, from the first one and, where there is one, from the goal
-    image; the potential is the mean of what the three make of it, as its authors recommend for learning."""
+    """Hops to the current frame from the last scored frame, the first frame and the goal image, if there is one.
+
+    The potential is the mean of the resulting potentials, as the authors recommend for learning.
+    """
 
     view_order: tuple[str, ...] = ()
-    """Which views are front, left and right; none: in the order in which they come."""
+    """Front, left and right view. Empty: the order of the views."""
     predicts_success: bool = True
     uses_previous_frame: bool = True
     history_capacity: int = 1
@@ -58,7 +60,7 @@ class RoboDopamineQuestion:
         return ParsedAnswer(potential, float(potential >= SUCCESS_THRESHOLD))
 
     def _anchors(self, context: EpisodeContext) -> list[list[Frames]]:
-        """What is before: each time an image of every camera."""
+        """Return the "before" images of each query: one image per camera."""
         anchors = [self._three_views(frame, context) for frame in (context.previous, context.first)]
         return (
             anchors if context.goal is None else [*anchors, self._three_views(context.goal, context)[:1] * NUM_CAMERAS]

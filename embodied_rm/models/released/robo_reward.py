@@ -1,4 +1,4 @@
-"""RoboReward: a grade from 1 to 5 for a video up to now. A plain generative model (Qwen3-VL)."""
+"""RoboReward: a grade from 1 to 5 for the video so far. It is a plain generative model (Qwen3-VL)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from embodied_rm.models.judges.questions import (
 from embodied_rm.models.judges.released_prompts import ROBO_REWARD_PROMPT
 
 MAX_FRAMES = 16
-"""Most frames of a video, as Large Reward Models asks it; a second apart, as it was trained."""
+"""Maximum number of frames per video, as in Large Reward Models; one second apart, as in its training."""
 
 
 @dataclass(frozen=True)
 class RoboRewardQuestion:
-    """The grade of the video so far, of one camera: (grade - 1) / 4; done is a 5."""
+    """Grade of the video so far, of one camera: progress is (grade - 1) / 4, success is a 5."""
 
     view_order: tuple[str, ...] = ()
-    """The view it is shown is the first of these that is there; none: the first."""
+    """Its camera is the first of these views that is visible. Empty: the first visible view."""
     predicts_success: bool = True
     uses_previous_frame: bool = False
     history_capacity: int = 64
@@ -36,7 +36,7 @@ class RoboRewardQuestion:
     def build_queries(self, context: EpisodeContext) -> tuple[Query, ...]:
         history_frames = context.history.sample_evenly(context.current, MAX_FRAMES)
         frames = [ordered_views(frame, context, self.view_order)[0] for frame in history_frames]
-        video = np.stack(frames * 2 if len(frames) == 1 else frames)  # a video has two frames at least
+        video = np.stack(frames * 2 if len(frames) == 1 else frames)  # a video has at least two frames
         task = ROBO_REWARD_PROMPT.replace("{instruction}", context.instruction)
         return (Query(parts=(video, task), max_tokens=128),)
 

@@ -1,4 +1,4 @@
-"""Robometer: progress and success read off a token behind each frame of a video; Qwen3-VL with three small heads."""
+"""Robometer: progress and success at a token after each frame of a video; a Qwen3-VL with three small heads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from embodied_rm.models.judges.released_prompts import ROBOMETER_PROMPT
 from embodied_rm.models.transformers_towers import LOAD_ERRORS
 
 ADDED_TOKENS = ("<|split_token|>", "<|reward_token|>", "<|pref_token|>", "<|sim_token|>", "<|prog_token|>")
-"""Added to the base's tokenizer in this order, which is that of their rows."""
+"""Tokens added to the tokenizer of the base model, in the order of their embeddings."""
 PROGRESS_TOKEN = "<|prog_token|>"
-"""Behind each frame; what is said of the frame is read there."""
+"""Follows each frame; the heads are applied at its position."""
 HEAD_NAMES = ("progress_head", "success_head")
 MAX_FRAMES = 8
-"""Most frames of a video, the first and the present one among them."""
+"""Maximum number of frames per video, including the first and the current one."""
 PIXEL_LIMITS = (4_096, 16_777_216)
-"""The fewest and the most of an image: bounds of the library that prepared its images, for patches of 16."""
+"""Minimum and maximum number of pixels per image: limits of the library that prepared its images, for patches of 16."""
 
 
 class RobometerChat:
-    """A `Chat` that answers with numbers: `progress` and `success` of the last frame. `folder` has the released files,
-    `base` the processor of the Qwen3-VL that it was made from."""
+    """A `ChatModel` that answers with the head outputs `progress` and `success` of the last frame."""
 
     def __init__(
         self,
@@ -47,7 +46,19 @@ class RobometerChat:
         attn_implementation: str = "sdpa",
         batch_size: int = 16,
     ) -> None:
-        """Raises `CheckpointError` naming the file that is not as released."""
+        """Load the model.
+
+        Args:
+            folder: Folder of the released files.
+            base_model: Folder with the processor of the Qwen3-VL that it was trained from.
+            device: Device of torch.
+            dtype: Key of `local.WEIGHT_DTYPES`.
+            attn_implementation: See `local.ATTENTION_IMPLEMENTATIONS`.
+            batch_size: Number of queries per forward pass.
+
+        Raises:
+            CheckpointError: If a file is not as released; the message names it.
+        """
         self.batch_size, self._device = batch_size, device
         self.model, self.heads = load_backbone(folder, attn_implementation), load_heads(folder)
         for module in (self.model, self.heads):
@@ -57,12 +68,12 @@ class RobometerChat:
         num_embeddings = self.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
         if len(self.processor.tokenizer) > num_embeddings:
             raise CheckpointError(
-                f"{base_model}: its tokenizer with Robometer's tokens has {len(self.processor.tokenizer)}, the model in "
-                f"{folder} knows {num_embeddings}: it was made from another model"
+                f"{base_model}: its tokenizer with Robometer's tokens has {len(self.processor.tokenizer)} tokens, but "
+                f"the model in {folder} has {num_embeddings} embeddings: it was trained from another model"
             )
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer each, in order."""
+        """Answer every query, in order."""
         batches = [queries[start : start + self.batch_size] for start in range(0, len(queries), self.batch_size)]
         return [answer for query_batch in batches for answer in self._answer_batch(query_batch)]
 
@@ -93,7 +104,7 @@ class RobometerChat:
 
 @dataclass(frozen=True)
 class RobometerQuestion:
-    """What is said of the last of a video's frames, each camera a video of its own; the mean of all."""
+    """Progress and success at the last frame of the video so far; the mean of one video per camera."""
 
     predicts_success: bool = True
     uses_previous_frame: bool = False
@@ -125,14 +136,18 @@ class RobometerQuestion:
 
 
 def make_head(width: int, outputs: int) -> nn.Sequential:
-    """A head in the released layout: weights at 0, 1 and 4."""
+    """Create a head in the released layout, with weights at the positions 0, 1 and 4."""
     hidden = width // 2
     output_layer = nn.Linear(hidden, outputs)
     return nn.Sequential(nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Dropout(0.1), output_layer)
 
 
 def load_heads(folder: Path) -> nn.ModuleDict:
-    """The heads in a folder. Raises `CheckpointError` naming the file that cannot be read, or what is missing."""
+    """Load the heads of a folder.
+
+    Raises:
+        CheckpointError: If a file cannot be read or a head is missing.
+    """
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -140,10 +155,10 @@ def load_heads(folder: Path) -> nn.ModuleDict:
                 head_keys = [name for name in file.keys() if name.startswith(tuple(f"{name}." for name in HEAD_NAMES))]  # noqa: SIM118
                 tensors |= {name: file.get_tensor(name).float() for name in head_keys}
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: not readable weights ({error})") from None
+            raise CheckpointError(f"{path}: weights are not readable ({error})") from None
     missing = [name for name in HEAD_NAMES if f"{name}.4.weight" not in tensors or f"{name}.0.weight" not in tensors]
     if missing:
-        raise CheckpointError(f"{folder}: no {missing[0]} in its weights, so it is no Robometer as released")
+        raise CheckpointError(f"{folder}: no {missing[0]} in its weights, so it is not a Robometer as released")
     shapes = {name: (tensors[f"{name}.0.weight"].shape[1], tensors[f"{name}.4.weight"].shape[0]) for name in HEAD_NAMES}
     heads = nn.ModuleDict({name: make_head(*shape) for name, shape in shapes.items()})
     try:
@@ -154,7 +169,11 @@ def load_heads(folder: Path) -> nn.ModuleDict:
 
 
 def load_backbone(folder: Path, attn_implementation: str) -> nn.Module:
-    """The Qwen3-VL without its language head. Raises `CheckpointError` naming the folder and its fault."""
+    """Load the Qwen3-VL without its language head.
+
+    Raises:
+        CheckpointError: If it cannot be loaded; the message names the folder and the reason.
+    """
     try:
         model_type = json.loads((folder / "config.json").read_text())["model_type"]
         if model_type != "qwen3_vl":
@@ -183,7 +202,7 @@ def _load_processor(base_model: Path) -> Any:
             base_model, local_files_only=True, trust_remote_code=False
         )
     except (*LOAD_ERRORS, ImportError) as error:
-        raise CheckpointError(f"{base_model}: holds no processor that can be loaded ({error})") from None
+        raise CheckpointError(f"{base_model}: its processor cannot be loaded ({error})") from None
     vocab = processor.tokenizer.get_vocab()
     for token in ADDED_TOKENS:
         if token not in vocab:

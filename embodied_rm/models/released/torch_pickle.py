@@ -1,8 +1,7 @@
-"""Weights in a file that `torch.save` wrote, read without running anything that is in it.
+"""Read weights from a file of `torch.save` without executing its content.
 
-Such a file is a zip archive with a pickle, which says by opcodes what is to be built, and the raw bytes of tensors. The
-opcodes are read here, never obeyed: what they may build is containers, numbers, text and tensors. Everything else they
-name becomes `Foreign`, whose state can be looked at and nothing more.
+Such a file is a zip archive with a pickle and the raw bytes of tensors. The opcodes of the pickle are interpreted here.
+They can only create containers, numbers, text and tensors. Every other object becomes an `UnresolvedObject`.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ STORAGE_DTYPES = {
     "BoolStorage": torch.bool,
 }
 MAX_PICKLE_BYTES = 64 * 2**20
-"""Bytes: the pickle holds names and shapes, no weights."""
+"""Maximum size of the pickle, which holds names and shapes but no weights."""
 
 
 class GlobalName(NamedTuple):
-    """A class or function that the pickle names; never looked up."""
+    """Name of a class or function in the pickle. It is never imported."""
 
     module: str
     name: str
@@ -45,7 +44,7 @@ class GlobalName(NamedTuple):
 
 @dataclass
 class UnresolvedObject:
-    """An object of a class that is not built."""
+    """An object of a class that is not imported, and its state."""
 
     global_name: GlobalName
     state: Any = None
@@ -60,16 +59,23 @@ class _PickleMachine:
     memo: dict[int, Any] = field(default_factory=dict)
 
     def pop_mark(self) -> list[Any]:
-        """What was put on the stack since the last mark, taken off."""
+        """Remove and return the items on the stack since the last mark."""
         start = self.marks.pop()
         items, self.stack[start:] = self.stack[start:], []
         return items
 
 
 def read_torch_file(path: Path) -> Any:
-    """What was saved: containers of tensors, numbers and text. Raises `CheckpointError` naming the file and its fault.
+    """Read the object in a file of `torch.save`, in the zip format of torch 1.6 or later.
 
-    Only the zip form is read, which torch has written since 1.6.
+    Args:
+        path: The file.
+
+    Returns:
+        Containers of tensors, numbers and text. Other objects are `UnresolvedObject`.
+
+    Raises:
+        CheckpointError: If the file cannot be read; the message names the file and the reason.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -77,11 +83,11 @@ def read_torch_file(path: Path) -> Any:
     except (OSError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path}: not a file of torch.save, or one from before torch 1.6 ({error})") from None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
-        raise CheckpointError(f"{path}: cannot be read without running what is in it ({error!r})") from None
+        raise CheckpointError(f"{path}: cannot be read without executing its content ({error!r})") from None
 
 
 class _ArchiveReader:
-    """One archive."""
+    """Interpreter of the pickle in one archive."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive, self._machine = archive, _PickleMachine()
@@ -90,7 +96,7 @@ class _ArchiveReader:
 
     def read(self) -> Any:
         if self._archive.getinfo(self._pickle_path).file_size > MAX_PICKLE_BYTES:
-            raise ValueError(f"its description is longer than {MAX_PICKLE_BYTES} bytes")
+            raise ValueError(f"its pickle is longer than {MAX_PICKLE_BYTES} bytes")
         for opcode, argument, _ in pickletools.genops(self._archive.read(self._pickle_path)):
             if opcode.name == "STOP":
                 break
@@ -124,12 +130,12 @@ class _ArchiveReader:
             raise ValueError(f"opcode {name}")
 
     def _load_storage(self, persistent_id: tuple[Any, ...]) -> Tensor:
-        """All numbers of a storage, flat."""
+        """Return all numbers of a storage, flat."""
         kind, (_, name), key, _, num_elements = persistent_id
         if kind != "storage" or "/" in str(key) or ".." in str(key):
             raise ValueError(f"storage {persistent_id!r}")
         if self._archive.getinfo(f"{self._root}data/{key}").compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"storage {key} is compressed, which torch.save never does")
+            raise ValueError(f"storage {key} is compressed, unlike those of torch.save")
         raw = self._archive.read(f"{self._root}data/{key}")
         dtype = STORAGE_DTYPES[name]
         if len(raw) != num_elements * dtype.itemsize:
@@ -138,7 +144,7 @@ class _ArchiveReader:
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """What a call would have given, of the three calls that only build containers and tensors."""
+    """Return the result of one of the three calls that create containers and tensors, else an `UnresolvedObject`."""
     if not isinstance(function, GlobalName):
         raise ValueError(f"a call of {function!r}")
     if function == ("collections", "OrderedDict"):
@@ -174,7 +180,7 @@ def _extend(machine: _PickleMachine) -> None:
 
 
 def _build(machine: _PickleMachine) -> None:
-    """The state of what is not built is kept; that of a dictionary (a state dict's `_metadata`) says nothing here."""
+    """Keep the state of an unresolved object; ignore that of a dictionary (`_metadata` of a state dict)."""
     state = machine.stack.pop()
     if isinstance(machine.stack[-1], UnresolvedObject):
         machine.stack[-1].state = state
@@ -200,7 +206,7 @@ PUSH_OPCODES: dict[str, Callable[[], Any] | None] = {
     "EMPTY_TUPLE": tuple,
     "EMPTY_SET": set,
 }
-"""Opcodes that put a value on the stack: their argument (None), or what is made."""
+"""Opcode that pushes a value -> its factory. None: the value is the argument of the opcode."""
 OPCODE_HANDLERS: dict[str, Callable[[_PickleMachine], None]] = {
     "TUPLE": lambda machine: machine.stack.append(tuple(machine.pop_mark())),
     "LIST": lambda machine: machine.stack.append(machine.pop_mark()),

@@ -1,4 +1,4 @@
-"""VLAC: by how much the second of two images is closer to a task than the first, and whether a task is done."""
+"""VLAC: the change of progress between two images, and whether a task is done."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 NUMBER_PATTERN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)")
 DONE_THRESHOLD = 0.9
-"""What "done" must reach to be believed, as its authors have it."""
+"""Minimum "done" output of a success, as in the authors' code."""
 FLOOR_PERCENT, MIDPOINT_PERCENT = 10.0, 50.0
-"""Of the recursion: below the middle a step back costs its share of what was gained; above it, it ends at the floor."""
+"""Constants of `apply_change`."""
 
 
 class VlacChat:
-    """A `Chat` of VLAC as released; writes greedily, as its authors do."""
+    """A `ChatModel` with VLAC as released. It decodes greedily, as the authors do."""
 
     def __init__(
         self,
@@ -44,7 +44,12 @@ class VlacChat:
         attn_implementation: str = "sdpa",
         batch_size: int = 16,
     ) -> None:
-        """Raises `CheckpointError` naming the file that is not as released, `UserError` without sentencepiece."""
+        """Load the model.
+
+        Raises:
+            CheckpointError: If a file is not as released; the message names it.
+            UserError: If sentencepiece is missing.
+        """
         self.batch_size, self._device = batch_size, device
         self.tokenizer = VlacTokenizer(folder)
         self.model: Any = load_internvl(
@@ -54,7 +59,7 @@ class VlacChat:
         self._eos_token_ids = _read_eos_token_ids(folder / "generation_config.json")
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """One answer each, in order."""
+        """Answer every query, in order."""
         order = sorted(range(len(queries)), key=lambda i: queries[i].max_tokens)
         answers: dict[int, Answer] = {}
         for start in range(0, len(order), self.batch_size):
@@ -85,19 +90,23 @@ class VlacChat:
         return [Answer(text=self.tokenizer.decode(row[length:].tolist())) for row in generated]
 
     def render_prompt(self, query: Query) -> str:
-        """The conversation as text: every image is as many places as the model sees of it."""
+        """Return the conversation as text, with one image token per embedding of an image."""
         num_image_tokens = self.model.config.image_seq_length
         image_text = f"<img>{IMAGE_TOKEN * num_image_tokens}</img>\n"
         user_text = "".join(part if isinstance(part, str) else image_text for part in query.parts)
-        return f"<|im_start|>system\n{query.system}<|im_end|>\n<|im_start|>user\n{user_text}<|im_end|>\n<|im_start|>assistant\n"
+        return (
+            f"<|im_start|>system\n{query.system}<|im_end|>\n"
+            f"<|im_start|>user\n{user_text}<|im_end|>\n"
+            "<|im_start|>assistant\n"
+        )
 
 
 @dataclass(frozen=True)
 class VlacQuestion:
-    """The change since the frame last scored, and whether it is done, of one camera."""
+    """The change since the last scored frame, and whether the task is done, of one camera."""
 
     view_order: tuple[str, ...] = ()
-    """The view it is shown is the first of these that is there; none: the first."""
+    """Its camera is the first of these views that is visible. Empty: the first visible view."""
     predicts_success: bool = True
     uses_previous_frame: bool = True
     history_capacity: int = 1
@@ -127,9 +136,17 @@ class VlacQuestion:
 
 
 def apply_change(value: float, change: float) -> float:
-    """The value, 0 to 100, after a change from -100 to 100 (its `mix_f`, the one of its recursions that stays there).
+    """Return the progress after a change (the authors' `mix_f`, their only recursion that stays in [0, 100]).
 
-    A step forwards takes its share of what is left.
+    A positive change is a share of the remaining progress. A negative change at or below `MIDPOINT_PERCENT` is a share
+    of the progress so far; above it, the result is at least `FLOOR_PERCENT`.
+
+    Args:
+        value: Progress in percent, in [0, 100].
+        change: Change in percent, in [-100, 100].
+
+    Returns:
+        Progress in percent, in [0, 100].
     """
     if change > 0:
         return value + (100 - value) * change / 100
@@ -140,7 +157,7 @@ def apply_change(value: float, change: float) -> float:
 
 
 def preprocess_image(image: Frames, size: int) -> Tensor:
-    """float [3, size, size]: the whole image uint8 [H, W, 3], its proportions not kept, as it was trained on."""
+    """Resize an image uint8 [H, W, 3] to a normalized float [3, size, size], without keeping its aspect ratio."""
     resized = Image.fromarray(image).resize((size, size), Image.Resampling.LANCZOS)
     pixels = torch.from_numpy(np.array(resized)).permute(2, 0, 1).float() / 255
     mean, std = (torch.tensor(channel_values).view(3, 1, 1) for channel_values in (IMAGE_MEAN, IMAGE_STD))
@@ -148,17 +165,22 @@ def preprocess_image(image: Frames, size: int) -> Tensor:
 
 
 class VlacTokenizer:
-    """The tokenizer of an InternLM2 folder: a SentencePiece model, and tokens that stand for themselves."""
+    """The tokenizer of an InternLM2 folder: a SentencePiece model and special tokens."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `CheckpointError` naming the file that is not there or not as released."""
+        """Load the tokenizer.
+
+        Raises:
+            CheckpointError: If a file is missing or not as released; the message names it.
+            UserError: If sentencepiece is missing.
+        """
         try:
             import sentencepiece  # optional
         except ModuleNotFoundError as error:
             raise UserError("VLAC needs sentencepiece: pip install 'embodied-rm[vlac]'") from error
         path = folder / "tokenizer.model"
         if not path.is_file():
-            raise CheckpointError(f"{path}: not there")
+            raise CheckpointError(f"{path}: missing")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except RuntimeError as error:
@@ -170,14 +192,14 @@ class VlacTokenizer:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, behind the one that begins it."""
+        """Return the token ids of a text, after the token of its beginning."""
         ids = [self._processor.bos_id()]
         for piece in self._special_pattern.split(text):
             ids += [self.special_tokens[piece]] if piece in self.special_tokens else self._processor.encode(piece)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens, without those that stand for themselves."""
+        """Return the text of tokens, without special tokens."""
         return str(
             self._processor.decode(
                 [i for i in ids if i not in self._special_names and i < self._processor.vocab_size()]
@@ -186,7 +208,7 @@ class VlacTokenizer:
 
 
 def _read_special_tokens(folder: Path) -> dict[str, int]:
-    """Tokens that stand for themselves, by name."""
+    """Return special token -> id."""
     path = folder / "tokenizer_config.json"
     try:
         entries = json.loads(path.read_text())["added_tokens_decoder"]
@@ -204,7 +226,7 @@ def _read_eos_token_ids(path: Path) -> tuple[int, ...]:
         eos_token_id = json.loads(path.read_text())["eos_token_id"]
         return tuple(map(int, eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: does not say how an answer ends ({error!r})") from None
+        raise CheckpointError(f"{path}: no valid eos_token_id ({error!r})") from None
 
 
 def _parse_number(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Who does the work: this process, processes beside it, or actors of Ray. All leave the same shards."""
+"""Engines: this process, several processes, or Ray actors. All write the same shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from embodied_rm.score.shards import Shard
 
 
 def run_engine(job: ScoreJob, shards: Sequence[Shard], reporter: Reporter) -> Iterator[Shard]:
-    """The shards as they are stored, in any order."""
+    """Score shards with the configured engine, and yield each after it is stored, in any order."""
     if job.config.engine == RAY_ENGINE:
         return reporter.track(score_with_ray(job, shards), "score shards", len(shards))
     if job.config.num_workers > 1:

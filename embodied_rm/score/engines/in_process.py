@@ -1,4 +1,4 @@
-"""Scoring in this process: a thread decodes ahead, across the borders of episodes and shards."""
+"""Scoring in this process. A thread decodes ahead, across episodes and shards."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ from embodied_rm.score.shards import Shard
 def score_in_process(
     job: ScoreJob, shards: Iterable[Shard], reporter: Reporter, num_cpus: int | None = None
 ) -> Iterator[Shard]:
-    """The shards as they are stored, in their order. `share`: processors for this worker; None: of this machine's as
-    many as for every other."""
+    """Score shards, and yield each after it is stored, in order.
+
+    Args:
+        job: The corpus and its settings.
+        shards: The shards of this worker.
+        reporter: Shows the progress.
+        num_cpus: Processors of this worker. None: an equal share of this machine's processors.
+    """
     scorer = job.scorer_factory()
     with torch_thread_count(
         num_torch_threads(scorer.model, job.config, num_cpus or max(1, num_available_cpus() // job.config.num_workers))
@@ -29,18 +35,18 @@ def score_in_process(
 
 
 def num_available_cpus() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def num_torch_threads(model: DescribedRewardModel, config: ScoreConfig, num_cpus: int) -> int:
-    """How many threads of torch a worker has, see `ScoreConfig`."""
+    """Return the number of torch threads of a worker, see `ScoreConfig`."""
     return config.num_threads or (1 if isinstance(model, ProgressNet) else num_cpus)
 
 
 @contextmanager
 def torch_thread_count(count: int) -> Iterator[None]:
-    """So many threads of torch inside, as many as before behind."""
+    """Set the number of torch threads in the context."""
     previous_count = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Scoring in processes of this machine, each with a model and a decoder of its own."""
+"""Scoring in several processes of this machine, each with its own model and decoder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from embodied_rm.score.job import ScoreJob
 from embodied_rm.score.shards import Shard
 
 SHARDS_IN_FLIGHT = 2
-"""Shards that a worker is given at once, so that it decodes the next one before it has judged the last."""
+"""Shards per worker at a time, so that it can decode the next one while it scores the last."""
 
 
 def score_in_processes(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
-    """The shards as they are stored, in any order.
+    """Score shards, and yield each after it is stored, in any order.
 
-    Raises what a worker raises, and `UserError` when one is killed. No worker outlives this generator, or its process.
+    All workers end with this generator, and with this process.
+
+    Raises:
+        UserError: If a worker raises it or is killed.
+        RuntimeError: If a worker fails with another exception.
     """
     pending = deque(shards)
     workers: dict[Connection, BaseProcess] = {}
@@ -52,7 +56,7 @@ def score_in_processes(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard
 
 
 def start_worker(job: ScoreJob) -> tuple[Connection, BaseProcess]:
-    """A worker and the pipe to it. It is spawned: a fork would inherit the threads of torch, half of each."""
+    """Start a worker and return the pipe to it. It is spawned, because torch threads do not survive a fork."""
     context = multiprocessing.get_context("spawn")
     parent_pipe, worker_pipe = context.Pipe()
     process = context.Process(target=worker_main, args=(job, worker_pipe), daemon=True)
@@ -62,13 +66,13 @@ def start_worker(job: ScoreJob) -> tuple[Connection, BaseProcess]:
 
 
 def send_next_shard(pipe: Connection, pending: deque[Shard]) -> None:
-    """The next shard for a worker; None: there is none. One that has died is noticed when its answer is awaited."""
+    """Send the next shard to a worker, or None if there is none. A dead worker is detected by `receive_shard`."""
     with suppress(ConnectionError):
         pipe.send(pending.popleft() if pending else None)
 
 
 def receive_shard(pipe: Connection, process: BaseProcess) -> Shard | None:
-    """A shard that a worker has stored; None: it has stored all that it was given."""
+    """Return a shard that a worker stored; None: it stored all its shards."""
     try:
         message = pipe.recv()
     except (EOFError, ConnectionError):
@@ -76,7 +80,7 @@ def receive_shard(pipe: Connection, process: BaseProcess) -> Shard | None:
         if (process.exitcode or 0) >= 0:
             raise RuntimeError("a worker failed; its traceback is above") from None
         raise UserError(
-            f"a worker was killed by signal {-(process.exitcode or 0)}, perhaps for want of memory: go on with "
+            f"a worker was killed by signal {-(process.exitcode or 0)}, perhaps because memory ran out: continue with "
             "resume=true and fewer workers"
         ) from None
     if isinstance(message, UserError):
@@ -85,8 +89,8 @@ def receive_shard(pipe: Connection, process: BaseProcess) -> Shard | None:
 
 
 def worker_main(job: ScoreJob, pipe: Connection) -> None:
-    """A worker's life: shards in, the same out when they are stored, None at either end of the work."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends its workers
+    """Receive shards, score them and send them back after they are stored. None marks the end in both directions."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
     threading.Thread(target=exit_with_parent, daemon=True).start()
     try:
         for shard in score_in_process(job, iter(pipe.recv, None), NullReporter()):
@@ -97,7 +101,7 @@ def worker_main(job: ScoreJob, pipe: Connection) -> None:
 
 
 def exit_with_parent() -> None:
-    """End this process when the one that started it ends, however it ends: the shard in hand is another's by then."""
+    """End this process when its parent ends for any reason, because another run may take over its shard."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

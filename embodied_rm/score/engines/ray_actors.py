@@ -1,4 +1,4 @@
-"""Scoring by actors of Ray: `ray.data` hands shards to a pool of them, and each writes what it scored itself."""
+"""Scoring by Ray actors: `ray.data` distributes shards over a pool of actors, and each actor writes its own shards."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from embodied_rm.score.shards import Shard
 
 
 def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
-    """The shards as they are stored, in any order. Run folder and data are at the same place on every machine.
+    """Score shards, and yield each after it is stored, in any order.
 
-    Raises what an actor raises, and `UserError` without Ray, without a cluster at the address, or without room there.
+    Run folder and data must have the same paths on every machine.
+
+    Raises:
+        UserError: If an actor raises it, Ray is missing, no cluster is reached, or the cluster has too few resources.
     """
     shard_by_number = {shard.number: shard for shard in shards}
     rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
@@ -43,15 +46,21 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
 
 
 class ScoringActor:
-    """A worker: it opens the model with its first shard and scores one a call."""
+    """A worker. It loads the model with its first shard and scores one shard per call."""
 
     def __init__(self, job: ScoreJob, working_dir: Path, num_cpus: int) -> None:
-        """`folder`: where the driver works, since paths may be relative to it; `share`: its processors."""
+        """Store the settings.
+
+        Args:
+            job: The corpus and its settings.
+            working_dir: Working directory of the driver, because paths may be relative to it.
+            num_cpus: Processors of this actor.
+        """
         self._job, self._working_dir, self._num_cpus = job, working_dir, num_cpus
         self._model_loaded = False
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The number of a shard that is stored; or the user's mistake, as one sentence."""
+        """Score a shard. Returns its number, and the message of a `UserError`, empty if there is none."""
         shard = Shard(number=int(row["number"]), rows=tuple(map(int, row["rows"])))
         try:
             self._load_model()
@@ -65,25 +74,30 @@ class ScoringActor:
             return
         if not self._working_dir.is_dir():
             raise UserError(
-                f"{self._working_dir} is not there on {os.uname().nodename}: all machines need the same folders"
+                f"{self._working_dir} does not exist on {os.uname().nodename}: all machines need the same folders"
             )
         os.chdir(self._working_dir)
         scorer = self._job.scorer_factory()
-        self._job, self._model_loaded = replace(self._job, scorer_factory=lambda: scorer), True
+        self._job = replace(self._job, scorer_factory=lambda: scorer)
+        self._model_loaded = True
 
 
 def actor_resources(job: ScoreJob, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What each actor is given of the machines' resources. Raises `UserError` when they have too few for one."""
+    """Return the resources of each actor.
+
+    Raises:
+        UserError: If the cluster has too few resources for one actor.
+    """
     node_cpus = [int(node.get("CPU", 0)) for node in nodes]
     if sum(node_cpus) < 1:
-        raise UserError("the Ray cluster has no processor to give: its machines have CPU = 0")
+        raise UserError("the Ray cluster has no processors: its machines have CPU = 0")
     if job.num_gpus and max(node.get("GPU", 0) for node in nodes) < job.num_gpus:
-        raise UserError("the judge is to run on a GPU (judge.device), and no machine of the Ray cluster has one")
+        raise UserError("the judge needs a GPU (judge.device), but no machine of the Ray cluster has one")
     return {"num_cpus": cpus_per_worker(node_cpus, job.config.num_workers), "num_gpus": job.num_gpus}
 
 
 def cpus_per_worker(node_cpus: Sequence[int], num_workers: int) -> int:
-    """The most processors that each of so many workers can have, none of them on two machines; at least 1."""
+    """Return the maximum number of processors per worker such that no worker spans two machines; at least 1."""
     return max(
         (
             cpus_per_actor
