@@ -1,7 +1,7 @@
 """Data-parallel processes: each works on its part of a batch, and all apply the summed gradients.
 
-Every process holds the same model and draws the same random numbers for the whole batch, then uses its own part.
-A run is therefore independent of the number of processes, up to the rounding of sums.
+Every process holds the same model and draws the same random numbers for the whole batch, then uses its own part. A run
+is therefore independent of the number of processes, up to the rounding of sums.
 """
 
 from __future__ import annotations

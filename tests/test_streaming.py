@@ -192,7 +192,7 @@ def test_invalid_settings_are_rejected_by_name(tmp_path: Path) -> None:
         ({"label_schemes": ("visual_change",)}, "visual_change"),
         ({"label_schemes": ("preferences",), "preference_model": tmp_path, "fusion": "forward"}, "preference_model"),
     ):
-        with pytest.raises(UserError, match=f"frame_cache_gb keeps a part .* but .*{key}.* reads all of them before training"):
+        with pytest.raises(UserError, match=f"frame_cache_gb keeps a part .* but .*{key}.* reads all of them"):
             train_weights(tmp_path / key, WINDOW_BYTES, replace(QUICK_CONFIG, **keys))
 
 

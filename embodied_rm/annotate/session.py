@@ -40,7 +40,9 @@ class AnnotationSession:
         self.source, self.frame_cache = source, JpegFrameCache(source)
         self.saved_annotations: dict[int, Annotation] = {}
         """Episode index -> the annotation saved in this session."""
-        self._store, self._proposer, self._subtask_names = store, proposer, tuple(subtask_names)
+        self._store = store
+        self._proposer = proposer
+        self._subtask_names = tuple(subtask_names)
         self._proposals: dict[int, tuple[Subtask, ...]] = {}
         self._write_lock, self._proposal_lock = threading.Lock(), threading.Lock()
 

@@ -18,8 +18,7 @@ class ConcatDataset:
     """An `EpisodeSource` of the episodes of all datasets, sorted by dataset name.
 
     An episode is named `<dataset>/<episode>`; indices of episodes and frames are offset per dataset. Only views that
-    all
-    datasets have are kept.
+    all datasets have are kept.
 
     Raises:
         DataError: The datasets have no view in common.

@@ -23,9 +23,9 @@ MetadataFn = Callable[[int], Mapping[str, str]]
 class VisionVectorEnv(Protocol):
     """A Gymnasium `VectorEnv` with cameras and known subtasks, with autoreset disabled.
 
-    `reset` takes `options={"reset_mask": bool [N]}`. The infos of `reset` and `step` are dense arrays:
-    `progress` float32 [N] in [0, 1], `subtask` int64 [N] (index into `subtask_names`), `success` bool [N],
-    `diverged` bool [N] (the simulation diverged and the episode is not valid).
+    `reset` takes `options={"reset_mask": bool [N]}`. The infos of `reset` and `step` are dense arrays: `progress`
+    float32 [N] in [0, 1], `subtask` int64 [N] (index into `subtask_names`), `success` bool [N], `diverged` bool [N]
+    (the simulation diverged and the episode is not valid).
     """
 
     metadata: dict[str, Any]
@@ -53,12 +53,9 @@ class EpisodeRecorder:
     """Iterate once to play and record episodes. All environments are stepped and recorded together.
 
     Each environment records a fixed number of episodes, so that short episodes are not over-represented. Recorded
-    frames
-    are the one after the reset, every `frame_stride`-th control step, and the terminal one. The action of a frame is
-    the
-    one taken there (for the terminal frame, the last one). Subtasks are runs of equal `subtask` infos. A diverged
-    episode
-    is dropped, counted in `num_diverged`, and not replaced.
+    frames are the one after the reset, every `frame_stride`-th control step, and the terminal one. The action of a
+    frame is the one taken there (for the terminal frame, the last one). Subtasks are runs of equal `subtask` infos. A
+    diverged episode is dropped, counted in `num_diverged`, and not replaced.
     """
 
     def __init__(

@@ -23,8 +23,7 @@ class RecordEpisodes(gym.vector.VectorWrapper):
 
     Recorded frames are the one after a reset, every `frame_stride`-th control step, and the last one before the next
     reset. An episode lasts until its environment is reset, even after success. Progress, subtasks and success are those
-    of
-    the simulator. Images that the player renders are reused. Diverged episodes, and episodes that were running at
+    of the simulator. Images that the player renders are reused. Diverged episodes, and episodes that were running at
     `restore`, are not recorded.
     """
 

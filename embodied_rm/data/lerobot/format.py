@@ -41,7 +41,9 @@ IMAGE_PREFIX = "observation.images."
 SUBTASK_KEY, PROGRESS_KEY = "subtask_index", "progress"
 """Columns added by this package, per frame: index of the subtask in its episode (-1: none), and true task progress."""
 NAME_KEY, SUCCESS_KEY = "name", "success"
-SUBTASK_NAMES_KEY, SUBTASK_STARTS_KEY, SUBTASK_ENDS_KEY = "subtask_names", "subtask_start_frames", "subtask_end_frames"
+SUBTASK_NAMES_KEY = "subtask_names"
+SUBTASK_STARTS_KEY = "subtask_start_frames"
+SUBTASK_ENDS_KEY = "subtask_end_frames"
 METADATA_PREFIX = "text/"
 """Columns added by this package, per episode. End frames are excluded. `METADATA_PREFIX` + key holds
 `Episode.metadata[key]`.

@@ -32,8 +32,7 @@ class LeRobotDataset:
     """A LeRobot dataset, an `EpisodeSource`. It is opened read-only.
 
     Opening checks tables, totals, order, files, the frame times of every video, and its first and last frame. Episodes
-    with
-    issues are excluded and listed in `issues`. Third-party datasets have no success and no subtasks.
+    with issues are excluded and listed in `issues`. Third-party datasets have no success and no subtasks.
 
     Args:
         path: The folder.

@@ -151,7 +151,9 @@ def parse_meta(record: Mapping[str, Any]) -> EpisodeMeta:
         DataError: The subtasks are not valid.
     """
     index, length = record["episode_index"], record["length"]
-    columns = (record.get(key) or () for key in (fmt.SUBTASK_NAMES_KEY, fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY))
+    # LeRobot's own annotation tools use the same names, without `success` and with end frames that are included.
+    keys = (fmt.SUBTASK_NAMES_KEY, fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY) if fmt.SUCCESS_KEY in record else ()
+    columns = (record.get(key) or () for key in keys)
     try:
         subtasks = tuple(Subtask(name=name, start=start, end=end) for name, start, end in zip(*columns, strict=True))
     except (UserError, ValueError, TypeError) as error:

@@ -61,8 +61,7 @@ class DatasetWriter:
 
     The first episode determines views, image sizes, fps, the sizes of state and action, and whether progress is stored.
     Files are written to a temporary folder next to the target and renamed at the end, so an interrupted writer leaves
-    no
-    dataset.
+    no dataset.
     """
 
     def __init__(

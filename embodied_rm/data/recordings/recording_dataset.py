@@ -111,7 +111,9 @@ class Mp4Dataset:
         stride: int = 1,
     ) -> Episode:
         """Read one recording; see `EpisodeSource.episode`."""
-        recording, video_infos, meta = self._recordings[index], self._video_infos[index], self.meta[index]
+        recording = self._recordings[index]
+        video_infos = self._video_infos[index]
+        meta = self.meta[index]
         frame_indices = stride_indices(meta.length, stride)
         frames = {}
         for view in select_views(views, self.views, meta.name):

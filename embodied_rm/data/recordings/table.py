@@ -23,7 +23,9 @@ from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 
-JSON_TABLE, CSV_TABLE, CSV_SUBTASKS = "episodes.json", "episodes.csv", "subtasks.csv"
+JSON_TABLE = "episodes.json"
+CSV_TABLE = "episodes.csv"
+CSV_SUBTASKS = "subtasks.csv"
 METADATA_PREFIX = "text/"
 EPISODE_COLUMNS = ("name", "instruction", "success")
 SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
@@ -74,7 +76,9 @@ def _parse_recording(folder: Path, name: str, entry: Any) -> Recording:
     """Parse one entry. A `DataError` holds only a clause with the issue."""
     if not isinstance(entry, dict):
         raise DataError("an object was expected")
-    instruction, views, success = entry.get("instruction"), entry.get("views"), entry.get("success")
+    instruction = entry.get("instruction")
+    views = entry.get("views")
+    success = entry.get("success")
     if not isinstance(instruction, str) or not instruction:
         raise DataError(f"instruction is {instruction!r}")
     if success not in (None, True, False) or (isinstance(success, int) and not isinstance(success, bool)):

@@ -28,7 +28,9 @@ class FolderAnnotationStore:
             folders: Folder of each recording, inside `root`.
             lengths: Number of frames of each recording.
         """
-        self._root, self._folders, self._lengths = root, tuple(folders), tuple(lengths)
+        self._root = root
+        self._folders = tuple(folders)
+        self._lengths = tuple(lengths)
 
     def read(self, index: int) -> Annotation:
         """See `AnnotationStore.read`."""

@@ -1,7 +1,7 @@
 """Message format of the workers. A worker runs by path and imports only this file of the package.
 
-Each line of standard input is a JSON request. Each reply on standard output is a sequence of chunks: a header
-`struct ">cQ"` (type, length) and a payload.
+Each line of standard input is a JSON request. Each reply on standard output is a sequence of chunks. A chunk is a
+header, `struct ">cQ"` (type, length), and a payload.
 
     H {"shape", "dtype"}, F bytes ..., D {...}     an array, in any number of parts, and a JSON value
     D {...}                                        a JSON value
