@@ -1,4 +1,4 @@
-"""Where the YAML files are and what can be read off them without composing anything: commands, groups, help."""
+"""The YAML config files: their folder, and the commands, groups and help texts that they define."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE_DIR = Path(__file__).resolve().parent
 HERE_SUFFIX = "@_here_"
-"""After a group's name in a defaults list: its keys stand among the command's own, not under the group's name."""
+"""Suffix of a group in a defaults list whose keys are merged into the command's own keys."""
 KEY_LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#]*?))? *(?:# *(?P<text>.*))?$")
 DEFAULT_LINE = re.compile(r"^ *- (?P<key>/?[\w/@.]+): *(?P<value>\w+) *(?:# *(?P<text>.*))?$")
 INCLUDED_LINE = re.compile(r"^ *- /(?P<command>\w+)@(?P<key>\w+) *$")
@@ -17,13 +17,13 @@ CONTINUATION_LINE = re.compile(r"^ +# ?(?P<text>.*)$")
 
 
 def config_dir() -> Path:
-    """The folder of the YAML files: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the YAML files: inside the installed package, or next to it in a checkout."""
     packaged = PACKAGE_DIR / "configs"
     return packaged if packaged.is_dir() else PACKAGE_DIR.parent / "configs"
 
 
 def command_names() -> list[str]:
-    """Every command, sorted: one primary YAML file each."""
+    """Return all commands, sorted: one top-level YAML file per command."""
     return sorted(path.stem for path in config_dir().glob("*.yaml"))
 
 
@@ -42,9 +42,9 @@ def command_display_name(command: str) -> str:
 
 
 def config_groups(command: str) -> dict[str, str]:
-    """The config groups that a command's YAML file includes: name -> what Hydra calls it in an override.
+    """Return the config groups of a command: name on the command line -> name in a Hydra override.
 
-    A group that fills another key than its own (`judge@labeler`) goes by the name of that key.
+    A group that fills another key (`judge@labeler`) has the name of that key.
     """
     group_names = [key.name for key in read_help_page(config_dir() / f"{command}.yaml").groups]
     return {
@@ -55,17 +55,17 @@ def config_groups(command: str) -> dict[str, str]:
 
 
 def group_folder(group: str) -> str:
-    """The folder with the choices of a group, however Hydra calls it in a defaults list or an override."""
+    """Return the folder of a group's choices, from its name in a defaults list or override."""
     return group.split("@")[0]
 
 
 def group_cli_name(group: str) -> str:
-    """What a group of a defaults list is called on the command line."""
+    """Return the command-line name of a group of a defaults list."""
     return group_folder(group) if group.endswith(HERE_SUFFIX) else group.split("@")[-1]
 
 
 def group_choices(group: str) -> list[str]:
-    """The choices of a config group, empty when there is no such group."""
+    """Return the choices of a config group; empty if the group does not exist."""
     return sorted(path.stem for path in config_dir().glob("*/*.yaml") if path.parent.name == group)
 
 
@@ -80,7 +80,7 @@ class HelpKey:
 
 @dataclass
 class HelpPage:
-    """What a YAML file says of itself: its head comment, then `key: default  # meaning` lines."""
+    """The help page of a YAML file: its head comment and its `key: default  # description` lines."""
 
     summary: str = ""
     details: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class HelpPage:
 
 
 def read_help_page(path: Path) -> HelpPage:
-    """Parse one of our own YAML files for its help page."""
+    """Parse the help page of a YAML file of `configs`."""
     page = HelpPage()
     lines = path.read_text(encoding="utf-8").splitlines()
     body_start = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))

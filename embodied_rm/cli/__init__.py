@@ -1,6 +1,6 @@
-"""The composition root: the console script, its commands and everything that prints."""
+"""The command line: the console script, its commands and everything that prints."""
 
 import time
 
 PROCESS_START_S = time.monotonic()
-"""When this program started, for the times that it reports."""
+"""Time at which this program started, `time.monotonic`, s."""

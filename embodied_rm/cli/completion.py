@@ -1,4 +1,4 @@
-"""Hydra's tab completion for a program with commands: the first word completes here, the rest in Hydra."""
+"""Tab completion: the command is completed here, its keys and values by Hydra."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ COMPLETED_FLAGS = ("--help", "--multirun")
 
 
 def complete(arguments: Sequence[str]) -> None:
-    """`install=SHELL` and `uninstall=SHELL` write the shell's script, `query=SHELL` the words for COMP_LINE."""
+    """Run `--shell-completion`.
+
+    Args:
+        arguments: `install=SHELL` or `uninstall=SHELL` prints the shell's script, `query=SHELL` the words that
+            complete the environment variable COMP_LINE.
+    """
     action, _, shell = (arguments[0] if arguments else "").partition("=")
     if action not in ("install", "uninstall", "query"):
         raise UserError("--shell-completion needs install=SHELL or uninstall=SHELL, SHELL being bash, zsh or fish")
@@ -37,19 +42,19 @@ def complete(arguments: Sequence[str]) -> None:
 
 
 def completion_plugins(loader: ConfigLoader) -> dict[str, CompletionPlugin]:
-    """Hydra's completion plugins by the name of their shell."""
+    """Return Hydra's completion plugins by shell name."""
     plugin_types = cast(list[type[CompletionPlugin]], Plugins.instance().discover(CompletionPlugin))
     return {plugin_type.provides(): plugin_type(loader) for plugin_type in plugin_types}
 
 
 def complete_words(plugin: CompletionPlugin, line: str) -> list[str]:
-    """What may follow a half-written command line: a command, a flag, a key, a group or a choice."""
+    """Return the words that can complete a command line: commands, flags, keys, groups or choices."""
     rest = CompletionPlugin.strip_python_or_app_name(line)
     command, space, tail = " ".join(join_command_words(rest.split(" "))).partition(" ")
     if not space or command not in command_names():
         candidates = [name.split() for name in map(command_display_name, command_names()) if name.startswith(rest)]
         return list(dict.fromkeys(parts[rest.count(" ")] for parts in candidates))
-    # Keys and defaults are all in the YAML: an empty schema keeps torch and mujoco out of a key press.
+    # The YAML files hold all keys and defaults. An empty schema avoids importing torch and mujoco.
     for name in command_names():
         ConfigStore.instance().store(f"{name}_schema", {"out": None, "resume": False} if name == command else {})
     current = "" if tail.endswith(" ") else tail.split(" ")[-1]

@@ -1,4 +1,4 @@
-"""Hydra composes; dataclasses type. A command line becomes one frozen config, or one sentence about its mistake."""
+"""Turn a command line into one frozen config dataclass, or into a one-sentence error. Hydra composes the config."""
 
 from __future__ import annotations
 
@@ -30,19 +30,23 @@ from embodied_rm.config_schema import build_config, mutable_schema
 from embodied_rm.errors import UserError
 
 RUN_KEYS = ("out", "resume")
-"""Keys of every command: they name the run folder and are no part of what runs in it."""
+"""Keys of every command. They select the run folder and are not part of the config."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Which folder the run writes, and whether it continues the run that is in it."""
+    """The run folder, and whether to resume the run that is in it."""
 
     out: Path | None = None
     resume: bool = False
 
 
 def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
-    """The command line's `key=value` words. Raises `UserError` for what is none of those."""
+    """Parse the `key=value` words of a command line.
+
+    Raises:
+        UserError: a word is not of that form, or its value contains an interpolation.
+    """
     for word in words:
         if "=" not in word or word.startswith("="):
             raise UserError(f"cannot read {word!r}: an override is written key=value")
@@ -54,7 +58,7 @@ def parse_overrides(words: Sequence[str], *, multirun: bool) -> list[Override]:
 def _parse_override(word: str, multirun: bool) -> Override:
     key, _, value = word.partition("=")
     parser = OverridesParser.create()
-    # Hydra has a grammar for values; an instruction such as "lift it, don't drop it" is text all the same.
+    # Values that Hydra's grammar cannot parse are text, e.g. the instruction "lift it, don't drop it".
     as_text = f"{key}={QuotedString(text=value, quote=Quote.double).with_quotes()}"
     try:
         override = parser.parse_override(word)
@@ -69,7 +73,7 @@ def _parse_override(word: str, multirun: bool) -> Override:
 
 
 def expand_sweep(overrides: Sequence[Override]) -> list[list[str]]:
-    """The override lists of each run: one, or the product of every swept key."""
+    """Return the override list of each run: the product of all swept values, or one list without a sweep."""
     values = [
         [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
         if o.is_sweep_override()
@@ -80,7 +84,7 @@ def expand_sweep(overrides: Sequence[Override]) -> list[list[str]]:
 
 
 def split_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[Override]]:
-    """`out` and `resume` apart from the rest."""
+    """Separate `out` and `resume` from the other overrides."""
     run_values = {o.key_or_group: o.value() for o in overrides if o.key_or_group in RUN_KEYS}
     rest = [o for o in overrides if o.key_or_group not in RUN_KEYS]
     out, resume = run_values.get("out"), run_values.get("resume", False)
@@ -92,9 +96,12 @@ def split_run_options(overrides: Sequence[Override]) -> tuple[RunOptions, list[O
 
 
 def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
-    """Refuse an unknown key or group choice, with the nearest name; the overrides with groups as Hydra names them.
+    """Return the overrides with groups as Hydra names them, after checking that keys and choices exist.
 
-    Needs no schema, so nothing heavy is imported.
+    Only the YAML files are read, so nothing heavy is imported.
+
+    Raises:
+        UserError: a key or group choice is unknown.
     """
     groups = config_groups(command)
     for override in overrides:
@@ -109,7 +116,7 @@ def check_keys(command: str, overrides: Sequence[Override]) -> list[Override]:
 
 
 def _force_add(line: str, known: DictConfig) -> str:
-    """What fills an empty mapping adds keys to it, which Hydra must be told (by ++)."""
+    """Prefix an override that adds keys to an empty mapping with ++, as Hydra requires."""
     return f"++{line}" if config_errors.is_open_mapping(known, line.partition("=")[0]) else line
 
 
@@ -120,14 +127,15 @@ def _qualify_group(override: Override, groups: Mapping[str, str]) -> str:
 
 
 def compose_untyped(command: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """The config as the YAML files alone have it, untyped: every key is there, and nothing heavy is imported."""
+    """Compose the config from the YAML files alone, untyped; imports nothing heavy."""
     return _compose(command, overrides, schema={})
 
 
 def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     """Compose `configs/<command>.yaml` with the overrides into an instance of the dataclass `schema`.
 
-    Raises `UserError` for a value of the wrong type and for a required key left out.
+    Raises:
+        UserError: a value has the wrong type, or a required key is missing.
     """
     try:
         config = _compose(command, overrides, mutable_schema(schema))
@@ -135,7 +143,7 @@ def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
     except MissingMandatoryValue as error:
         key = error.full_key
         raise UserError(
-            f"{key} is required: embodied-rm {command_display_name(command)} {key}=...; --help says what it is"
+            f"{key} is required: embodied-rm {command_display_name(command)} {key}=...; see --help"
         ) from None
     except HydraException as error:
         raise UserError(config_errors.explain_error(error, overrides, schema)) from None
@@ -143,7 +151,7 @@ def compose_typed(command: str, overrides: Sequence[str], schema: type) -> Any:
 
 
 def _compose(command: str, overrides: Sequence[str], schema: type | dict[str, Any]) -> DictConfig:
-    # Included configs stay untyped: the schema of the command that includes them types the whole tree.
+    # Included configs stay untyped: the schema of the including command types the whole tree.
     for name in command_names():
         ConfigStore.instance().store(f"{name}_schema", schema if name == command else {})
     with initialize_config_dir(str(config_dir()), version_base="1.3"):

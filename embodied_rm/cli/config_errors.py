@@ -1,4 +1,4 @@
-"""Hydra's refusals as one clear sentence: the thing, the value, the choices, the nearest name."""
+"""Config errors as one sentence that names the key, the value, the choices and the nearest name."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ TYPE_NAMES = {
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error message."""
     return str(error).splitlines()[0]
 
 
 def check_group_choice(override: Override, available: Sequence[str]) -> None:
-    """Refuse a group choice that does not exist."""
+    """Raise `UserError` for a group choice that does not exist."""
     if str(override.value()) not in available:
         raise UserError(unknown_name_message(str(override.value()), available, str(override.key_or_group)))
 
 
 def check_key(command: str, override: Override, known: DictConfig) -> None:
-    """Refuse a key that the composed config does not have, also one inside a value such as {steps:3}; of a mapping that
-    is empty until somebody fills it, any."""
+    """Raise `UserError` for a key that the composed config does not have, also inside a value such as {steps:3}.
+
+    A mapping that is empty by default accepts any key.
+    """
     key = override.get_key_element()
     names = list(leaf_keys(known))
     sections = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
@@ -56,12 +58,12 @@ def check_key(command: str, override: Override, known: DictConfig) -> None:
 
 
 def is_open_mapping(config: DictConfig, key: str) -> bool:
-    """Whether a dotted key is a mapping that is empty until somebody fills it."""
+    """Whether a dotted key is a mapping that is empty by default, and so accepts any key."""
     return bool(OmegaConf.select(config, key) == {})
 
 
 def leaf_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """The dotted name of every value in a config."""
+    """Yield the dotted name of every value in a config."""
     for key in config:
         child = config._get_node(key)
         name = f"{prefix}{key!s}"
@@ -72,7 +74,7 @@ def leaf_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def explain_error(error: Exception, overrides: Sequence[str], schema: type) -> str:
-    """Say what a failed composition means to the person who wrote the overrides."""
+    """Return the error message for a failed composition, in terms of the overrides."""
     cause = error.__cause__
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         key = cause.full_key.split("[")[0]
@@ -85,14 +87,14 @@ def explain_error(error: Exception, overrides: Sequence[str], schema: type) -> s
 
 
 def field_type(schema: Any, key: str) -> Any:
-    """The annotation of a dotted key in nested dataclasses."""
+    """Return the annotation of a dotted key in nested dataclasses."""
     first_key, _, rest = key.partition(".")
     hint = typing.get_args(schema)[1] if typing.get_origin(schema) is dict else typing.get_type_hints(schema)[first_key]
     return field_type(hint, rest) if rest else hint
 
 
 def describe_type(hint: Any) -> str:
-    """An annotation in plain words: `int | None` is "a whole number or null"."""
+    """Describe an annotation in words: `int | None` is "a whole number or null"."""
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
     if hint in TYPE_NAMES:

@@ -1,4 +1,4 @@
-"""The reporter of the command line: bars that appear after two seconds, aligned tables, plain lines off a terminal."""
+"""The reporter of the command line: progress bars and aligned tables on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from embodied_rm.cli.eta import EtaEstimator
 T = TypeVar("T")
 
 BAR_DELAY_S = 2.0
-"""Seconds of work before anything is drawn for it."""
+"""Delay before a job draws anything, s."""
 PLAIN_WIDTH_COLUMNS = 120
-"""Columns of a help page that goes into a file or a pipe."""
+"""Width of output that goes into a file or a pipe, characters."""
 HEARTBEAT_INTERVAL_S = 30.0
-"""Seconds between the plain lines of a long job whose output is no terminal."""
+"""Time between the plain lines of a long job without a terminal, s."""
 
 
 class TimeLeftColumn(ProgressColumn):
@@ -35,7 +35,7 @@ class TimeLeftColumn(ProgressColumn):
 
 
 class ConsoleReporter:
-    """Draws on a terminal; writes plain lines, at most one every `heartbeat` seconds a job, anywhere else."""
+    """Draws on a terminal; elsewhere writes plain lines, at most one per job every `heartbeat_s` seconds."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class ConsoleReporter:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A generator that was left half-way is closed only when collected: the bars must not outlive the command.
+        # An abandoned generator is closed only when collected; its bar must not outlive the command.
         self._stop_bars()
 
     def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-        """The items; a bar (or, off a terminal, a line now and then) once the work has lasted over two seconds."""
+        """Yield the items; report progress once the work has taken longer than `bar_delay_s`."""
         if total is None and isinstance(items, Sized):
             total = len(items)
         return (
@@ -76,7 +76,7 @@ class ConsoleReporter:
         )
 
     def table(self, title: str, rows: Mapping[str, object]) -> None:
-        """One aligned two-column table."""
+        """Print an aligned two-column table."""
         if not self.console.is_terminal:
             width = max((len(key) for key in rows), default=0)
             self._print_line(title)
@@ -91,7 +91,7 @@ class ConsoleReporter:
         self.console.print(grid)
 
     def log(self, text: str) -> None:
-        """One line of text."""
+        """Print one line of text."""
         self._print_line(text)
 
     def _print_line(self, text: str) -> None:
@@ -100,7 +100,7 @@ class ConsoleReporter:
     def _track_with_bar(self, items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
         eta = EtaEstimator(time.monotonic())
         task = self._progress.add_task(description, total=total, visible=False, eta=eta)
-        # A timer, not a check between items: the first item alone may take minutes.
+        # A timer instead of a check between items: the first item alone may take minutes.
         timer = threading.Timer(self._bar_delay_s, self._show_bar, (task,))
         timer.daemon = True
         start_s = time.monotonic()
@@ -128,7 +128,7 @@ class ConsoleReporter:
             self._print_line(f"{description}: {completed} in {format_duration(seconds)}")
 
     def _stop_bars(self) -> None:
-        # Stopping bars that never started would write an empty line.
+        # Stopping a display that never started would print an empty line.
         if self._progress.live.is_started:
             self._progress.stop()
 
@@ -149,20 +149,20 @@ class ConsoleReporter:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Standard output as it is: colors and bars on a terminal, text of any length and no control code elsewhere."""
+    """Return a console for standard output or error; without a terminal it writes no control codes and does not wrap."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH_COLUMNS)
 
 
 def format_progress(num_done: int, total: int | None, seconds: float, remaining_s: float | None) -> str:
-    """How far a job is after so many seconds, e.g. "30 of 120, 45 s left"."""
+    """Describe the progress of a job, e.g. "30 of 120, 45 s left"."""
     if total is None or remaining_s is None:
         return f"{num_done} after {format_duration(seconds)}"
     return f"{num_done} of {total}, {format_duration(remaining_s)} left"
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people: "4.2 s", "3 min 05 s", "1 h 02 min"."""
+    """Format a duration: "4.2 s", "3 min 05 s", "1 h 02 min"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -171,7 +171,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_value(value: object) -> str:
-    """A value for a table cell: four significant digits, yes or no, lists with commas."""
+    """Format a value for a table cell: four significant digits, yes or no, lists with commas."""
     match value:
         case bool():
             return "yes" if value else "no"

@@ -1,4 +1,4 @@
-"""Help that teaches, read from the YAML files: what a command does, every key with default and meaning, examples."""
+"""Help pages, generated from the YAML files: summary, keys with defaults and descriptions, examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from embodied_rm.config_files import (
 )
 
 RUN_KEY_HELP = (
-    HelpKey("out", "runs/<command>/<time>", "the run folder; a folder that already holds a run is refused"),
+    HelpKey("out", "runs/<command>/<time>", "the run folder; it must not hold a run already"),
     HelpKey("resume", "false", "true: continue the interrupted run in out"),
 )
 FOOTER = """Write key=value after the command. key=1,2 with -m starts one run for each value (a sweep).
@@ -29,9 +29,11 @@ Tab completion: eval "$(embodied-rm --shell-completion install=bash)"   (or zsh,
 
 
 def show_overview(console: Console) -> None:
-    """Every command in one line each."""
+    """Print all commands, one line per command."""
     _print_line(
-        console, "embodied-rm: step-aware reward models for robots, learned from video and a sentence.", style="bold"
+        console,
+        "embodied-rm: subtask-aware reward models for robots, learned from video and instructions.",
+        style="bold",
     )
     _print_line(console, "\nUsage: embodied-rm COMMAND [key=value ...] [-m] [--help]\n")
     _print_table(
@@ -42,11 +44,11 @@ def show_overview(console: Console) -> None:
             for name in command_names()
         ],
     )
-    _print_line(console, "embodied-rm COMMAND --help explains a command and each of its keys.\n" + FOOTER)
+    _print_line(console, "embodied-rm COMMAND --help describes a command and its keys.\n" + FOOTER)
 
 
 def show_command(console: Console, name: str) -> None:
-    """The help page of one command."""
+    """Print the help page of one command."""
     page = read_help_page(config_dir() / f"{name}.yaml")
     _print_line(console, f"embodied-rm {command_display_name(name)}: {page.summary}", style="bold")
     _print_line(console, "\n".join(page.details).rstrip() + "\n")
@@ -62,7 +64,7 @@ def show_command(console: Console, name: str) -> None:
 
 
 def with_inherited_description(key: HelpKey) -> HelpKey:
-    """A key of an included command means what it means there, unless it says something else."""
+    """Return the key with the description from the included command, if it has none of its own."""
     command, _, rest = key.name.partition(".")
     if key.description or command not in command_names():
         return key
@@ -77,7 +79,7 @@ def _group_keys(key: HelpKey) -> list[HelpKey]:
 
 
 def _group_rows(groups: Sequence[HelpKey]) -> list[tuple[str, ...]]:
-    """Each choice of each group with what its file says of it."""
+    """Return each choice of each group with the summary of its file."""
     return [
         (
             f"{group_cli_name(key.name)}={choice}",

@@ -1,7 +1,7 @@
-"""The composition root: picks the command, composes its config, opens its run folder, turns mistakes into one line.
+"""The console script: select the command, compose its config, open its run folder, report errors in one line.
 
-Exit codes: 0 done, 1 a fault of ours (with its traceback), 2 a mistake in the input, 3 a strict audit failed,
-4 a reward service cannot be reached or refuses, 130 interrupted.
+Exit codes: 0 done, 1 internal error (with traceback), 2 invalid input, 3 failed strict audit or inspection,
+4 error of a reward service, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ RESUMABLE_COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own) and return the exit code."""
+    """Run a command line, by default that of the process, and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Physics, images and networks share the processors. Threads of torch that wait for each other: spinning long was
-    # measured to make scoring 5 to 20 times slower on a busy machine, not spinning at all half as slow again on an idle
-    # one. Read when torch is imported.
+    # Physics, rendering and networks share the cores. Long spinning of waiting OpenMP threads made scoring 5 to 20
+    # times slower on a busy machine; no spinning made it 1.5 times slower on an idle one. Read when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     if words[:1] == ["serve"]:
         bind_threads_to_cores(os.environ)
@@ -52,15 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return dispatch(words)
     except KeyboardInterrupt:
         resumable = any(name in RESUMABLE_COMMANDS for name in join_command_words(words)[:1])
-        hint = "; go on with the same line and resume=true" if resumable else ""
+        hint = "; to resume, repeat the command line with resume=true" if resumable else ""
         _print_error(f"interrupted{hint}")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left (`| head`): nothing to say, and nobody to say it to.
+        # The reader of the pipe has exited (`| head`), so no message can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except CheckFailedError as unmet:
-        _print_error(str(unmet))
+    except CheckFailedError as error:
+        _print_error(str(error))
         return 3
     except ValueError as error:
         if not is_user_error(error):
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def dispatch(words: Sequence[str]) -> int:
-    """Help, completion or a command. Raises `UserError` for a command or flag that does not exist."""
+    """Run help, completion or a command. Raises `UserError` for an unknown command or flag."""
     match join_command_words(words):
         case [] | ["-h" | "--help", *_]:
             pages.show_overview(make_console())
@@ -95,7 +94,7 @@ def dispatch(words: Sequence[str]) -> int:
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
-    """Compose and run a command, once or (with `-m`) once for every combination of swept values."""
+    """Compose and run a command; with `-m` once per combination of swept values."""
     from embodied_rm.cli import compose
 
     flags = [word for word in arguments if word.startswith("-")]
@@ -111,7 +110,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     runs = compose.expand_sweep(compose.check_keys(name, overrides))
     command = load_command(name)
     if not command.distributed and rank_and_world_size()[1] > 1:
-        raise UserError(f"embodied-rm {command_display_name(name)} works in one process: start it without torchrun")
+        raise UserError(f"embodied-rm {command_display_name(name)} runs in one process: start it without torchrun")
     configs = [compose.compose_typed(name, run, command.schema) for run in runs]
     folder = options.out or Path("runs", name, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
     with ConsoleReporter() as reporter:
@@ -125,7 +124,7 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
     if not command.writes_run_folder:
         command.main(config, RunFolder(folder), reporter)
         return
-    if rank_and_world_size()[0]:  # of several, the first one speaks and writes
+    if rank_and_world_size()[0]:  # only rank 0 writes and reports
         if not RunFolder(folder).finished:
             command.main(config, RunFolder(folder), NullReporter())
         return
@@ -134,7 +133,7 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
     start_s = time.monotonic()
     run = open_run(name, config, folder, resume=resume, ignored_keys=command.resume_ignored_keys)
     if run.finished:
-        reporter.log(f"the run in {folder} has already come to its end")
+        reporter.log(f"the run in {folder} is already finished")
         return
     try:
         command.main(config, run, reporter)
@@ -146,14 +145,16 @@ def _run_once(name: str, command: Command, config: Any, folder: Path, resume: bo
 
 
 def load_command(name: str) -> Command:
-    """Import one command, a name of `command_names`. Only here, so that help, completion and most mistakes never wait
-    for torch or mujoco."""
+    """Import one command, a name of `command_names`.
+
+    Commands are imported only here, so help, completion and most errors do not load torch or mujoco.
+    """
     command: Command = import_module(f"embodied_rm.cli.commands.{name}").COMMAND
     return command
 
 
 def is_user_error(error: ValueError) -> bool:
-    """Whether the user can mend it: ours or the simulator's own kind of error."""
+    """Whether an error is caused by the input: a `UserError`, or the simulator's `SimError`."""
     if isinstance(error, UserError):
         return True
     from embodied_sim.sim_errors import SimError

@@ -1,4 +1,4 @@
-"""The processors, and who runs where: of consequence where one thread waits for the others many times a millisecond."""
+"""CPU affinity of threads, for the low latency of the reward service."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import os
 from collections.abc import MutableMapping
 
 INITIAL_CPUS = os.sched_getaffinity(0)
-"""Those of this process, before any library binds a thread."""
+"""The CPUs of this process, before any library binds a thread."""
 SMALL_CPU_COUNT = 2
-"""Processors, of which none can be spared."""
+"""With at most this many CPUs, all of them belong to the network's threads."""
 THREAD_COUNT_VARIABLE = "OMP_NUM_THREADS"
 BINDING_VARIABLES = {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores"}
 
 
 def bind_threads_to_cores(environ: MutableMapping[str, str]) -> None:
-    """Have the threads of a network stay each on its own processor; before torch is imported.
+    """Bind each OpenMP thread to its own core. Must run before torch is imported.
 
-    Where they float, two of them now and then share a processor for a few milliseconds while another one is idle: a
-    hundredth of all batches was measured to take three times as long. Where somebody says how many there are, other
-    processes have the others, and they float.
+    Unbound threads sometimes share a core for a few milliseconds while another core is idle: 1 % of batches took three
+    times as long. If OMP_NUM_THREADS is set, other processes use the other cores, and threads stay unbound.
     """
     if THREAD_COUNT_VARIABLE not in environ:
         for name, value in BINDING_VARIABLES.items():
@@ -26,7 +25,9 @@ def bind_threads_to_cores(environ: MutableMapping[str, str]) -> None:
 
 
 def unpin_current_thread() -> None:
-    """Have this thread run wherever there is room, and those that it starts from now on; of two processors, one is the
-    network's other thread's, and it had better stay where it is."""
+    """Let this thread, and those that it starts later, run on all cores.
+
+    With two cores it stays bound: the other core belongs to the second thread of the network.
+    """
     if len(INITIAL_CPUS) > SMALL_CPU_COUNT:
         os.sched_setaffinity(0, INITIAL_CPUS)

@@ -208,7 +208,7 @@ def read_cell(folder: Path, refine_config: refine_policy.RefineCommand) -> CellR
         cloned_success=metrics["cloned_success"],
         refined_success=metrics["refined_success"],
         success_curve=tuple(row["eval_success_rate"] for row in rows),
-        predicted_success=tuple(row["learned_success"] if uses_model else None for row in rows),
+        predicted_success=tuple(row["predicted_success"] if uses_model else None for row in rows),
         hover_rates=tuple(row["hover_rate"] if knows_hovers else None for row in rows),
         alarm_iterations=tuple(metrics["alarms"]),
         cumulative_episodes=tuple(np.cumsum([row["episodes"] for row in rows]).tolist()),

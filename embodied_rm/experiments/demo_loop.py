@@ -74,7 +74,9 @@ class DemoConfig:
             raise UserError("train_reward_model=true and checkpoint=... both say which reward model: say one of them")
         for command in ("evaluate", "refine"):
             if getattr(self, command).checkpoint is not None:
-                raise UserError(f"{command}.checkpoint is decided by checkpoint=... or train_reward_model=true: leave it out")
+                raise UserError(
+                    f"{command}.checkpoint is decided by checkpoint=... or train_reward_model=true: leave it out"
+                )
 
     def eval_folder(self, root: Path) -> Path:
         """The folder of the episodes that the reward model is judged by."""

@@ -124,7 +124,12 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     )
     if config.results_page is not None:
         text = markdown_section(
-            config, config.results_page, rows, baselines, first_cell["num_train_episodes"], first_cell["num_eval_episodes"]
+            config,
+            config.results_page,
+            rows,
+            baselines,
+            first_cell["num_train_episodes"],
+            first_cell["num_eval_episodes"],
         )
         write_section(config.results_page, "bench labels", text, "Labeling schemes")
 
@@ -229,14 +234,19 @@ def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchDat
             else train(train_episodes, train_config, run, bench_data.reporter, eval_episodes)
         )
         metrics = evaluate(net, eval_episodes, bench_data.reporter)
-        run.write_json("metrics.json", {**metrics, "num_train_episodes": len(train_episodes), "num_eval_episodes": len(eval_episodes)})
+        run.write_json(
+            "metrics.json",
+            {**metrics, "num_train_episodes": len(train_episodes), "num_eval_episodes": len(eval_episodes)},
+        )
     return run.read_json("metrics.json")
 
 
 def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
     """A cell's metrics, without those of a head that the scheme does not train, and of time, which is no label's."""
     excluded = (
-        ("seconds_per_frame",) if "subtask" in LABEL_SCHEMES[name].loss_terms else ("seconds_per_frame", "subtask_accuracy")
+        ("seconds_per_frame",)
+        if "subtask" in LABEL_SCHEMES[name].loss_terms
+        else ("seconds_per_frame", "subtask_accuracy")
     )
     return {metric: value for metric, value in cell["reward_model"].items() if metric not in excluded}
 

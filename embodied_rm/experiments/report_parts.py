@@ -76,7 +76,7 @@ def audit_check(outcome: AuditResult) -> ReportCase:
         metric=case.metric_description,
         expected=case.expected,
         value=outcome.value,
-        num_trials=outcome.n,
+        num_trials=outcome.num_trials,
         passed=outcome.passed,
         note=f"needs {case.required_data}" if outcome.value is None else case.rationale,
     )
@@ -148,9 +148,11 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[LineC
 
     success = {
         "training episodes, as they were paid": column("success"),
-        "training episodes, by the model's verdict": column("learned_success"),
+        "training episodes, by the model's verdict": column("predicted_success"),
         "watched episodes, by the simulator": column("eval_success_rate"),
-        "episodes beside the training, by the model alone": [ratio(row["false_claims"], row["verification_episodes"]) for row in rows],
+        "episodes beside the training, by the model alone": [
+            ratio(row["false_claims"], row["verification_episodes"]) for row in rows
+        ],
     }
     if any(row["alarm"] for row in rows):
         success["alarm"] = [float(row["alarm"] is not None) for row in rows]

@@ -1,4 +1,4 @@
-"""`embodied-rm clone`: behaviour cloning of one task's demonstrations, judged by the simulator."""
+"""`embodied-rm clone`: behavior cloning of one task's demonstrations, evaluated in the simulator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from embodied_sim.registry import make_task
 
 @dataclass(frozen=True, kw_only=True)
 class CloneCommand(CloneConfig):
-    """Behaviour cloning of one task of a dataset."""
+    """Config of `clone`."""
 
     task: str
     data: Path
@@ -47,7 +47,7 @@ class CloneCommand(CloneConfig):
 
 
 def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Imitate, judge, and leave policy and metrics in the run folder."""
+    """Clone and evaluate a policy; write policy and metrics into the run folder."""
     task = make_task(config.task).name
     source = LeRobotDataset(resolve_dataset(config.data))
     rows = demonstration_rows(source, task, failures=config.include_failures)
@@ -68,18 +68,16 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
         {
             "task": task,
             "demonstrations": f"{len(demo_rows)} of {len(rows)}",
-            "weights": f"by progress within {config.progress_horizon} frames"
-            if config.reward_weighted
-            else "all moments alike",
-            "sees": config.obs_mode,
+            "weights": f"by progress within {config.progress_horizon} frames" if config.reward_weighted else "uniform",
+            "observations": config.obs_mode,
             "policy": f"{config.hidden_sizes} hidden units, {config.steps} steps of {config.batch_size} transitions",
-            "judged over": f"{config.eval_episodes} episodes",
+            "evaluated over": f"{config.eval_episodes} episodes",
         },
     )
     pairs = make_pairs(read_episodes(source, demo_rows, net, reporter), net, config, reporter)
     save_demo_pairs(run.path / IMITATION_DIR, pairs)
     digest = weights_digest(model_folder) if model_folder is not None and uses_images else ""
-    proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]  # all that the simulator tells is in m
+    proprio_dim = PROPRIO_DIM if uses_images else pairs.observation.shape[1]
     views = config.env.views if uses_images else ()
     policy, fit = clone(pairs, to_base_config(config, CloneConfig), digest, proprio_dim, views)
     save_policy(run.path / POLICY_DIR, policy, task=task)
@@ -91,7 +89,7 @@ def main(config: CloneCommand, run: RunFolder, reporter: Reporter) -> None:
 def make_pairs(
     episodes: Sequence[Episode], net: ProgressNet | None, config: CloneCommand, reporter: Reporter
 ) -> DemoPairs:
-    """What of the demonstrations is imitated, as the policy will see it."""
+    """Return the (observation, action, weight) pairs to imitate, with the observations of the policy."""
     weights = None
     if net is not None and config.reward_weighted:
         weights = progress_weights(
@@ -101,20 +99,19 @@ def make_pairs(
         policy_views = [select_views(episode, config.env.views) for episode in episodes]
         episodes = [
             embed_observations(net, episode, PROPRIO_DIM)
-            for episode in reporter.track(policy_views, "look at demonstrations")
+            for episode in reporter.track(policy_views, "encode demonstrations")
         ]
     return make_demo_pairs(episodes, weights)
 
 
 def select_views(episode: Episode, names: Sequence[str]) -> Episode:
-    """The episode with these views alone: what the policy will have. Raises `UserError` for one that was not
-    recorded."""
-    kind = "recorded view (env.views are what the policy sees)"
+    """Return the episode with only the views of the policy. Raises `UserError` for a view that was not recorded."""
+    kind = "recorded view (env.views are the views of the policy)"
     return replace(episode, views={name: lookup(episode.views, name, kind) for name in names})
 
 
 def demonstration_rows(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:
-    """The episodes of one task that succeeded, or with `failures` all. Raises `UserError` when the dataset has none."""
+    """Return the rows of one task's successful episodes, or of all with `failures`. Raises `UserError` if there are none."""
     tasks = {meta.metadata.get("task", "") for meta in data.meta} - {""}
     rows = [i for i, m in enumerate(data.meta) if m.metadata.get("task") == task and (failures or m.success)]
     if not rows:
@@ -126,12 +123,12 @@ def demonstration_rows(data: EpisodeSource, task: str, *, failures: bool) -> lis
 def read_episodes(
     data: EpisodeSource, rows: Sequence[int], net: ProgressNet | None, reporter: Reporter
 ) -> list[Episode]:
-    """These episodes, with the views that the reward model sees; without one, states and actions are enough."""
+    """Read episodes with the views of the reward model; without a model, with one view only."""
     if net is not None:
         return list(
             reporter.track(read_episodes_for(net.input_spec, data, rows), "read demonstrations", total=len(rows))
         )
-    # An episode cannot do without a view.
+    # An `Episode` needs at least one view.
     return [data.episode(i, views=data.views[:1]) for i in reporter.track(rows, "read demonstrations")]
 
 

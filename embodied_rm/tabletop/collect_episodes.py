@@ -1,4 +1,4 @@
-"""`embodied-rm collect`: scripted experts, and actors who fail on purpose, become a dataset."""
+"""`embodied-rm collect`: record a dataset of scripted experts, scripted failures and stored policies."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from embodied_sim.scripted_policy import (
 from embodied_sim.vec_env import TabletopVecEnv
 
 TARGET_OUTCOMES: tuple[tuple[str, ...], ...] = ((SUCCESS_OUTCOME,), (), (POST_SUCCESS_OUTCOME,))
-"""What actors are after in each part of a task's recording; (): to fail."""
+"""Outcomes that the scripted policy aims at in each part of a task's recording; (): the failures."""
 ROLLOUT_OUTCOME = "rollout"
-"""What an episode of a policy is called."""
+"""Outcome label of an episode of a stored policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectConfig:
-    """What to record."""
+    """Config of `collect`."""
 
     split: Split = field(default_factory=Split)
     tasks: tuple[str, ...] = ()
-    """Of the split's tasks; none: all of them."""
+    """Tasks to record, a subset of the split's; empty: all of them."""
     num_successes: int = 40
     num_failures: int = 20
     num_post_success: int = 0
     policies: tuple[str, ...] | None = None
-    """Run folders of clone or refine: who plays its task too."""
+    """Run folders of `clone` or `refine` whose policies are recorded too."""
     rollouts_per_policy: int | None = None
-    """Episodes of each of them."""
+    """Episodes per policy."""
     frame_stride: int = 1
     action_noise: float = 0.3
     speed_range: tuple[float, ...] = (0.6, 1.0)
@@ -67,38 +67,38 @@ class CollectConfig:
         if self.action_noise < 0:
             raise UserError(f"action_noise must be >= 0, got {self.action_noise}")
         if (self.policies is None) != (self.rollouts_per_policy is None):
-            raise UserError("policies=[...], who plays, and rollouts_per_policy=..., episodes of each, need each other")
+            raise UserError("policies=[...] and rollouts_per_policy=... must be set together")
         if self.rollouts_per_policy is not None and self.rollouts_per_policy < 1:
             raise UserError(f"rollouts_per_policy must be >= 1, got {self.rollouts_per_policy}")
 
 
 def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Record every task into one dataset. Raises `UserError` where the split has other tasks or environments."""
+    """Record every task into one dataset. Raises `UserError` if tasks or environments do not belong to the split."""
     check_split(config.split)
     tasks = config.split.select_tasks(config.tasks)
     if not tasks:
         raise UserError(f"split={config.split.name} has no tasks to record; embodied-rm tasks lists those there are")
     for folder in config.policies or ():
         if policy_task(folder) not in tasks:
-            raise UserError(f"the policy in {folder} plays {policy_task(folder)}, which is none of {', '.join(tasks)}")
+            raise UserError(f"the policy in {folder} is for {policy_task(folder)}, which is none of {', '.join(tasks)}")
     config = replace(config, tasks=tasks, env=config.split.make_env_config(config.env))
     reporter.table(
         "collect",
         {
             **({} if config.split.name == NO_SPLIT else {"split": config.split.name}),
             "tasks": config.tasks,
-            "episodes of each": f"{config.num_successes} successes, {config.num_failures} failures"
-            + (f", {config.num_post_success} afterwards" if config.num_post_success else "")
-            + (f", {config.rollouts_per_policy} of each policy" if config.rollouts_per_policy else ""),
+            "episodes per task": f"{config.num_successes} successes, {config.num_failures} failures"
+            + (f", {config.num_post_success} continued after success" if config.num_post_success else "")
+            + (f", {config.rollouts_per_policy} per policy" if config.rollouts_per_policy else ""),
             "views": f"{', '.join(config.env.views)} at {config.env.image_size} pixels",
-            "envs": config.env.num_envs,
+            "num_envs": config.env.num_envs,
         },
     )
     run.write_json("metrics.json", {"collect": collect(config, run, reporter)})
 
 
 def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
-    """Write `<run>/dataset`; the counts of what is in it. `config` names tasks and environments as they are recorded."""
+    """Write `<run>/dataset` and return the counts of episodes and frames. `config` has the final tasks and environments."""
     remove_partial_dataset(run.path)
     outcome_counts, num_successes, frames = Counter[str](), 0, 0
     writes_state = len(set(map(observation_size, config.tasks))) == 1
@@ -116,21 +116,19 @@ def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[s
                 frames += len(episode)
                 outcome_counts[f"{episode.metadata['task']}: {episode.metadata['outcome']}"] += 1
                 num_successes += episode.success is True
-    reporter.table(
-        "recorded", {**dict(sorted(outcome_counts.items())), "of those, successful": num_successes, "frames": frames}
-    )
+    reporter.table("recorded", {**dict(sorted(outcome_counts.items())), "successes": num_successes, "frames": frames})
     return {"episodes": outcome_counts.total(), "successes": num_successes, "frames": frames}
 
 
 def remove_partial_dataset(folder: Path) -> None:
-    """Remove what a recording of this very run left that was killed: half a dataset, or one that nobody counted."""
+    """Remove the partial dataset of an earlier, killed session of this run."""
     for leftover in (folder / DATASET_DIR, *folder.glob(f".{DATASET_DIR}.partial-*")):
         if leftover.exists():
             shutil.rmtree(leftover)
 
 
 def observation_size(task: str) -> int:
-    """How many numbers a policy for that task observes."""
+    """Return the size of a task's observation vector."""
     env = TabletopVecEnv(task, 1, views=())
     try:
         return flatdim(env.single_observation_space)
@@ -139,11 +137,15 @@ def observation_size(task: str) -> int:
 
 
 def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterator[Episode]:
-    """Episodes of one task: first the expert's, then the failures, then successes with what comes after them, then
-    those of policies. `number` sets its seeds apart from other tasks'.
+    """Yield episodes of one task: successes, failures, episodes continued after success, and rollouts of policies.
 
-    Episodes of the expert and of policies end at success, the others at the time limit: some undo what they had
-    achieved. There are no episodes with an afterwards of a task that says of none.
+    Successes and rollouts end at success. The other episodes end at the time limit; some of them undo a success. A
+    task without post-success plans has no episodes of the third kind.
+
+    Args:
+        task: name of the task.
+        config: what to record.
+        task_index: selects a random stream that no other task uses.
     """
     for part, count in enumerate((config.num_successes, config.num_failures, config.num_post_success)):
         if not count:
@@ -168,12 +170,12 @@ def record_task(task: str, config: CollectConfig, task_index: int = 0) -> Iterat
 
 
 def policies_for_task(config: CollectConfig, task: str) -> tuple[str, ...]:
-    """The folders of the policies that play a task."""
+    """Return the folders of the policies of a task."""
     return tuple(folder for folder in config.policies or () if policy_task(folder) == task)
 
 
 def part_outcomes(part: int, env: TabletopVecEnv) -> tuple[str, ...]:
-    """What actors are after in the first, second and third part of a task's recording."""
+    """Return the outcomes that the scripted policy aims at in a part (0, 1 or 2) of a task's recording."""
     available = available_outcomes(env)
     if part == 1:
         return failure_order(
@@ -183,10 +185,10 @@ def part_outcomes(part: int, env: TabletopVecEnv) -> tuple[str, ...]:
 
 
 def failure_order(outcome_kinds: Sequence[str], names_object: bool) -> tuple[str, ...]:
-    """The failures in the order in which actors take them; where the instruction names one of several objects, every
-    other one mistakes it.
+    """Return the order in which failures are recorded.
 
-    A mistaken object then looks like a success in all but the words, so it takes as many of them to learn to read.
+    If the instruction names one of several objects, every other failure manipulates the wrong object. Such an episode
+    differs from a success only in the instruction, so the model needs many of them to learn to read it.
     """
     others = [outcome for outcome in outcome_kinds if outcome not in (SUCCESS_OUTCOME, WRONG_OBJECT_OUTCOME)]
     if not names_object:
@@ -197,7 +199,7 @@ def failure_order(outcome_kinds: Sequence[str], names_object: bool) -> tuple[str
 def record_actors(
     env: TabletopVecEnv, outcome_kinds: Sequence[str], count: int, config: CollectConfig, seed: int
 ) -> Iterator[Episode]:
-    """`count` episodes of actors who are after the given outcomes, in turn."""
+    """Yield `count` episodes of the scripted policy, which aims at the given outcomes in turn."""
     actor = ScriptedPolicy(
         env,
         outcome_kinds,
@@ -216,7 +218,7 @@ def record_actors(
 def record_episodes(
     env: TabletopVecEnv, act: PolicyFn, count: int, config: CollectConfig, seed: int, outcome: Callable[[int], str]
 ) -> Iterator[Episode]:
-    """`count` episodes of whoever acts; `outcome`: what became of a row's, in a word."""
+    """Yield `count` episodes of the policy `act`; `outcome` returns the outcome label of an environment's episode."""
 
     def describe(row: int) -> dict[str, str]:
         labels = {"task": env.task.name, "goal": env.goals[row], "outcome": outcome(row)}

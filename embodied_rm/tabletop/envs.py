@@ -1,4 +1,4 @@
-"""Where the simulator meets the learner: the environments that a policy acts in, and those that judge it."""
+"""Tabletop environments for training, evaluation and verification of policies."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ class EnvConfig:
 
 
 def make_envs(task: str, config: EnvConfig, *, ends_on_success: bool, holdout: Holdout | None = None) -> TabletopVecEnv:
-    """Environments that are reset by whoever wraps them. Raises `SimError` for an unknown task, robot, view, backend, device
-    or renderer."""
+    """Make tabletop environments without autoreset.
+
+    Raises:
+        SimError: the task, robot, view, backend, device or renderer is unknown.
+    """
     return TabletopVecEnv(
         task,
         config.num_envs,
@@ -64,7 +67,7 @@ def make_envs(task: str, config: EnvConfig, *, ends_on_success: bool, holdout: H
 
 
 def learner_device(config: EnvConfig) -> torch.device:
-    """Where networks run that work for these environments: on their device. Raises `UserError` if torch has none such."""
+    """Return the torch device of the environments. Raises `UserError` if torch does not have it."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"env.device=cuda needs a torch with CUDA that finds a GPU; torch {torch.__version__} here finds none: "
@@ -74,21 +77,26 @@ def learner_device(config: EnvConfig) -> torch.device:
 
 
 def wrap_observations(envs: VectorEnv, obs_mode: str, encoder_model: RewardModel | None) -> VectorEnv:
-    """The environments as a policy sees them that `sees` this. Raises `UserError` where that takes a reward model and there
-    is none."""
+    """Wrap the environments so that they return the observations of `obs_mode`.
+
+    Raises:
+        UserError: the mode needs an encoder and `encoder_model` is None.
+    """
     if obs_mode == "state":
         return envs
     if encoder_model is None:
-        raise UserError(f"a policy that sees {obs_mode} needs the reward model that it was cloned with: checkpoint=")
+        raise UserError(
+            f"a policy with obs_mode={obs_mode} needs the reward model that it was cloned with: checkpoint="
+        )
     return EmbeddingObservation(envs, encoder_model)
 
 
 def make_evaluator(
     task: str, config: EnvConfig, *, episodes: int, seed: int, obs_mode: str, encoder_model: RewardModel | None
 ) -> Callable[[GaussianPolicy], EvalResult]:
-    """Who plays `episodes` seeded episodes with a policy that `sees` this and asks the simulator how they ended.
+    """Return a function that evaluates a policy on `episodes` seeded episodes by the simulator's success.
 
-    Every policy gets the same episodes.
+    All policies are evaluated on the same episodes.
     """
     envs = wrap_observations(make_envs(task, config, ends_on_success=True), obs_mode, encoder_model)
     return lambda policy: evaluate_policy(envs, policy, episodes, seed)
@@ -103,8 +111,10 @@ def make_verifier(
     model: RewardModel,
     encoder_model: RewardModel | None,
 ) -> Callable[[GaussianPolicy, int], CrosscheckResult]:
-    """Who plays episodes with a policy that `sees` this, other ones after every iteration, and asks both the model and
-    the simulator how they ended."""
+    """Return a function that compares the success predictions of the model with the simulator's success.
+
+    It takes a policy and an iteration; every iteration has other episodes.
+    """
     verify_config = replace(config, num_envs=NUM_VERIFICATION_EPISODES)
     envs = wrap_observations(make_envs(task, verify_config, ends_on_success=False), obs_mode, encoder_model)
     reward_config = replace(refine_config.reward, rule="shaped", success_source="simulator")

@@ -1,4 +1,4 @@
-"""`embodied-rm play`: watch the expert, a random policy or a stored one at a task, or an environment break down again."""
+"""`embodied-rm play`: render the expert, a random policy or a stored one, or replay a divergence of the simulator."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ VIDEO_FILE = "play.mp4"
 IMAGE_FILE = "before.png"
 """Names inside the run folder."""
 REPLAY_FPS = 4
-"""Time steps (5 ms) of a fault that are shown a second."""
+"""Physics time steps (5 ms) of a divergence per second of video."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayConfig:
-    """Who plays what, or which fault is played again."""
+    """Config of `play`: a policy and a task, or a divergence to replay."""
 
     task: str | None = None
     replay: Path | None = None
@@ -51,19 +51,17 @@ class PlayConfig:
 
 
 def main(config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Play a task or a fault. Raises `UserError` unless the config says which."""
+    """Play a task or replay a divergence. Raises `UserError` if neither is set."""
     if config.replay is not None:
         play_divergence(config.replay, config, run, reporter)
     elif config.task is not None:
         play_task(config.task, config, run, reporter)
     else:
-        raise UserError(
-            "play needs task=..., a task, or replay=..., a file in env.divergence_dump_dir; --help says more"
-        )
+        raise UserError("play needs task=..., a task, or replay=..., a file in env.divergence_dump_dir; see --help")
 
 
 def play_divergence(path: Path, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Let the environment break down again; leave the images up to then and what the simulator said."""
+    """Replay a divergence; write the images up to it and the reason that the simulator gives."""
     divergence, env_config = read_divergence(path), config.env
     replayed = replay_divergence(
         divergence,
@@ -80,49 +78,53 @@ def play_divergence(path: Path, config: PlayConfig, run: RunFolder, reporter: Re
         run.file_path(IMAGE_FILE),
         draw_contact_sheet([ContactSheetRow(caption=f"{divergence.task}: {divergence.reason}", views=first_views)]),
     )
-    # The first image stays for a second: where an environment breaks at once it is the only one.
+    # The first image is repeated for a second: it is the only one if the environment diverges at once.
     clip = np.concatenate([replayed.images[:1].repeat(REPLAY_FPS, axis=0), replayed.images[1:]])
     write_video(run.file_path(VIDEO_FILE), make_grid([list(clip.swapaxes(0, 1))]), REPLAY_FPS)
     summary = {"task": divergence.task, "robot": divergence.robot, "then": divergence.reason}
     length = {"time_steps": len(replayed.images) - 1}
-    reporter.table(f"fault {path}", {**summary, "now": replayed.reason or "it did not diverge again", **length})
+    reporter.table(f"divergence {path}", {**summary, "now": replayed.reason or "it did not diverge again", **length})
     run.write_json("metrics.json", {"play": {"replay": str(path), **summary, "now": replayed.reason, **length}})
 
 
 def divergence_task(path: Path, divergence: Divergence, task_name: str | None) -> Task:
-    """The task of a fault. A fault is data: a task file is run only where `named`, on the command line, says so.
+    """Return the task of a divergence.
 
-    Raises `UserError` for a task of one's own that is not named, and where another task is.
+    A divergence file is data: a Python task file is run only if `task_name`, from the command line, names it.
+
+    Raises:
+        UserError: a custom task is not named, or another task is.
     """
     if task_name is None:
         if divergence.task not in task_names():
             raise UserError(
-                f"{path} is a fault of {divergence.task!r}, which is no task of this package; "
-                "where it is your own, name its file again: task=my_task.py"
+                f"{path} is a divergence of {divergence.task!r}, which is no task of this package; "
+                "for a custom task, name its file: task=my_task.py"
             )
         return find_task(divergence.task)
     task = make_task(task_name)
     if task.name != divergence.task:
-        raise UserError(f"{path} is a fault of the task {divergence.task}, got task={task_name}: leave task out")
+        raise UserError(f"{path} is a divergence of the task {divergence.task}, got task={task_name}: leave task out")
     return task
 
 
 def divergence_robot(path: Path, divergence: Divergence, env_config: EnvConfig) -> Robot:
-    """The robot of a fault; an arm of one's own is read only from the file that `env.robot` names.
+    """Return the robot of a divergence; a custom robot is read only from the file that `env.robot` names.
 
-    Raises `UserError` where that names none.
+    Raises:
+        UserError: a custom robot is not named.
     """
     if not divergence.robot.endswith(".xml"):
         return find_robot(divergence.robot, env_config.tool_site, env_config.gripper_actuator)
     if not env_config.robot.endswith(".xml"):
         raise UserError(
-            f"{path} is a fault of an arm of your own, {divergence.robot}: name its file again, env.robot=my_arm.xml"
+            f"{path} is a divergence of a custom robot, {divergence.robot}: name its file, env.robot=my_arm.xml"
         )
     return find_robot(env_config.robot, env_config.tool_site, env_config.gripper_actuator)
 
 
 def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Play one episode in every environment; leave the video and the simulator's verdict."""
+    """Play one episode per environment; write the video and the simulator's evaluation."""
     envs = make_envs(task, config.env, ends_on_success=True)
     try:
         act = POLICIES.get(config.policy, stored_policy)(config, envs)
@@ -138,21 +140,19 @@ def play_task(task: str, config: PlayConfig, run: RunFolder, reporter: Reporter)
 
 
 def record_episodes(envs: TabletopVecEnv, act: PolicyFn, config: PlayConfig, reporter: Reporter) -> list[Episode]:
-    """One episode of every environment, in the order of the environments. Raises `UserError` when none came to its end."""
+    """Record one episode per environment, in their order. Raises `UserError` if all of them diverged."""
     count = envs.num_envs
     recorder = EpisodeRecorder(
         envs, act, num_episodes=count, seed=config.seed, metadata_fn=lambda row: {"env": str(row)}
     )
     episodes = list(reporter.track(recorder, f"play {envs.task.name}", total=count))
     if not episodes:
-        raise UserError(
-            f"the simulation diverged in all of the {count} environments; seed={config.seed + 1} may do better"
-        )
+        raise UserError(f"the simulation diverged in all {count} environments; try seed={config.seed + 1}")
     return sorted(episodes, key=lambda episode: int(episode.metadata["env"]))
 
 
 def episode_outcomes(episodes: Sequence[Episode]) -> dict[str, str]:
-    """What became of each episode, and how many succeeded; for the table."""
+    """Return the table of outcomes: one row per episode, and the number of successes."""
     outcomes = {
         f"environment {episode.metadata['env']}": f"{episode.instruction}: {'success' if episode.success else 'no success'}"
         f" after {(len(episode) - 1) / episode.fps:.1f} s"
@@ -162,7 +162,7 @@ def episode_outcomes(episodes: Sequence[Episode]) -> dict[str, str]:
 
 
 def expert_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
-    """The task's scripted expert, at full pace."""
+    """Return the task's scripted expert at full speed."""
     actor = ScriptedPolicy(envs, seed=config.seed)
 
     def act(_: npt.NDArray[np.float32], new_episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -173,13 +173,13 @@ def expert_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
 
 
 def random_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
-    """Actions drawn evenly from the whole action space."""
+    """Return a policy with uniformly random actions."""
     rng = np.random.default_rng(config.seed)
     return lambda observation, _: rng.uniform(-1, 1, envs.action_space.shape).astype(np.float32)
 
 
 def stored_policy(config: PlayConfig, envs: TabletopVecEnv) -> PolicyFn:
-    """The mean action of the policy in a folder. Raises `UserError` where there is none, or one of another task."""
+    """Return the mean action of a stored policy. Raises `UserError` if it does not exist or is for another task."""
     folder = Path(config.policy)
     if not folder.is_dir():
         raise UserError(

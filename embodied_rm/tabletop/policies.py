@@ -1,4 +1,4 @@
-"""Stored policies as players of environments, for whoever videos them."""
+"""Stored policies as functions of observations, for recording their episodes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
 from embodied_sim.vec_env import TabletopVecEnv
 
 CONFIG_FILE = "config.json"
-"""What a run was asked, in its folder."""
+"""Config of a run, in its folder."""
 
 
 def deterministic_policy(folder: Path, envs: TabletopVecEnv) -> PolicyFn:
-    """The mean action of the policy in a folder. Raises `UserError` where there is none, or one of another task."""
+    """Return the mean action of a stored policy. Raises `UserError` if it does not exist or is for another task."""
     policy = _load_matching_policy(folder, envs)
     return lambda observation, _: np.clip(policy.act(observation), -1, 1)
 
 
 def stochastic_policy(folder: Path, envs: TabletopVecEnv, seed: int) -> PolicyFn:
-    """The same, with the policy's exploration noise."""
+    """Return a stored policy with its exploration noise; see `deterministic_policy`."""
     policy, generator = _load_matching_policy(folder, envs), torch.Generator().manual_seed(seed)
     return lambda observation, _: np.clip(policy.sample(observation, generator)[0], -1, 1)
 
 
 def policy_task(folder: Path | str) -> str:
-    """The task that a run of clone or refine was about. Raises `UserError` where `folder` is no such run."""
+    """Return the task of a run of `clone` or `refine`. Raises `UserError` if `folder` is no such run."""
     config_path = Path(folder) / CONFIG_FILE
     run_config = json.loads(config_path.read_text())["config"] if config_path.is_file() else {}
     if "task" not in run_config or not (Path(folder) / POLICY_DIR / MANIFEST_NAME).is_file():
@@ -43,12 +43,12 @@ def policy_task(folder: Path | str) -> str:
 
 
 def _load_matching_policy(folder: Path, envs: TabletopVecEnv) -> GaussianPolicy:
-    """The policy in a folder; refuses one that was made for other observations."""
+    """Load a policy. Raises `UserError` if it takes other observations than these environments return."""
     policy = load_policy(resolve_checkpoint(folder, POLICY_DIR))
     if policy.spec.obs_mode != "state":
         raise UserError(
-            f"the policy in {folder} sees {policy.spec.obs_mode}, and only those that see the state are recorded: "
-            "embodied-rm refine judges it"
+            f"the policy in {folder} has obs_mode={policy.spec.obs_mode}, and only policies with obs_mode=state can be "
+            "recorded; embodied-rm refine evaluates it"
         )
     space = envs.single_observation_space
     if space.shape != (policy.spec.obs_dim,):

@@ -1,4 +1,4 @@
-"""`embodied-rm refine`: PPO from an imitated policy on a learned reward, judged by the simulator."""
+"""`embodied-rm refine`: PPO from a cloned policy on a learned reward, evaluated in the simulator."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from embodied_sim.registry import make_task
 GOAL_FREE_FUSIONS: dict[str, FusionKind] = {
     "incremental": "incremental", "forward": "forward", "min": "min", "mean": "mean", "inverse_variance": "inverse_variance"
 }  # fmt: skip
-"""Fusions that need neither a goal image nor a reference: there is none in refinement."""
+"""Fusions that need no goal image and no demonstration; refinement has neither."""
 LABELS_DIR = "labels"
-"""In the run folder: videos and what the labeler said of them."""
+"""Folder in the run folder: recorded videos and the scores of the labeler."""
 GOAL_FUSIONS = ("backward", "reference")
-"""Those that cannot do without."""
+"""Fusions that need a goal image or a demonstration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefineCommand(RefineConfig):
-    """Refinement of a stored policy on a stored reward model."""
+    """Config of `refine`."""
 
     task: str
     policy: Path
@@ -62,7 +62,7 @@ class RefineCommand(RefineConfig):
     final_eval_episodes: int = 200
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     labeler: JudgeConfig = field(default_factory=JudgeConfig)
-    """Who labels videos of the training, for another model to learn from; nobody is paid by it."""
+    """Judge that scores videos of the training, as labels for another model; it does not affect the reward."""
     labeling: LabelingConfig = field(default_factory=LabelingConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
 
@@ -73,16 +73,11 @@ class RefineCommand(RefineConfig):
 
 
 def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Refine, judge, and leave policy, metrics and report in the run folder."""
+    """Refine and evaluate a policy; write policy, metrics and report into the run folder."""
     task = make_task(config.task).name
-    policy = load_policy(resolve_checkpoint(config.policy, POLICY_DIR))
-    check_policy_encoder(policy.spec, resolve_reward_model(config.checkpoint), config)
-    demonstrations = load_demo_pairs(resolve_imitation_data(config.policy)) if config.imitation_coef else None
-    device = learner_device(config.env)
-    policy, model = policy.to(device), move_to_device(load_reward_model(config), device)
-    encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
+    inputs = load_inputs(config)
     with init_distributed(config.env.device) as dist, open_labeler(config, run, dist) as labeler:
-        refined = refine_task(config, policy, model, encoder_model, demonstrations, run, reporter, dist, labeler)
+        refined = refine_task(config, inputs, run, reporter, dist, labeler)
         if labeler is not None:
             labeler.finish(reporter)
     if dist.rank:
@@ -93,8 +88,8 @@ def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     reporter.table(f"refined {task}", metrics)
     report = Report(
         title=f"Refinement of {task}",
-        subtitle=f"PPO by reward.rule={config.reward.rule}; success in training is said by the "
-        f"{config.reward.success_source}, before, after and of the watched episodes by the simulator.",
+        subtitle=f"PPO with reward.rule={config.reward.rule}; success in training comes from the "
+        f"{config.reward.success_source}, success of all evaluations from the simulator.",
         success_rates=(success_row(task, metrics),),
         charts=learning_curves(task, refined.log_rows),
     )
@@ -102,10 +97,36 @@ def main(config: RefineCommand, run: RunFolder, reporter: Reporter) -> None:
     run.write_json("metrics.json", {"tasks": {task: metrics}})
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefineInputs:
+    """The models and data of a refinement."""
+
+    policy: GaussianPolicy
+    """The policy, which is refined in place."""
+    model: DescribedRewardModel
+    encoder_model: ProgressNet | None
+    """The model whose embeddings the policy observes; None for a policy of the state."""
+    demonstrations: DemoPairs | None
+    """The pairs that the policy was cloned from, if `imitation_coef` is set."""
+
+
+def load_inputs(config: RefineCommand) -> RefineInputs:
+    """Load the policy, the reward model and the demonstrations on the device of the environments."""
+    policy = load_policy(resolve_checkpoint(config.policy, POLICY_DIR))
+    check_policy_encoder(policy.spec, resolve_reward_model(config.checkpoint), config)
+    demonstrations = load_demo_pairs(resolve_imitation_data(config.policy)) if config.imitation_coef else None
+    device = learner_device(config.env)
+    model = move_to_device(load_reward_model(config), device)
+    encoder_model = None if policy.spec.obs_mode == "state" else load_policy_encoder(config, model).to(device)
+    return RefineInputs(
+        policy=policy.to(device), model=model, encoder_model=encoder_model, demonstrations=demonstrations
+    )
+
+
 def open_labeler(
     config: RefineCommand, run: RunFolder, dist: DistContext
 ) -> AbstractContextManager[AsyncLabeler | None]:
-    """Who labels videos of the first process's environments beside the training, if anybody does."""
+    """Open the labeler of the videos of rank 0, a context manager of None without one."""
     if config.labeler.type is None or dist.rank:
         return nullcontext()
     scorer = Scorer(model=open_judge(config.labeler))
@@ -113,18 +134,21 @@ def open_labeler(
 
 
 def move_to_device(model: DescribedRewardModel, device: torch.device) -> DescribedRewardModel:
-    """The model there; a judge of other people's is where `judge.device` put it."""
+    """Move a model of this package to a device; third-party judges stay on `judge.device`."""
     return model.to(device) if isinstance(model, ProgressNet) else model
 
 
 def load_policy_encoder(config: RefineCommand, model: DescribedRewardModel) -> ProgressNet:
-    """Through whose eyes a policy sees: the model that pays, or where a judge does, the checkpoint."""
+    """Return the model whose embeddings the policy observes: the reward model, or the checkpoint if a judge is used."""
     return model if isinstance(model, ProgressNet) else load_progress_net(resolve_reward_model(config.checkpoint))
 
 
 def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
-    """The reward model, fused as it is asked to be, or the judge in its place. Raises `UserError` where it is to judge
-    and does not know a camera, or needs what no refinement has."""
+    """Load the reward model with the fusion of the config, or the judge.
+
+    Raises:
+        UserError: the model does not know a view, or needs a goal image, a demonstration or whole videos.
+    """
     if config.judge.type is not None:
         if config.fusion is not None:
             raise UserError(f"fusion is for a checkpoint of this package, not for judge={config.judge.type}")
@@ -134,12 +158,10 @@ def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
         config.reward.check_success_prediction(judge.capabilities.predicts_success)
         required_views, available_views = judge.input_spec.views or (), config.env.views
         if isinstance(judge, RemoteRewardModel):
-            required_views, available_views = (
-                available_views if judge.input_spec.views else (),
-                required_views,
-            )  # it is content with some of those that it knows
+            # A service accepts a subset of its views.
+            required_views, available_views = available_views if judge.input_spec.views else (), required_views
         for view in required_views:
-            lookup(dict.fromkeys(available_views), view, "view, of the environments and the judge")
+            lookup(dict.fromkeys(available_views), view, "view of the environments and the judge:")
         return judge
     folder = resolve_reward_model(config.checkpoint)
     model = load_progress_net(folder)
@@ -149,8 +171,8 @@ def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
         return model
     if model.config.fusion in GOAL_FUSIONS:
         raise UserError(
-            f"{folder} has fusion={model.config.fusion}, which needs a goal image or a demonstration, and there is "
-            f"none in refinement: set fusion to one of {', '.join(GOAL_FREE_FUSIONS)}"
+            f"{folder} has fusion={model.config.fusion}, which needs a goal image or a demonstration, and "
+            f"refinement has neither: set fusion to one of {', '.join(GOAL_FREE_FUSIONS)}"
         )
     for view in config.env.views:
         lookup(dict.fromkeys(model.config.views), view, f"view of the reward model {folder}")
@@ -158,13 +180,13 @@ def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
 
 
 def check_policy_encoder(spec: PolicySpec, model: Path, config: RefineCommand) -> None:
-    """Raises `UserError` unless a policy that sees images gets those, and of them what, it was cloned from."""
+    """Raise `UserError` unless a policy of embeddings gets the encoder and views that it was cloned with."""
     if spec.obs_mode == "state":
         return
     if spec.encoder_sha256 != weights_digest(model):
         raise UserError(
-            f"the policy in {config.policy} sees by another reward model than {model}: name the one that it was "
-            "cloned with, checkpoint=..."
+            f"the policy in {config.policy} was cloned with another reward model than {model}: name that one, "
+            "checkpoint=..."
         )
     if spec.views != config.env.views:
         raise UserError(
@@ -175,21 +197,21 @@ def check_policy_encoder(spec: PolicySpec, model: Path, config: RefineCommand) -
 
 def refine_task(
     config: RefineCommand,
-    policy: GaussianPolicy,
-    model: DescribedRewardModel,
-    encoder_model: ProgressNet | None,
-    demonstrations: DemoPairs | None,
+    inputs: RefineInputs,
     run: RunFolder,
     reporter: Reporter,
     dist: DistContext,
     labeler: AsyncLabeler | None = None,
 ) -> RefineResult:
-    """Refine `policy` in place in this process's share of the environments of the task; the first process judges. `labels`
-    gets videos of some of them.
+    """Refine the policy in place, in this process's share of the environments.
 
-    Judging episodes are the same before and after.
+    Rank 0 evaluates the policy, before and after on the same episodes. The labeler receives videos of some
+    environments.
     """
-    task, env_config, obs_mode = config.task, config.env, policy.spec.obs_mode
+    task = config.task
+    env_config = config.env
+    obs_mode = inputs.policy.spec.obs_mode
+    encoder_model = inputs.encoder_model
     refine_config = to_base_config(config, RefineConfig)
     local_env_config = replace(env_config, num_envs=dist.local_count(env_config.num_envs))
     if env_config.divergence_dump_dir is not None and dist.rank:
@@ -208,7 +230,9 @@ def refine_task(
     )
     verifies = evaluate_iteration is not None and config.reward.success_source == "model"
     verify = (
-        make_verifier(task, env_config, refine_config, obs_mode=obs_mode, model=model, encoder_model=encoder_model)
+        make_verifier(
+            task, env_config, refine_config, obs_mode=obs_mode, model=inputs.model, encoder_model=encoder_model
+        )
         if verifies
         else None
     )
@@ -220,15 +244,15 @@ def refine_task(
     try:
         return refine(
             observed_envs,
-            policy,
-            model,
+            inputs.policy,
+            inputs.model,
             refine_config,
             run,
             reporter,
             final_evaluate,
             evaluate_iteration,
             verify,
-            demonstrations,
+            inputs.demonstrations,
             dist,
         )
     finally:

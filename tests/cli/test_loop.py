@@ -295,7 +295,7 @@ def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: P
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
-    assert (process.returncode, error) == (130, "interrupted; go on with the same line and resume=true\n")
+    assert (process.returncode, error) == (130, "interrupted; to resume, repeat the command line with resume=true\n")
     assert main([*words, "steps=5"]) == 2, "it must not be written over"
     assert main([*words, "steps=5", "resume=true"]) == 2, "nor be continued as another run"
     assert not (tmp_path / "r" / "metrics.json").exists()

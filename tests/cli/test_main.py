@@ -187,7 +187,7 @@ def test_a_run_folder_is_never_overwritten(
     assert cli.main(["tasks", out]) == 2
     assert "already holds a run; pass resume=true" in capsys.readouterr().err
     assert cli.main(["tasks", out, "resume=true"]) == 0
-    assert "already come to its end" in capsys.readouterr().out
+    assert "is already finished" in capsys.readouterr().out
     assert cli.main(["tasks", out, "task=other", "resume=true"]) == 2
     assert "started with other values of task" in capsys.readouterr().err
     assert (tmp_path / "run" / "config.json").read_bytes() == before

@@ -85,7 +85,7 @@ def test_what_may_not_be_gone_on_with(
 ) -> None:
     shutil.copytree(undisturbed, tmp_path / "run")
     line = ["score", *words, "videos=false", f"out={tmp_path / 'run'}", "resume=true"]
-    assert main(line) == 0 and "has already come to its end" in capsys.readouterr().out
+    assert main(line) == 0 and "is already finished" in capsys.readouterr().out
     (tmp_path / "run" / "metrics.json").unlink()
     assert main([*line, "frame_stride=2"]) == 2 and "other values of frame_stride" in capsys.readouterr().err
     checkpoint = Path(words[1].removeprefix("checkpoint="))

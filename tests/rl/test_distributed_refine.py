@@ -32,8 +32,8 @@ from embodied_sim.observation import PROPRIO_DIM
 ITERATIONS = 2
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 SIZES = (
-    *(f"iterations={ITERATIONS}", "warmup_iterations=1", "rollout_steps=62", "stop_patience=9", "ppo.minibatches=3"),
-    *("episodes=4", "watched=4", "env.num_envs=4"),
+    *(f"iterations={ITERATIONS}", "critic_warmup_iterations=1", "rollout_steps=62", "stop_patience=9", "ppo.num_minibatches=3"),
+    *("final_eval_episodes=4", "eval_episodes=4", "env.num_envs=4"),
 )
 
 
@@ -110,7 +110,7 @@ def policy(tmp_path: Path) -> Path:
 
 def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy: Path, tmp_path: Path) -> None:
     """Paid by the simulator, so that nothing is said by networks, whose last digits hang on the size of a batch."""
-    paid = ("reward.rule=dense", "reward.success=simulator", "imitation_coef=0.1")
+    paid = ("reward.rule=dense", "reward.success_source=simulator", "imitation_coef=0.1")
     for processes in (1, 2):
         done = refine(policy, tmp_path / str(processes), processes, *paid)
         assert done.returncode == 0, done.stderr
@@ -126,7 +126,7 @@ def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy
     assert sum(row["episodes"] for row in rows(tmp_path / "1")) >= 4, "no environment was ever reset"
 
     again = refine(policy, tmp_path / "2", 2, "resume=true", *paid)
-    assert again.returncode == 0 and "already come to its end" in again.stdout
+    assert again.returncode == 0 and "is already finished" in again.stdout
     killed(policy, tmp_path / "killed", *paid)
     other = refine(policy, tmp_path / "killed", 1, "resume=true", *paid)
     assert other.returncode == 2 and "begun by 2 processes" in " ".join(other.stderr.split())
@@ -143,7 +143,7 @@ def seeing(tmp_path: Path) -> Path:
         obs_dim=PROPRIO_DIM + load_progress_net(BUNDLED_CHECKPOINT).config.width,
         action_dim=4,
         hidden=(16,),
-        obs_mode="proprio+views",
+        obs_mode="proprio+embeddings",
         encoder_sha256=weights_digest(BUNDLED_CHECKPOINT),
         views=("front",),
     )

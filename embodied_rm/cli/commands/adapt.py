@@ -1,4 +1,4 @@
-"""`embodied-rm adapt`: one annotated demonstration becomes a reward model."""
+"""`embodied-rm adapt`: fit a reward model to one annotated demonstration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embodied_rm.train.adaptation import AdaptConfig, adapt
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptCommand(AdaptConfig):
-    """Adaptation to a stored recording."""
+    """Config of `adapt`: adaptation to one stored episode."""
 
     data: Path
     instruction: str | None = None

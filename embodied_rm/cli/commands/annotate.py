@@ -1,4 +1,4 @@
-"""`embodied-rm annotate`: steps and success of episodes, corrected on a page of this machine."""
+"""`embodied-rm annotate`: annotate subtasks and success of episodes on a local web page."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Array, Episode
 
 MAX_SCORED_FRAMES = 64
-"""Moments of an episode that a judge is asked about; between them its progress is interpolated."""
+"""Frames of an episode that a judge scores; its progress is interpolated between them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateCommand:
-    """What is annotated."""
+    """Config of `annotate`."""
 
     data: Path
     instruction: str | None = None
@@ -41,12 +41,15 @@ class AnnotateCommand:
 
 
 def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
-    """Who proposes steps: the images' changes, or the progress that a judge sees. Raises `UserError` where that has
-    no steps to cut it into."""
+    """Return the function that proposes subtasks: from changes in the images, or from a judge's progress.
+
+    Raises:
+        UserError: a judge is set and no subtasks are named.
+    """
     if config.judge.type is None:
         return change_point_proposer(config.subtasks)
     if not config.subtasks:
-        raise UserError("a judge says how far a task is, not what its steps are: name them, subtasks=[...]")
+        raise UserError("a judge predicts progress and not the subtasks: name them, subtasks=[...]")
     judge = open_judge(config.judge)
 
     def progress(episode: Episode) -> Array:
@@ -61,11 +64,11 @@ def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
 
 
 def main(config: AnnotateCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Serve the page until Ctrl-C, then tell what was saved."""
+    """Serve the page until Ctrl-C, then print what was saved."""
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     store = open_annotations(resolve_dataset(config.data), source)
     if repaired := store.repair():
-        reporter.log(f"finished what an interrupted save had begun: {', '.join(repaired)}")
+        reporter.log(f"completed an interrupted save: {', '.join(repaired)}")
     session = AnnotationSession(source, store, make_proposer(config), config.subtasks)
     with AnnotationServer(session, config.port) as server:
         num_annotated = sum(bool(meta.subtasks) for meta in source.meta)
@@ -82,7 +85,7 @@ def main(config: AnnotateCommand, run: RunFolder, reporter: Reporter) -> None:
 
 
 def describe_annotation(annotation: Annotation) -> str:
-    """An annotation in a few words."""
+    """Summarize an annotation."""
     outcome = {True: "success", False: "failure", None: "success unknown"}[annotation.success]
     return f"{len(annotation.subtasks)} subtasks, {outcome}"
 

@@ -1,4 +1,4 @@
-"""`embodied-rm audit`: whether a reward can be trusted, tried with what is made to fool it."""
+"""`embodied-rm audit`: test a reward model with perturbed episodes that it should not reward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig:
-    """What to try on what."""
+    """Config of `audit`."""
 
     data: Path
     checkpoint: Path | None = None
@@ -37,7 +37,7 @@ class AuditConfig:
 
 
 def main(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Audit, and leave metrics and report in the run folder. Raises `UnmetError` when `strict` and a case fails."""
+    """Audit the model; write metrics and report. Raises `CheckFailedError` if `strict` is set and a case fails."""
     loaded = load_model_and_data(
         config.checkpoint, config.data, reporter, config.instruction, config.features, config.judge
     )
@@ -66,7 +66,7 @@ def main(config: AuditConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def audit_metrics(outcomes: Sequence[AuditResult]) -> dict[str, Any]:
-    """What metrics.json says."""
+    """Return the content of metrics.json."""
     counts = {
         "passed": sum(outcome.passed is True for outcome in outcomes),
         "failed": sum(outcome.passed is False for outcome in outcomes),
@@ -76,12 +76,12 @@ def audit_metrics(outcomes: Sequence[AuditResult]) -> dict[str, Any]:
 
 
 def case_line(outcome: AuditResult) -> str:
-    """One case in the table on the terminal."""
+    """Format one case for the table on the terminal."""
     case = outcome.case
     if outcome.value is None:
-        return f"left out: needs {case.required_data}"
+        return f"skipped: needs {case.required_data}"
     status = {True: "passed", False: "FAILED", None: "      "}[outcome.passed]
-    return f"{status}  {outcome.value:.3g} ({case.expected}; {case.metric_description}, n = {outcome.n})"
+    return f"{status}  {outcome.value:.3g} ({case.expected}; {case.metric_description}, n = {outcome.num_trials})"
 
 
 COMMAND = Command(schema=AuditConfig, main=main)

@@ -1,4 +1,4 @@
-"""`embodied-rm calibrate`: from a model's doubt to an interval, and what states are usual."""
+"""`embodied-rm calibrate`: fit the confidence interval and the out-of-distribution score of a model."""
 
 from __future__ import annotations
 
@@ -27,30 +27,28 @@ from embodied_rm.types import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig:
-    """Which model by which data."""
+    """Config of `calibrate`."""
 
     data: Path
     checkpoint: Path
 
 
 def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Judge, fit, and leave the calibrated model in the run folder.
+    """Score the episodes, fit the calibration, and write the calibrated model into the run folder.
 
-    Raises `DataError` for episodes that the model was trained on and where there are too few frames, `UserError` for an
-    exported model.
+    Raises:
+        DataError: the model was trained on these episodes, or there are too few frames.
+        UserError: the model is an exported one.
     """
     loaded = load_model_and_data(config.checkpoint, config.data, reporter)
     net, facts = require_progress_net(loaded.model, "calibrate"), loaded.facts
     if isinstance(net, OnnxNet):
-        raise UserError(
-            "an exported model cannot be changed: calibrate the checkpoint it was made from, then export it"
-        )
+        raise UserError("an exported model cannot be changed: calibrate the original checkpoint, then export it")
     episodes = loaded.read_episodes(reporter)
     labeled = [truth.label for truth in ground_truths(episodes)]
     state_distribution, median_ood = fit_state_distribution(net, episodes, config.data)
-    net = net.with_calibration(
-        state_distribution, median_ood
-    )  # it doubts more where states are unusual: the interval is that of this doubt
+    # The interval is fitted on the uncertainty that already grows with the out-of-distribution score.
+    net = net.with_calibration(state_distribution, median_ood)
     predictions = score_episodes(net, episodes)
     uncertainty_metrics = uncertainty_table(predictions, labeled)
     if np.isnan(uncertainty_metrics["interval_coverage"]):
@@ -70,9 +68,15 @@ def main(config: CalibrateConfig, run: RunFolder, reporter: Reporter) -> None:
 def fit_state_distribution(
     net: ProgressNet, episodes: Sequence[Episode], data: Path
 ) -> tuple[EmbeddingDistribution, float]:
-    """Of the states in one half of the episodes, with the limit from those of the other, and the median of their score.
+    """Fit the distribution of states on one half of the episodes, and its threshold on the other half.
 
-    Raises `DataError` where there are too few; of several wishes, none tells which one is under way.
+    Episodes with several sub-goals are left out: their annotation does not say which sub-goal is current.
+
+    Returns:
+        The distribution, and the median out-of-distribution score of the second half.
+
+    Raises:
+        DataError: there are too few frames.
     """
     single_goal_episodes = [episode for episode in episodes if len(split_subgoals(episode.instruction)) == 1]
     no_states = torch.zeros(0, net.config.width)
@@ -82,8 +86,8 @@ def fit_state_distribution(
     )
     if min(len(fitted), len(held_out)) < MIN_SAMPLES:
         raise DataError(
-            f"{data}: got {len(fitted)} and {len(held_out)} frames in two halves of {len(single_goal_episodes)} episodes of one wish "
-            f"each, and what is usual needs {MIN_SAMPLES} in each: record more episodes"
+            f"{data}: two halves of {len(single_goal_episodes)} single-goal episodes have {len(fitted)} and "
+            f"{len(held_out)} frames, and calibration needs {MIN_SAMPLES} in each: record more episodes"
         )
     state_distribution = EmbeddingDistribution.fit(fitted, held_out)
     return state_distribution, float(state_distribution(held_out).median())

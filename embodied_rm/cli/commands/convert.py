@@ -1,4 +1,4 @@
-"""`embodied-rm convert`: episodes of any layout become a LeRobot v3.0 dataset."""
+"""`embodied-rm convert`: convert episodes of any supported format to a LeRobot v3.0 dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertCommand:
-    """What is converted."""
+    """Config of `convert`."""
 
     data: Path
     instruction: str | None = None
@@ -35,7 +35,7 @@ class ConvertCommand:
 
 
 def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Convert, open what was written, and leave counts in the run folder."""
+    """Convert the episodes, open the result to check it, and write counts into the run folder."""
     start_s = time.monotonic()
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     size = None if config.image_size is None else (config.image_size[0], config.image_size[1])
@@ -49,7 +49,9 @@ def main(config: ConvertCommand, run: RunFolder, reporter: Reporter) -> None:
         "skipped_episodes": [*affected_episodes(source.issues), *affected_episodes(issues)],
         "seconds": time.monotonic() - start_s,
     }
-    reporter.table("converted", {**metrics, "views": converted.views, "skipped_episodes": len(metrics["skipped_episodes"])})
+    reporter.table(
+        "converted", {**metrics, "views": converted.views, "skipped_episodes": len(metrics["skipped_episodes"])}
+    )
     run.write_json("metrics.json", {"convert": metrics})
 
 

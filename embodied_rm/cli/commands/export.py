@@ -1,4 +1,4 @@
-"""`embodied-rm export`: a reward model as ONNX, compared with the checkpoint that it was made from."""
+"""`embodied-rm export`: export a reward model to ONNX and compare it with the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """What to export, and how exactly."""
+    """Config of `export`."""
 
     checkpoint: Path
     tolerance: float = 1e-4
@@ -27,7 +27,7 @@ class ExportConfig:
 
 
 def main(config: ExportConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Export and compare. Raises `UserError` when the two differ by more than `tolerance`."""
+    """Export and compare. Raises `UserError` if the two models differ by more than `tolerance`."""
     folder = resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR)
     net = load_progress_net(folder)
     facts = {**read_manifest(folder)["facts"], "exported_from": weights_digest(folder)}

@@ -1,4 +1,4 @@
-"""`embodied-rm inspect`: all that is wrong with a dataset, by episode and file."""
+"""`embodied-rm inspect`: list all issues of a dataset by episode and file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class InspectCommand:
-    """What is looked through."""
+    """Config of `inspect`."""
 
     data: Path
     instruction: str | None = None
@@ -36,8 +36,7 @@ class InspectCommand:
 
 
 def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Look, and leave faults, counts and report in the run folder. Raises `UnmetError` when `strict` and there is a
-    fault."""
+    """Check the dataset; write issues, counts and report. Raises `CheckFailedError` if `strict` is set and it has issues."""
     source = open_dataset(resolve_dataset(config.data), config.instruction, config.features)
     issues = list(source.issues)
     if config.decode:
@@ -54,12 +53,12 @@ def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
 
 
 def issue_to_json(issue: DataIssue) -> dict[str, Any]:
-    """A fault as JSON."""
+    """Return an issue as JSON."""
     return {"file": str(issue.file), "message": issue.message, "episodes": list(issue.episodes)}
 
 
 def count_episodes(source: EpisodeSource, issues: Sequence[DataIssue]) -> dict[str, Any]:
-    """What a dataset holds, faulty episodes left out."""
+    """Count what a dataset holds, without the episodes that have issues."""
     invalid_names = set(affected_episodes(issues))
     valid_episodes = [meta for meta in source.meta if meta.name not in invalid_names]
     success_counts = Counter(meta.success for meta in valid_episodes)
@@ -86,12 +85,12 @@ def make_report(
     counts: dict[str, Any],
     reporter: Reporter,
 ) -> Report:
-    """The page: the faults, and how some of the episodes look."""
+    """Return the report: the issues, and panels of some valid episodes."""
     invalid_names = set(affected_episodes(issues))
     valid_rows = [row for row, meta in enumerate(source.meta) if meta.name not in invalid_names]
     return Report(
         title="Inspected dataset",
-        subtitle=f"{config.data}: {counts['episodes']} sound episodes, {counts['episodes_with_issues']} with a fault",
+        subtitle=f"{config.data}: {counts['episodes']} valid episodes, {counts['episodes_with_issues']} with issues",
         episodes=tuple(islice(readable_panels(source, valid_rows, reporter), config.report_episodes)),
         tables=issue_tables(issues, config.data),
         details=counts,
@@ -99,7 +98,7 @@ def make_report(
 
 
 def readable_panels(source: EpisodeSource, rows: Sequence[int], reporter: Reporter) -> Iterator[EpisodePanel]:
-    """Panels of episodes; one that nobody looked inside, and that cannot be read, is passed over and told."""
+    """Yield panels of episodes; an episode that cannot be read is skipped and logged."""
     for row in rows:
         try:
             yield episode_panel(source, row)
@@ -108,11 +107,11 @@ def readable_panels(source: EpisodeSource, rows: Sequence[int], reporter: Report
 
 
 def issue_tables(issues: Sequence[DataIssue], root: Path) -> tuple[ReportTable, ...]:
-    """The faults, by episode; nothing where there are none. Files are told as seen from `root`."""
+    """Return the table of issues, with file paths relative to `root`; empty without issues."""
     rows = tuple(
         (", ".join(issue.episodes) or "-", str(issue.file).removeprefix(f"{root}/"), issue.message) for issue in issues
     )
-    return (ReportTable(title="Faults", header=("episodes", "file", "what is wrong"), rows=rows),) if rows else ()
+    return (ReportTable(title="Issues", header=("episodes", "file", "issue"), rows=rows),) if rows else ()
 
 
 COMMAND = Command(schema=InspectCommand, main=main)

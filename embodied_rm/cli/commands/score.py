@@ -1,4 +1,4 @@
-"""`embodied-rm score`: the progress of every frame of recordings, one or a corpus."""
+"""`embodied-rm score`: predict the progress of every frame of recorded episodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from embodied_rm.score.score_config import RESUME_IGNORED_KEYS
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCommand(ScoreConfig):
-    """Scoring of stored recordings."""
+    """Config of `score`."""
 
     data: Path
     checkpoint: Path | None = None
@@ -47,14 +47,14 @@ class ScoreCommand(ScoreConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rerun and find_spec("rerun") is None:
-            raise UserError("rerun=true needs the SDK of Rerun, an optional package: pip install 'embodied-rm[rerun]'")
+            raise UserError("rerun=true needs the Rerun SDK, an optional package: pip install 'embodied-rm[rerun]'")
 
 
 def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Score what is not scored yet, and leave table, images, report and metrics in the run folder."""
+    """Score all episodes that are not scored yet; write table, plots, report and metrics into the run folder."""
     start_s = time.monotonic()
     if config.judge.type is None:
-        resolve_reward_model(config.checkpoint)  # one that is missing is told before anything is read
+        resolve_reward_model(config.checkpoint)  # fails early if it is missing
     source = load_dataset(config.data, reporter, config.instruction, config.features)
     reporter.table("score", run_settings(config, source))
     results = score_corpus(
@@ -80,18 +80,18 @@ def main(config: ScoreCommand, run: RunFolder, reporter: Reporter) -> None:
 
 
 def run_settings(config: ScoreCommand, source: EpisodeSource) -> dict[str, object]:
-    """What is scored and who does it."""
+    """Return the table of the run: data, model and engine."""
     return {
         "episodes": len(config.episode_indices) or len(source),
-        "views of the recording": source.views,
-        "judge": model_label(config.checkpoint, config.judge),
+        "recorded views": source.views,
+        "model": model_label(config.checkpoint, config.judge),
         "engine": config.engine,
         "workers": config.num_workers,
     }
 
 
 def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
-    """The model, the goal and the demonstration that are named; `views`: those of the recordings."""
+    """Open the model, goal images and demonstration; `views` are those of the recordings."""
     model, _ = load_model_or_judge(config.checkpoint, config.judge)
     input_spec = model.input_spec
     goal = read_goal_episode(config.goal_images, input_spec.views or views) if config.goal_images else None
@@ -102,7 +102,7 @@ def open_scorer(config: ScoreCommand, views: Sequence[str]) -> Scorer:
 
 
 def result_settings(config: ScoreCommand) -> dict[str, str]:
-    """Whatever decides how the model judges, see `score_corpus`."""
+    """Return digests of everything that decides the scores, see `score_corpus`."""
     uses_judge = config.judge.type is not None
     settings = {
         "model": judge_digest(config.judge) if uses_judge else model_digest(resolve_reward_model(config.checkpoint))
@@ -119,7 +119,7 @@ def result_settings(config: ScoreCommand) -> dict[str, str]:
 def readable_panels(
     source: EpisodeSource, rows: Iterator[int], results: CorpusScores, reporter: Reporter
 ) -> Iterator[EpisodePanel]:
-    """The episodes beside their scores; one whose other views cannot be read is told, not shown."""
+    """Yield panels of scored episodes; an episode whose other views cannot be read is reported instead."""
     for row in rows:
         try:
             yield episode_panel(source, row, results.predictions[row])
@@ -128,7 +128,7 @@ def readable_panels(
 
 
 def write_rerun_files(run: RunFolder, source: EpisodeSource, results: CorpusScores, reporter: Reporter) -> None:
-    """An rrd of every episode; one whose other views cannot be read is told."""
+    """Write one rrd file per episode; report episodes whose other views cannot be read."""
     from embodied_rm.report.rerun_export import write_rerun
 
     for row in reporter.track(results.predictions, "write for Rerun"):
@@ -141,7 +141,7 @@ def write_rerun_files(run: RunFolder, source: EpisodeSource, results: CorpusScor
 
 
 def count_scores(source: EpisodeSource, results: CorpusScores) -> dict[str, Any]:
-    """How many episodes and frames there are, and what is missing."""
+    """Count scored episodes and frames, invalid frames and skipped episodes."""
     invalid = {row: int((~prediction.valid).sum()) for row, prediction in results.predictions.items()}
     return {
         "episodes": len(invalid),

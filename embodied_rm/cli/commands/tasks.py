@@ -1,4 +1,4 @@
-"""`embodied-rm tasks`: what the simulator offers."""
+"""`embodied-rm tasks`: list the tasks of the simulator."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from embodied_sim.registry import make_task, task_names
 from embodied_sim.vec_env import CONTROL_HZ, TabletopVecEnv
 
 IMAGE_SIZE_PX = 256
-"""Height and width of an image on the sheet, pixels."""
+"""Height and width of an image on the sheet, px."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TasksConfig:
-    """Which tasks to show, and where to draw them."""
+    """Config of `tasks`."""
 
     task: str | None = None
     contact_sheet: Path | None = None
@@ -31,7 +31,7 @@ class TasksConfig:
 
 
 def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
-    """One table a task, and the sheet."""
+    """Print one table per task, and draw the contact sheet."""
     names = task_names() if config.task is None else (config.task,)
     for name in names:
         task = make_task(name)
@@ -49,7 +49,7 @@ def show_tasks(config: TasksConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def write_sheet(path: Path, names: Sequence[str], reporter: Reporter) -> None:
-    """A png with the images of every task at the start of an episode; its folder is made."""
+    """Write a PNG with the initial images of every task; its folder is created."""
     rows = [task_sheet_row(name) for name in reporter.track(names, "draw tasks")]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, draw_contact_sheet(rows))
@@ -57,7 +57,7 @@ def write_sheet(path: Path, names: Sequence[str], reporter: Reporter) -> None:
 
 
 def task_sheet_row(name: str) -> ContactSheetRow:
-    """The task at the start of an episode, under its instruction."""
+    """Return the contact-sheet row of a task: all views at the start of an episode."""
     env = TabletopVecEnv(name, 1, image_size=IMAGE_SIZE_PX)
     try:
         env.reset(seed=0)

@@ -1,4 +1,4 @@
-"""`embodied-rm train`: recorded episodes become a reward model."""
+"""`embodied-rm train`: train a reward model on recorded episodes."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from embodied_rm.types import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(TrainConfig):
-    """Training on stored episodes."""
+    """Config of `train`."""
 
     data: Path
     held_out: Path | None = None
     init_from: Path | None = None
-    """Run folder or checkpoint folder of a model that learns on."""
+    """Run folder or checkpoint folder of the initial model."""
     frame_stride: int = 1
     split: Split = field(default_factory=Split)
-    """What the data must be recordings of; "none": of anything."""
+    """Split that the data must belong to; "none": no check."""
     features: FeatureMap = field(default_factory=FeatureMap)
-    """What stored views and columns are called here."""
+    """Names of stored views and columns."""
     scores: Path | None = None
-    """Run folder of scoring, whose scores label_schemes=[distilled] teaches."""
+    """Run folder of `score`, whose scores are the targets of label_schemes=[distilled]."""
     fsdp: bool = False
-    """Whether processes share the towers' weights, gradients and moments, instead of holding all of them each."""
+    """Whether weights, gradients and optimizer state of the towers are sharded over the processes."""
     frame_cache_gb: float | None = None
-    """Images that are in memory at once, GB a process; None: all."""
+    """Memory for decoded frames, GB per process; None: all frames are kept."""
     time_reversal: bool = False
-    """Whether videos are played backwards too, see `embodied_rm.train.time_reversal`."""
+    """Whether reversed episodes are added, see `embodied_rm.train.time_reversal`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,12 +58,14 @@ class TrainCommand(TrainConfig):
 
 
 def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Train, and leave checkpoint and metrics in the run folder. Raises `DataError` where the data leaves its split."""
+    """Train; write checkpoint and metrics. Raises `DataError` if the data does not belong to the split."""
     start_s = time.monotonic()
     if config.frame_cache_gb is not None:
         check_streamable(config)
         if config.time_reversal:
-            raise UserError("frame_cache_gb keeps a part of the videos in memory, and time_reversal=true needs all of them at once")
+            raise UserError(
+                "frame_cache_gb keeps a part of the videos in memory, and time_reversal=true needs all of them at once"
+            )
     check_split(config.split)
     data = load_dataset(config.data, reporter, features=config.features)
     if config.split.name != NO_SPLIT:
@@ -109,14 +111,14 @@ def main(config: TrainCommand, run: RunFolder, reporter: Reporter) -> None:
 def read_dataset(
     data: EpisodeSource, label: str, read_episode: Callable[[int], Episode], reporter: Reporter
 ) -> Iterator[Episode]:
-    """The episodes of a dataset; `where` they lie, for who waits."""
+    """Yield the episodes of a dataset; `label` names it in the progress report."""
     yield from read_valid_episodes(data, range(len(data)), read_episode, reporter, f"read {label}")
 
 
 def with_scores(
     data: EpisodeSource, score_run: Path, episodes: Iterable[Episode], frame_stride: int
 ) -> Iterator[Episode]:
-    """The episodes of a dataset with what was said of them in a run of scoring, those of them that were scored."""
+    """Yield the episodes with the predictions of a run of `score`; unscored frames are marked invalid."""
     scores, rows = ScoreTable.read(score_run), {meta.name: row for row, meta in enumerate(data.meta)}
     for episode in episodes:
         row = rows[episode.name]
