@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from embodied_rm.errors import UserError
-from embodied_rm.types import Array, BoolArray, Episode, Frames, RewardOutput
+from embodied_rm.rewards.shaping import update_success_streak
+from embodied_rm.types import BoolArray, Episode, Frames, RewardOutput
 
 CLIP_FPS = 1.0
 """Frame rate of an array of frames. No model uses it."""
@@ -62,16 +63,19 @@ def check_frames(name: str, frames: Any) -> Frames:
     return array
 
 
-def done_frames(success: Array, threshold: float, patience: int) -> BoolArray:
-    """Return bool [T]: whether `patience` consecutive frames have reached the threshold, now or before.
+def done_frames(output: RewardOutput, threshold: float, patience: int) -> BoolArray:
+    """Return bool [T]: whether success was predicted in `patience` consecutive frames, now or before.
+
+    The rule is that of `EpisodeReward`, which ends the episodes of a training.
 
     Args:
-        success: Success probabilities, float [T]; nan where the model does not predict success.
-        threshold: In (0, 1].
+        output: The output for the T frames of a clip.
+        threshold: Success probability from which a frame counts, in (0, 1].
         patience: At least 1.
     """
-    streak, done = 0, np.zeros(len(success), np.bool_)
-    for t, probability in enumerate(success):
-        streak = streak + 1 if probability >= threshold else 0
-        done[t] = streak >= patience or (t > 0 and done[t - 1])
-    return done
+    streak, reached = np.zeros(1, np.int64), np.zeros(len(output), np.bool_)
+    predicted = (output.success >= threshold)[:, None]
+    for t, valid in enumerate(output.valid[:, None]):
+        streak = update_success_streak(streak, predicted[t], valid)
+        reached[t] = streak[0] >= patience
+    return np.logical_or.accumulate(reached)

@@ -40,7 +40,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     """Wrap a Gymnasium environment, or a vector of them, so that its reward is a reward model's.
 
     The reward is the environment's own, or the model's success, plus progress as a potential (Ng et al., 1999). Infos
-    hold `potential`, `next_potential` and `learned_success`.
+    hold `potential`, `next_potential`, `predicted_success` and, of a vector, `valid_transition`.
 
     Args:
         env: A `gymnasium.Env`, or a `VectorEnv` of any autoreset mode.

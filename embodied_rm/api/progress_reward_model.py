@@ -78,7 +78,7 @@ class ProgressRewardModel:
         goals = None if goal is None else [self._prepare(goal, instruction)]
         references = None if demonstration is None else [self._resize(demonstration)]
         (output,) = score_episodes(self.net, [episode], goals, references)
-        return ClipOutput(**vars(output), done=done_frames(output.success, success_threshold, success_patience))
+        return ClipOutput(**vars(output), done=done_frames(output, success_threshold, success_patience))
 
     def evaluate(self, data: Iterable[Episode]) -> dict[str, object]:
         """Compare the model with annotated episodes, and with baselines that see no image.
@@ -104,7 +104,7 @@ class ProgressRewardModel:
             data: Episodes whose success is known.
 
         Returns:
-            One result per case: `case.name`, `value`, `n` trials, `passed` (None: the data hold nothing for it).
+            One result per case: `case.name`, `value`, `num_trials`, `passed` (None: the data hold nothing for it).
 
         Raises:
             DataError: When no episode's success is known.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ from embodied_rm.labels import (
     visual_change,
 )
 from embodied_rm.labels.targets import Targets
+from embodied_rm.plugins import load_plugins
 from embodied_rm.types import Episode
 
 LossTerm = Literal[
@@ -64,7 +65,7 @@ class LabelScheme:
 
 
 PROGRESS_TERMS: tuple[LossTerm, ...] = ("all_pairs", "from_first_frame", "from_goal", "error_nll", "success")
-LABEL_SCHEMES: Mapping[str, LabelScheme] = {
+LABEL_SCHEMES: dict[str, LabelScheme] = {
     "hops": LabelScheme(
         label=hops.label, loss_terms=(*PROGRESS_TERMS, "subtask", "success_contrast"), supervision="true progress"
     ),
@@ -115,12 +116,39 @@ LABEL_SCHEMES: Mapping[str, LabelScheme] = {
 """Labeling schemes by name."""
 
 
+def register_label_scheme(
+    name: str, *, loss_terms: tuple[LossTerm, ...], supervision: Supervision, needs_all_frames: bool = False
+) -> Callable[[Labeler], Labeler]:
+    """Return a decorator that registers a label function under a name, for `label_schemes=[name]`.
+
+    Args:
+        name: Name of the scheme.
+        loss_terms: Losses that its targets are trained with.
+        supervision: The most informative annotation that it uses.
+        needs_all_frames: Whether it reads the images of all episodes before training.
+
+    Raises:
+        ValueError: A scheme of that name exists.
+    """
+
+    def register(label: Labeler) -> Labeler:
+        if name in LABEL_SCHEMES:
+            raise ValueError(f"the labeling scheme {name!r} is registered already")
+        LABEL_SCHEMES[name] = LabelScheme(
+            label=label, loss_terms=loss_terms, supervision=supervision, needs_all_frames=needs_all_frames
+        )
+        return label
+
+    return register
+
+
 def select_schemes(names: Sequence[str]) -> dict[str, LabelScheme]:
     """Return the schemes of these names.
 
     Raises:
         UserError: If a name is unknown or repeated, or there is none.
     """
+    load_plugins("embodied_rm.label_schemes")
     schemes = {name: lookup(LABEL_SCHEMES, name, "labeling scheme") for name in names}
     if len(schemes) != len(names) or not names:
         raise UserError(f"label_schemes must name at least one labeling scheme, each once, got [{', '.join(names)}]")

@@ -13,6 +13,7 @@ from embodied_rm.errors import UserError, unknown_name_message
 from embodied_rm.models.open_clip_config import check_open_clip_config
 from embodied_rm.models.small_clip import SmallClip, is_small_clip
 from embodied_rm.models.towers import TOWERS
+from embodied_rm.plugins import load_plugins
 
 
 def build_clip(open_clip: Mapping[str, Any], transformers: Mapping[str, Any] | None) -> Any:
@@ -31,6 +32,7 @@ def build_clip(open_clip: Mapping[str, Any], transformers: Mapping[str, Any] | N
 
         return TransformersTowers(transformers)
     check_open_clip_config(open_clip)
+    load_plugins("embodied_rm.encoders")
     return SmallClip(open_clip) if is_small_clip(open_clip) else _build_open_clip(open_clip)
 
 

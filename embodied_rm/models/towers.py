@@ -12,8 +12,8 @@ pixels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -84,5 +84,25 @@ def separable_conv(in_channels: int, out_channels: int, *, kernel: int, stride: 
     return nn.Sequential(depthwise, nn.Conv2d(in_channels, out_channels, 1), nn.ReLU(inplace=True))
 
 
-TOWERS: Mapping[str, Callable[[], Tower]] = {"patch_tower_tiny": PatchTower, "stride_tower_tiny": StrideTower}
+TowerT = TypeVar("TowerT", bound=type[Tower])
+TOWERS: dict[str, Callable[[], Tower]] = {"patch_tower_tiny": PatchTower, "stride_tower_tiny": StrideTower}
 """Name in a description -> tower; 9 and 76 thousand parameters, maps of 64 channels."""
+
+
+def register_image_encoder(name: str) -> Callable[[TowerT], TowerT]:
+    """Return a class decorator that registers an image encoder under a name, for `tower=name`.
+
+    Args:
+        name: Name of the encoder. A checkpoint stores it: who loads the checkpoint needs the same package.
+
+    Raises:
+        ValueError: An encoder of that name exists.
+    """
+
+    def register(tower: TowerT) -> TowerT:
+        if name in TOWERS:
+            raise ValueError(f"the image encoder {name!r} is registered already")
+        TOWERS[name] = tower
+        return tower
+
+    return register

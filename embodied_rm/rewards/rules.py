@@ -7,6 +7,7 @@ import numpy as np
 from embodied_rm.errors import lookup
 from embodied_rm.labels.hops import hop
 from embodied_rm.labels.ordinal import rubric_score, score_to_reward
+from embodied_rm.plugins import load_plugins
 from embodied_rm.rewards.rule_registry import RULES, RewardRule, register_reward_rule
 from embodied_rm.rewards.shaping import shaped_reward
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
@@ -29,6 +30,7 @@ def find_rule(name: str) -> RewardRule:
     Raises:
         UserError: The name is unknown; the message has the nearest name.
     """
+    load_plugins("embodied_rm.reward_rules")
     return lookup(RULES, name, "reward rule")
 
 

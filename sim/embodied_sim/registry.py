@@ -11,6 +11,7 @@ import pkgutil
 import re
 import sys
 from functools import cache
+from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from embodied_sim.task import Task
 from embodied_sim.task_check import check_task
 
 _TASKS: dict[str, type[Task]] = {}
+TASKS_GROUP = "embodied_sim.tasks"
+"""Entry-point group of packages that register tasks of their own."""
 _TASKS_PACKAGE = "embodied_sim.tasks"
 
 
@@ -47,7 +50,21 @@ def task_names() -> tuple[str, ...]:
     package = importlib.import_module(_TASKS_PACKAGE)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{_TASKS_PACKAGE}.{module.name}")
+    _load_plugins()
     return tuple(sorted(_TASKS))
+
+
+@cache
+def _load_plugins() -> None:
+    """Import the modules that installed packages declare in the entry-point group, once."""
+    for entry_point in entry_points(group=TASKS_GROUP):
+        try:
+            entry_point.load()
+        except Exception as error:
+            raise SimError(
+                f"the plugin {entry_point.name} = {entry_point.value} of {TASKS_GROUP} cannot be imported "
+                f"({type(error).__name__}: {error}): mend or uninstall its package"
+            ) from error
 
 
 def find_task(name: str) -> Task:

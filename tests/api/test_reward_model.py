@@ -59,7 +59,15 @@ def test_no_frame_depends_on_a_later_one(model: erm.ProgressRewardModel) -> None
     ],
 )
 def test_done_needs_consecutive_frames_and_stays(success: list[float], patience: int, expected: list[bool]) -> None:
-    assert done_frames(np.float32(success), 0.5, patience).tolist() == expected
+    zeros = np.zeros(len(success), np.float32)
+    output = erm.RewardOutput(
+        progress=zeros,
+        valid=np.ones(len(success), bool),
+        subtask=zeros.astype(np.int64),
+        success=np.float32(success),
+        uncertainty=zeros,
+    )
+    assert done_frames(output, 0.5, patience).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -135,7 +143,7 @@ def test_train_score_evaluate_and_audit_in_python(tmp_path: Path) -> None:
     table = trained.evaluate([annotated(9), annotated(10, success=False)])
     assert {"reward_model", "baselines", "episodes"} == set(table)
     results = trained.audit([annotated(9), annotated(10, success=False)])
-    assert {result.case.name for result in results} and all(result.n >= 0 for result in results)
+    assert {result.case.name for result in results} and all(result.num_trials >= 0 for result in results)
     further = erm.train(
         episodes, init_from=trained, steps=1, batch_size=2, frames_per_episode=3, folder=tmp_path / "run"
     )

@@ -168,7 +168,7 @@ def test_layouts_are_distinguished(folder, tmp_path):
 
 def test_unknown_layout_lists_the_supported_ones(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"neither meta/info\.json .* nor <view>\.mp4 .* nor <episode>/<view>\.mp4"):
+    with pytest.raises(DataError, match=r"meta/info\.json .* nor <view>\.mp4 .* nor <episode>/<view>\.mp4"):
         open_dataset(tmp_path)
     with pytest.raises(DataError, match="no such folder"):
         open_dataset(tmp_path / "absent")

@@ -1,0 +1,108 @@
+"""Dataset readers by layout: the extension point for datasets, and the built-in readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_rm.data.feature_map import FeatureMap
+from embodied_rm.data.hdf5.minari import MINARI_FILE, find_minari_file, open_minari
+from embodied_rm.data.hdf5.robomimic import open_robomimic
+from embodied_rm.data.lerobot import format as fmt
+from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
+from embodied_rm.data.recordings.folder import find_recording, find_recordings
+from embodied_rm.data.recordings.recording_dataset import Mp4Dataset
+from embodied_rm.data.recordings.table import CSV_TABLE, JSON_TABLE, read_table
+from embodied_rm.data.source import EpisodeSource
+from embodied_rm.errors import DataError
+
+HDF5_SUFFIXES = (".hdf5", ".h5")
+OpenFn = Callable[[Path, str | None, FeatureMap], EpisodeSource | None]
+"""(path, instruction, feature map) -> the episodes; None where the path has another layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetReader:
+    """Opens one layout."""
+
+    open: OpenFn
+    layout: str
+    """What the reader looks for, for the message when no reader knows a folder."""
+
+
+READERS: dict[str, DatasetReader] = {}
+"""Name -> reader, in the order in which they are tried."""
+
+
+def register_dataset_reader(name: str, *, layout: str) -> Callable[[OpenFn], OpenFn]:
+    """Return a decorator that registers a reader, so that `data=` and `open_dataset` know its layout.
+
+    Args:
+        name: Name of the reader.
+        layout: What the reader looks for, such as "episodes.zarr (our robot)".
+
+    Raises:
+        ValueError: A reader of that name exists.
+    """
+
+    def register(open_fn: OpenFn) -> OpenFn:
+        if name in READERS:
+            raise ValueError(f"the dataset reader {name!r} is registered already")
+        READERS[name] = DatasetReader(open=open_fn, layout=layout)
+        return open_fn
+
+    return register
+
+
+@register_dataset_reader("minari", layout=f"{MINARI_FILE} (Minari)")
+def _open_minari(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    file = find_minari_file(path) if path.is_dir() else None
+    return None if file is None else open_minari(file, instruction, feature_map)
+
+
+@register_dataset_reader("table", layout=f"{JSON_TABLE} or {CSV_TABLE} (a table of recordings)")
+def _open_table(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    if not any((path / table).exists() for table in (JSON_TABLE, CSV_TABLE)):
+        return None
+    _check_no_instruction(path, instruction)
+    recordings, issues = read_table(path)
+    return Mp4Dataset(recordings, feature_map, issues, path)
+
+
+@register_dataset_reader("lerobot", layout=f"{fmt.INFO_PATH} (a LeRobot dataset)")
+def _open_lerobot(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    if not (path / fmt.INFO_PATH).exists():
+        return None
+    _check_no_instruction(path, instruction)
+    return LeRobotDataset(path, feature_map)
+
+
+@register_dataset_reader("recording", layout="<view>.mp4 (a recording)")
+def _open_recording(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    if not any(path.glob("*.mp4")):
+        return None
+    return Mp4Dataset([find_recording(path, instruction)], feature_map, path=path)
+
+
+@register_dataset_reader("recordings", layout="<episode>/<view>.mp4 (several recordings)")
+def _open_recordings(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    folders = sorted({video.parent for video in path.glob("*/*.mp4")})
+    if not folders:
+        return None
+    recordings, issues = find_recordings(folders, instruction)
+    return Mp4Dataset(recordings, feature_map, issues, path)
+
+
+@register_dataset_reader("robomimic", layout="*.hdf5 (robomimic)")
+def _open_robomimic(path: Path, instruction: str | None, feature_map: FeatureMap) -> EpisodeSource | None:
+    if path.is_file():
+        files = [path] if path.suffix in HDF5_SUFFIXES else []
+    else:
+        files = sorted(file for file in path.glob("*") if file.suffix in HDF5_SUFFIXES)
+    return open_robomimic(files, path, instruction, feature_map) if files else None
+
+
+def _check_no_instruction(path: Path, instruction: str | None) -> None:
+    if instruction is not None:
+        raise DataError(f"{path}: the dataset has its own instructions; got {instruction!r} as well")
