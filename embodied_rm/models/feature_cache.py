@@ -1,6 +1,6 @@
 """A disk cache for the feature maps of a frozen image tower.
 
-The maps of a video are stored under the digest of its pixels, in a folder named after the digest of the tower, so that
+The maps of a video are stored under the digest of its pixels, in a folder named after the digest of the tower. Hence
 other weights or images never match. A file gets its name once it is complete: a run that was killed resumes there.
 """
 

@@ -138,7 +138,7 @@ def test_token_ids_equal_those_of_open_clip_with_its_full_vocabulary():
     assert torch.equal(tokenize(sentences, 16, 49408), open_clip.SimpleTokenizer(context_length=16)(sentences))
 
 
-def test_hashed_ids_keep_robot_words_apart_and_the_end_in_sight():
+def test_hashed_ids_are_distinct_for_robot_words_and_end_with_the_end_token():
     ids = tokenize([WORDS], 128, VOCAB_SIZE)[0]
     used = ids[ids > 0]
     assert used.max() == VOCAB_SIZE - 1 and used[-1] == VOCAB_SIZE - 1 and used[0] == VOCAB_SIZE - 2

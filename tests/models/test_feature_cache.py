@@ -150,7 +150,7 @@ def test_frozen_text_tower_caches_sentences_until_its_weights_change(monkeypatch
 
 
 def test_uncacheable_features_raise(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"add train_tower=false"):
+    with pytest.raises(UserError, match="set train_tower=false"):
         TrainConfig(feature_cache_dir=tmp_path)
     with pytest.raises(UserError, match=r"add augment\.shift=0 augment\.color_jitter=0 augment\.brightness_jitter=0"):
         TrainConfig(feature_cache_dir=tmp_path, train_tower=False)

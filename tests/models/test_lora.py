@@ -114,9 +114,9 @@ class InterruptedReporter(NullReporter):
 
 
 def test_invalid_configs_raise(tmp_path):
-    with pytest.raises(UserError, match="lora is a rank > 0 beside a tower with train_tower=false"):
+    with pytest.raises(UserError, match="lora_rank must be 0, or > 0 with train_tower=false"):
         TrainConfig(lora_rank=4)
-    with pytest.raises(UserError, match="and no lora"):
+    with pytest.raises(UserError, match="lora_rank=0"):
         TrainConfig(train_tower=False, lora_rank=4, feature_cache_dir=tmp_path)
     with pytest.raises(UserError, match="this one has none"):
         train(

@@ -156,9 +156,9 @@ def test_normalization_is_folded_into_layers_without_padding():
 
 
 def test_other_image_sizes_and_devices_raise(exported):
-    with pytest.raises(UserError, match=r"\[32, 32\].*got \[64, 64\].*use the checkpoint"):
+    with pytest.raises(UserError, match=r"\[32, 32\].*got \[64, 64\].*use its source checkpoint"):
         exported.reset(make_clip(2, size=64)[0], SENTENCES[:2])
-    with pytest.raises(UserError, match=r"not on cuda.*use the checkpoint"):
+    with pytest.raises(UserError, match=r"not on cuda.*use its source checkpoint"):
         exported.to("cuda")
     assert exported.to(torch.device("cpu")) is exported
 
