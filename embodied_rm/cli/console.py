@@ -149,7 +149,7 @@ class ConsoleReporter:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console for standard output or error; without a terminal it writes no control codes and does not wrap."""
+    """Return a console for stdout or stderr; without a terminal it writes no control codes and does not wrap."""
     console = Console(stderr=stderr, highlight=False)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH_COLUMNS)
 

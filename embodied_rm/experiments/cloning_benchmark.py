@@ -1,4 +1,4 @@
-"""`embodied-rm bench cloning`: what a reward model is worth to who imitates good and bad demonstrations alike."""
+"""`embodied-rm bench cloning`: reward-weighted cloning of mixed demonstrations, compared with plain cloning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS = (PLAIN, REWARD_WEIGHTED, SUCCESSES_ONLY)
 
 @dataclass(frozen=True, kw_only=True)
 class BenchCloningConfig:
-    """Which tasks, how often, and how many demonstrations."""
+    """Config of `bench cloning`."""
 
     tasks: tuple[str, ...] = ("lift_cube", "open_drawer")
     num_seeds: int = 5
@@ -49,7 +49,7 @@ class BenchCloningConfig:
 
 
 class CloningRecipe(NamedTuple):
-    """All that decides a cell but for the model."""
+    """Everything that decides a cell, except for the reward model."""
 
     method: str
     collect_config: collect_episodes.CollectConfig
@@ -57,18 +57,18 @@ class CloningRecipe(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Of its task and seed, in the run folder."""
+        """Folder of the task and seed, in the run folder."""
         return f"{make_task(self.clone_config.task).name}/{self.clone_config.seed}"
 
     @property
     def name(self) -> str:
-        """What the ledger calls the cell, and its folder."""
+        """Name of the cell in the results cache, and its folder."""
         return f"{self.folder}/{self.method}"
 
 
 def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Record, clone in every way, and leave the numbers and perhaps a section of a page."""
-    digest = model_digest(resolve_reward_model(config.checkpoint))  # a missing one is told before anything is recorded
+    """Record and clone by every method; write the metrics and, if set, a section of the results page."""
+    digest = model_digest(resolve_reward_model(config.checkpoint))  # fails early if it is missing
     recipes = [make_recipe(config, *cell) for cell in product(range(config.num_seeds), config.tasks, METHODS)]
     cell_rates = measure_cells(
         recipes, digest, Pipeline(run, reporter), open_results_cache(config.results_page, "cloning")
@@ -98,7 +98,7 @@ def main(config: BenchCloningConfig, run: RunFolder, reporter: Reporter) -> None
 
 
 def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -> CloningRecipe:
-    """How the cell of a seed, a task and a way comes about; paths are inside the folder of task and seed."""
+    """Return the recipe of a cell; its paths are relative to the folder of task and seed."""
     num_per_outcome = config.num_demonstrations // 2
     collect_config = collect_episodes.CollectConfig(
         tasks=(task,),
@@ -126,9 +126,9 @@ def make_recipe(config: BenchCloningConfig, seed: int, task: str, method: str) -
 def measure_cells(
     recipes: Sequence[CloningRecipe], model_digest: str, pipeline: Pipeline, results_cache: ResultsCache
 ) -> Iterator[float]:
-    """Success of each cell in turn; what is finished, here or in the ledger, is only read."""
+    """Yield the success rate of each cell; finished cells are read from the run folder or the results cache."""
     for cell_recipe in recipes:
-        clone_config = replace(cell_recipe.clone_config, checkpoint=None)  # wherever it lies
+        clone_config = replace(cell_recipe.clone_config, checkpoint=None)  # its path does not matter
         used_model = model_digest if cell_recipe.method == REWARD_WEIGHTED else None
         settings = {"collect": asdict(cell_recipe.collect_config), "clone": asdict(clone_config), "model": used_model}
         result = results_cache.get_or_measure(
@@ -141,7 +141,7 @@ def measure_cells(
 
 
 def measure_cell(cell_recipe: CloningRecipe, pipeline: Pipeline) -> dict[str, float]:
-    """Record and clone whatever of that is not finished."""
+    """Record and clone, unless that is finished already."""
     seed_folder = pipeline.run.path / cell_recipe.folder
     pipeline.run_command(
         "collect", f"{cell_recipe.folder}/demonstrations", collect_episodes.COMMAND, cell_recipe.collect_config
@@ -159,12 +159,13 @@ def markdown_section(config: BenchCloningConfig, rates: Mapping[str, Mapping[str
     lines = [
         "## Cloning good and bad demonstrations",
         "",
-        f"`embodied-rm bench cloning`: {config.num_demonstrations} demonstrations of which half are failures, "
-        f"{config.num_seeds} seeds, each with recordings of its own; success over {config.eval_episodes} episodes, mean and "
-        "worst seed. Aligned: moments weighed by the progress that the reward model sees after them (SARM's RA-BC); it "
-        f"is not told which demonstrations failed. Every cell as data: `{companion_path(page, 'cloning', '.jsonl').name}`.",
+        f"`embodied-rm bench cloning`: {config.num_demonstrations} demonstrations per seed, half of them failures, "
+        f"{config.num_seeds} seeds with separate recordings; success over {config.eval_episodes} episodes, mean and "
+        "worst seed. reward_weighted: transitions are weighted by the predicted progress that follows them (RA-BC of "
+        "SARM); the model does not know which demonstrations failed. All cells as data: "
+        f"`{companion_path(page, 'cloning', '.jsonl').name}`.",
         "",
-        f"| task | {' | '.join(METHODS)} | aligned more than plain | 95 % |",
+        f"| task | {' | '.join(METHODS)} | reward_weighted minus plain | 95 % |",
         "|---" * (len(METHODS) + 3) + "|",
     ]
     for task, rates_by_method in rates.items():

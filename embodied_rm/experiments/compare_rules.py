@@ -1,4 +1,4 @@
-"""`embodied-rm compare`: reward rules side by side, each from the same cloned policies."""
+"""`embodied-rm compare`: compare reward rules on paired refinements of the same cloned policies."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_sim.registry import make_task
 
 DEFAULT_PRESET = "default"
-"""Key of the sizes of tasks that have none of their own."""
+"""Key of the preset for tasks without one of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig:
-    """Which rules on which tasks; paths are inside the run folder."""
+    """Config of `compare`; paths are relative to the run folder."""
 
     tasks: tuple[str, ...]
     rules: tuple[str, ...]
@@ -73,16 +73,16 @@ class CompareConfig:
         if not 0 < self.target_success <= 1:
             raise UserError(f"target_success must be in (0, 1], got {self.target_success}")
         if self.refine.eval_episodes < 1:
-            raise UserError("refine.eval_episodes must be >= 1: without learning curves nothing can be compared")
+            raise UserError("refine.eval_episodes must be >= 1: the comparison needs learning curves")
         for task in self.tasks:
             self._check_preset(task)
 
     def _check_preset(self, task: str) -> None:
-        """Raises `UserError` for what a cell of the task would stumble over after hours."""
+        """Raise `UserError` for settings with which a cell of the task would fail hours later."""
         preset = task_preset(self, task)
         if preset.num_demonstrations > self.collect.num_successes:
             raise UserError(
-                f"{task}: {preset.num_demonstrations} demonstrations asked for, and collect.num_successes="
+                f"{task}: {preset.num_demonstrations} demonstrations needed, and only collect.num_successes="
                 f"{self.collect.num_successes} are recorded"
             )
         for rule in self.rules:
@@ -91,14 +91,14 @@ class CompareConfig:
 
 
 def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Refine every cell that is not finished; leave the numbers, the page and the report."""
+    """Refine every unfinished cell; write metrics, report and results page."""
     judge_config = config.refine.judge
     digest = (
         model_digest(resolve_reward_model(config.checkpoint))
         if judge_config.type is None
         else judge_digest(judge_config)
     )
-    for rule in config.rules:  # what cannot judge is told before anything is recorded
+    for rule in config.rules:  # an unsuitable model fails before anything is recorded
         reward_config = with_rule(rule, config.refine.reward)
         refine_policy.load_reward_model(replace(config.refine, checkpoint=config.checkpoint, reward=reward_config))
     pipeline, results_cache = Pipeline(run, reporter), open_results_cache(config.results_page, config.name)
@@ -130,13 +130,15 @@ def main(config: CompareConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def task_preset(config: CompareConfig, task: str) -> TaskPreset:
-    """Those of a task, or of any other."""
+    """Return the preset of a task, or the default one."""
     return config.task_presets.get(task, config.task_presets[DEFAULT_PRESET])
 
 
 def make_recipe(config: CompareConfig, seed: int, task: str, rule: str) -> RefinementRecipe:
-    """How the cell of a task, a seed and a rule comes about. A policy that sees images is recorded for and cloned
-    from the views that it is refined with."""
+    """Return the recipe of the cell of a task, seed and rule.
+
+    A policy of embeddings is cloned from the views that it is refined with.
+    """
     preset = task_preset(config, task)
     collect_config = replace(config.collect, tasks=(task,), seed=config.collect.seed + seed)
     clone_config = replace(
@@ -156,8 +158,11 @@ def make_recipe(config: CompareConfig, seed: int, task: str, rule: str) -> Refin
 def measure_cells(
     recipes: Sequence[RefinementRecipe], model_digest: str, pipeline: Pipeline, results_cache: ResultsCache
 ) -> Iterator[CellResult]:
-    """Cell by cell; what is finished, here or in the ledger, is only read. No cell knows of another but for the policy
-    that it starts from, which is that of all cells of a task and a seed. `model`: digest of the one that pays."""
+    """Yield the result of each cell; finished cells are read from the run folder or the results cache.
+
+    All cells of a task and seed start from the same policy; otherwise cells are independent. `model_digest` is that of
+    the reward model.
+    """
     root, first_cells = pipeline.run.path, dict[str, CellResult]()
     for cell_recipe in recipes:
         policy_settings, cell_settings = cell_recipe.cache_settings(model_digest)
@@ -174,8 +179,14 @@ def measure_cells(
 def measure_cell(
     cell_recipe: RefinementRecipe, policy_settings: Mapping[str, Any], pipeline: Pipeline, first_cell: CellResult | None
 ) -> dict[str, Any]:
-    """Record, clone and refine whatever of that is not finished; `policy`: what decides the cloned one, `known`: a cell
-    that must have begun with it."""
+    """Record, clone and refine, skipping finished parts.
+
+    Args:
+        cell_recipe: recipe of the cell.
+        policy_settings: everything that decides the cloned policy.
+        pipeline: runs the commands.
+        first_cell: a finished cell that must have started from the same policy, if there is one.
+    """
     root = pipeline.run.path
     begin_cell(root / cell_recipe.seed_folder, policy_settings)
     pipeline.run_command(
@@ -184,7 +195,7 @@ def measure_cell(
     clone_config = replace(cell_recipe.clone, data=root / cell_recipe.seed_folder / cell_recipe.clone.data)
     pipeline.run_command("clone", f"{cell_recipe.seed_folder}/clone", clone_policy.COMMAND, clone_config)
     refine_config = replace(cell_recipe.refine, policy=root / cell_recipe.seed_folder / cell_recipe.refine.policy)
-    if first_cell is not None:  # before an hour is spent on it
+    if first_cell is not None:  # checked before the long refinement
         check_same_policy(
             first_cell,
             cell_recipe.refine.reward.rule,
@@ -195,7 +206,7 @@ def measure_cell(
 
 
 def read_cell(folder: Path, refine_config: refine_policy.RefineCommand) -> CellResult:
-    """The cell of a finished refinement. Where no model was asked, none has said anything."""
+    """Read the cell of a finished refinement; without a reward model there are no predictions."""
     rows, uses_model = read_rows(folder / PROGRESS_FILE), not refine_config.reward.uses_simulator_only
     metrics = next(iter(json.loads((folder / "metrics.json").read_text())["tasks"].values()))
     knows_hovers = uses_model or find_rule(refine_config.reward.rule).progress_source == "simulator"
@@ -219,23 +230,22 @@ def read_cell(folder: Path, refine_config: refine_policy.RefineCommand) -> CellR
 def markdown_section(
     config: CompareConfig, comparison: Comparison, page: Path, num_versions: int, model_digest: str
 ) -> str:
-    """The results as Markdown; `model`: digest of the one that pays."""
+    """Return the results as Markdown; `model_digest` is that of the reward model."""
     model_name = "the bundled model" if config.checkpoint is None else f"`{config.checkpoint}`"
     lines = [
         f"## {config.name}",
         "",
-        f"`embodied-rm compare`, {config.num_seeds} paired seeds, scored every {config.refine.reward.score_every} steps "
-        "(what is paid from the simulator's state: every step), "
-        f"{config.refine.env.num_envs} environments. Success by: who says in training that an episode succeeded, "
-        f"which ends it; all numbers here are the simulator's. Rollouts: training episodes until {config.target_success:g} of "
-        f"{config.refine.eval_episodes} watched episodes succeeded, median over the seeds, who never got there counting as "
-        f"last; after 150 episodes: the first {config.refine.critic_warmup_iterations} iterations teach only the critic; "
-        f"refined: {config.refine.final_eval_episodes} episodes of each seed; hovers: share of the last iteration's "
-        f"episodes that end at the time limit, no success, with a potential of {HOVER_POTENTIAL:g} or more; agreement: Kendall's "
-        "tau_a of the policies of all iterations, ranked by the model's verdicts and by the simulator's, where the "
-        "model ends the episodes. p: paired permutation, one-sided; who never got there counts as if it had with its "
-        "last episode, or with the one with which the other did. "
-        f"Every cell as data: `{companion_path(page, config.name, '.jsonl').name}`, measured by {num_versions} "
+        f"`embodied-rm compare`, {config.num_seeds} paired seeds, {config.refine.env.num_envs} environments, scored "
+        f"every {config.refine.reward.score_every} steps (rules of the simulator's state: every step). Success source: "
+        "what decides in training that an episode succeeded, which ends it; all numbers here are those of the simulator. "
+        f"Rollouts: training episodes until {config.target_success:g} of {config.refine.eval_episodes} evaluation "
+        "episodes succeeded, median over seeds; seeds that never reached it count as infinite. After 150 episodes: the "
+        f"first {config.refine.critic_warmup_iterations} iterations train only the critic. Refined: "
+        f"{config.refine.final_eval_episodes} episodes per seed. Hover rate: fraction of the last iteration's episodes "
+        f"that end at the time limit without success, with a potential of at least {HOVER_POTENTIAL:g}. Ranking "
+        "agreement: Kendall's tau_a of the policies of all iterations, ranked by predicted and by true success, if the "
+        "model ends the episodes. p: one-sided paired permutation test, with censored runs. All cells as data: "
+        f"`{companion_path(page, config.name, '.jsonl').name}`, measured by {num_versions} "
         f"version{'s' * (num_versions > 1)} of the code.",
         "",
         f"![learning curves]({companion_path(page, config.name, '.png').name})",
@@ -244,11 +254,10 @@ def markdown_section(
         "",
         *preset_table({task: task_preset(config, task) for task in config.tasks}),
         "",
-        f"Held to the imitated policy by {config.refine.bc_kl_coef:g}, falling to 0, and to its demonstrations by "
-        f"{config.refine.imitation_coef:g}; guided by the potential by {config.refine.heuristic_coef:g}, falling to 0 "
-        f"where episodes end at {config.refine.heuristic_off_at:g} of it on average, success counting as 1, and over the "
-        f"whole refinement. The policies see "
-        f"{config.clone.obs_mode}; the reward model: {model_name}, {model_digest[:12]}.",
+        f"KL coefficient to the cloned policy: {config.refine.bc_kl_coef:g}, decaying to 0. Imitation coefficient: "
+        f"{config.refine.imitation_coef:g}. Heuristic coefficient: {config.refine.heuristic_coef:g}, decaying to 0 as "
+        f"the mean final potential reaches {config.refine.heuristic_off_at:g} (success counts as 1), and over the "
+        f"refinement. Observations: {config.clone.obs_mode}. Reward model: {model_name}, {model_digest[:12]}.",
     ]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Reward rules side by side, from the learning curves of paired refinements (pure)."""
+"""Statistics that compare reward rules by the learning curves of paired refinements (pure functions)."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from embodied_rm.metrics import (
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """One refinement: a task, a seed and a rule."""
+    """Result of one refinement: a task, a seed and a rule."""
 
     task: str
     seed: int
     rule: str
     success_source: str
-    """Who said in training that an episode succeeded: model or simulator."""
+    """Source of success in training: model or simulator."""
     policy_digest: str
-    """Digest of the policy that it starts from."""
+    """Digest of the cloned policy."""
     cloned_success: float
-    """Success of the policy that it starts from."""
+    """Success rate of the cloned policy."""
     refined_success: float
-    """Success at its end."""
+    """Success rate of the refined policy."""
     success_curve: tuple[float, ...]
-    """Success after every iteration; the last one stands for those that an early stop left out."""
+    """Success rate after every iteration, up to an early stop."""
     predicted_success: tuple[float | None, ...]
-    """Share of the training episodes of every iteration that the model calls a success; None where none ended."""
+    """Fraction of each iteration's training episodes with predicted success; None if no episode ended."""
     hover_rates: tuple[float | None, ...]
-    """Share of these that end at the time limit, no success, with most of the way behind them by the model."""
+    """Fraction of them that end at the time limit without success, but with a high predicted potential."""
     alarm_iterations: tuple[int, ...]
-    """Iterations in which the monitor rang."""
+    """Iterations with a hacking alarm."""
     cumulative_episodes: tuple[int, ...]
-    """Training episodes up to the end of every iteration."""
+    """Number of training episodes up to the end of each iteration."""
     seconds_by_phase: dict[str, float]
-    """Stage of refinement -> time spent on it."""
+    """Phase of refinement -> time, s."""
 
     @classmethod
     def from_json(cls, payload: Mapping[str, Any]) -> CellResult:
-        """The cell that `dataclasses.asdict` and JSON took apart."""
+        """Build a result from its JSON form, `dataclasses.asdict`."""
         kwargs: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in payload.items()}
         return cls(**kwargs)
 
     def rollouts_to_success(self, target_success: float) -> int | None:
-        """Training episodes until success first reached `level`; None: never."""
+        """Return the training episodes until success first reached the target; None if it never did."""
         iteration = first_iteration_reaching(self.success_curve, target_success)
         return None if iteration is None else self.cumulative_episodes[iteration - 1]
 
     def success_after(self, episodes: int) -> float:
-        """Success after the last iteration within that many training episodes; of what was cloned before the first."""
+        """Return the success rate after a budget of training episodes; before the first iteration, the cloned one."""
         rates = [
             rate
             for rate, num_episodes in zip(self.success_curve, self.cumulative_episodes, strict=True)
@@ -68,21 +68,25 @@ class CellResult:
 
 
 def check_same_policy(reference: CellResult, rule: str, policy: str) -> None:
-    """Raises `UserError` when the cell of a rule, of the task and seed of a known one, does not start from the same
-    policy (its digest): another machine, or another version of the code, may clone another one."""
+    """Raise `UserError` if a cell of the same task and seed starts from another policy than the reference cell.
+
+    Another machine or version of the code may clone a different policy. `policy` is its digest.
+    """
     if reference.policy_digest != policy:
         raise UserError(
-            f"{reference.task}, seed {reference.seed}: {reference.rule} and {rule} started from different policies and are no "
-            "pair: delete the line of one of them beside the page, and measure it anew"
+            f"{reference.task}, seed {reference.seed}: {reference.rule} and {rule} started from different policies "
+            "and cannot be paired: delete one of their lines in the results cache and measure it again"
         )
 
 
 def ranking_agreement(cells: Sequence[CellResult]) -> float | None:
-    """Kendall's tau_a of the policies that acted in all iterations of cells, ranked by the model and by the simulator;
-    None for fewer than two that the model ranks.
+    """Return Kendall's tau_a between the rankings of all acting policies by the model and by the simulator.
 
-    Only cells in which the model ends the episodes: the simulator ends them with the first moment of success, before
-    the model has seen the several that it asks for.
+    Only cells with success_source "model" count: the simulator ends episodes at the first successful step, before the
+    model can confirm the success.
+
+    Returns:
+        None with fewer than two policies that the model ranks.
     """
     pairs = [
         pair
@@ -95,26 +99,31 @@ def ranking_agreement(cells: Sequence[CellResult]) -> float | None:
 
 
 def _acting_policy_success(cell: CellResult) -> Iterator[tuple[float | None, float]]:
-    """Of the policy that acted in every iteration: what the model called a success, and what the simulator did, who
-    watches after an iteration the policy that acts in the next."""
+    """Yield (predicted, true) success rates of the policy that acted in each iteration.
+
+    The evaluation after an iteration is that of the policy that acts in the next one.
+    """
     return zip(cell.predicted_success, (cell.cloned_success, *cell.success_curve[:-1]), strict=True)
 
 
 def pad_curve(curve: Sequence[float], length: int) -> list[float]:
-    """A curve that stopped early, its last value held."""
+    """Extend a curve that stopped early with its last value."""
     return [*curve, *[curve[-1]] * (length - len(curve))]
 
 
 def success_band(cells: Sequence[CellResult]) -> tuple[list[float], list[float], list[float]]:
-    """Mean, lower and upper bound of the curves of cells, from what was cloned on."""
+    """Return mean, lower and upper bound of the success curves, starting with the cloned policies."""
     length = max(len(cell.success_curve) for cell in cells) + 1
     mean, low, high = mean_band([pad_curve((cell.cloned_success, *cell.success_curve), length) for cell in cells])
     return mean.tolist(), low.tolist(), high.tolist()
 
 
 def summarize_cells(cells: Sequence[CellResult], target_success: float) -> dict[str, float | int | None]:
-    """What is said of the cells of one rule. `rollouts` is the median over all of them, a seed that never reached
-    `level` being the last; None unless more than half did."""
+    """Return the summary of the cells of one rule, one value per column of the table.
+
+    `rollouts_to_target` is the median over seeds, where a seed that never reached the target counts as infinite; None
+    unless more than half of them reached it.
+    """
     rollouts = [cell.rollouts_to_success(target_success) for cell in cells]
     median = float(np.median([np.inf if n is None else n for n in rollouts]))
     final_success = [cell.refined_success for cell in cells]
@@ -134,7 +143,7 @@ def summarize_cells(cells: Sequence[CellResult], target_success: float) -> dict[
 
 
 def phase_time_shares(cells: Sequence[CellResult]) -> dict[str, float]:
-    """Stage -> its share of the time of all cells."""
+    """Return phase -> its fraction of the time of all cells."""
     seconds_by_phase = {
         phase: sum(cell.seconds_by_phase[phase] for cell in cells) for phase in cells[0].seconds_by_phase
     }
@@ -142,7 +151,7 @@ def phase_time_shares(cells: Sequence[CellResult]) -> dict[str, float]:
 
 
 def _mean_of_known(values: Sequence[float | None]) -> float | None:
-    """Of those that exist; None of none."""
+    """Return the mean of the values that are not None, or None."""
     present = [value for value in values if value is not None]
     return float(np.mean(present)) if present else None
 
@@ -150,11 +159,14 @@ def _mean_of_known(values: Sequence[float | None]) -> float | None:
 def rollout_ratio(
     cells: Sequence[CellResult], other: Sequence[CellResult], target_success: float
 ) -> tuple[float, float]:
-    """Geometric mean over pairs of the rollouts that `cells` needed by those that `other` needed, and how likely it is
-    that far below 1 by chance (`paired_permutation` of the logarithms).
+    """Compare the rollouts to the target success over paired cells.
 
-    Who never reached the level is counted as if it had with its last episode, or with the one with which the other did,
-    if that came later: it needed at least as many. Where neither did, none needed more.
+    A run that never reaches the target is censored at the later of its own last episode and the other run's crossing,
+    which is a lower bound. If neither reaches it, the pair counts as equal.
+
+    Returns:
+        The geometric mean of the ratio cells / other, and the one-sided p-value of a paired permutation test of the
+        logarithms.
     """
     log_rollouts = [_log_rollouts(cell, paired_cell, target_success) for cell, paired_cell in _pair_cells(cells, other)]
     own_logs, other_logs = zip(*log_rollouts, strict=True)
@@ -162,7 +174,7 @@ def rollout_ratio(
 
 
 def success_difference(cells: Sequence[CellResult], other: Sequence[CellResult]) -> tuple[float, float, float]:
-    """By how much the success at the end is higher over pairs than that of `other`, and its 95 % interval."""
+    """Return the mean paired difference of final success, cells minus other, and its 95 % interval."""
     pairs = _pair_cells(cells, other)
     return paired_difference(
         [cell.refined_success for cell, _ in pairs], [paired_cell.refined_success for _, paired_cell in pairs]
@@ -170,18 +182,18 @@ def success_difference(cells: Sequence[CellResult], other: Sequence[CellResult])
 
 
 def success_gain(cells: Sequence[CellResult]) -> tuple[float, float, float]:
-    """By how much the success at the end is higher than that of what was cloned, and its 95 % interval."""
+    """Return the mean gain of refinement over cloning in success, and its 95 % interval."""
     return paired_difference([cell.refined_success for cell in cells], [cell.cloned_success for cell in cells])
 
 
 def _pair_cells(cells: Sequence[CellResult], other: Sequence[CellResult]) -> list[tuple[CellResult, CellResult]]:
-    """Those of both that have the same task and seed."""
+    """Pair the cells that have the same task and seed."""
     other_by_key = {(cell.task, cell.seed): cell for cell in other}
     return [(cell, other_by_key[cell.task, cell.seed]) for cell in cells if (cell.task, cell.seed) in other_by_key]
 
 
 def _log_rollouts(cell: CellResult, paired_cell: CellResult, target_success: float) -> tuple[float, float]:
-    """Logarithms of the rollouts that both needed; at least so many, of who never got there."""
+    """Return the logarithms of both rollout counts, censored as in `rollout_ratio`."""
     first, second = cell.rollouts_to_success(target_success), paired_cell.rollouts_to_success(target_success)
     if first is None and second is None:
         return 0.0, 0.0
@@ -191,16 +203,16 @@ def _log_rollouts(cell: CellResult, paired_cell: CellResult, target_success: flo
 
 
 def filter_by_rule(cells: Sequence[CellResult], rule: str) -> list[CellResult]:
-    """The cells of one rule."""
+    """Return the cells of one rule."""
     return [cell for cell in cells if cell.rule == rule]
 
 
 def group_by_task(cells: Sequence[CellResult]) -> dict[str, list[CellResult]]:
-    """Task -> its cells, in the order in which tasks come."""
+    """Return task -> its cells, in the order of first occurrence."""
     return {task: [cell for cell in cells if cell.task == task] for task in dict.fromkeys(cell.task for cell in cells)}
 
 
 def group_by_task_with_total(cells: Sequence[CellResult]) -> dict[str, list[CellResult]]:
-    """The same, and "all" where there are several."""
+    """Return `group_by_task`, with an entry "all" if there are several tasks."""
     tasks = group_by_task(cells)
     return {**tasks, "all": list(cells)} if len(tasks) > 1 else tasks

@@ -1,4 +1,4 @@
-"""What is told of reward rules side by side: as numbers, as a report, and as a section of a Markdown page."""
+"""A comparison of reward rules as metrics, as a report and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from embodied_rm.experiments.comparison import (
 from embodied_rm.report import LineChart, Report, ReportTable
 
 SuccessBand = tuple[list[float], list[float], list[float]]
-"""Mean, lower and upper bound of success from iteration to iteration."""
+"""Mean, lower and upper bound of success per iteration."""
 SUMMARY_DIGITS = {
     "cloned_success": 2,
     "refined_success": 3,
@@ -36,12 +36,12 @@ SUMMARY_DIGITS = {
     "ranking_agreement": 2,
     "seconds_per_seed": 0,
 }
-"""Keys of `summary`, a column each -> digits behind the point."""
+"""Key of `summarize_cells`, one column per key -> number of decimals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The cells of some rules on some tasks; the first rule is compared with each of the others."""
+    """The cells of all rules and tasks; the first rule is compared with each of the others."""
 
     rules: tuple[str, ...]
     target_success: float
@@ -49,7 +49,7 @@ class Comparison:
     cells: Sequence[CellResult]
 
     def as_dict(self) -> dict[str, Any]:
-        """For metrics.json."""
+        """Return the content of metrics.json."""
         return {
             "tasks": {task: self._summaries(cells) for task, cells in group_by_task_with_total(self.cells).items()},
             "gains": [{"tasks": task, "rule": rule, **_without_nan(stats)} for task, rule, stats in self._gains()],
@@ -67,17 +67,17 @@ class Comparison:
         }
 
     def success_bands(self) -> dict[str, dict[str, SuccessBand]]:
-        """Task -> rule -> mean and bounds of success, from what was cloned on."""
+        """Return task -> rule -> mean and bounds of success, starting with the cloned policies."""
         return {
             task: {rule: success_band(filter_by_rule(cells, rule)) for rule in self.rules}
             for task, cells in group_by_task(self.cells).items()
         }
 
     def build_report(self) -> Report:
-        """The page of the run folder."""
+        """Return the report of the run folder."""
         return Report(
-            title="Reward rules side by side",
-            subtitle=f"{self.num_seeds} seeds each, from the same cloned policies; success is the simulator's.",
+            title="Comparison of reward rules",
+            subtitle=f"{self.num_seeds} seeds per rule, from the same cloned policies; success by the simulator.",
             charts=tuple(
                 LineChart(
                     title=f"{task}: success",
@@ -92,7 +92,7 @@ class Comparison:
         )
 
     def tables(self) -> tuple[ReportTable, ...]:
-        """The results side by side."""
+        """Return the tables of results."""
         return (
             self._success_table(),
             self._gains_table(),
@@ -105,11 +105,11 @@ class Comparison:
             "cloned",
             "refined",
             "worst seed",
-            f"reached {self.target_success:g}",
-            "rollouts",
+            f"seeds that reached {self.target_success:g}",
+            "rollouts to it",
             "after 150 episodes",
         )
-        other_columns = ("hovers", "seeds with an alarm", "agreement", "seconds a seed")
+        other_columns = ("hover rate", "seeds with an alarm", "ranking agreement", "seconds per seed")
         rows = [
             (
                 task,
@@ -121,7 +121,9 @@ class Comparison:
             for rule, row in self._summaries(cells).items()
         ]
         return ReportTable(
-            title="Success", header=("task", "rule", "success by", *success_columns, *other_columns), rows=tuple(rows)
+            title="Success",
+            header=("task", "rule", "success source", *success_columns, *other_columns),
+            rows=tuple(rows),
         )
 
     def _gains_table(self) -> ReportTable:
@@ -129,10 +131,10 @@ class Comparison:
             (task, f"`{rule}`", f"{stats['success']:+.3f}", _format_interval(stats))
             for task, rule, stats in self._gains()
         ]
-        return ReportTable(title="Gains", header=("task", "rule", "refined more than cloned", "95 %"), rows=tuple(rows))
+        return ReportTable(title="Gains", header=("task", "rule", "refined minus cloned", "95 %"), rows=tuple(rows))
 
     def _pairs_table(self) -> ReportTable:
-        rollouts_column = f"rollouts to {self.target_success:g}, times those of the other"
+        rollouts_column = f"ratio of rollouts to {self.target_success:g}"
         rows = [
             (
                 task,
@@ -144,7 +146,7 @@ class Comparison:
             )
             for task, rule, stats in self._pairs()
         ]
-        head = ("task", "rule / other", rollouts_column, "p", "success more than the other's", "95 %")
+        head = ("task", "rule / other", rollouts_column, "p", "difference of success", "95 %")
         return ReportTable(title="Pairs", header=head, rows=tuple(rows))
 
     def _time_table(self) -> ReportTable:
@@ -152,20 +154,20 @@ class Comparison:
         rows = [
             (f"`{rule}`", *(f"{share:.0%}" for share in phase_shares.values())) for rule, phase_shares in shares.items()
         ]
-        return ReportTable(title="Time", header=("time", *shares[self.rules[0]]), rows=tuple(rows))
+        return ReportTable(title="Time", header=("rule", *shares[self.rules[0]]), rows=tuple(rows))
 
     def _summaries(self, cells: Sequence[CellResult]) -> dict[str, dict[str, float | int | None]]:
         return {rule: summarize_cells(filter_by_rule(cells, rule), self.target_success) for rule in self.rules}
 
     def _gains(self) -> Iterator[tuple[str, str, dict[str, float]]]:
-        """(task, or all of them; a rule; by how much it raised success)."""
+        """Yield (task or "all", rule, gain in success with its interval)."""
         for task, cells in group_by_task_with_total(self.cells).items():
             for rule in self.rules:
                 success, low, high = success_gain(filter_by_rule(cells, rule))
                 yield task, rule, {"success": success, "low": low, "high": high}
 
     def _pairs(self) -> Iterator[tuple[str, str, dict[str, float]]]:
-        """(task, or all of them; a rule; how the first one does beside it)."""
+        """Yield (task or "all", other rule, statistics of the first rule against it)."""
         for task, cells in group_by_task_with_total(self.cells).items():
             for rule in self.rules[1:]:
                 own_cells, other_cells = filter_by_rule(cells, self.rules[0]), filter_by_rule(cells, rule)
@@ -183,7 +185,7 @@ def _format_value(name: str, value: float | int | None) -> str:
 
 
 def _format_known(value: float, digits: str) -> str:
-    """A dash for what one seed cannot tell."""
+    """Format a number, or a dash for NaN (a single seed)."""
     return "-" if isnan(value) else f"{value:{digits}}"
 
 
@@ -192,7 +194,7 @@ def _format_interval(stats: Mapping[str, float]) -> str:
 
 
 def markdown_tables(tables: Sequence[ReportTable]) -> list[str]:
-    """Tables as lines of Markdown, an empty one between two."""
+    """Return tables as lines of Markdown, separated by empty lines."""
     blocks = [
         [
             f"| {' | '.join(table.header)} |",

@@ -1,4 +1,4 @@
-"""Recordings for commands: opened and read, and what is left out of them told."""
+"""Open and read datasets for commands, and report the episodes that are left out."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from embodied_rm.types import Episode
 def load_dataset(
     folder: Path, reporter: Reporter, instruction: str | None = None, features: FeatureMap = DEFAULT_FEATURE_MAP
 ) -> EpisodeSource:
-    """The episodes in a folder, see `open_data`; which of them are left out is told."""
+    """Open the dataset in a folder, see `open_dataset`, and report the episodes that are left out."""
     source = open_dataset(resolve_dataset(folder), instruction, features)
     report_issues(source.issues, reporter)
     return source
 
 
 def report_issues(issues: Sequence[DataIssue], reporter: Reporter, max_lines: int | None = MAX_LISTED_ISSUES) -> None:
-    """One line a fault, `most` of them (None: all)."""
+    """Log one line per issue, at most `max_lines` (None: all)."""
     for issue in issues[:max_lines]:
         prefix = f"left out: {', '.join(issue.episodes)}" if issue.episodes else "note"
         reporter.log(f"{prefix}: {issue}")
     if max_lines is not None and len(issues) > max_lines:
         reporter.log(
-            f"and {len(issues) - max_lines} more faults; {len(affected_episodes(issues))} episodes are left out in all: embodied-rm "
-            "inspect lists every one"
+            f"and {len(issues) - max_lines} more issues; {len(affected_episodes(issues))} episodes are left out in "
+            "total: embodied-rm inspect lists all of them"
         )
 
 
 def read_valid_episodes(
     source: EpisodeSource, rows: Sequence[int], read: Callable[[int], Episode], reporter: Reporter, description: str
 ) -> Iterator[Episode]:
-    """These episodes, read one by one; one that cannot be read to its end is left out, and told.
+    """Yield the episodes of these rows; one that cannot be read is left out and reported.
 
-    Raises `DataError` when none is left.
+    Raises:
+        DataError: none of them can be read.
     """
-    count, issues = 0, []
+    count = 0
+    issues: list[DataIssue] = []
     for row in reporter.track(rows, description, total=len(rows)):
         try:
             episode = read(row)

@@ -1,4 +1,4 @@
-"""`embodied-rm demo`: the whole loop, by running the other commands one after the other."""
+"""`embodied-rm demo`: the whole loop, a pipeline of the other commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from embodied_rm.tabletop.envs import learner_device, make_envs
 
 @dataclass(frozen=True, kw_only=True)
 class EvalDataConfig:
-    """Episodes of each task that only the evaluation sees."""
+    """Episodes per task for the evaluation only."""
 
     num_successes: int
     num_failures: int
@@ -39,7 +39,7 @@ class EvalDataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DemonstrationDataConfig:
-    """Episodes of each task that the policies imitate: few, at full pace, with little noise."""
+    """Episodes per task for the policies to imitate: few, at full speed, with little noise."""
 
     num_successes: int
     action_noise: float
@@ -48,7 +48,7 @@ class DemonstrationDataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
-    """The commands of the loop; paths are inside the run folder."""
+    """Config of `demo`; paths of the commands are relative to the run folder."""
 
     tasks: tuple[str, ...]
     checkpoint: Path | None = None
@@ -67,50 +67,52 @@ class DemoConfig:
         for task in self.tasks:
             lookup(self.task_presets, task, "task of the demo")
             if task not in self.collect.tasks:
-                raise UserError(f"collect.tasks must have every one of tasks: nothing would be known of {task}")
+                raise UserError(f"collect.tasks must include all tasks: {task} is missing")
         if self.evaluate.data is None:
-            raise UserError("evaluate.data must be a folder inside the run folder: the demo judges by what it recorded")
+            raise UserError(
+                "evaluate.data must be a folder inside the run folder: the demo evaluates on its own recordings"
+            )
         if self.train_reward_model and self.checkpoint is not None:
-            raise UserError("train_reward_model=true and checkpoint=... both say which reward model: say one of them")
+            raise UserError("train_reward_model=true and checkpoint=... both select the reward model: set one of them")
         for command in ("evaluate", "refine"):
             if getattr(self, command).checkpoint is not None:
                 raise UserError(
-                    f"{command}.checkpoint is decided by checkpoint=... or train_reward_model=true: leave it out"
+                    f"{command}.checkpoint is set by checkpoint=... or train_reward_model=true: leave it out"
                 )
 
     def eval_folder(self, root: Path) -> Path:
-        """The folder of the episodes that the reward model is judged by."""
+        """Return the folder of the episodes for evaluation."""
         assert self.evaluate.data is not None
         return root / self.evaluate.data
 
     def model_folder(self, root: Path) -> Path | None:
-        """The folder of the reward model, None for the one in the box."""
+        """Return the folder of the reward model, None for the bundled one."""
         return root / "reward_model" if self.train_reward_model else self.checkpoint
 
 
 def main(config: DemoConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Run the loop; leave the numbers of all stages in metrics.json and the story in report.html."""
+    """Run the loop; write the metrics of all commands and the report."""
     pipeline, startup_s = Pipeline(run, reporter), time.monotonic() - PROCESS_START_S
     if not config.train_reward_model:
-        resolve_reward_model(config.checkpoint)  # a missing one is told before anything is recorded
+        resolve_reward_model(config.checkpoint)  # fails early if it is missing
     metrics = prepare_reward_model(config, pipeline)
     metrics["tasks"] = {task: clone_and_refine(task, config, pipeline) for task in config.tasks}
     if config.benchmark_steps:
-        with pipeline.time_stage("benchmark"):
+        with pipeline.time_phase("benchmark"):
             metrics["benchmark"] = measure_speed(config, run)
         reporter.table("benchmark", metrics["benchmark"])
-    with pipeline.time_stage("report"):
+    with pipeline.time_phase("report"):
         write_report(
             run.file_path("report.html"), build_report(config, metrics, run, startup_s + pipeline.total_seconds)
         )
-    metrics["seconds"] = {**pipeline.seconds_by_stage, "total": startup_s + pipeline.total_seconds}
+    metrics["seconds"] = {**pipeline.seconds_by_phase, "total": startup_s + pipeline.total_seconds}
     metrics["memory"] = {"peak_gib": peak_memory_gib()}
     reporter.table("seconds", metrics["seconds"])
     run.write_json("metrics.json", metrics)
 
 
 def prepare_reward_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
-    """Record, train if the model is to be one's own, and evaluate on unseen episodes; the numbers of all that."""
+    """Record, train if `train_reward_model` is set, and evaluate on unseen episodes; return the metrics."""
     root = pipeline.run.path
     record_data(config, pipeline)
     train_metrics = train_model(config, pipeline) if config.train_reward_model else {}
@@ -119,13 +121,10 @@ def prepare_reward_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, An
 
 
 def record_data(config: DemoConfig, pipeline: Pipeline) -> None:
-    """The episodes that judge the reward model, and those that the policies imitate.
-
-    Their seeds are not those of the episodes to learn from: the very same would otherwise be recorded twice.
-    """
+    """Record the episodes for evaluation and for cloning, with other seeds than the training episodes."""
     eval_config = replace(config.collect, **vars(config.eval_data), seed=config.collect.seed + 1)
     pipeline.run_command("collect", "unseen", collect_episodes.COMMAND, eval_config)
-    # At every control step, whatever the reward model is trained on: a policy acts at every step.
+    # frame_stride=1 because a policy acts at every control step.
     demo_config = replace(
         config.collect,
         **vars(config.demonstration_data),
@@ -138,7 +137,7 @@ def record_data(config: DemoConfig, pipeline: Pipeline) -> None:
 
 
 def train_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
-    """Record episodes to learn from and train; the numbers of both."""
+    """Record episodes and train a reward model on them; return the metrics."""
     root = pipeline.run.path
     collect_metrics = pipeline.run_command("collect", "data", collect_episodes.COMMAND, config.collect)
     held_out = None if config.train.held_out is None else root / config.train.held_out
@@ -147,7 +146,7 @@ def train_model(config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def clone_and_refine(task: str, config: DemoConfig, pipeline: Pipeline) -> dict[str, Any]:
-    """Clone and refine the policy of one task; the numbers of its refinement."""
+    """Clone and refine the policy of one task; return the metrics of the refinement."""
     root, preset = pipeline.run.path, config.task_presets[task]
     clone_config = preset_clone_config(config.clone, task, root / config.clone.data, preset, config.model_folder(root))
     pipeline.run_command("clone", f"{task}/clone", clone_policy.COMMAND, clone_config)
@@ -158,7 +157,7 @@ def clone_and_refine(task: str, config: DemoConfig, pipeline: Pipeline) -> dict[
 
 
 def measure_speed(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
-    """What the learned reward costs on every step of the first task's environments."""
+    """Measure the throughput of a rollout with the learned reward on the first task."""
     task = config.tasks[0]
     net = load_progress_net(resolve_reward_model(config.model_folder(run.path)))
     policy = load_policy(run.path / task / "clone" / POLICY_DIR)
@@ -171,16 +170,17 @@ def measure_speed(config: DemoConfig, run: RunFolder) -> dict[str, Any]:
 
 
 def build_report(config: DemoConfig, metrics: dict[str, Any], run: RunFolder, seconds: float) -> Report:
-    """The page: what the reward model knows, what it made of the policies, and episodes to look at; `seconds`: spent
-    on all that."""
+    """Return the report: metrics of the reward model, success of the policies, and example episodes.
+
+    `seconds` is the total time of the loop.
+    """
     net = load_progress_net(resolve_reward_model(config.model_folder(run.path)))
     eval_data = open_dataset(config.eval_folder(run.path) / DATASET_DIR)
     curves = [learning_curves(task, read_rows(run.path / task / "refine" / PROGRESS_FILE)) for task in config.tasks]
     return Report(
         title="From video and a sentence to a better policy",
-        subtitle=f"Reward model: {model_origin(config, metrics)}; cloned policies refined on its reward alone, never on "
-        "the simulator's. "
-        f"{format_duration(seconds)} in all.",
+        subtitle=f"Reward model: {model_origin(config, metrics)}; cloned policies are refined on its reward only. "
+        f"{format_duration(seconds)} in total.",
         key_metrics=headline_figures(metrics[config.evaluate.model_name], metrics["baselines"]),
         success_rates=tuple(success_row(task, numbers) for task, numbers in metrics["tasks"].items()),
         charts=tuple(curve for task_curves in curves for curve in task_curves),
@@ -190,7 +190,7 @@ def build_report(config: DemoConfig, metrics: dict[str, Any], run: RunFolder, se
 
 
 def model_origin(config: DemoConfig, metrics: dict[str, Any]) -> str:
-    """Where the reward model is from, in words."""
+    """Describe the origin of the reward model."""
     if config.train_reward_model:
         return f"learned from {metrics['train']['episodes']} recorded episodes and their instructions"
     return f"{model_label(config.checkpoint)}, nothing trained"

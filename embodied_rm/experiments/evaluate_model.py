@@ -1,4 +1,4 @@
-"""`embodied-rm evaluate`: a reward model against annotation it has not seen, of given data or of the unseen splits."""
+"""`embodied-rm evaluate`: evaluate a reward model on annotated, unseen episodes of a dataset or of splits."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from embodied_rm.tabletop.splits import (
 from embodied_rm.types import Episode
 
 FUSION_CHOICES: Mapping[str, FusionKind] = {name: name for name in FUSION_KINDS if name != "reference"}
-"""Those that need no demonstration; with one_shot.method=in_context the fusion is that."""
+"""Fusions that need no demonstration; one_shot.method=in_context uses the fusion "reference"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordConfig:
-    """How the episodes of a split are recorded, see `CollectConfig`."""
+    """How episodes of a split are recorded, see `CollectConfig`."""
 
     num_successes: int = 10
     num_failures: int = 10
@@ -60,7 +60,7 @@ class RecordConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
-    """What to compare with what: `data`, or what is recorded of `split`."""
+    """Config of `evaluate`: the episodes of `data`, or recordings of `split`."""
 
     data: Path | None = None
     checkpoint: Path | None = None
@@ -91,10 +91,9 @@ class EvaluateConfig:
 
 
 def main(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Evaluate, and leave metrics and report in the run folder. Raises `UserError` unless one of data and split says
-    on what."""
+    """Evaluate; write metrics and report. Raises `UserError` unless exactly one of data and split is set."""
     if (config.data is None) == (config.split.name == NO_SPLIT):
-        raise UserError("evaluate needs either data=..., recorded episodes, or split=..., which it records itself")
+        raise UserError("evaluate needs either data=... (recorded episodes) or split=... (recorded by evaluate itself)")
     if config.data is not None:
         loaded = load_model_and_data(
             config.checkpoint, config.data, reporter, config.instruction, config.features, config.judge
@@ -116,7 +115,7 @@ def main(config: EvaluateConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def with_fusion(model: DescribedRewardModel, config: EvaluateConfig) -> DescribedRewardModel:
-    """The model as it is, or with the fusion that is asked for. Raises `UserError` for one that fuses nothing."""
+    """Return the model with the fusion of the config. Raises `UserError` for a model without fusion."""
     return (
         model
         if config.fusion is None
@@ -132,7 +131,7 @@ def evaluate_split(
     run: RunFolder,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """The numbers of one split, over all its episodes and of each task; its episodes are recorded only once."""
+    """Record the episodes of a split, unless that is done, and evaluate on them, in total and per task."""
     collect_config = collect_episodes.CollectConfig(split=split, **vars(config.record))
     Pipeline(run, reporter).run_command(f"record {split.name}", split.name, collect_episodes.COMMAND, collect_config)
     folder = RunFolder(run.path / split.name)
@@ -150,7 +149,7 @@ def evaluate_split(
 
 
 def evaluate_one_shot(one_shot: OneShotEvaluator, source: EpisodeSource, config: EvaluateConfig) -> dict[str, Any]:
-    """The model's numbers once it has a demonstration of each task, over all the episodes and of each task."""
+    """Evaluate the model with a demonstration of each task, in total and per task."""
     reporter, split = one_shot.reporter, one_shot.collect_config.split.name
     demonstrations, episodes = (
         one_shot.record_demonstrations(),
@@ -191,9 +190,9 @@ def evaluate_model(
     *,
     by_task: bool = False,
 ) -> dict[str, Any]:
-    """What `evaluate` says of the model on these episodes; leaves the report in the folder."""
+    """Evaluate the model on these episodes; return the metrics and write the report into the folder."""
     source = loaded.source
-    # Before the videos are read: whoever misspelt the folder is told at once.
+    # Opened before the videos are read, so that a wrong name fails at once.
     similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
     model = model_label(config.checkpoint, config.judge)
     reporter.table("evaluate", {"on": data_label, "episodes": len(source), "views": source.views, "model": model})
@@ -212,7 +211,7 @@ def evaluate_model(
     predictions_by_row = dict(zip(rows, predictions.predictions, strict=True))
     report = Report(
         title="Reward model against annotation",
-        subtitle=f"{model} on {data_label}, which it must not have seen.",
+        subtitle=f"{model} on {data_label}; the episodes must be unseen.",
         key_metrics=headline_figures(metrics["reward_model"], metrics["baselines"]),
         episodes=tuple(
             episode_panel(source, row, predictions_by_row[row])
@@ -236,7 +235,7 @@ def evaluate_model(
 def select_goals(
     config: EvaluateConfig, model: DescribedRewardModel, episodes: Sequence[Episode], data_label: str
 ) -> tuple[list[int], list[Episode] | None]:
-    """Which episodes are judged, and towards which goal images: those of others, those given, or none."""
+    """Return the rows to evaluate, and their goal images: those of other episodes, the given ones, or None."""
     if config.use_goal_images:
         goal_by_row = find_goal_rows(episodes, data_label)
         return list(goal_by_row), [episodes[goal] for goal in goal_by_row.values()]
@@ -251,8 +250,7 @@ def select_goals(
 def similarity_predictions(
     model: ClipSimilarity, source: EpisodeSource, rows: Sequence[int], reporter: Reporter, frame_stride: int = 1
 ) -> PredictionSet:
-    """What frame-text similarity says of every `stride`-th frame of the episodes, read one by one at its own image
-    size."""
+    """Predict progress by frame-text similarity for every `frame_stride`-th frame, one episode at a time."""
     tracked_rows = reporter.track(rows, "similarity", total=len(rows))
     size = model.config.image_size
     return concat_predictions(
@@ -261,14 +259,14 @@ def similarity_predictions(
 
 
 def metric_table(rows: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Rows of a table with a column for each headline metric that any of them has, "-" where one lacks it."""
+    """Return a table with one column per headline metric that any row has; "-" for a missing value."""
     columns = [metric for metric in FIGURE_LABELS if any(metric in metrics for metrics in rows.values())]
     cells = {name: [f"{n[c]:.3f}" if c in n else "-" for c in columns] for name, n in rows.items()}
     return {name: "  ".join(map(str.rjust, row, map(len, columns))) for name, row in {"": columns, **cells}.items()}
 
 
 def rename_model(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The metrics with the model's numbers under another name."""
+    """Return the metrics with the model's entry under another name."""
     return {name if key == "reward_model" else key: value for key, value in metrics.items()}
 
 

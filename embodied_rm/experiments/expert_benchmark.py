@@ -1,4 +1,4 @@
-"""`embodied-rm bench experts`: every task's expert, on both arms and both physics engines."""
+"""`embodied-rm bench experts`: success of every task's expert on all robots and both physics backends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ExpertRates = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchExpertsConfig:
-    """Who plays how often."""
+    """Config of `bench experts`."""
 
     tasks: tuple[str, ...] = ()
     num_episodes: int = 100
@@ -34,7 +34,7 @@ class BenchExpertsConfig:
 
 
 def main(config: BenchExpertsConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Play; leave the rates and perhaps a section of a page."""
+    """Measure; write the rates and, if set, a section of the results page."""
     cells = task_robot_pairs(config.tasks)
     rates = dict(reporter.track(measure_rates(config, cells), "experts", total=len(cells)))
     for (task, robot), robot_rates in rates.items():
@@ -48,7 +48,7 @@ def main(config: BenchExpertsConfig, run: RunFolder, reporter: Reporter) -> None
 def measure_rates(
     config: BenchExpertsConfig, cells: list[tuple[str, str]]
 ) -> Iterator[tuple[tuple[str, str], ExpertRates]]:
-    """Cell by cell, the success rate on each engine; the same first episodes on both."""
+    """Yield the success rates per task and robot; both backends share the first episodes."""
     episodes = {"batch": config.num_episodes, "warp": config.num_warp_episodes}
     for task, robot in cells:
         rates = {backend: expert_success_rate(task, robot, backend, episodes[backend]) for backend in BACKENDS}
@@ -59,13 +59,13 @@ def measure_rates(
 
 
 def markdown_section(config: BenchExpertsConfig, rates: Mapping[tuple[str, str], ExpertRates]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     lines = [
         "## Experts",
         "",
-        "`embodied-rm bench experts`: success rate of the scripted expert, without noise, at full pace. On the "
+        "`embodied-rm bench experts`: success rate of the scripted expert, without noise, at full speed. On the "
         f"batch backend {config.num_episodes} seeded episodes; on Warp's (device cpu) the first "
-        f"{config.num_warp_episodes} of them, beside the batch backend's rate in those.",
+        f"{config.num_warp_episodes} of them, next to the rate of the batch backend on those.",
         "",
         "| task | arm | batch | batch, the same episodes | warp |",
         "|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""`embodied-rm bench fusion`: what each perspective, each fusion of them and each view is worth."""
+"""`embodied-rm bench fusion`: metrics of a model for every fusion and every subset of views."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from embodied_rm.types import Episode
 
 MetricRow = Mapping[str, float]
 PROGRESS_METRICS = ("voc", "voc_f1", "mae_successes", "mae_failures", "preference_accuracy", "epic", "starc")
-"""What fusion can change: verdicts and steps are not fused."""
+"""Metrics that depend on the fusion; success and subtask predictions are not fused."""
 SUCCESS_METRICS = ("success_auc", "completion_accuracy", "mcc")
 GOAL_FREE_FUSIONS: tuple[FusionKind, ...] = ("incremental", "forward", "min", "mean", "inverse_variance")
 """Fusions that need no goal image. Without one "consistent" is "mean" (`fusion.fuse_consistent`)."""
 GOAL_FUSIONS: tuple[FusionKind, ...] = ("backward", "min", "mean", "inverse_variance", "consistent")
-"""Fusions in which a goal image has a part."""
+"""Fusions that use a goal image."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFusionConfig:
-    """Which model on which data."""
+    """Config of `bench fusion`."""
 
     data: Path
     checkpoint: Path | None = None
@@ -47,7 +47,7 @@ class BenchFusionConfig:
 
 
 def main(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Judge the episodes in every way; leave the numbers and perhaps a section of a page."""
+    """Evaluate all variants; write the metrics and, if set, a section of the results page."""
     similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
     loaded = load_model_and_data(config.checkpoint, config.data, reporter)
     net, source, episodes = (
@@ -89,7 +89,7 @@ def main(config: BenchFusionConfig, run: RunFolder, reporter: Reporter) -> None:
 def measure_fusions(
     net: ProgressNet, episodes: Sequence[Episode], ground_truths: Sequence[GroundTruth], goals: Mapping[int, int]
 ) -> Iterator[tuple[str, MetricRow]]:
-    """Fusion by fusion, without and with goals, over the same episodes: those for which there is a goal."""
+    """Yield the metrics of each fusion, without and with goal images, over the episodes that have a goal image."""
     goal_episodes, goal_ends = [episodes[row] for row in goals], [episodes[goal] for goal in goals.values()]
     goal_truths = [ground_truths[row] for row in goals]
     for fusion in GOAL_FREE_FUSIONS:
@@ -109,7 +109,7 @@ def measure_fusions(
 def measure_view_subsets(
     net: ProgressNet, episodes: Sequence[Episode], ground_truths: Sequence[GroundTruth], views: Sequence[str]
 ) -> Iterator[tuple[str, MetricRow]]:
-    """Every choice of views, the others absent."""
+    """Yield the metrics of each subset of views, with the other views masked."""
     for subset in iter_view_subsets(views):
         yield (
             " + ".join(subset),
@@ -122,7 +122,7 @@ def measure_view_subsets(
 
 
 def metric_row(predictions: PredictionSet, ground_truths: Sequence[GroundTruth], columns: Sequence[str]) -> MetricRow:
-    """These metrics of a prediction, those that exist."""
+    """Return the given metrics of predictions, as far as they exist."""
     return select_columns(columns, model_table(predictions, ground_truths))
 
 
@@ -132,7 +132,7 @@ def baseline_rows(
     model_baselines: Mapping[str, PredictionSet],
     columns: Sequence[str],
 ) -> dict[str, MetricRow]:
-    """The same of curves that look at no image, and of what other models said of all episodes; of some of them."""
+    """Return the same metrics for the image-free baselines and for other models' predictions."""
     row_truths = [ground_truths[row] for row in rows]
     tables = {
         **baseline_tables(row_truths),
@@ -142,24 +142,24 @@ def baseline_rows(
 
 
 def select_columns(columns: Sequence[str], metrics: MetricRow) -> MetricRow:
-    """Those of the columns that exist."""
+    """Return the columns that exist."""
     return {name: metrics[name] for name in columns if name in metrics}
 
 
 def markdown_section(
     fusion_rows: Mapping[str, MetricRow], view_rows: Mapping[str, MetricRow], counts: Mapping[str, int]
 ) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     return "\n".join(
         [
             "## Fusion and views",
             "",
-            "`embodied-rm bench fusion`; what the numbers mean: `docs/metrics.md`. One checkpoint, the weights of "
-            f"every row the same. {counts['fusions']} episodes, those for which another one shows the goal:",
+            "`embodied-rm bench fusion`; metrics: `docs/metrics.md`. All rows use the same weights. "
+            f"{counts['fusions']} episodes with a goal image from another episode:",
             "",
             *markdown_table("fusion", fusion_rows, PROGRESS_METRICS),
             "",
-            f"All {counts['views']} episodes, views not named being absent:",
+            f"All {counts['views']} episodes; the other views are masked:",
             "",
             *markdown_table("views", view_rows, (*PROGRESS_METRICS, *SUCCESS_METRICS)),
         ]
@@ -167,7 +167,7 @@ def markdown_section(
 
 
 def markdown_table(row_heading: str, rows: Mapping[str, MetricRow], columns: Sequence[str]) -> list[str]:
-    """A Markdown table; "-" is a number that does not exist."""
+    """Return a Markdown table; "-" for a missing value."""
     cells = {name: [f"{row[c]:.3f}" if c in row else "-" for c in columns] for name, row in rows.items()}
     header = [
         f"| {row_heading} | {' | '.join(c.replace('_', ' ') for c in columns)} |",

@@ -1,4 +1,4 @@
-"""`embodied-rm bench model`: how fast a reward model judges, in eager torch and through ONNX Runtime."""
+"""`embodied-rm bench model`: inference speed of a reward model, in eager torch and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ EAGER, ONNX = "eager torch", "ONNX Runtime"
 CUDA, CUDA_GRAPHS = "eager torch, CUDA", "bf16 and CUDA graphs"
 WARM_UP_CALLS = 3
 TARGETS = {f"{ONNX}_per_s": 10_000.0, f"{ONNX}_to_{EAGER}": 3.0}
-"""What this project asks of its default model at the default settings on two cores."""
+"""Targets for the default model at the default settings on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModelConfig:
-    """What is measured and how long."""
+    """Config of `bench model`."""
 
     checkpoint: Path | None = None
     views: tuple[str, ...] = ("front", "wrist")
@@ -52,7 +52,7 @@ class BenchModelConfig:
 
 
 def main(config: BenchModelConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Measure; leave numbers and perhaps a section of a page."""
+    """Measure; write metrics and, if set, a section of the results page."""
     net = load_or_make_net(config)
     size = net.config.encoder.image_size
     views, frames = ", ".join(net.config.views), config.num_envs * len(net.config.views)
@@ -62,20 +62,20 @@ def main(config: BenchModelConfig, run: RunFolder, reporter: Reporter) -> None:
     nets = make_contenders(net)
     seconds: dict[str, list[float]] = {name: [] for name in nets}
     timings = time_in_turn(nets, config.num_envs, config.repeats)
-    for name, elapsed_s in reporter.track(timings, "advance", total=len(nets) * config.repeats):
+    for name, elapsed_s in reporter.track(timings, "inference", total=len(nets) * config.repeats):
         seconds[name].append(elapsed_s)
     metrics = throughput_metrics(seconds, frames) | {
         "largest_difference": max(max_differences(net, nets[ONNX]).values())
     }
-    reporter.table("view-frames a second", metrics)
-    reporter.table("asked", target_results(metrics))
+    reporter.table("view-frames per second", metrics)
+    reporter.table("targets", target_results(metrics))
     run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **settings, **metrics}})
     if config.results_page is not None:
         write_section(config.results_page, "bench model", markdown_section(config, settings, metrics))
 
 
 def load_or_make_net(config: BenchModelConfig) -> ProgressNet:
-    """The model of the checkpoint, or one of the usual kind with random weights."""
+    """Load the checkpoint, or make a default model with random weights."""
     if config.checkpoint is not None:
         return load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
     torch.manual_seed(0)
@@ -85,7 +85,7 @@ def load_or_make_net(config: BenchModelConfig) -> ProgressNet:
 
 
 def make_contenders(net: ProgressNet) -> dict[str, ProgressNet]:
-    """The same weights, in every way that this machine can run them."""
+    """Return the same weights in every runtime of this machine."""
     nets: dict[str, ProgressNet] = {EAGER: net, ONNX: OnnxNet(net.config, export_graphs(net))}
     if torch.cuda.is_available():
         cuda_net = copy.deepcopy(net).to("cuda")
@@ -94,7 +94,7 @@ def make_contenders(net: ProgressNet) -> dict[str, ProgressNet]:
 
 
 def time_in_turn(nets: Mapping[str, ProgressNet], num_envs: int, rounds: int) -> Iterator[tuple[str, float]]:
-    """(name, seconds of one `advance`), in turn, so that a busy machine is busy for all."""
+    """Yield (name, seconds of one call), interleaved so that other load affects all runtimes alike."""
     calls = {name: make_call(net, num_envs) for name, net in nets.items()}
     for call_net in list(calls.values()) * WARM_UP_CALLS:
         call_net()
@@ -106,14 +106,14 @@ def time_in_turn(nets: Mapping[str, ProgressNet], num_envs: int, rounds: int) ->
 
 
 def make_call(net: ProgressNet, num_envs: int) -> Callable[[], object]:
-    """One prediction of `num_envs` environments in all views; it ends when the numbers are on the host."""
+    """Return a function that makes one prediction for `num_envs` environments; results are on the host at its end."""
     views = random_views(net, np.random.default_rng(0), num_envs)
     state = net.reset(views, [INSTRUCTIONS[i % len(INSTRUCTIONS)] for i in range(num_envs)])
     return lambda: net.step(state, views)
 
 
 def throughput_metrics(seconds: Mapping[str, list[float]], frames: int) -> dict[str, float]:
-    """View-frames a second by the median, and the medians of the ratios within a round."""
+    """Return view-frames per second by the median time, and the median ratios within a round."""
     metrics = {f"{name}_per_s": frames / median(elapsed_s) for name, elapsed_s in seconds.items()}
     for fast, slow in ((ONNX, EAGER), (CUDA_GRAPHS, CUDA)):
         if fast in seconds:
@@ -123,22 +123,22 @@ def throughput_metrics(seconds: Mapping[str, list[float]], frames: int) -> dict[
 
 
 def target_results(metrics: Mapping[str, float]) -> dict[str, str]:
-    """What is asked of each number, and whether that is met."""
+    """Return each target and whether it is met."""
     return {
         name: f"{target:,.0f}, {'met' if metrics[name] >= target else 'missed'}" for name, target in TARGETS.items()
     }
 
 
 def markdown_section(config: BenchModelConfig, settings: Mapping[str, object], metrics: Mapping[str, float]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     lines = [
-        "## How fast a reward model judges",
+        "## Inference speed of a reward model",
         "",
-        f"`embodied-rm bench model`: `advance` for {settings['environments']} environments, views {settings['views']} at "
-        f"{settings['image_size']}, encoding included; tower `{settings['tower']}`, {torch.get_num_threads()} threads. "
-        f"Medians of {config.repeats}, in turn.",
+        f"`embodied-rm bench model`: one step for {settings['environments']} environments, views {settings['views']} "
+        f"at {settings['image_size']}, including encoding; tower `{settings['tower']}`, "
+        f"{torch.get_num_threads()} threads. Medians of {config.repeats} interleaved runs.",
         "",
-        "| how | view-frames a second | times |",
+        "| runtime | view-frames per second | speedup |",
         "|---|---|---|",
     ]
     for name, baseline in ((EAGER, None), (ONNX, EAGER), (CUDA, None), (CUDA_GRAPHS, CUDA)):
@@ -146,7 +146,7 @@ def markdown_section(config: BenchModelConfig, settings: Mapping[str, object], m
         ratio = f"{metrics[f'{name}_to_{baseline}']:.2f}" if f"{name}_to_{baseline}" in metrics else ""
         lines.append(f"| {name} | {speed} | {ratio} |")
     targets = "; ".join(f"{name.replace('_', ' ')}: {result}" for name, result in target_results(metrics).items())
-    lines += ["", f"Asked at the default settings on two cores: {targets}."]
+    lines += ["", f"Targets at the default settings on two cores: {targets}."]
     return "\n".join(
         [*lines, "", f"Largest difference of {ONNX} from eager torch: {metrics['largest_difference']:.1g}."]
     )

@@ -1,4 +1,4 @@
-"""`embodied-rm bench labels`: the default model trained by every labeling scheme, side by side."""
+"""`embodied-rm bench labels`: compare the default model trained with every labeling scheme."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COLUMN_TITLES = {
     "epic": "EPIC",
     "starc": "STARC",
 }
-"""Metric of `evaluate` -> its column; one that it does not give is shown as "-"."""
+"""Metric of `evaluate` -> title of its column; a missing metric is shown as "-"."""
 MetricTable = Mapping[str, float]
 RECORDED_TASKS = ("lift_cube", "open_drawer")
 RECORDING_CONFIGS = {
@@ -66,12 +66,12 @@ RECORDING_CONFIGS = {
         seed=1,
     ),
 }
-"""What is recorded where no data are named: as `embodied-rm demo train_reward_model=true` records."""
+"""Recordings that are made if no data is set, as in `embodied-rm demo train_reward_model=true`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchLabelsConfig:
-    """Which schemes are compared, on what, and for how long each is trained."""
+    """Config of `bench labels`."""
 
     data: Path | None = None
     eval_data: Path | None = None
@@ -95,7 +95,7 @@ class BenchLabelsConfig:
 
 
 def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Train and evaluate every cell that is not finished; leave the numbers and perhaps a section of a page."""
+    """Train and evaluate every unfinished cell; write metrics and, if set, a section of the results page."""
     similarity = (
         None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
     )  # a misspelt one is told at once
@@ -136,7 +136,7 @@ def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
 
 @dataclass(frozen=True)
 class LabelBenchData:
-    """What all cells share: the episodes, recorded or read when the first one needs them."""
+    """The episodes that all cells share; recorded or read when first needed."""
 
     config: BenchLabelsConfig
     run: RunFolder
@@ -144,8 +144,7 @@ class LabelBenchData:
 
     @cached_property
     def episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """Those to train on and those to judge on. What they lack for a scheme is said here, before hours are spent
-        on the others."""
+        """Training and evaluation episodes. Data that a scheme lacks fails here, before the first cell is trained."""
         train_episodes, eval_episodes = (
             read_episodes(folder, self.config, self.reporter) for folder in data_folders(self)
         )
@@ -153,7 +152,7 @@ class LabelBenchData:
         return train_episodes, eval_episodes
 
     def similarity_metrics(self, similarity: ClipSimilarity) -> MetricTable:
-        """The metrics of frame-text similarity on those to judge on."""
+        """Return the metrics of frame-text similarity on the evaluation episodes."""
         source = open_dataset(resolve_dataset(data_folders(self)[1]))
         predictions = similarity_predictions(
             similarity, source, range(len(source)), self.reporter, self.config.frame_stride
@@ -162,7 +161,7 @@ class LabelBenchData:
 
     @cached_property
     def cache_settings(self) -> dict[str, Any]:
-        """All that decides them: how they are recorded, or what they show and say."""
+        """Everything that decides the episodes: the recording configs, or digests of their content."""
         if self.config.data is None:
             return {name: asdict(recording) for name, recording in RECORDING_CONFIGS.items()}
         return dict(
@@ -171,7 +170,7 @@ class LabelBenchData:
 
 
 def episode_digest(episode: Episode) -> str:
-    """SHA-256 of everything that labels are made of."""
+    """Return the SHA-256 of everything in an episode that labels depend on."""
     fields = {key: value for key, value in vars(episode).items() if key not in ("name", "views", "state")}
     arrays = {key: np.asarray(value).tolist() for key, value in fields.items() if key in ("progress", "action")}
     text = json.dumps({**fields, **arrays}, sort_keys=True, default=str)
@@ -210,7 +209,7 @@ def cell_train_config(scheme: str, seed: int, config: BenchLabelsConfig) -> Trai
 def measure_cells(
     cells: Sequence[tuple[str, int]], bench_data: LabelBenchData, results_cache: ResultsCache
 ) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
-    """Cell by cell what `evaluate` says of it; one that is finished, here or in the ledger, is only read."""
+    """Yield the metrics of each cell; finished cells are read from the run folder or the results cache."""
     for name, seed in cells:
         train_config, cell = cell_train_config(name, seed, bench_data.config), f"{name}/{seed}"
         cell_settings = {
@@ -223,7 +222,7 @@ def measure_cells(
 
 
 def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchData) -> dict[str, Any]:
-    """What `evaluate` says of a cell, trained in its own folder."""
+    """Train a cell in its own folder and return its metrics."""
     train_episodes, eval_episodes = bench_data.episodes
     run = open_run("bench labels", train_config, bench_data.run.path / cell, resume=True)
     if not run.finished:
@@ -242,7 +241,7 @@ def measure_cell(train_config: TrainConfig, cell: str, bench_data: LabelBenchDat
 
 
 def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
-    """A cell's metrics, without those of a head that the scheme does not train, and of time, which is no label's."""
+    """Return the metrics of a cell, without timings and without heads that the scheme does not train."""
     excluded = (
         ("seconds_per_frame",)
         if "subtask" in LABEL_SCHEMES[name].loss_terms
@@ -252,7 +251,7 @@ def trained_metrics(name: str, cell: Mapping[str, Any]) -> MetricTable:
 
 
 def format_seeds(seeds: Sequence[MetricTable]) -> dict[str, str]:
-    """Metric -> mean and standard deviation over the seeds; "-" where `evaluate` did not give it."""
+    """Return metric -> mean and standard deviation over the seeds, "-" if it is missing."""
     return {metric: _format_mean_std([seed[metric] for seed in seeds if metric in seed]) for metric in COLUMN_TITLES}
 
 
@@ -269,19 +268,18 @@ def markdown_section(
     baselines: Mapping[str, MetricTable],
     *episodes: int,
 ) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     lines = [
         "## One model, trained by every labeling scheme",
         "",
-        f"`embodied-rm bench labels`: the default model, {config.steps} updates on {episodes[0]} episodes, judged on "
-        f"{episodes[1]} that it has not seen; mean ± standard deviation over {config.num_seeds} seeds. Schemes marked * "
-        "teach no hops from the previous frame and are judged from the first frame alone. Told: the most that a scheme "
-        "learns of an episode; who is told the true progress learns the very curve that all are measured by, the "
-        "others make up one of their own. The last rows are curves "
-        "that look at no image, and `similarity`, where it was measured, frame-text similarity. "
-        f"Every cell as data: `{companion_path(page, '', '.jsonl').name}`.",
+        f"`embodied-rm bench labels`: the default model, {config.steps} optimizer steps on {episodes[0]} episodes, "
+        f"evaluated on {episodes[1]} unseen ones; mean ± standard deviation over {config.num_seeds} seeds. Schemes "
+        "marked * do not train the hop from the previous frame and are evaluated from the first frame only. Supervision: "
+        "the strongest annotation that a scheme uses; true progress is also the reference of all metrics. The last rows "
+        "are baselines without images and, if measured, `similarity`, frame-text similarity. "
+        f"All cells as data: `{companion_path(page, '', '.jsonl').name}`.",
         "",
-        f"| labels | told | {' | '.join(COLUMN_TITLES.values())} |",
+        f"| labels | supervision | {' | '.join(COLUMN_TITLES.values())} |",
         "|---" * (len(COLUMN_TITLES) + 2) + "|",
     ]
     lines += [

@@ -1,4 +1,4 @@
-"""A model and the recordings that it is to be judged by."""
+"""Load a reward model and the episodes that it is evaluated on."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ from embodied_rm.types import Episode
 
 
 class ModelAndData(NamedTuple):
-    """See `on_trial`."""
+    """A reward model and its evaluation data, see `load_model_and_data`."""
 
     model: DescribedRewardModel
     facts: Mapping[str, Any]
-    """What its checkpoint says of the model; a judge of other people's has none to say."""
+    """Metadata of the model's checkpoint; empty for a third-party judge."""
     source: EpisodeSource
 
     def read_episodes(self, reporter: Reporter, frame_stride: int = 1) -> list[Episode]:
-        """The recordings as the model sees them. Raises `DataError` naming one whose images it was trained on."""
+        """Read the episodes with the model's views and image size.
+
+        Raises:
+            DataError: the model was trained on the images of an episode.
+        """
         trained_fingerprints = set(self.facts.get("video_hashes", ()))
         episodes = []
         for episode in reporter.track(
@@ -56,10 +60,19 @@ def load_model_and_data(
     features: FeatureMap = DEFAULT_FEATURE_MAP,
     judge: JudgeConfig = NO_JUDGE,
 ) -> ModelAndData:
-    """The model in a folder (None: in the box) or the judge in its place, and recordings of which it has seen none.
+    """Load a reward model or judge, and unseen episodes.
 
-    `instruction`: what was asked for, where the recordings do not say; `names`: see `open_data`. Raises `UserError`
-    where there is no model, `DataError` where it was trained on these recordings.
+    Args:
+        checkpoint: folder of the model; None: the bundled model.
+        data: folder of the dataset.
+        reporter: receives the issues of the dataset.
+        instruction: instruction of episodes that have none.
+        features: names of stored views and columns, see `open_dataset`.
+        judge: config of a judge that replaces the model.
+
+    Raises:
+        UserError: there is no model.
+        DataError: the model was trained on these episodes.
     """
     (model, facts), source = load_model_or_judge(checkpoint, judge), load_dataset(data, reporter, instruction, features)
     check_not_trained_on(facts, source.meta)
@@ -67,14 +80,17 @@ def load_model_and_data(
 
 
 def load_net(checkpoint: Path | None) -> tuple[ProgressNet, Mapping[str, Any]]:
-    """The model in a folder (None: in the box) and what its checkpoint says of it. Raises `UserError` where there is
-    none."""
+    """Load the model in a folder (None: the bundled one) and the metadata of its checkpoint.
+
+    Raises:
+        UserError: there is none.
+    """
     folder = resolve_reward_model(checkpoint)
     return load_progress_net(folder), read_manifest(folder)["facts"]
 
 
 def require_progress_net(model: DescribedRewardModel, key: str) -> ProgressNet:
-    """The model, which is one of this package. Raises `UserError` naming the key that only those know."""
+    """Return the model. Raises `UserError`, naming the config key, if it is not a model of this package."""
     if not isinstance(model, ProgressNet):
         raise UserError(f"{key} is for a checkpoint of this package, not for another judge")
     return model
@@ -83,9 +99,9 @@ def require_progress_net(model: DescribedRewardModel, key: str) -> ProgressNet:
 def load_model_or_judge(
     checkpoint: Path | None, judge: JudgeConfig = NO_JUDGE
 ) -> tuple[DescribedRewardModel, Mapping[str, Any]]:
-    """The same, or the judge in its place. Raises `UserError` where there is none, or one too many."""
+    """Load the judge if one is set, else the model, see `load_net`. Raises `UserError` if both are set."""
     if judge.type is not None:
         if checkpoint is not None:
-            raise UserError(f"checkpoint={checkpoint} and judge={judge.type} both say who judges: say one of them")
+            raise UserError(f"checkpoint={checkpoint} and judge={judge.type} both select the model: set one of them")
         return open_judge(judge), {}
     return load_net(checkpoint)

@@ -1,4 +1,4 @@
-"""One-shot learning in an evaluation: a demonstration of each task of a split, in context or by adaptation."""
+"""One-shot evaluation: the model gets a demonstration of each task, in context or by adaptation."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from embodied_sim.registry import find_task
 
 IN_CONTEXT, ADAPT = "in_context", "adapt"
 NUM_DEMO_EPISODES = 8
-"""Successes of a task among which its goals are met."""
+"""Successful episodes per task in which a demonstration of each goal is searched."""
 NUM_START_DRAWS = 100
-"""Starts of a task that are drawn to find the sentences for each of its goals."""
+"""Initial layouts that are drawn to find the instructions of each goal."""
 MILD_AUGMENT = AugmentConfig(
     shift=0.06, zoom=0.06, rotation=0.04, color_jitter=0.3, brightness_jitter=0.1, view_dropout_prob=0.3
 )
-"""Less than `adapt` varies a real recording: the cameras of a split hardly move."""
+"""Weaker than the defaults of `adapt` for real recordings: the cameras of a split hardly move."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneShotConfig:
-    """How one demonstration of each task is used."""
+    """Config of one-shot evaluation."""
 
     method: str | None = None
-    """"in_context": shown to the model, whose weights stay; "adapt": learned; None: there is none."""
+    """"in_context": the demonstration is an input; "adapt": the model is fine-tuned on it; None: no demonstration."""
     seed: int = 2000
-    """Of the demonstrations."""
+    """Seed of the demonstrations."""
     per_goal: bool = False
-    """Whether there is one of each goal of a task that was met, not one of the task."""
+    """Whether there is one demonstration per goal of a task, instead of one per task."""
     steps: int = 500
     replay_data: Path | None = None
     replay_episodes: int = 72
@@ -61,24 +61,24 @@ class OneShotConfig:
             if getattr(self, name) < 1:
                 raise UserError(f"one_shot.{name} must be >= 1, got {getattr(self, name)}")
         if self.replay_data is not None and self.method != ADAPT:
-            raise UserError(f"one_shot.replay_data is for one_shot.method=adapt, got one_shot.method={self.method}")
+            raise UserError(f"one_shot.replay_data needs one_shot.method=adapt, got one_shot.method={self.method}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneShotEvaluator:
-    """A model that is shown demonstrations of the tasks of a recorded split. Writes into the run folder `run`."""
+    """Evaluates a model with demonstrations of the tasks of a split; writes into the run folder `run`."""
 
     net: ProgressNet
     facts: Mapping[str, Any]
-    """What its checkpoint says of it."""
+    """Metadata of its checkpoint."""
     config: OneShotConfig
     collect_config: collect_episodes.CollectConfig
-    """How the episodes that judge the model are recorded."""
+    """How the evaluation episodes are recorded."""
     run: RunFolder
     reporter: Reporter
 
     def record_demonstrations(self) -> dict[str, list[Episode]]:
-        """Task -> successes of it, as the model sees them: the first, or the first of each goal that was met."""
+        """Record and return task -> demonstrations: the first success, or the first success of each goal."""
         count = NUM_DEMO_EPISODES if self.config.per_goal else 1
         env_config = replace(self.collect_config.env, num_envs=count)
         demo_config = replace(
@@ -96,10 +96,10 @@ class OneShotEvaluator:
     def predict(
         self, demonstrations: Sequence[Episode], episodes: Sequence[Episode], goals: Sequence[Episode] | None
     ) -> PredictionSet:
-        """What the model says of episodes of a task of which it has been `shown` these demonstrations.
+        """Predict episodes of a task after demonstrations of it.
 
-        The reference of an episode is that of its goal, else the first. To a task of several wishes nothing is adapted,
-        for the whole sentence would be learned and never be read: it is followed in context whatever `by` says.
+        The demonstration of an episode is the one of its goal, else the first. A task of several sub-goals is always
+        handled in context: adaptation would learn the whole instruction, and the model reads one sub-goal at a time.
         """
         in_context = self.config.method == IN_CONTEXT or SUBGOAL_SEPARATOR in demonstrations[0].instruction
         net = self.net.with_fusion("reference") if in_context else self.adapt_model(demonstrations)
@@ -112,7 +112,7 @@ class OneShotEvaluator:
         )
 
     def adapt_model(self, demonstrations: Sequence[Episode]) -> ProgressNet:
-        """The model adapted to the demonstrations; what an interrupted run has adapted is read."""
+        """Return the model adapted to the demonstrations; load it if it was adapted before."""
         run = RunFolder.open(self.run.path / "adapted" / task_of(demonstrations[0]), resume=True)
         if (run.path / CHECKPOINT_DIR).exists():
             return load_progress_net(run.path / CHECKPOINT_DIR)
@@ -145,7 +145,7 @@ class OneShotEvaluator:
         )
 
     def _read_replay_episodes(self) -> list[Episode]:
-        """Some episodes of every task and outcome that the model was trained on."""
+        """Read training episodes of every task and outcome, against forgetting."""
         if self.config.replay_data is None:
             return []
         source = open_dataset(resolve_dataset(self.config.replay_data))
@@ -155,7 +155,7 @@ class OneShotEvaluator:
 
 
 def goal_instructions(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[str]]:
-    """In which sentences such environments ask for what was demonstrated, and for the other goals of its task."""
+    """Return the instructions for the demonstrated goal, and those for the other goals of its task."""
     task, rng = find_task(demonstration.metadata["task"]), np.random.default_rng(0)
     starts = [holdout.sample_layout(task, rng) for _ in range(NUM_START_DRAWS)]
     instructions: dict[bool, dict[str, None]] = {True: {}, False: {}}

@@ -1,4 +1,4 @@
-"""Several commands inside one run folder, one after the other, each timed; what is finished is not done again."""
+"""Run several commands inside one run folder, one after the other; finished ones are skipped."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from embodied_rm.open_run import open_run
 from embodied_rm.run_folder import Reporter, RunFolder
 
 SECONDS_FILE = "seconds.json"
-"""Time spent on each stage, in the run folder."""
+"""Time per phase, in the run folder."""
 
 
 @dataclass
 class Pipeline:
-    """The stages of one run."""
+    """The phases of one run and their times."""
 
     run: RunFolder
     reporter: Reporter
 
     @property
-    def seconds_by_stage(self) -> dict[str, float]:
-        """Stage -> time spent on it, interrupted sessions included unless they were killed."""
+    def seconds_by_phase(self) -> dict[str, float]:
+        """Phase -> time, s, including interrupted sessions unless they were killed."""
         return self.run.read_json(SECONDS_FILE) if (self.run.path / SECONDS_FILE).exists() else {}
 
     @property
     def total_seconds(self) -> float:
-        """Time spent on all of them."""
-        return sum(self.seconds_by_stage.values())
+        """Total time of all phases, s."""
+        return sum(self.seconds_by_phase.values())
 
-    def run_command(self, stage: str, folder: str, command: Command, config: Any) -> dict[str, Any]:
-        """Run a command in `<run>/<folder>` unless it has finished there; its metrics."""
-        with self.time_stage(stage):
-            stage_run = open_run(stage, config, self.run.path / folder, resume=True)
-            if not stage_run.finished:
-                command.main(config, stage_run, self.reporter)
-        return stage_run.read_json("metrics.json")
+    def run_command(self, phase: str, folder: str, command: Command, config: Any) -> dict[str, Any]:
+        """Run a command in `<run>/<folder>`, unless it is finished there; return its metrics."""
+        with self.time_phase(phase):
+            command_run = open_run(phase, config, self.run.path / folder, resume=True)
+            if not command_run.finished:
+                command.main(config, command_run, self.reporter)
+        return command_run.read_json("metrics.json")
 
     @contextmanager
-    def time_stage(self, stage: str) -> Iterator[None]:
-        """Add the time inside to a stage."""
+    def time_phase(self, phase: str) -> Iterator[None]:
+        """Add the time of the context to a phase."""
         start_s = time.monotonic()
         try:
             yield
         finally:
-            seconds = self.seconds_by_stage
-            self.run.write_json(SECONDS_FILE, {**seconds, stage: seconds.get(stage, 0.0) + time.monotonic() - start_s})
+            seconds = self.seconds_by_phase
+            self.run.write_json(SECONDS_FILE, {**seconds, phase: seconds.get(phase, 0.0) + time.monotonic() - start_s})
 
 
 def peak_memory_gib() -> float:
-    """Most memory that this process ever held, and the largest of its finished children, together."""
+    """Return the peak memory of this process plus that of its largest finished child, GiB."""
     kib = sum(
         resource.getrusage(usage_kind).ru_maxrss for usage_kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )

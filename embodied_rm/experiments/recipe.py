@@ -1,4 +1,4 @@
-"""How one refinement of a comparison comes about: recorded, cloned, refined."""
+"""The recipe of one refinement of a comparison: record, clone, refine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_sim.registry import make_task
 
 HEURISTIC_KEYS = ("heuristic_coef", "heuristic_off_at")
-"""Settings of refinement that mean nothing to rules that do not shape."""
+"""Settings of refinement without effect for rules that are not potential-based."""
 RESULT_NEUTRAL_KEYS = ("wandb_project", "labeler", "labeling")
-"""Those of whoever looks on and changes nothing."""
+"""Settings of refinement that never affect the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefinementRecipe:
-    """All that decides a cell but for the model. Its paths are inside the folders of its task and of its seed."""
+    """Everything that decides a cell, except for the reward model. Paths are relative to its task and seed folder."""
 
     collect: collect_episodes.CollectConfig
     clone: clone_policy.CloneCommand
@@ -27,25 +27,28 @@ class RefinementRecipe:
 
     @property
     def task(self) -> str:
-        """The name of the task, wherever its file lies."""
+        """Name of the task, independent of the path of its file."""
         return make_task(self.refine.task).name
 
     @property
     def seed_folder(self) -> str:
-        """Where its demonstrations are recorded and its policy is cloned."""
+        """Folder of the demonstrations and the cloned policy."""
         return f"{self.task}/{self.refine.seed}"
 
     @property
     def name(self) -> str:
-        """What the ledger calls the cell, and its folder."""
+        """Name of the cell in the results cache, and its folder."""
         return f"{self.seed_folder}/{self.refine.reward.rule}"
 
     def cache_settings(self, model_digest: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """All that decides the cloned policy, and all that decides the cell; `model`: digest of the reward model, which
-        counts where one is asked."""
+        """Return everything that decides the cloned policy, and everything that decides the cell.
+
+        Args:
+            model_digest: digest of the reward model; included only if the policy or the cell uses a model.
+        """
         source = Path(self.refine.task)
         task_settings = {"task": self.task, "source": source.read_text() if source.suffix == ".py" else None}
-        ignored_paths = {"task": None, "checkpoint": None}  # wherever they lie
+        ignored_paths = {"task": None, "checkpoint": None}  # paths do not matter
         cloning_uses_model = self.clone.reward_weighted or self.clone.obs_mode != "state"
         collect_settings = {**asdict(self.collect), "tasks": None}
         policy_settings = {
@@ -74,8 +77,7 @@ class RefinementRecipe:
 
 
 def with_rule(rule: str, reward: RewardConfig) -> RewardConfig:
-    """The reward by a rule; what is paid from the simulator's state is also told its success, and the state of every
-    step."""
+    """Return the reward config with a rule; rules of the simulator's state also use its success, at every step."""
     if find_rule(rule).progress_source != "simulator":
         return replace(reward, rule=rule)
     return replace(reward, rule=rule, success_source="simulator", score_every=1)

@@ -24,16 +24,16 @@ from embodied_rm.train.augment import AugmentConfig
 from embodied_sim.vec_env import VIEW_NAMES
 
 TRAIN_SPLIT = "seen"
-"""The split that the model is trained on."""
+"""Split that the model is trained on."""
 CALIBRATION_SEED = 500
-"""Of the episodes that the interval is fitted on: neither that of the training nor that of the judging ones."""
+"""Seed of the calibration episodes; it differs from those of training and evaluation."""
 CARD_FILE, METRICS_FILE = "README.md", "card.json"
-"""The card, and the numbers that it is made from."""
+"""The model card, and the metrics that it is made from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildCheckpointConfig:
-    """How much is recorded, how long is learned, by how many episodes it is judged."""
+    """Config of `build-checkpoint`."""
 
     num_successes: int = 180
     num_failures: int = 300
@@ -62,13 +62,11 @@ class BuildCheckpointConfig:
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
         if self.seed in (CALIBRATION_SEED, evaluate_model.RecordConfig.seed):
-            raise UserError(
-                f"seed={self.seed} is that of episodes that the model is calibrated or judged by: another one"
-            )
+            raise UserError(f"seed={self.seed} is that of the calibration or evaluation episodes: use another one")
 
 
 def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Record, train, calibrate, judge on what was seen and what was not, audit; leave the model with its card."""
+    """Record, train, calibrate, evaluate on seen and unseen splits, and audit; write the model and its card."""
     pipeline = Pipeline(run, reporter)
     env_config = EnvConfig(views=VIEW_NAMES)
     collect_metrics = pipeline.run_command("collect", "data", collect_episodes.COMMAND, collect_episodes.CollectConfig(
@@ -80,10 +78,15 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
         batch_size=config.batch_size, seed=config.seed,
         augment=config.augment, fusion="inverse_variance",
     ))  # fmt: skip
-    pipeline.run_command("collect for calibration", "calibration", collect_episodes.COMMAND, collect_episodes.CollectConfig(
-        split=load_split(TRAIN_SPLIT), num_successes=config.num_test_successes, num_failures=config.num_test_failures, frame_stride=2,
-        seed=CALIBRATION_SEED, env=env_config,
-    ))  # fmt: skip
+    calibration_config = collect_episodes.CollectConfig(
+        split=load_split(TRAIN_SPLIT),
+        num_successes=config.num_test_successes,
+        num_failures=config.num_test_failures,
+        frame_stride=2,
+        seed=CALIBRATION_SEED,
+        env=env_config,
+    )
+    pipeline.run_command("collect for calibration", "calibration", collect_episodes.COMMAND, calibration_config)
     calibrate_metrics = pipeline.run_command("calibrate", "calibrated", calibrate.COMMAND, calibrate.CalibrateConfig(
         data=run.path / "calibration", checkpoint=run.path / "reward_model"
     ))  # fmt: skip
@@ -105,7 +108,7 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
         **calibrate_metrics,
         "splits": {**eval_metrics[TRAIN_SPLIT], **eval_metrics["unseen"]},
         **audit_metrics,
-        "seconds": {**pipeline.seconds_by_stage, "total": pipeline.total_seconds},
+        "seconds": {**pipeline.seconds_by_phase, "total": pipeline.total_seconds},
         "machine": describe_machine(),
     }
     RunFolder(model_folder / CHECKPOINT_DIR).write_json(METRICS_FILE, metrics)
@@ -117,7 +120,7 @@ def main(config: BuildCheckpointConfig, run: RunFolder, reporter: Reporter) -> N
 
 
 def install_checkpoint(checkpoint: Path, install_dir: Path) -> None:
-    """Copy the model to a folder, and then remove the weights of the one before: they are filed by their content."""
+    """Copy the model to a folder and remove the weights of the previous one; file names are content hashes."""
     old_weights = set(install_dir.glob("tensors-*.safetensors"))
     shutil.copytree(checkpoint, install_dir, dirs_exist_ok=True)
     for weights in old_weights - {install_dir / path.name for path in checkpoint.iterdir()}:

@@ -1,4 +1,4 @@
-"""`embodied-rm bench renderers`: how alike OpenGL and the ray tracer draw, and what a model makes of both."""
+"""`embodied-rm bench renderers`: image differences of OpenGL and the ray tracer, and their effect on a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RendererRow = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRenderersConfig:
-    """What is drawn twice."""
+    """Config of `bench renderers`."""
 
     tasks: tuple[str, ...] = ()
     checkpoint: Path | None = None
@@ -43,7 +43,7 @@ class BenchRenderersConfig:
 
 
 def main(config: BenchRenderersConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Draw, compare, judge; leave the numbers and perhaps a section of a page."""
+    """Render, compare and score; write the metrics and, if set, a section of the results page."""
     model = (
         None if config.checkpoint is None else load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
     )
@@ -61,7 +61,7 @@ def main(config: BenchRenderersConfig, run: RunFolder, reporter: Reporter) -> No
 def compare_cells(
     config: BenchRenderersConfig, cells: list[tuple[str, str]], model: ProgressNet | None
 ) -> Iterator[tuple[tuple[str, str], RendererRow]]:
-    """Cell by cell, the PSNR of each view, dB, and how far a model's progress goes apart."""
+    """Yield the PSNR of each view, dB, and the difference of a model's progress, per task and robot."""
     for task, robot in cells:
         renderings = compare_renderers(
             task, robot, num_envs=config.num_envs, frame_stride=config.frame_stride, image_size=config.image_size
@@ -74,7 +74,7 @@ def compare_cells(
 
 
 def progress_difference(model: ProgressNet, renderings: RendererComparison) -> RendererRow:
-    """Mean and largest difference of the model's progress between the two, over all environments and moments."""
+    """Return the mean and maximum difference of progress between renderers, over environments and timesteps."""
     difference = np.abs(
         predict_progress(model, renderings, renderings.gl_frames)
         - predict_progress(model, renderings, renderings.traced_frames)
@@ -83,7 +83,7 @@ def progress_difference(model: ProgressNet, renderings: RendererComparison) -> R
 
 
 def predict_progress(model: ProgressNet, renderings: RendererComparison, frames: Frames) -> Array:
-    """The model's progress [N, T] over frames [T, N, V, H, W, 3]."""
+    """Predict the progress [N, T] of frames [T, N, V, H, W, 3]."""
     known_views = [(view, v) for v, view in enumerate(renderings.views) if view in model.config.views]
     episodes = [
         Episode(
@@ -98,14 +98,14 @@ def predict_progress(model: ProgressNet, renderings: RendererComparison, frames:
 
 
 def markdown_section(config: BenchRenderersConfig, rows: Mapping[tuple[str, str], RendererRow]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     columns = list(next(iter(rows.values())))
     lines = [
-        "## OpenGL and the ray tracer" + ("" if config.checkpoint is None else ", judged by a reward model"),
+        "## OpenGL and the ray tracer" + ("" if config.checkpoint is None else ", scored by a reward model"),
         "",
-        f"`embodied-rm bench renderers`: {config.num_envs} expert episodes, seen every {config.frame_stride} steps at "
-        f"{config.image_size}x{config.image_size}; PSNR over all images of a view, and the lowest of "
-        "any moment and view.",
+        f"`embodied-rm bench renderers`: {config.num_envs} expert episodes, rendered every {config.frame_stride} steps "
+        f"at {config.image_size}x{config.image_size}; PSNR over all images of a view, and the minimum over "
+        "timesteps and views.",
         "",
         f"| task | arm | {' | '.join(column.replace('_', ' ') for column in columns)} |",
         "|---|---|" + "---|" * len(columns),
@@ -118,7 +118,7 @@ def markdown_section(config: BenchRenderersConfig, rows: Mapping[tuple[str, str]
 
 
 def format_cell(column: str, value: float) -> str:
-    """A cell of the table."""
+    """Format a cell of the table."""
     return f"{value:.1f}" if column.endswith("_db") else f"{value:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""What commands found, as parts of a report and of metrics.json."""
+"""Results of commands as parts of a report and of metrics.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from embodied_rm.score import read_episodes_for
 from embodied_rm.types import RewardOutput
 
 MAX_PANEL_FRAMES = 600
-"""About the most frames of an episode in a report; of a longer one every n-th is shown."""
+"""Approximate maximum of frames per episode in a report; longer episodes are thinned."""
 FIGURE_LABELS = {
     "voc": "order correlation with time, successes",
     "voc_reversed": "the same, played backwards",
@@ -31,14 +31,13 @@ FIGURE_LABELS = {
     "mae_failures": "mean error of progress, failures",
     "subtask_accuracy": "frames whose step is named",
 }
-"""Metric of `evaluate` -> what it is called on the page."""
+"""Metric of `evaluate` -> its label in the report."""
 
 
 def episode_panel(source: EpisodeSource, row: int, curve: RewardOutput | None = None) -> EpisodePanel:
-    """An episode of a source, beside a model's prediction of its frames if there is one, thinned to about `FRAMES`
-    frames."""
+    """Return the panel of an episode and, if given, of its prediction, thinned to about `MAX_PANEL_FRAMES`."""
     steps, length = source.meta[row].subtasks, source.meta[row].length
-    # Thinning keeps every step: no stride is longer than the shortest of them.
+    # No stride is longer than the shortest subtask, so thinning keeps every subtask.
     stride = min([-(-length // MAX_PANEL_FRAMES), *(step.end - step.start for step in steps)])
     frame_indices = stride_indices(length, stride)
     height, width = source.image_size(row)
@@ -54,11 +53,11 @@ def episode_panel(source: EpisodeSource, row: int, curve: RewardOutput | None = 
 
 
 def audit_panel(outcome: AuditResult) -> EpisodePanel:
-    """The worst video of a case that failed, thinned to about `FRAMES` frames."""
+    """Return the panel of the worst clip of a failed case, thinned to about `MAX_PANEL_FRAMES`."""
     assert outcome.worst_clip is not None and outcome.worst_curve is not None
     frame_indices = stride_indices(len(outcome.worst_curve), -(-len(outcome.worst_curve) // MAX_PANEL_FRAMES))
     episode = select_frames(outcome.worst_clip.episode, frame_indices)
-    # Above its chart stands which case it is of.
+    # The outcome is the title of the panel.
     titled_episode = replace(episode, metadata={"outcome": outcome.case.name})
     return EpisodePanel(
         episode=titled_episode,
@@ -68,7 +67,7 @@ def audit_panel(outcome: AuditResult) -> EpisodePanel:
 
 
 def audit_check(outcome: AuditResult) -> ReportCase:
-    """A case of an audit as a row of the report."""
+    """Return a case of an audit as a row of the report."""
     case = outcome.case
     return ReportCase(
         name=case.name,
@@ -83,14 +82,14 @@ def audit_check(outcome: AuditResult) -> ReportCase:
 
 
 def episode_panels(model: DescribedRewardModel, source: EpisodeSource, count: int) -> tuple[EpisodePanel, ...]:
-    """Up to `count` episodes of all tasks and outcomes, each judged by the model."""
+    """Return panels of up to `count` episodes of all tasks and outcomes, with predictions of the model."""
     rows = select_diverse_rows(source, count)
     predictions = score_episodes(model, list(read_episodes_for(model.input_spec, source, rows)))
     return tuple(episode_panel(source, row, curve) for row, curve in zip(rows, predictions, strict=True))
 
 
 def select_diverse_rows(source: EpisodeSource, count: int) -> list[int]:
-    """Up to `count` episodes in turn from every task and outcome, in the order of the source."""
+    """Select up to `count` rows, alternating between tasks and outcomes; sorted."""
     rows_by_kind: dict[tuple[str, str], list[int]] = {}
     for row, meta in enumerate(source.meta):
         rows_by_kind.setdefault((meta.metadata.get("task", ""), meta.metadata.get("outcome", "")), []).append(row)
@@ -99,7 +98,7 @@ def select_diverse_rows(source: EpisodeSource, count: int) -> list[int]:
 
 
 def headline_figures(model: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> tuple[KeyMetric, ...]:
-    """Headline numbers of an evaluation, each next to that of the time baseline."""
+    """Return the headline metrics of an evaluation, next to those of the time baseline."""
     time_baseline = baselines.get("time", {})
 
     def format_target(metric: str) -> str:
@@ -113,7 +112,7 @@ def headline_figures(model: Mapping[str, float], baselines: Mapping[str, Mapping
 
 
 def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
-    """What metrics.json says of one refined policy; success is the simulator's verdict over `episodes` episodes."""
+    """Return the metrics of one refined policy; success is that of the simulator over `episodes` episodes."""
     rows = refined.log_rows
     return {
         "cloned_success": refined.cloned_eval.rate,
@@ -131,7 +130,7 @@ def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
 
 
 def success_row(task: str, metrics: Mapping[str, Any]) -> TaskSuccess:
-    """Success before and after refinement, from `task_metrics`."""
+    """Return the success before and after refinement, from `refinement_metrics`."""
 
     def rate(name: str) -> SuccessRate:
         low, high = metrics[f"{name}_interval"]
@@ -141,16 +140,16 @@ def success_row(task: str, metrics: Mapping[str, Any]) -> TaskSuccess:
 
 
 def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[LineChart, ...]:
-    """Success, return and doubt over the iterations of a refinement, from the rows of its `progress.jsonl`."""
+    """Return charts of success, return and uncertainty per iteration, from the rows of `progress.jsonl`."""
 
     def column(name: str) -> list[float | None]:
         return [row[name] for row in rows]
 
     success = {
-        "training episodes, as they were paid": column("success"),
-        "training episodes, by the model's verdict": column("predicted_success"),
-        "watched episodes, by the simulator": column("eval_success_rate"),
-        "episodes beside the training, by the model alone": [
+        "training episodes, by the success source": column("success"),
+        "training episodes, predicted by the model": column("predicted_success"),
+        "evaluation episodes, by the simulator": column("eval_success_rate"),
+        "verification episodes, false claims of the model": [
             ratio(row["false_claims"], row["verification_episodes"]) for row in rows
         ],
     }
@@ -162,7 +161,7 @@ def learning_curves(task: str, rows: Sequence[Mapping[str, Any]]) -> tuple[LineC
         LineChart(
             title=f"{task}: frames that the model scored",
             x_label="iteration",
-            series={"mean spread": column("uncertainty"), "out of distribution": column("ood_rate")},
+            series={"mean uncertainty": column("uncertainty"), "out of distribution": column("ood_rate")},
             y_max=0.2,
         ),
     )

@@ -1,7 +1,7 @@
-"""Finished cells of a long experiment, as data beside the page that tells of them.
+"""Finished cells of a long experiment, stored as JSON Lines next to its results page.
 
-A run folder stays on the machine that made it. A ledger is committed with its page: what one machine has measured,
-another reads, and an experiment of ten hours can be ten sessions of one.
+A run folder stays on its machine, but the results cache is committed with the page. Another machine reads finished
+cells from it, and an experiment of ten hours can be split into sessions.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from embodied_rm.experiments.results_page import companion_path, describe_machin
 from embodied_rm.run_folder import RunFolder
 
 SOURCE_DIR = Path(__file__).resolve().parents[2]
-"""Where the packages lie."""
+"""Folder of the packages."""
 CELL_FILE = "cell.json"
-"""In a folder in which a cell is measured: what decides it."""
+"""File in the folder of a cell: digests of its settings and of the code."""
 
 
 def open_results_cache(page: Path | None, name: str = "") -> ResultsCache:
-    """The ledger beside a page, of the comparison `name` where a page has several; one that keeps nothing for None."""
-    code_digest()  # of what runs now, whatever is edited while it does
+    """Open the results cache of a page and, if it has several, of the comparison `name`; None: nothing is stored."""
+    code_digest()  # cached now: the source may be edited while this runs
     return ResultsCache(page and companion_path(page, name, ".jsonl"))
 
 
 @dataclass(frozen=True)
 class ResultsCache:
-    """JSON Lines, one cell each: its name, the digests of all that decides it and of the code, date, machine, and what
-    came out.
+    """JSON Lines with one cell per line: name, digests of its settings and of the code, date, machine and result.
 
-    `path`: None for one that knows nothing and keeps nothing.
+    `path` is None for a cache that stores nothing.
     """
 
     path: Path | None
 
     def read(self, cell: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What came out of a cell; None where it was never measured, or under other settings."""
+        """Return the result of a cell; None if it was not measured under these settings."""
         record = self._lines().get(cell)
         return record["result"] if record is not None and record["settings"] == _settings_digest(settings) else None
 
     def get_or_measure(
         self, cell: str, settings: Mapping[str, Any], folder: Path, measure: Callable[[], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """What came out of a cell: read where it is known, else measured in its folder and kept.
+        """Return the result of a cell: the stored one, else measure it in its folder and store it.
 
-        Raises `UserError` for a folder in which another cell was begun.
+        Raises:
+            UserError: another cell was begun in the folder.
         """
         cached = self.read(cell, settings)
         if cached is not None:
@@ -65,8 +65,7 @@ class ResultsCache:
     def write(
         self, cell: str, settings: Mapping[str, Any], result: Mapping[str, Any], code_version: str | None = None
     ) -> None:
-        """Keep what came out of a cell, in the place of what an earlier one of its name said. `version`: of the code
-        that measured it, default this one."""
+        """Store the result of a cell, replacing an earlier one; `code_version` defaults to the current code."""
         if self.path is None:
             return
         header = {"settings": _settings_digest(settings), "code": code_version or code_digest()}
@@ -80,12 +79,12 @@ class ResultsCache:
         write_atomic(self.path, text)
 
     def count_code_versions(self, cells: Sequence[str]) -> int:
-        """How many versions of the code measured these cells, which are all in it; 1 for one that keeps nothing."""
+        """Return the number of code versions that measured these cells, at least 1."""
         records = self._lines()
         return len({records[cell]["code"] for cell in cells if cell in records}) or 1
 
     def _lines(self) -> dict[str, dict[str, Any]]:
-        """Cell -> the rest of its line."""
+        """Return cell -> the rest of its line."""
         if self.path is None or not self.path.exists():
             return {}
         return dict(self._parse_line(number, text) for number, text in enumerate(self.path.read_text().splitlines(), 1))
@@ -102,18 +101,25 @@ class ResultsCache:
 
 @cache
 def code_digest() -> str:
-    """Digest of the package's own source."""
+    """Return a digest of the source of both packages."""
     digest = hashlib.sha256()
-    for path in sorted([*SOURCE_DIR.glob("embodied_rm/**/*.py"), *SOURCE_DIR.glob("sim/**/*.py")]):
+    for path in sorted(
+        [
+            *SOURCE_DIR.glob("embodied_rm/**/*.py"),
+            *SOURCE_DIR.glob("sim/embodied_sim/**/*.py"),
+            *SOURCE_DIR.glob("embodied_sim/**/*.py"),
+        ]
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def begin_cell(folder: Path, settings: Mapping[str, Any]) -> str:
-    """The version of the code that began a measurement in a folder, which is this one where nothing was begun.
+    """Return the digest of the code that began the cell in a folder; begin it if needed.
 
-    Raises `UserError` when what was begun there is decided by something else: a run folder knows its configuration, but
-    not which model or data were meant by it.
+    Raises:
+        UserError: the cell there has other settings. A run folder stores its config, but not which model or data its
+            paths referred to.
     """
     run, current = RunFolder(folder), {"settings": _settings_digest(settings), "code": code_digest()}
     if not (folder / CELL_FILE).exists():
@@ -121,14 +127,14 @@ def begin_cell(folder: Path, settings: Mapping[str, Any]) -> str:
     stored = run.read_json(CELL_FILE)
     if stored["settings"] != current["settings"]:
         raise UserError(
-            f"what is in {folder} was begun under other settings, or with another model or other data: name another "
+            f"the run in {folder} was begun under other settings, or with another model or other data: name another "
             "out=, or delete it"
         )
     return str(stored["code"])
 
 
 def _settings_digest(settings: Mapping[str, Any]) -> str:
-    """Of what JSON makes of the settings, nothing being what a setting is that is not there."""
+    """Return a digest of the settings as JSON; None counts as missing, so a new optional setting keeps old digests."""
     return hashlib.sha256(json.dumps(_without_none(settings), sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

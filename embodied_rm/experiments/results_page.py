@@ -1,4 +1,4 @@
-"""What the `bench` commands share: the machine's name, and a page of results of which each writes its section."""
+"""Results pages in Markdown: one section per command, with the machine that it ran on."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import torch
 
 from embodied_rm.atomic_file import write_atomic
 
-PAGE_PREFACE = "Every section is written by the command it names, with `page=` this file; ratios are of one run."
+PAGE_PREFACE = (
+    "Every section is written by the command it names, with `results_page=` this file; ratios are of one run."
+)
 
 
 def describe_machine() -> str:
-    """The processor, how much of it there is, and the GPU."""
+    """Describe the machine: CPU, number of cores and GPU."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     return f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores, {gpu}"
 
 
 def cpu_name() -> str:
-    """The name of the processor."""
+    """Return the name of the CPU."""
     cpuinfo = Path("/proc/cpuinfo")
     model_names = [
         line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
@@ -31,14 +33,18 @@ def cpu_name() -> str:
 
 
 def companion_path(page: Path, name: str, suffix: str) -> Path:
-    """A file that belongs to a page, and to the comparison `name` where the page has several."""
+    """Return the path of a file that belongs to a page and, if it has several, to the comparison `name`."""
     return page.with_name("_".join(filter(None, (page.stem, name))) + suffix)
 
 
 def write_section(page: Path, command: str, text: str, title: str = "Benchmarks") -> None:
-    """Write `text` (Markdown, from its heading on) as the section of `command`; the other sections stay.
+    """Write the section of a command into a page; the other sections stay.
 
-    `title`: that of the page, where there is none yet.
+    Args:
+        page: Markdown file, created if missing.
+        command: marker of the section.
+        text: Markdown, starting with a heading.
+        title: title of a new page.
     """
     old_text = page.read_text() if page.exists() else f"# {title}\n\n{PAGE_PREFACE}\n"
     start_marker, end_marker = f"<!-- {command} -->", f"<!-- end of {command} -->"

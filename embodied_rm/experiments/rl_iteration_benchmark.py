@@ -1,4 +1,4 @@
-"""`embodied-rm bench reward`: what a learned reward adds to an iteration of refinement."""
+"""`embodied-rm bench reward`: time of a refinement iteration with a learned reward and with the simulator's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from embodied_sim.vec_env import TabletopVecEnv
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRewardConfig:
-    """What is measured and how long."""
+    """Config of `bench reward`."""
 
     task: str = "lift_cube"
     policy: Path | None = None
@@ -43,7 +43,7 @@ class BenchRewardConfig:
 
 
 def main(config: BenchRewardConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Measure; leave numbers and perhaps a section of a page."""
+    """Measure; write metrics and, if set, a section of the results page."""
     reward = RewardConfig(score_every=config.score_every, success_threshold=1.0)
     refine_config = RefineConfig(rollout_steps=config.rollout_steps, reward=reward)
     learned_envs, state_envs = (make_envs(config.task, config.env, ends_on_success=False) for _ in range(2))
@@ -70,14 +70,14 @@ def main(config: BenchRewardConfig, run: RunFolder, reporter: Reporter) -> None:
     finally:
         learned_envs.close()
         state_envs.close()
-    reporter.table("seconds of an iteration", metrics)
+    reporter.table("seconds per iteration", metrics)
     run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **metrics}})
     if config.results_page is not None:
         write_section(config.results_page, "bench reward", markdown_section(config, metrics))
 
 
 def load_or_make_model(config: BenchRewardConfig) -> RewardModel:
-    """The model of the checkpoint, or one of the usual size with random weights: they change no time."""
+    """Load the checkpoint, or make a default model with random weights, which take the same time."""
     if config.checkpoint is not None:
         return load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
     torch.manual_seed(0)
@@ -85,7 +85,7 @@ def load_or_make_model(config: BenchRewardConfig) -> RewardModel:
 
 
 def load_or_make_policy(config: BenchRewardConfig, envs: TabletopVecEnv) -> GaussianPolicy:
-    """The stored policy, or one of the usual size with random weights."""
+    """Load the policy, or make a default one with random weights."""
     if config.policy is not None:
         return load_policy(resolve_checkpoint(config.policy, POLICY_DIR))
     torch.manual_seed(0)
@@ -96,23 +96,23 @@ def load_or_make_policy(config: BenchRewardConfig, envs: TabletopVecEnv) -> Gaus
 
 
 def markdown_section(config: BenchRewardConfig, metrics: dict[str, float]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     shares = ", ".join(
         f"{name} {metrics[f'share_{name}']:.0%}" for name in ("physics", "render", "score", "learn", "act")
     )
     size = config.env.image_size
-    return f"""## What a learned reward costs
+    return f"""## Cost of a learned reward
 
 `embodied-rm bench reward`: an iteration of refinement of `{config.task}`: {config.rollout_steps} steps of
 {config.env.num_envs} environments, {len(config.env.views)} views of {size}x{size} scored every
-{config.score_every} steps, then the update of PPO. Medians of {config.repeats}, in turn.
+{config.score_every} steps, then the update of PPO. Medians of {config.repeats} interleaved runs.
 
-| reward | seconds an iteration | times |
+| reward | seconds per iteration | ratio |
 |---|---|---|
 | simulator state | {metrics["state_s"]:.2f} | 1 |
 | learned, from images | {metrics["learned_s"]:.2f} | {metrics["learned_to_state"]:.2f} |
 
-Shares of the learned one: {shares}. "score" is encoding and judging."""
+Shares of the learned one: {shares}. "score" is the inference of the reward model."""
 
 
 COMMAND = Command(schema=BenchRewardConfig, main=main)

@@ -1,4 +1,4 @@
-"""`embodied-rm bench score`: how fast long videos are scored from disk, against only decoding them."""
+"""`embodied-rm bench score`: speed of scoring videos from disk, compared with only decoding them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from embodied_sim.vec_env import VIEW_NAMES
 
 VIDEO_FPS = 20.0
 NUM_SHAPES = 6
-"""Rectangles that move in a video."""
+"""Moving rectangles in a video."""
 INSTRUCTION = "lift the red cube"
 DECODED, SCORED = "decoded", "scored"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchScoreConfig:
-    """What is scored and how often."""
+    """Config of `bench score`."""
 
     data: Path | None = None
     checkpoint: Path | None = None
@@ -56,7 +56,7 @@ class BenchScoreConfig:
 
 
 def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Measure; leave numbers and perhaps a section of a page."""
+    """Measure; write metrics and, if set, a section of the results page."""
     source = open_or_make_data(config, run, reporter)
     net = load_or_make_net(config, source)
     views, stored_size = select_views(net.input_spec, source), source.image_size(0)
@@ -70,14 +70,14 @@ def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
     ):
         seconds[name].append(elapsed_s)
     metrics = throughput_metrics(seconds, frames * len(views))
-    reporter.table("view-frames a second", metrics)
+    reporter.table("view-frames per second", metrics)
     run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **settings, **metrics}})
     if config.results_page is not None:
         write_section(config.results_page, "bench score", markdown_section(config, settings, metrics))
 
 
 def open_or_make_data(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> EpisodeSource:
-    """The recordings of `data`, or videos of moving shapes made in the run folder."""
+    """Open the dataset `data`, or make videos of moving shapes in the run folder."""
     if config.data is not None:
         return open_dataset(resolve_dataset(config.data), config.instruction)
     for number, view in enumerate(reporter.track(VIEW_NAMES, "make videos")):
@@ -89,7 +89,7 @@ def open_or_make_data(config: BenchScoreConfig, run: RunFolder, reporter: Report
 
 
 def render_moving_shapes(rng: np.random.Generator, frames: int, size: tuple[int, int]) -> Iterator[Frames]:
-    """Images uint8 [H, W, 3]: colored rectangles on their ways over a background that stands still."""
+    """Yield images uint8 [H, W, 3] of colored rectangles that move over a fixed background."""
     tiles = rng.integers(60, 200, (-(-size[0] // 8), -(-size[1] // 8), 3), np.uint8)
     background = tiles.repeat(8, axis=0).repeat(8, axis=1)[: size[0], : size[1]]
     colors = rng.integers(0, 256, (NUM_SHAPES, 3), np.uint8)
@@ -104,7 +104,7 @@ def render_moving_shapes(rng: np.random.Generator, frames: int, size: tuple[int,
 
 
 def load_or_make_net(config: BenchScoreConfig, source: EpisodeSource) -> ProgressNet:
-    """The model of the checkpoint, or one of the usual kind with random weights that knows these views."""
+    """Load the checkpoint, or make a default model of these views with random weights."""
     if config.checkpoint is not None:
         return load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
     torch.manual_seed(0)
@@ -112,7 +112,7 @@ def load_or_make_net(config: BenchScoreConfig, source: EpisodeSource) -> Progres
 
 
 def make_contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> dict[str, Callable[[], object]]:
-    """Decoding alone, and all that scoring does but plots and videos, anew each time."""
+    """Return functions for decoding alone, and for scoring without plots and videos in a new run folder."""
     rows, views, size = range(len(source)), select_views(net.input_spec, source), net.config.encoder.image_size
     score_config, run_numbers = ScoreConfig(plots=False, videos=False), count()
 
@@ -125,7 +125,7 @@ def make_contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> 
 
 
 def time_in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> Iterator[tuple[str, float]]:
-    """(name, seconds of one call), in turn, so that a busy machine is busy for all."""
+    """Yield (name, seconds of one call), interleaved so that other load affects all calls alike."""
     for call in calls.values():
         call()
     for _ in range(rounds):
@@ -136,24 +136,24 @@ def time_in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> Iter
 
 
 def throughput_metrics(seconds: Mapping[str, list[float]], frames: int) -> dict[str, float]:
-    """View-frames a second by the median, and the median of the ratios within a round."""
+    """Return view-frames per second by the median time, and the median ratio within a round."""
     metrics = {f"{name}_per_s": frames / median(elapsed_s) for name, elapsed_s in seconds.items()}
     ratios = [decode_s / score_s for decode_s, score_s in zip(seconds[DECODED], seconds[SCORED], strict=True)]
     return {**metrics, "scored_to_decoded": median(ratios)}
 
 
 def markdown_section(config: BenchScoreConfig, settings: Mapping[str, object], metrics: Mapping[str, float]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     data_label = "videos of moving shapes" if config.data is None else "recordings"
     return "\n".join([
         "## Scoring videos from disk",
         "",
-        f"`embodied-rm bench score`: {settings['frames']} frames of {settings['views']} views, {data_label}, {settings['image_size']}. "
-        "Decoded: the same videos by the same decoder, shrunk to what the model sees, judging nothing. Scored: "
-        f"`embodied-rm score` without plots and videos. Medians of {config.repeats}, in turn; the share is that of "
-        "each round.",
+        f"`embodied-rm bench score`: {settings['frames']} frames of {settings['views']} views, {data_label}, "
+        f"{settings['image_size']}. Decoded: the same decoder and image size without the model. Scored: `embodied-rm "
+        f"score` without plots and videos. Medians of {config.repeats} interleaved runs; the ratio is the median "
+        "within a round.",
         "",
-        "| view-frames a second | | share |",
+        "| | view-frames per second | ratio |",
         "|---|---|---|",
         f"| decoded | {metrics['decoded_per_s']:,.0f} | |",
         f"| scored | {metrics['scored_per_s']:,.0f} | {metrics['scored_to_decoded']:.2f} |",

@@ -1,4 +1,4 @@
-"""`embodied-rm bench sim`: how fast the simulator is, as ratios of one run on one machine."""
+"""`embodied-rm bench sim`: speed of the simulator, compared with Gymnasium's `AsyncVectorEnv`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLOT_FILE = "scaling.png"
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSimConfig(RolloutConfig):
-    """What is measured and how long."""
+    """Config of `bench sim`."""
 
     rollout_steps: int = 60
     num_envs_list: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
@@ -37,12 +37,12 @@ class BenchSimConfig(RolloutConfig):
 
 
 def main(config: BenchSimConfig, run: RunFolder, reporter: Reporter) -> None:
-    """Measure; leave numbers, a plot and perhaps a page."""
+    """Measure; write metrics, a plot and, if set, a section of the results page."""
     rollout = to_base_config(config, RolloutConfig)
     reporter.table("bench sim", {"machine": describe_machine(), **vars(rollout)})
     speeds = list(reporter.track(measure_speeds(rollout, config.rollout_steps), "compare", total=3 * NUM_ROUNDS))
     ratios = speed_ratios(speeds)
-    reporter.table("environment steps per second, all views drawn", ratios)
+    reporter.table("environment steps per second, all views rendered", ratios)
     points = list(
         reporter.track(
             measure_scaling(rollout, config.num_envs_list, config.env_steps), "scale", total=len(config.num_envs_list)
@@ -68,7 +68,7 @@ def main(config: BenchSimConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def markdown_section(metrics: dict[str, Any]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     speed_ratios, rollout = metrics["compared"], metrics["rollout"]
     labels = {
         "ours": "`TabletopVecEnv`",
@@ -80,21 +80,21 @@ def markdown_section(metrics: dict[str, Any]) -> str:
         "",
         f"`embodied-rm bench sim`: `{rollout['task']}`, {rollout['num_envs']} environments, views "
         f"{', '.join(rollout['views'])} at {rollout['image_size']}x{rollout['image_size']} after every step; medians "
-        f"of {NUM_ROUNDS} in turn, each in a process of its own.",
+        f"of {NUM_ROUNDS} interleaved runs in separate processes.",
         "",
-        "| environments | steps per second | ours is faster |",
+        "| environments | steps per second | speedup of ours |",
         "|---|---|---|",
     ]
     for name, label in labels.items():
-        ratio = "" if name == "ours" else f"{speed_ratios[f'ours_to_{name}']:.2f} times"
+        ratio = "" if name == "ours" else f"{speed_ratios[f'ours_to_{name}']:.2f}"
         lines.append(f"| {label} | {speed_ratios[f'{name}_env_steps_per_s']:,.0f} | {ratio} |")
-    lines += ["", "| environments | steps/s, drawn | steps/s, physics alone | memory, MiB |", "|---|---|---|---|"]
+    lines += ["", "| environments | steps/s, rendered | steps/s, physics only | memory, MiB |", "|---|---|---|---|"]
     lines += [
         f"| {row['num_envs']} | {row['env_steps_per_s']:,.0f} | {row['physics_env_steps_per_s']:,.0f} "
         f"| {row['memory_mib']:,.0f} |"
         for row in metrics["scaling"]
     ]
-    lines += ["", "![Steps per second and memory over the number of environments](scaling.png)"]
+    lines += ["", "![Steps per second and memory by number of environments](scaling.png)"]
     return "\n".join(lines)
 
 

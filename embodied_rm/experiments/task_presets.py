@@ -1,4 +1,4 @@
-"""What differs between tasks when their policies are cloned and refined."""
+"""Settings of cloning and refinement that differ between tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from embodied_rm.tabletop.refine_policy import RefineCommand
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPreset:
-    """Takes the place of what `clone` and `refine` say."""
+    """Values that override those of `clone` and `refine`."""
 
     num_demonstrations: int
     rollout_steps: int
@@ -25,7 +25,7 @@ class TaskPreset:
 def preset_clone_config(
     clone: CloneCommand, task: str, data: Path, preset: TaskPreset, checkpoint: Path | None = None
 ) -> CloneCommand:
-    """How a policy of this task is cloned; `checkpoint`: the reward model, where cloning asks one."""
+    """Return the clone config of a task; `checkpoint` is the reward model, if cloning uses one."""
     return replace(
         clone,
         task=task,
@@ -39,7 +39,7 @@ def preset_clone_config(
 def preset_refine_config(
     refine: RefineCommand, task: str, policy: Path, checkpoint: Path | None, preset: TaskPreset
 ) -> RefineCommand:
-    """How it is refined."""
+    """Return the refine config of a task."""
     return replace(
         refine,
         task=task,
@@ -52,7 +52,7 @@ def preset_refine_config(
 
 
 def preset_table(presets: Mapping[str, TaskPreset]) -> list[str]:
-    """The sizes of tasks as lines of Markdown."""
+    """Return the presets as lines of a Markdown table."""
     rows = {task: asdict(preset) for task, preset in presets.items()}
     names = list(next(iter(rows.values())))
     return [

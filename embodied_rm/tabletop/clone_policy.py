@@ -111,7 +111,7 @@ def select_views(episode: Episode, names: Sequence[str]) -> Episode:
 
 
 def demonstration_rows(data: EpisodeSource, task: str, *, failures: bool) -> list[int]:
-    """Return the rows of one task's successful episodes, or of all with `failures`. Raises `UserError` if there are none."""
+    """Return the rows of one task's successes, or of all its episodes. Raises `UserError` if there are none."""
     tasks = {meta.metadata.get("task", "") for meta in data.meta} - {""}
     rows = [i for i, m in enumerate(data.meta) if m.metadata.get("task") == task and (failures or m.success)]
     if not rows:

@@ -98,7 +98,7 @@ def main(config: CollectConfig, run: RunFolder, reporter: Reporter) -> None:
 
 
 def collect(config: CollectConfig, run: RunFolder, reporter: Reporter) -> dict[str, object]:
-    """Write `<run>/dataset` and return the counts of episodes and frames. `config` has the final tasks and environments."""
+    """Write `<run>/dataset` and return the counts of episodes and frames."""
     remove_partial_dataset(run.path)
     outcome_counts, num_successes, frames = Counter[str](), 0, 0
     writes_state = len(set(map(observation_size, config.tasks))) == 1

@@ -153,11 +153,11 @@ def record_episodes(envs: TabletopVecEnv, act: PolicyFn, config: PlayConfig, rep
 
 def episode_outcomes(episodes: Sequence[Episode]) -> dict[str, str]:
     """Return the table of outcomes: one row per episode, and the number of successes."""
-    outcomes = {
-        f"environment {episode.metadata['env']}": f"{episode.instruction}: {'success' if episode.success else 'no success'}"
-        f" after {(len(episode) - 1) / episode.fps:.1f} s"
-        for episode in episodes
-    }
+    outcomes = {}
+    for episode in episodes:
+        outcome = "success" if episode.success else "no success"
+        duration_s = (len(episode) - 1) / episode.fps
+        outcomes[f"env {episode.metadata['env']}"] = f"{episode.instruction}: {outcome} after {duration_s:.1f} s"
     return {**outcomes, "success": f"{sum(episode.success is True for episode in episodes)} of {len(episodes)}"}
 
 

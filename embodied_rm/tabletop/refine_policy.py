@@ -42,8 +42,12 @@ from embodied_rm.tabletop.envs import (
 from embodied_sim.registry import make_task
 
 GOAL_FREE_FUSIONS: dict[str, FusionKind] = {
-    "incremental": "incremental", "forward": "forward", "min": "min", "mean": "mean", "inverse_variance": "inverse_variance"
-}  # fmt: skip
+    "incremental": "incremental",
+    "forward": "forward",
+    "min": "min",
+    "mean": "mean",
+    "inverse_variance": "inverse_variance",
+}
 """Fusions that need no goal image and no demonstration; refinement has neither."""
 LABELS_DIR = "labels"
 """Folder in the run folder: recorded videos and the scores of the labeler."""

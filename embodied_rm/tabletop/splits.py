@@ -40,7 +40,7 @@ class Split:
     randomize: Randomization = field(default_factory=Randomization)
 
     def make_env_config(self, env_config: EnvConfig) -> EnvConfig:
-        """Return the config with this split's robot and randomization. Raises `UserError` if it sets them itself."""
+        """Return the config with this split's robot and randomization. Raises `UserError` if it sets them."""
         if self.name == NO_SPLIT:
             return env_config
         for key in ("robot", "randomize"):
@@ -103,7 +103,7 @@ def split_mismatch(split: Split, tasks: set[str], text: Mapping[str, str]) -> st
 
 
 def check_not_trained_on(facts: Mapping[str, Any], episodes: Iterable[EpisodeMeta]) -> None:
-    """Raise `DataError` for the first episode that the model was trained on, or whose initial scene it was trained on."""
+    """Raise `DataError` for the first episode that, or whose initial scene, the model was trained on."""
     scenes = set(facts.get("scenes", ()))
     for episode in episodes:
         if overlap := training_overlap(facts, episode.metadata.get("split", NO_SPLIT), episode.metadata.get("seed")):

@@ -50,11 +50,11 @@ def test_a_policy_is_recorded_at_its_task(cloned: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("policies=[{cloned}]", "need each other"),
-        ("rollouts_per_policy=3", "need each other"),
+        ("policies=[{cloned}]", "must be set together"),
+        ("rollouts_per_policy=3", "must be set together"),
         ("policies=[{cloned}] rollouts_per_policy=0", "rollouts_per_policy must be >= 1, got 0"),
         ("policies=[{cloned}/policy] rollouts_per_policy=3", "is no run folder of embodied-rm clone or refine"),
-        ("policies=[{cloned}] rollouts_per_policy=3 tasks=[press_button]", "plays lift_cube, which is none of press_button"),
+        ("policies=[{cloned}] rollouts_per_policy=3 tasks=[press_button]", "is for lift_cube, which is none of press_button"),
     ],
 )
 def test_who_is_to_play_is_checked_first(

@@ -138,7 +138,7 @@ def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tm
         (["rules=[raw,raw]"], "each once"),
         (["tasks=[lift]"], "unknown task 'lift'"),
         (["refine.eval_episodes=0"], "refine.eval_episodes must be >= 1"),
-        (["collect.num_successes=3"], "lift_cube: 4 demonstrations asked for, and collect.num_successes=3"),
+        (["collect.num_successes=3"], "lift_cube: 4 demonstrations needed, and only collect.num_successes=3"),
         (["refine.env.views=[fron]"], "Did you mean 'front'"),
         (["rules=[sparse,raw]", "refine.reward.success_source=simulator", "refine.env.views=[top]"], "unknown view of the"),
         (["rules=[shaped,sigmoid_reference]", "task_presets.open_drawer.rollout_steps=59"], "rollout_steps=59: rule=sigmoid"),

@@ -140,7 +140,7 @@ def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
     common = ["refine", "task=lift_cube", f"policy={tmp_path / 'cloned'}", *sizes]
     assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
-    assert "sees by another reward model" in " ".join(capsys.readouterr().err.split())
+    assert "was cloned with another reward model" in " ".join(capsys.readouterr().err.split())
     eyes = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
     assert main([*eyes, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
     assert "cloned from the views wrist, not front: set env.views=[wrist]" in " ".join(capsys.readouterr().err.split())
@@ -351,7 +351,7 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         ),
         (["evaluate", "data={unseen}", "checkpoint={reward_model}", "fusion=backward"], "(evaluate use_goal_images=true)"),
         (["evaluate", "data={demos}", "checkpoint={reward_model}"], "the model was trained on it"),
-        (["evaluate", "data={demos}", "checkpoint={reward_model}", "use_goal_images=true", "goal_images=[a.png]"], "say one of them"),
+        (["evaluate", "data={demos}", "checkpoint={reward_model}", "use_goal_images=true", "goal_images=[a.png]"], "set one of them"),
         (
             ["evaluate", "data={unseen}", "checkpoint={reward_model}", "clip_baseline=local-dir:no"],
             "no/open_clip_config.json",
@@ -360,9 +360,9 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["audit", "data={unseen}", "checkpoint={reward_model}", "frame_stride=0"], "frame_stride must be >= 1, got 0"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
-        (["demo", "collect.tasks=[open_drawer]"], "nothing would be known of lift_cube"),
-        (["demo", "train_reward_model=true", "checkpoint={reward_model}"], "both say which reward model: say one of them"),
-        (["demo", "refine.checkpoint={reward_model}"], "refine.checkpoint is decided by checkpoint=... or train_reward_model="),
+        (["demo", "collect.tasks=[open_drawer]"], "collect.tasks must include all tasks: lift_cube is missing"),
+        (["demo", "train_reward_model=true", "checkpoint={reward_model}"], "both select the reward model: set one of them"),
+        (["demo", "refine.checkpoint={reward_model}"], "refine.checkpoint is set by checkpoint=... or train_reward_model="),
         (["demo", "train={max_secondz:3}"], "'train.max_secondz'. Did you mean 'train.max_seconds'?"),
         (["collect", "tasks=[lift]"], "unknown task 'lift'. Did you mean 'lift_cube'?"),
         (["collect", "tasks=lift_cube"], "tasks must be a list like [a,b] (each a text), got lift_cube"),
@@ -397,7 +397,7 @@ def test_what_draws_hardly_moves_a_model(tmp_path: Path) -> None:
     assert [row["robot"] for row in rows] == ["panda", "six_axis"]
     assert all(0 < row["progress_max_difference"] <= 0.05 for row in rows), rows
     assert all(row["wrist_psnr_db"] >= 35 for row in rows)
-    assert "judged by a reward model" in (tmp_path / "page.md").read_text()
+    assert "scored by a reward model" in (tmp_path / "page.md").read_text()
 
 
 def test_bench_reward_fills_its_section(reward_model: Path, tmp_path: Path) -> None:

@@ -36,4 +36,4 @@ def test_time_of_an_interrupted_session_counts_and_what_is_finished_is_not_done_
     later = Pipeline(run, NullReporter())
     for _ in range(2):
         assert later.run_command("nap", "nap", command, NapConfig()) == {"calls": 2}
-    assert calls == [0, 1] and later.seconds_by_stage["nap"] >= 2 * NAP
+    assert calls == [0, 1] and later.seconds_by_phase["nap"] >= 2 * NAP

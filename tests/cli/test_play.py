@@ -58,7 +58,7 @@ def test_the_expert_succeeds_and_random_actions_do_not(tmp_path: Path, capsys: p
         assert played(tmp_path / policy) == {"episodes": 2, "successes": successes, "diverged": 0}
         said = capsys.readouterr().out
         assert f"success  {successes} of 2" in said
-        asked.append([line.split(":")[0] for line in said.splitlines() if line.startswith("  environment")])
+        asked.append([line.split(":")[0] for line in said.splitlines() if line.startswith("  env ")])
     assert len(asked[0]) == 2 and asked[0] == asked[1], "the same episodes"
     expert, random = (read_frames(tmp_path / policy / "play.mp4") for policy in ("expert", "random"))
     assert len(random) == 61, "the first image and one a step up to the time limit"
@@ -165,7 +165,7 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["play", f"replay={path}", "task=lift_cube", f"out={tmp_path / 'same'}"]) == 0
     content = json.loads(path.read_text())
     mistakes = {
-        ("task=open_drawer",): (content, "is a fault of the task lift_cube, got task=open_drawer: leave task out"),
+        ("task=open_drawer",): (content, "is a divergence of the task lift_cube, got task=open_drawer: leave task out"),
         ("env.views=[top]",): (content, "unknown camera 'top'"),
         (): ({**content, "task": "press_button"}, "the fault is of another scene: mocap_pos must be 6"),
         ("seed=1",): ({**content, "qpos": [float("nan")] * 24}, "qpos must be 24 finite numbers"),
@@ -173,8 +173,8 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("seed=3",): ({**content, "model": {"opt": [1]}}, "unknown model field 'opt'"),
         ("seed=4",): ({**content, "robot": "pand"}, "unknown robot 'pand'. Did you mean 'panda'?"),
         ("seed=5",): ({**content, "robot": 3}, "not a fault that the simulator wrote"),
-        ("seed=6",): ({**content, "robot": "my_arm.xml"}, "a fault of an arm of your own, my_arm.xml: name its file"),
-        ("seed=7",): ({**content, "task": "my_task"}, "name its file again: task=my_task.py"),
+        ("seed=6",): ({**content, "robot": "my_arm.xml"}, "a divergence of a custom robot, my_arm.xml: name its file"),
+        ("seed=7",): ({**content, "task": "my_task"}, "name its file: task=my_task.py"),
     }
     for words, (changed, sentence) in mistakes.items():
         path.write_text(json.dumps(changed))
@@ -196,7 +196,7 @@ def test_a_fault_file_runs_no_code(
         Path(name).write_text("from pathlib import Path\nPath('PWNED').touch()\n")
     path.write_text(json.dumps({**json.loads(path.read_text()), "task": named.format(folder=path.parent)}))
     assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}"]) == 2
-    assert "name its file again: task=my_task.py" in capsys.readouterr().err
+    assert "name its file: task=my_task.py" in capsys.readouterr().err
     assert not Path("PWNED").exists()
 
 

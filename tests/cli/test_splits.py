@@ -245,8 +245,8 @@ DRAWN = {"split": "seen", "task": "stack_cubes", "objects": "red cube, blue cube
         ({}, None),
         ({"split": "unseen_camera"}, "recorded with split=unseen_camera, not with split=seen"),
         ({"task": "close_drawer"}, "the task close_drawer is none of split=seen"),
-        ({"objects": "red cube, green cube"}, "split=seen does not have what it shows or says: green cube"),
-        ({"phrasing": "-1"}, "split=seen does not have what it shows or says: phrasing -1"),
+        ({"objects": "red cube, green cube"}, "split=seen holds out green cube"),
+        ({"phrasing": "-1"}, "split=seen holds out phrasing -1"),
     ],
 )
 def test_what_a_split_holds_out_is_found_in_training_data(change: dict[str, str], sentence: str | None) -> None:
@@ -256,7 +256,7 @@ def test_what_a_split_holds_out_is_found_in_training_data(change: dict[str, str]
 
 def test_data_that_does_not_say_what_it_shows_cannot_be_checked() -> None:
     found = split_mismatch(SEEN, set(SEEN.tasks), {"task": "stack_cubes"})
-    assert found == "it does not say its split: record it with embodied-rm collect split=seen"
+    assert found == "its metadata lack 'split': record it with embodied-rm collect split=seen"
 
 
 def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
@@ -265,7 +265,7 @@ def test_a_model_is_not_judged_by_what_it_was_trained_on() -> None:
     check_split_unseen(facts, load_split("unseen_task"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=seen \(seed 0\)"):
         check_split_unseen(facts, SEEN, 0)
-    with pytest.raises(UserError, match="trained on cube_in_drawer, which split=unseen_task holds for unseen"):
+    with pytest.raises(UserError, match="trained on cube_in_drawer, which split=unseen_task requires to be unseen"):
         check_split_unseen({"tasks": ["cube_in_drawer", "lift_cube"]}, load_split("unseen_task"), 0)
     check_split_unseen({"tasks": ["cube_in_drawer", "lift_cube"]}, load_split("unseen_camera"), 0)
     with pytest.raises(UserError, match=r"the model was trained on split=unseen_camera \(seed 7\)"):
@@ -314,10 +314,10 @@ def test_a_model_is_calibrated_on_what_it_was_not_trained_on(
 
 def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() -> None:
     changed = replace(SEEN, tasks=("lift_cube",))
-    with pytest.raises(UserError, match="split=seen is fixed; a changed one needs a name of its own"):
+    with pytest.raises(UserError, match="split=seen is fixed; give a changed split another name"):
         check_split(changed)
     check_split(replace(changed, name="mine"))
-    with pytest.raises(UserError, match=r"unknown thing of the held-out pair 'red cub': 'cub'\. Did you mean 'cube'"):
+    with pytest.raises(UserError, match=r"unknown object of the held-out pair 'red cub': 'cub'\. Did you mean 'cube'"):
         check_split(replace(changed, name="mine", holdout=Holdout(color_object_pairs=("red cub",))))
     with pytest.raises(UserError, match="unknown held-out side 'push_to_zone up'"):
         check_split(replace(changed, name="mine", holdout=Holdout(sides=("push_to_zone up",))))
@@ -331,8 +331,8 @@ def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() 
         (["collect", "split=sen"], "unknown split 'sen'. Did you mean 'seen'?"),
         (["collect", "split=all"], "split=all has no tasks to record"),
         (["collect", "split=seen", "tasks=[close_drawer]"], "unknown task of split=seen 'close_drawer'"),
-        (["collect", "split=seen", "env.robot=six_axis"], "env.robot is decided by split=seen"),
-        (["collect", "split=seen", "env.randomize.mass=0.1"], "env.randomize is decided by split=seen"),
+        (["collect", "split=seen", "env.robot=six_axis"], "env.robot is set by split=seen"),
+        (["collect", "split=seen", "env.randomize.mass=0.1"], "env.randomize is set by split=seen"),
         (["collect", "split=seen", "split.holdout.num_templates=2"], "split=seen is fixed"),
         (["collect", "split.holdout.color=sen"], "unknown value of split.holdout.color 'sen'"),
         (["train", "split=unseen_task", "data={seen}"], "episode_000000: it was recorded with split=seen"),
@@ -350,7 +350,7 @@ def test_a_shipped_split_is_what_its_file_says_and_others_have_their_own_name() 
         ),
         (
             ["evaluate", "checkpoint={model}", "split=unseen_task", "one_shot.replay_data={seen}"],
-            "is for one_shot.method=adapt",
+            "needs one_shot.method=adapt",
         ),
         (["demo", "evaluate.data=null"], "evaluate.data must be a folder inside the run folder"),
     ],

@@ -1,1 +1,1 @@
-"""One file a command: the types of its keys and what it starts. Names, defaults and help are in `configs/`."""
+"""One module per command, with a `COMMAND`. Names, defaults and help texts are in `configs/`."""

@@ -36,7 +36,7 @@ class InspectCommand:
 
 
 def main(config: InspectCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Check the dataset; write issues, counts and report. Raises `CheckFailedError` if `strict` is set and it has issues."""
+    """Check the dataset; write issues, counts and report. Raises `CheckFailedError` if `strict` finds issues."""
     source = open_dataset(resolve_dataset(config.data), config.instruction, config.features)
     issues = list(source.issues)
     if config.decode:

@@ -1,4 +1,4 @@
-"""`embodied-rm serve`: a reward model for environments elsewhere, over HTTP and gRPC."""
+"""`embodied-rm serve`: serve a reward model over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from embodied_rm.serve.service_config import ServeConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ServeCommand(ServeConfig):
-    """What is served."""
+    """Config of `serve`."""
 
     checkpoint: Path | None = None
     model_name: str = "reward"
@@ -44,13 +44,13 @@ class ServeCommand(ServeConfig):
 
 
 def main(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
-    """Serve until SIGTERM or Ctrl-C; on a cluster, have it served and go."""
+    """Serve until SIGTERM or Ctrl-C; on a Ray cluster, deploy and return."""
     api_key = read_api_key(config.api_key_env)
     config.require_api_key(api_key)
     if config.ray.min_replicas is not None:
         deploy_replicas(config, api_key, reporter)
         return
-    from embodied_rm.serve.server import serve  # needs an extra, as `ServeCommand` says
+    from embodied_rm.serve.server import serve  # an optional dependency, checked by `ServeCommand`
     from embodied_rm.serve.service_metrics import add_log_stream
 
     handle = load_in_thread(partial(load_and_test, config))
@@ -68,9 +68,12 @@ def main(config: ServeCommand, run: RunFolder, reporter: Reporter) -> None:
 
 
 def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporter) -> None:
-    """The same with replicas that Ray Serve looks after. Raises `UserError` for a model that is not sound: a cluster
-    would start its replicas again and again."""
-    from embodied_rm.serve.ray_deployment import deploy  # needs an extra, as `ServeCommand` says
+    """Deploy replicas on Ray Serve.
+
+    Raises:
+        UserError: the model fails its self-test; a cluster would restart its replicas forever.
+    """
+    from embodied_rm.serve.ray_deployment import deploy  # an optional dependency, checked by `ServeCommand`
 
     info = load_and_test(config)[1]
     if not info.passed_self_test:
@@ -89,7 +92,7 @@ def deploy_replicas(config: ServeCommand, api_key: str | None, reporter: Reporte
 
 
 def load_and_test(config: ServeCommand) -> tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]:
-    """The model, what is said of it, and how it remembers."""
+    """Load the model and run its self-test; return the model, its metadata and an initial state."""
     judge, _ = load_model_or_judge(config.checkpoint, config.judge)
     if isinstance(judge, VideoRewardModel):
         raise UserError(OFFLINE_ONLY_MESSAGE)
@@ -111,13 +114,13 @@ def load_and_test(config: ServeCommand) -> tuple[SubgoalRewardModel, ModelMetada
 
 
 def startup_table(config: ServeCommand, info: ModelMetadata, api_key: str | None) -> dict[str, object]:
-    """What is shown before it starts."""
+    """Return the table that is printed at startup."""
     return {
         "model": model_label(config.checkpoint, config.judge),
         "version": info.version[:12],
         "views": info.views or "any",
-        "judged side by side": f"at most {config.max_batch_size} environments",
-        "key": "none: for this machine alone" if api_key is None else f"that in {config.api_key_env}",
+        "batch size": f"at most {config.max_batch_size} environments",
+        "key": "none: for this machine alone" if api_key is None else f"the value of {config.api_key_env}",
     }
 
 

@@ -115,7 +115,7 @@ def test_a_judge_must_say_where_it_is(tmp_path: Path, videos: Path, capsys: pyte
         (["judge=lrm", f"judge.folder={tmp_path}"], "judge.base_model=..., the folder of the Qwen3-VL"),
         (["judge=vlac", "judge.url=http://localhost/v1", "judge.model=m"], "runs in this process only"),
         (["judge=question", "judge.url=http://localhost/v1"], "judge.model must say what"),
-        (["judge=vlac", f"judge.folder={tmp_path}", "checkpoint=x"], "both say who judges"),
+        (["judge=vlac", f"judge.folder={tmp_path}", "checkpoint=x"], "both select the model"),
     ):
         assert main(["score", f"data={videos}", f"out={tmp_path}/run", *given]) == 2
         assert said in capsys.readouterr().err
