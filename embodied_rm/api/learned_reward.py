@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from gymnasium.vector import VectorEnv
 from embodied_rm.api.local_client import LocalClient
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.serve.client.episode_scorer import ShapingConfig
 from embodied_rm.serve.client.learned_reward import (
     FinalFrameGetter,
@@ -23,7 +25,19 @@ from embodied_rm.serve.client.learned_reward import LearnedReward as VectorLearn
 
 DEFAULT_GAMMA = 0.98
 """The discount of `PPOConfig`. It must be the learner's: another one would not leave the optimal policy unchanged."""
+
+
 Instruction = str | Sequence[str] | Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardSpec:
+    """The reward of a wrapped environment, as a learner needs it."""
+
+    model: DescribedRewardModel
+    config: RewardConfig
+    gamma: float
+    instructions: Instruction
 
 
 def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it returns
@@ -67,7 +81,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     config = ShapingConfig(gamma=gamma, **shaping)
     frame_getter = default_frame_getter(env, model) if get_frames is None else get_frames
     if isinstance(env, VectorEnv):
-        return VectorLearnedReward(
+        wrapped = VectorLearnedReward(
             env,
             client,
             config,
@@ -76,6 +90,14 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
             success_source=success_source,
             get_final_frames=get_final_frames,
         )
+        source = "model" if success_source == "model" else "simulator"
+        wrapped.reward_spec = RewardSpec(  # type: ignore[attr-defined]
+            model=model,
+            config=RewardConfig(success_source=source, **shaping),
+            gamma=gamma,
+            instructions=instruction,
+        )
+        return wrapped
     if not (isinstance(instruction, str) or callable(instruction)):
         raise UserError(f"one environment takes one instruction, got {instruction!r}")
     return SingleLearnedReward(

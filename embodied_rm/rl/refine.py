@@ -48,16 +48,17 @@ class RefineResult:
     """What refinement leaves behind."""
 
     policy: GaussianPolicy
-    cloned_eval: EvalResult
-    refined_eval: EvalResult
+    cloned_eval: EvalResult | None
+    """None: nothing evaluated it."""
+    refined_eval: EvalResult | None
     log_rows: tuple[LogRow, ...]
     """One a iteration, as in `progress.jsonl`."""
 
     def metrics(self) -> dict[str, Any]:
         """For metrics.json."""
         return {
-            "cloned_success": self.cloned_eval.as_dict(),
-            "refined_success": self.refined_eval.as_dict(),
+            **({} if self.cloned_eval is None else {"cloned_success": self.cloned_eval.as_dict()}),
+            **({} if self.refined_eval is None else {"refined_success": self.refined_eval.as_dict()}),
             "iterations": len(self.log_rows),
             "episodes": sum(row["episodes"] for row in self.log_rows),
             "env_steps": sum(row["env_steps"] for row in self.log_rows),
@@ -108,8 +109,8 @@ def refine(
     reporter.table("refine", summarize_setup(env, learner, model, config))
     reward_env.check_rule_inputs(config.rollout_steps)
     cloned_eval = evaluate_on_rank0(evaluate, learner.reference, dist)
-    assert cloned_eval is not None, "the first process must judge"
-    reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
+    if cloned_eval is not None:
+        reporter.log(f"imitated policy: success {cloned_eval.rate:.3f} in {cloned_eval.episodes} episodes")
     if rows:
         observation = reward_env.load_state_dict(
             env_state, dist.env_seeds(episode_seed(config.seed, len(rows)), env.num_envs)
@@ -139,7 +140,6 @@ def refine(
     if dist.rank == 0:
         save_policy(run.path / POLICY_DIR, policy)
     refined_eval = evaluate_on_rank0(evaluate, policy, dist)
-    assert refined_eval is not None
     return RefineResult(policy=policy, cloned_eval=cloned_eval, refined_eval=refined_eval, log_rows=tuple(rows))
 
 

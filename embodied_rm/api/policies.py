@@ -1,0 +1,127 @@
+"""Clone a policy from demonstrations, and refine it on a learned reward."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from embodied_rm.api.build_config import build_config
+from embodied_rm.api.learned_reward import Instruction, RewardSpec
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.rl.cloning.bc import CloneConfig
+from embodied_rm.rl.cloning.bc import clone as clone_pairs
+from embodied_rm.rl.learner.demo_pairs import make_demo_pairs
+from embodied_rm.rl.learner.policy import GaussianPolicy
+from embodied_rm.rl.refine import refine as refine_policy
+from embodied_rm.rl.refine_config import RefineConfig
+from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
+from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
+from embodied_rm.serve.client.learned_reward import resolve_instructions
+from embodied_rm.types import Episode
+
+NUM_EVAL_EPISODES = 200
+"""Episodes of an evaluation before and after refinement, as in `embodied-rm refine`."""
+
+
+def clone(demos: Iterable[Episode], **config: Any) -> GaussianPolicy:
+    """Clone a policy from demonstrations (behavior cloning), with the defaults of `embodied-rm clone`.
+
+    Args:
+        demos: Episodes with `state` and `action`; those of unknown or positive success are imitated.
+        **config: Any field of `CloneConfig`, such as `steps=1500` or `log_std_init=-1.0`.
+
+    Returns:
+        The policy; `policy.act(observations)` is its mean action.
+
+    Raises:
+        UserError: For an unknown key or a value that is out of range.
+        DataError: When no episode is a success with states and actions.
+    """
+    if "num_demonstrations" in config:
+        raise UserError("every demonstration given is imitated: pass fewer instead of num_demonstrations")
+    clone_config = build_config(CloneConfig, config)
+    successes = [demo for demo in demos if demo.success is not False and demo.state is not None]
+    if not successes:
+        raise DataError("there is nothing to clone: no demonstration is a success with states and actions")
+    pairs = make_demo_pairs(successes)
+    policy, _ = clone_pairs(pairs, clone_config, length_dims=pairs.observation.shape[1])
+    return policy
+
+
+def refine(
+    envs: VectorEnv,
+    policy: GaussianPolicy,
+    *,
+    eval_envs: VectorEnv | None = None,
+    folder: str | Path | None = None,
+    reporter: Reporter | None = None,
+    **config: Any,
+) -> GaussianPolicy:
+    """Refine a policy with PPO on a learned reward, with the defaults of `embodied-rm refine`.
+
+    Args:
+        envs: What `LearnedReward` returned for a vector environment with `render_views`, `view_names`, `instructions`
+            and `AutoresetMode.DISABLED`, such as the simulator of this package.
+        policy: The policy to start from; it is not changed.
+        eval_envs: Environments whose own success evaluates the policy before and after. None: no evaluation.
+        folder: Run folder, for `progress.jsonl` and checkpoints; an interrupted refinement continues there. None:
+            nothing is kept on disk.
+        reporter: Shows progress; None: nothing is shown.
+        **config: Any field of `RefineConfig` but `reward`, such as `iterations=30`, or `ppo={"epochs": 8}`.
+
+    Returns:
+        The refined policy.
+
+    Raises:
+        UserError: For environments without a learned reward, a discount that differs from the reward's, an unknown
+            key, or a learning that became non-finite.
+    """
+    spec = getattr(envs, "reward_spec", None)
+    if not isinstance(spec, RewardSpec):
+        raise UserError(f"envs must be what embodied_rm.LearnedReward returned, got {type(envs).__name__}")
+    refine_config = build_config(RefineConfig, {"eval_episodes": 0, **config, "reward": spec.config})
+    if refine_config.ppo.gamma != spec.gamma:
+        raise UserError(
+            f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
+            "shaping by another discount would change the optimal policy"
+        )
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) if folder is None else Path(folder)
+        result = refine_policy(
+            InstructedEnv(envs.env, spec.instructions),  # type: ignore[attr-defined]
+            copy.deepcopy(policy),
+            spec.model,
+            refine_config,
+            RunFolder.open(path, resume=True),
+            reporter or NullReporter(),
+            None
+            if eval_envs is None
+            else lambda learned: evaluate_policy(eval_envs, learned, NUM_EVAL_EPISODES, refine_config.seed),
+        )
+    return result.policy
+
+
+class InstructedEnv(VectorWrapper):
+    """A vector environment that is asked for other instructions than its own."""
+
+    def __init__(self, env: VectorEnv, instructions: Instruction) -> None:
+        """`instructions`: one for all rows, one per row, or a function of the environment."""
+        super().__init__(env)
+        self._instructions = instructions
+
+    def __getattr__(self, name: str) -> Any:
+        """Cameras, time limit and snapshots are those of the environment."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """The instruction of each row, now."""
+        return tuple(resolve_instructions(self._instructions, self.env, self.num_envs))

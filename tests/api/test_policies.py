@@ -1,0 +1,85 @@
+"""Clone and refine in Python: the commands' work, and mistakes in arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import embodied_rm as erm
+from embodied_rm.data.record import EpisodeRecorder
+from embodied_sim.scripted_policy import ScriptedPolicy
+from embodied_sim.vec_env import TabletopVecEnv
+
+TINY_PPO = {"epochs": 1, "num_minibatches": 2}
+
+
+def make_envs(num_envs: int = 4, **keys: object) -> VectorEnv:
+    return TabletopVecEnv(
+        "lift_cube",
+        num_envs=num_envs,
+        views=("front", "wrist"),
+        image_size=64,
+        autoreset_mode=AutoresetMode.DISABLED,
+        **keys,
+    )
+
+
+@pytest.fixture(scope="module")
+def demos() -> list[erm.Episode]:
+    envs = make_envs(2, ends_on_success=True)
+    expert = ScriptedPolicy(envs, seed=0)
+
+    def act(_: np.ndarray, started_rows: np.ndarray) -> np.ndarray:
+        expert.reset(started_rows)
+        return expert.act()
+
+    recorded = list(EpisodeRecorder(envs, act, num_episodes=2, seed=0))
+    envs.close()
+    return recorded
+
+
+def test_clone_then_refine_on_the_learned_reward(demos: list[erm.Episode], tmp_path: Path) -> None:
+    policy = erm.clone(demos, steps=20, batch_size=32)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    envs = erm.LearnedReward(
+        make_envs(ends_on_success=False),
+        erm.load_reward_model(),
+        instruction=lambda env: env.instructions,
+        success_source="model",
+    )
+    refined = erm.refine(
+        envs,
+        policy,
+        folder=tmp_path / "run",
+        iterations=2,
+        rollout_steps=4,
+        critic_warmup_iterations=0,
+        ppo=TINY_PPO,
+    )
+    rows = (tmp_path / "run" / "progress.jsonl").read_text().splitlines()
+    assert len(rows) == 2
+    after = refined.state_dict()
+    assert any(not np.array_equal(before[name], after[name]) for name in before), "it learned"
+    assert all(np.array_equal(before[name], policy.state_dict()[name]) for name in before), "the given one is unchanged"
+    observation = np.zeros((1, refined.spec.obs_dim), np.float32)
+    assert refined.act(observation).shape == (1, 4)
+
+
+def test_the_discounts_of_reward_and_learner_must_agree(demos: list[erm.Episode]) -> None:
+    envs = erm.LearnedReward(make_envs(), erm.load_reward_model(), instruction="lift the cube", gamma=0.9)
+    with pytest.raises(erm.UserError, match=r"ppo.gamma=0.98, the reward's is gamma=0.9"):
+        erm.refine(envs, erm.clone(demos, steps=1))
+
+
+def test_mistakes_are_user_errors(demos: list[erm.Episode]) -> None:
+    with pytest.raises(erm.UserError, match="nothing to clone"):
+        erm.clone([])
+    with pytest.raises(erm.UserError, match="unknown key of CloneConfig 'step'"):
+        erm.clone(demos, step=3)
+    with pytest.raises(erm.UserError, match="every demonstration given is imitated"):
+        erm.clone(demos, num_demonstrations=1)
+    with pytest.raises(erm.UserError, match="envs must be what embodied_rm"):
+        erm.refine(make_envs(), erm.clone(demos, steps=1))
