@@ -113,14 +113,15 @@ def headline_figures(model: Mapping[str, float], baselines: Mapping[str, Mapping
 
 def refinement_metrics(refined: RefineResult) -> dict[str, Any]:
     """Return the metrics of one refined policy; success is that of the simulator over `episodes` episodes."""
-    rows = refined.log_rows
+    rows, cloned_eval, refined_eval = refined.log_rows, refined.cloned_eval, refined.refined_eval
+    assert cloned_eval is not None and refined_eval is not None, "the command evaluates before and after"
     return {
-        "cloned_success": refined.cloned_eval.rate,
-        "cloned_interval": list(refined.cloned_eval.interval),
-        "refined_success": refined.refined_eval.rate,
-        "refined_interval": list(refined.refined_eval.interval),
+        "cloned_success": cloned_eval.rate,
+        "cloned_interval": list(cloned_eval.interval),
+        "refined_success": refined_eval.rate,
+        "refined_interval": list(refined_eval.interval),
         "iterations": len(rows),
-        "episodes": refined.refined_eval.episodes,
+        "episodes": refined_eval.episodes,
         "training_episodes": sum(row["episodes"] for row in rows),
         "env_steps": sum(row["env_steps"] for row in rows),
         "diverged_episodes": sum(row["diverged_episodes"] for row in rows),
