@@ -172,7 +172,7 @@ def test_unknown_layout_lists_the_supported_ones(tmp_path):
         open_dataset(tmp_path)
     with pytest.raises(DataError, match="no such folder"):
         open_dataset(tmp_path / "absent")
-    with pytest.raises(DataError, match="is neither a folder nor an HDF5 file"):
+    with pytest.raises(DataError, match="is neither a folder nor a file of a known format"):
         open_dataset(tmp_path / "notes.txt")
 
 
