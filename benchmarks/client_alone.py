@@ -1,7 +1,7 @@
-"""The client in a Python of its own, with nothing of ours but its wheel: python benchmarks/client_alone.py
+"""Test of the client wheel in a clean virtual environment: python benchmarks/client_alone.py
 
-Makes an environment with that Python, installs the wheel, numpy, httpx and gymnasium from the package index, and has a
-vector environment paid by a service that runs here.
+Creates a virtual environment with the given Python, installs the wheel, numpy, httpx and gymnasium from the package
+index, and computes rewards of a vector environment with a local service.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearned
 from embodied_rm.serve.client.reward_client import RewardClient
 
 url = sys.argv[1]
+SHAPING, INSTRUCTION = ShapingConfig(gamma=0.99), "hold the pole up"
 with RewardClient(url) as client:
     env = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync", render_mode="rgb_array")
-    env = LearnedReward(env, client, ShapingConfig(gamma=0.99), views=frames_from_render(), instructions="hold the pole up")
+    env = LearnedReward(env, client, SHAPING, views=frames_from_render(), instructions=INSTRUCTION)
     env.reset(seed=0)
-    total, ends = 0.0, 0
+    total, num_ended = 0.0, 0
     for _ in range(60):
         _, reward, terminated, truncated, infos = env.step(env.action_space.sample())
         assert np.isfinite(reward).all() and (reward[~infos["valid_transition"]] == 0).all()
-        total, ends = total + reward.sum(), ends + int((terminated | truncated).sum())
+        total, num_ended = total + reward.sum(), num_ended + int((terminated | truncated).sum())
     env.close()
-    one = gym.make("CartPole-v1", render_mode="rgb_array")
-    one = SingleLearnedReward(one, client, ShapingConfig(gamma=0.99), views=frames_from_render(), instruction="hold the pole up")
-    one.reset(seed=0)
-    paid = [one.step(one.action_space.sample())[1] for _ in range(5)]
-    one.close()
+    single_env = gym.make("CartPole-v1", render_mode="rgb_array")
+    single_env = SingleLearnedReward(single_env, client, SHAPING, views=frames_from_render(), instruction=INSTRUCTION)
+    single_env.reset(seed=0)
+    for _ in range(5):
+        single_env.step(single_env.action_space.sample())
+    single_env.close()
 unwanted = {"torch", "msgspec", "starlette", "grpc", "mujoco", "pyarrow"} & set(sys.modules)
 assert not unwanted, unwanted
 versions = f"Python {sys.version.split()[0]}, gymnasium {gym.__version__}, numpy {np.__version__}"
-print(f"{versions}: {ends} episodes ended, paid {total:.2f}")
+print(f"{versions}: {num_ended} episodes ended, total reward {total:.2f}")
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default="python3.9", help="whose environment is made")
+    parser.add_argument("--python", default="python3.9", help="Python of the virtual environment")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory() as folder, run_service(HASH_SERVICE_COMMAND) as service:

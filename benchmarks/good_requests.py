@@ -1,4 +1,4 @@
-"""A good request of every kind that the reward service takes, for what changes them."""
+"""Valid requests of every kind that the reward service accepts, as a basis for mutations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAMES = np.random.default_rng(0).integers(0, 256, (3, 2, 2, 8, 8, 3), np.uint8)
 
 @dataclass(frozen=True)
 class RequestMessage:
-    """A good request."""
+    """A valid request."""
 
     kind: str
     header: bytes
@@ -27,7 +27,7 @@ class RequestMessage:
 
 
 def make_messages(state: bytes) -> list[RequestMessage]:
-    """One of every kind; `state`: the memory of two episodes."""
+    """Return one or two requests of every kind. `state`: serialized state of two episodes."""
     episode_ids: dict[str, Any] = {"client_id": "r", "env_ids": [0, 1], "episode_ids": [0, 0]}
     raw_frames: dict[str, Any] = {"views": VIEW_NAMES, "frames": {"shape": [2, 2, 8, 8, 3]}}
     files = [
@@ -74,14 +74,14 @@ def make_messages(state: bytes) -> list[RequestMessage]:
 
 
 def encode_image(frame: np.ndarray, image_format: str) -> bytes:
-    """An image file."""
+    """Encode an image."""
     file = io.BytesIO()
     Image.fromarray(frame).save(file, image_format)
     return file.getvalue()
 
 
 def make_form() -> tuple[str, bytes]:
-    """A form as Robometer's clients send it."""
+    """Return the content type and the body of a form, as Robometer's clients send it."""
     file = io.BytesIO()
     np.save(file, FRAMES[:, 0, 0])
     sample = {"sample_type": "progress", "trajectory": {"frames": {"__numpy_file__": "f"}, "task": LIFT_INSTRUCTION}}
@@ -94,7 +94,7 @@ def make_form() -> tuple[str, bytes]:
 
 
 def make_protobufs(valid_messages: list[RequestMessage]) -> list[tuple[Any, Any]]:
-    """The same in messages of gRPC."""
+    """Return gRPC message types with valid messages."""
     tensor = INFERENCE_CLASSES["ModelInferRequest.InferInputTensor"]
     video = np.moveaxis(FRAMES, 0, 1)
     inputs = [tensor(name="frames", datatype="UINT8", shape=video.shape)]
@@ -125,7 +125,7 @@ def make_protobufs(valid_messages: list[RequestMessage]) -> list[tuple[Any, Any]
 
 
 def grpc_calls(valid_messages: list[RequestMessage]) -> list[tuple[str, Any]]:
-    """Path and message of each call."""
+    """Return the path and the message of each gRPC call."""
     paths = {
         "ModelInferRequest": "/inference.GRPCInferenceService/ModelInfer",
         "SessionRequest": "/embodied_rm.RewardService/Reset",

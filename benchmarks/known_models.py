@@ -1,4 +1,4 @@
-"""Reward models whose answer is known: a prediction that tells which video it was of. For trials of services."""
+"""A reward model with known predictions: a hash of everything that an episode has seen. For tests of services."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL_VERSION = "0" * 64
 
 @dataclass(frozen=True)
 class HashState:
-    """The `Memory` of `Hashing`: what the video so far comes to."""
+    """State of `HashModel`: a digest of the frames so far."""
 
     digest: Tensor
     """int64 [N]."""
@@ -51,13 +51,13 @@ class HashState:
 
 
 class HashModel:
-    """A reward model whose prediction is a hash of its instruction and of every frame so far, of that row alone."""
+    """A reward model that predicts a hash of the instruction and of every frame so far, per row."""
 
     input_spec = InputSpec()
     capabilities = Capabilities(serializable_state=True)
 
     def __init__(self, batch_s: float = 0.0) -> None:
-        """`pause`: seconds that a batch takes, as on a device that works by itself."""
+        """`batch_s`: seconds per batch, to simulate a slower model."""
         self.batch_s = batch_s
         self.batch_sizes: list[int] = []
 
@@ -83,35 +83,35 @@ class HashModel:
         ), HashState(digest)
 
     def simulate_cost(self, rows: int) -> None:
-        """The time of a batch."""
+        """Record the batch size and sleep for the time of a batch."""
         self.batch_sizes.append(rows)
         if self.batch_s:
             time.sleep(self.batch_s)
 
 
 def initial_digest(instruction: str, frames: np.ndarray) -> int:
-    """The digest of an episode that begins so: [V, H, W, 3]."""
+    """Return the digest of an episode after its first frames [V, H, W, 3]."""
     return hash_bytes(instruction.encode() + frames.tobytes())
 
 
 def next_digest(previous: int, frames: np.ndarray) -> int:
-    """The digest after one frame more."""
+    """Return the digest after one more frame."""
     return hash_bytes(previous.to_bytes(8, "little") + frames.tobytes())
 
 
 def hash_bytes(content: bytes) -> int:
-    """Of some bytes, of 48 bits."""
+    """Return a 48-bit hash."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=6).digest(), "little")
 
 
 def digest_to_progress(digest: np.ndarray) -> Array:
-    """A progress that tells digests apart."""
+    """Convert digests [N] to progress values that distinguish them, float32 [N]."""
     progress: Array = (digest % 100_000 / 100_000).astype(np.float32)
     return progress
 
 
 def serve_model(model: Any, **overrides: Any) -> ModelHandle:
-    """A model in its thread, as the command opens one; `said`: what is to be said of it."""
+    """Load a model in its thread, as the command does. `overrides`: fields of the metadata."""
 
     def open_model() -> tuple[SubgoalRewardModel, ModelMetadata, Any]:
         subgoal_model = SubgoalRewardModel(model)

@@ -1,4 +1,4 @@
-"""A service of a model whose answer is known, in a process of its own: python benchmarks/known_service.py"""
+"""A service of the hash model, as a separate process: python benchmarks/known_service.py"""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from embodied_rm.serve.service_metrics import add_log_stream
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=0, help="of HTTP; 0: any that is free")
-    parser.add_argument("--grpc-port", type=int, help="of gRPC")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds that a batch takes")
-    parser.add_argument("--batch", type=int, default=256, help="environments judged side by side at most")
-    parser.add_argument("--limits", default="{}", help="JSON of what limits are to be others")
+    parser.add_argument("--port", type=int, default=0, help="HTTP port; 0: any free port")
+    parser.add_argument("--grpc-port", type=int, help="gRPC port")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds per batch")
+    parser.add_argument("--batch", type=int, default=256, help="environments per batch")
+    parser.add_argument("--limits", default="{}", help="JSON with limits to change")
     args = parser.parse_args()
 
     def announce_start(url: str, stop: Callable[[], None]) -> None:

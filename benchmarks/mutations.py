@@ -1,4 +1,4 @@
-"""Random changes to good requests."""
+"""Random mutations of valid requests."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ ODD_VALUES += ["\u0000", "../", "x" * 5000, [[]], [None], {"a": {}}, "\U0001f916
 
 
 class RequestMutator:
-    """What is done to good messages."""
+    """Mutates bytes, JSON and messages."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
 
     def mutate_bytes(self, content: bytes) -> bytes:
-        """Some bytes flipped, cut, doubled, moved, or put in."""
+        """Flip, delete, duplicate, insert or overwrite bytes."""
         rng, data = self.rng, bytearray(content)
         for _ in range(rng.choice([1, 1, 1, 2, 4, 16])):
             position = rng.randrange(len(data) + 1)
@@ -64,7 +64,7 @@ class RequestMutator:
         return bytes(data)
 
     def mutate_json(self, text: bytes) -> bytes:
-        """Somewhere in it another value, another name, or one more or less."""
+        """Change a value or a name in the JSON, or add or remove one."""
         value = json.loads(text)
         for _ in range(self.rng.choice([1, 1, 2])):
             self._mutate_value(value)
@@ -94,7 +94,7 @@ class RequestMutator:
             return
 
     def mutate_message(self, valid: RequestMessage) -> RequestMessage:
-        """A good message, changed."""
+        """Mutate the header or the body of a message."""
         header, body = valid.header, valid.body
         match self.rng.randrange(4):
             case 0:

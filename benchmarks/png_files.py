@@ -1,4 +1,4 @@
-"""PNG files put together by hand, which say what no honest one says."""
+"""Builds PNG files whose headers need not match their content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def build_png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
-    """A file of 8-bit RGB that says it is that large; `chunks`: name and content of what lies in it."""
+    """Return an 8-bit RGB PNG file that declares this size. `chunks`: (name, content) of further chunks."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return PNG_SIGNATURE + b"".join(_build_chunk(*chunk) for chunk in ((b"IHDR", header), *chunks, (b"IEND", b"")))
 

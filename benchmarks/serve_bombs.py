@@ -1,7 +1,7 @@
-"""Requests that are too large, too slow or explode: python benchmarks/serve_bombs.py
+"""Oversized, slow and decompression-bomb requests: python benchmarks/serve_bombs.py
 
-Each is sent a few times, so that whatever is allocated once is there, and then a hundred times: it is refused by the
-documented status, and the service grows by no more than a mebibyte. Writes the section of docs/reliability.md.
+Each request is sent repeatedly. It must be rejected with the documented status, and after a warm-up the service must
+grow by at most 1 MiB. Writes a section of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 SERVICE_LIMITS = {"max_body_mb": 4.0, "body_timeout_s": 0.5, "max_queue": 64, "max_image_side": 512}
 MAX_GROWTH_BYTES = 1 << 20
 IDLE_S = 4.0
-"""Seconds in which the service gives back what it does not need."""
+"""Seconds for the service to return free memory."""
 WARM_UP_REQUESTS = 100
 NUM_PARALLEL = 8
 REQUEST_HEAD = "POST /v1/reset HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
@@ -39,44 +39,44 @@ NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Bomb:
-    """Something that should not be let in."""
+    """A malicious request."""
 
     name: str
     parts: Callable[[], Parts]
-    """What is sent, piece by piece."""
+    """Chunks to send."""
     expected_status: tuple[str, ...]
     pause_s: float = 0.0
-    """Seconds between two pieces."""
+    """Seconds between two chunks."""
 
 
 def one_piece(text: bytes, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Callable[[], Parts]:
-    """A request in one piece."""
+    """Return a request as a single chunk."""
     all_headers = {HEADER_LENGTH_HEADER: str(len(text)), "content-length": str(len(text) + len(body)), **headers}
     head = REQUEST_HEAD + "".join(f"{name}: {value}\r\n" for name, value in all_headers.items()) + "\r\n"
     return lambda: iter([head.encode() + text + body])
 
 
 def png_bomb(width: int, height: int) -> Callable[[], Parts]:
-    """A PNG file of a few kilobytes that says it is that large, and inflates to as much."""
+    """Return a request with a small PNG file that declares this size and inflates to it."""
     inflated = zlib.compress(bytes(min(3 * width * height, 50_000_000)), 9)
     return reset_with_image(build_png(width, height, (b"IDAT", inflated)))
 
 
 def png_text_bomb() -> Callable[[], Parts]:
-    """A PNG file with text that inflates a thousandfold."""
+    """Return a request with a PNG file whose text inflates by a factor of 1000."""
     text = (b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000), 9))
     return reset_with_image(build_png(64, 64, *[text] * 8))
 
 
 def reset_with_image(file: bytes) -> Callable[[], Parts]:
-    """An episode that begins with this image."""
+    """Return a reset request with this image."""
     header = {"client_id": "bomb", "env_ids": [0], "episode_ids": [0], "instructions": ["lift"], "views": ["front"]}
     frames = {"shape": [1, 1], "image_bytes": [len(file)]}
     return one_piece(json.dumps({**header, "frames": frames}).encode(), file)
 
 
 def chunked(pieces: int, size: int) -> Callable[[], Parts]:
-    """A body in chunks, without end."""
+    """Return a request with a chunked body."""
 
     def parts() -> Parts:
         yield (REQUEST_HEAD + f"{HEADER_LENGTH_HEADER}: 2\r\ntransfer-encoding: chunked\r\n\r\n").encode()
@@ -88,48 +88,51 @@ def chunked(pieces: int, size: int) -> Callable[[], Parts]:
 
 
 def drip(content: bytes, byte: bytes, count: int) -> Callable[[], Parts]:
-    """Something, and then a byte at a time."""
+    """Return a request that sends `content`, then single bytes."""
     return lambda: iter([content, *[byte] * count])
 
 
 FORM_HEAD = "POST /evaluate_batch_npy HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+RESTORE_HEADER = (
+    b'{"client_id":"r","env_ids":[0],"episode_ids":[0],"steps":[1],'
+    b'"state_rows":[0],"num_state_rows":1,"state_bytes":16}'
+)
 MANY_PARTS = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n' * 30_000
 MANY_PARTS_LENGTH = f"content-length: {len(MANY_PARTS)}\r\n\r\n".encode()
 BOMBS = (
-    Bomb("body longer than is read, told", one_piece(b"{}", headers={"content-length": "99999999"}), ("413",)),
-    Bomb("body longer than is read, not told", chunked(200, 65536), ("413",)),
+    Bomb("body over the limit, declared", one_piece(b"{}", headers={"content-length": "99999999"}), ("413",)),
+    Bomb("body over the limit, chunked", chunked(200, 65536), ("413",)),
     Bomb("a million chunks of one byte", chunked(1_000_000, 1), ("400", "413", "408")),
-    Bomb("JSON larger than is read", one_piece(b" " * 600_000), ("413",)),
-    Bomb("JSON 200,000 deep", one_piece(b"[" * 200_000), ("400", "422")),
+    Bomb("JSON over the limit", one_piece(b" " * 600_000), ("413",)),
+    Bomb("JSON nested 200,000 levels", one_piece(b"[" * 200_000), ("400", "422")),
     Bomb("JSON of 100,000 numbers", one_piece(b'{"env_ids": [' + b"1," * 100_000 + b"1]}"), ("422",)),
     Bomb("a number of 100,000 digits", one_piece(b'{"env_ids": [' + b"9" * 100_000 + b"]}"), ("400", "422")),
     Bomb("PNG of 144 megapixels", png_bomb(12_000, 12_000), ("413",)),
     Bomb("PNG of 400 megapixels", png_bomb(20_000, 20_000), ("413", "422")),
-    Bomb("PNG that inflates to more than it says", png_bomb(512, 512), ("200", "422", "409")),
-    Bomb("PNG with text that inflates a thousandfold", png_text_bomb(), ("413", "422")),
-    Bomb("memory of 2^62 bytes", one_piece(b'{"client_id":"r","env_ids":[0],"episode_ids":[0],"steps":[1],"state_rows":[0],"num_state_rows":1,"state_bytes":16}',
-         (1 << 62).to_bytes(8, "little") + bytes(8)), ("422",)),
+    Bomb("PNG that inflates beyond its declared size", png_bomb(512, 512), ("200", "422", "409")),
+    Bomb("PNG with text that inflates 1000 times", png_text_bomb(), ("413", "422")),
+    Bomb("state of 2^62 bytes", one_piece(RESTORE_HEADER, (1 << 62).to_bytes(8, "little") + bytes(8)), ("422",)),
     Bomb("compressed body", one_piece(b"{}", zlib.compress(bytes(1_000_000)), {"content-encoding": "gzip"}), ("415",)),
     Bomb("form of 30,000 parts", lambda: iter([FORM_HEAD.encode() + MANY_PARTS_LENGTH + MANY_PARTS]), ("400",)),
-    Bomb("64 KB of one header", lambda: iter([REQUEST_HEAD.encode() + b"a: " + b"b" * 65536 + b"\r\n\r\n"]), ("400", "431")),
+    Bomb("one header of 64 KiB", drip(REQUEST_HEAD.encode() + b"a: " + b"b" * 65536, b"\r\n\r\n", 1), ("400", "431")),
     Bomb("10,000 headers", lambda: iter([REQUEST_HEAD.encode() + b"a: b\r\n" * 10_000 + b"\r\n"]), ("400", "431")),
-    Bomb("headers that do not end", drip(REQUEST_HEAD.encode(), b"a", 8), ("408",), 0.1),
-    Bomb("body that does not end", drip((REQUEST_HEAD + "content-length: 1000\r\n\r\n").encode(), b"a", 8), ("408",), 0.1),
-    Bomb("nothing at all", lambda: iter([]), ("408",), 0.0),
+    Bomb("endless headers", drip(REQUEST_HEAD.encode(), b"a", 8), ("408",), 0.1),
+    Bomb("endless body", drip((REQUEST_HEAD + "content-length: 1000\r\n\r\n").encode(), b"a", 8), ("408",), 0.1),
+    Bomb("silent connection", lambda: iter([]), ("408",), 0.0),
     Bomb("TLS", lambda: iter([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(500)]), ("400",)),
     Bomb("a pickle", one_piece(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94."), ("400",)),
 )  # fmt: skip
 
 
 def send_bomb(service: RunningService, bomb: Bomb) -> str:
-    """Send it; the status that comes back, "" where the connection is closed without one."""
+    """Send a request. Returns the status, "" if the connection was closed without one."""
     with socket.create_connection(service.address, 10) as connection:
         try:
             for part in bomb.parts():
                 connection.sendall(part)
                 time.sleep(bomb.pause_s)
         except OSError:
-            pass  # the service has said all that it will, and reads no more
+            pass  # the service has closed the connection
         response = b""
         try:
             connection.settimeout(10)
@@ -141,7 +144,7 @@ def send_bomb(service: RunningService, bomb: Bomb) -> str:
 
 
 def send_grpc(port: int, content: bytes, compression: grpc.Compression) -> str:
-    """A message of that many bytes; the status that comes back."""
+    """Send a gRPC message of this content. Returns the status."""
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=options, compression=compression) as channel:
         try:
@@ -152,7 +155,7 @@ def send_grpc(port: int, content: bytes, compression: grpc.Compression) -> str:
 
 
 def measure_growth(service: RunningService, num_requests: int, attempt: Callable[[], str]) -> tuple[set[str], int]:
-    """What came back, and by how much the service has grown since it was warm."""
+    """Return the statuses and the growth of the service after the warm-up, in bytes."""
     with ThreadPoolExecutor(NUM_PARALLEL) as pool:
         statuses = set(pool.map(lambda _: attempt(), range(WARM_UP_REQUESTS)))
         time.sleep(IDLE_S)
@@ -164,8 +167,8 @@ def measure_growth(service: RunningService, num_requests: int, attempt: Callable
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=100, help="each")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
+    parser.add_argument("--times", type=int, default=100, help="repetitions of each request")
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     rows, failures, port = [], [], free_port()
@@ -174,8 +177,8 @@ def main() -> None:
     ) as service:
         large, grpc_status = bytes(8_000_000), ("RESOURCE_EXHAUSTED",)
         grpcs = {
-            "gRPC: a message longer than is read": grpc.Compression.NoCompression,
-            "gRPC: one that inflates to that": grpc.Compression.Gzip,
+            "gRPC: message over the limit": grpc.Compression.NoCompression,
+            "gRPC: compressed message over the limit": grpc.Compression.Gzip,
         }
         trials: list[tuple[str, tuple[str, ...], Callable[[], str]]] = [
             *((bomb.name, bomb.expected_status, partial(send_bomb, service, bomb)) for bomb in BOMBS),
@@ -188,12 +191,12 @@ def main() -> None:
             if not statuses <= {*status} or growth > MAX_GROWTH_BYTES:
                 failures.append(rows[-1])
     text = [
-        "## Too large, too slow, explosive",
+        "## Malicious requests",
         "",
-        f"`python benchmarks/serve_bombs.py`: each sent {WARM_UP_REQUESTS} times, and then {args.times} times, {NUM_PARALLEL} at once. "
-        "Asked: the documented status, and at most 1 MiB more afterwards.",
+        f"`python benchmarks/serve_bombs.py`: {WARM_UP_REQUESTS} warm-up requests, then {args.times} requests "
+        f"per row, {NUM_PARALLEL} in parallel. Targets: the documented status, and at most 1 MiB of growth.",
         "",
-        "| what | status | grown by, MiB |",
+        "| request | status | growth, MiB |",
         "|---|---|---|",
         *rows,
     ]

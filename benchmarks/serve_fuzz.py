@@ -1,8 +1,8 @@
-"""Messages that are nearly right, by the million: python benchmarks/serve_fuzz.py
+"""Fuzzing of the service with mutated messages: python benchmarks/serve_fuzz.py
 
-Good requests of every kind are changed at random: bytes, numbers, names, lengths, parts of them. In process they go to
-what reads them, and over sockets to a service, HTTP and gRPC. Whatever they are, they are answered or refused by a
-status below 500, in time, and a good episode is judged as ever after it. Writes the section of docs/reliability.md.
+Valid requests of every kind are mutated: bytes, values, names, lengths. They go to the handlers in process, and over
+HTTP and gRPC to a service. Each must be answered, or rejected with a status below 500, in time. Afterwards a valid
+episode must be scored correctly. Writes a section of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ FUZZ_LIMITS = ServeLimits(
     max_sessions=200_000,
 )
 HANG_TIMEOUT_S = 20.0
-"""Seconds after which something that is not answered hangs."""
+"""Seconds after which a request counts as hanging."""
 CHECK_INTERVAL = 10_000
-"""Messages between two good episodes."""
+"""Messages between two valid episodes."""
 AskFn = Callable[[str, Mapping[str, Any], bytes], Awaitable[tuple[bytes, int]]]
-"""(What, its JSON, its bytes) -> the answer, and how many bytes of it are JSON."""
+"""(endpoint, header, body) -> response bytes and the length of their JSON."""
 
 
 class OutcomeCount:
-    """What became of messages."""
+    """Counts of outcomes, and descriptions of failures."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def record(self, outcome: str, failure: str = "") -> None:
-        """One message."""
+        """Record one message."""
         self.outcomes[outcome] += 1
         if failure:
             self.failures.append(failure)
 
 
 async def fuzz_in_process(count: OutcomeCount, total: int) -> None:
-    """The messages to what reads them."""
-    served = serve_model(HashModel())
-    service = RewardService(served, ServeConfig(limits=FUZZ_LIMITS))
+    """Pass mutated messages directly to the handlers."""
+    handle = serve_model(HashModel())
+    service = RewardService(handle, ServeConfig(limits=FUZZ_LIMITS))
     async with service:
         loop = asyncio.get_running_loop()
         state = await make_state(service)
@@ -80,35 +80,35 @@ async def fuzz_in_process(count: OutcomeCount, total: int) -> None:
         grpc = [(kind, message.SerializeToString()) for kind, message in make_protobufs(valid_messages)]
         mutator = RequestMutator(0)
 
-        async def one(index: int) -> None:
-            expires = loop.time() + 5
+        async def send(index: int) -> None:
+            deadline = loop.time() + 5
             match index % 8:
                 case 6:
                     kind, content = mutator.rng.choice(grpc)
                     message = parse_message(kind, mutator.mutate_bytes(content))
                     if kind is INFERENCE_CLASSES["ModelInferRequest"]:
-                        await infer_grpc(service, message, expires)
+                        await infer_grpc(service, message, deadline)
                     else:
-                        await service.handlers["reset"](message.header, memoryview(message.body), expires)
+                        await service.handlers["reset"](message.header, memoryview(message.body), deadline)
                 case 7:
-                    await evaluate_form(service, content_type, mutator.mutate_bytes(body), "front", expires)
+                    await evaluate_form(service, content_type, mutator.mutate_bytes(body), "front", deadline)
                 case _:
                     mutated = mutator.mutate_message(mutator.rng.choice(valid_messages))
                     if mutated.kind == "infer":
-                        await infer(service, mutated.header, memoryview(mutated.body), expires)
+                        await infer(service, mutated.header, memoryview(mutated.body), deadline)
                     else:
-                        await service.handlers[mutated.kind](mutated.header, memoryview(mutated.body), expires)
+                        await service.handlers[mutated.kind](mutated.header, memoryview(mutated.body), deadline)
 
         for index in range(total):
-            await record_outcome(count, one(index), f"in process, {index}")
+            await record_outcome(count, send(index), f"in process, {index}")
             if index % CHECK_INTERVAL == 0:
                 await check_in_process(service, count, index)
                 logging.info("in process: %d of %d, %s", index, total, dict(count.outcomes))
-    served.executor.shutdown()
+    handle.executor.shutdown()
 
 
 async def record_outcome(count: OutcomeCount, attempt: Awaitable[Any], location: str) -> None:
-    """Wait for an attempt, and note what became of it."""
+    """Await a request and record its outcome."""
     try:
         await asyncio.wait_for(attempt, HANG_TIMEOUT_S)
         count.record("answered")
@@ -117,14 +117,14 @@ async def record_outcome(count: OutcomeCount, attempt: Awaitable[Any], location:
     except TimeoutError:
         count.record("hangs", f"{location}: hangs")
     except Exception as error:
-        count.record("breaks", f"{location}: {type(error).__name__}: {error}")
-        logging.exception("a message broke what reads it")
+        count.record("exception", f"{location}: {type(error).__name__}: {error}")
+        logging.exception("a message raised an unexpected exception")
         if len(count.failures) > CHECK_INTERVAL:
             raise
 
 
 async def make_state(service: RewardService) -> bytes:
-    """The memory of two episodes."""
+    """Return the serialized state of two episodes."""
     episode_ids = {
         "client_id": "m",
         "env_ids": [0, 1],
@@ -133,19 +133,19 @@ async def make_state(service: RewardService) -> bytes:
         "frames": {"shape": [2, 2, 8, 8, 3]},
     }
     header = {**episode_ids, "instructions": [LIFT_INSTRUCTION, "open it"], "return_state": True}
-    expires = asyncio.get_running_loop().time() + 5
-    _, blobs = await service.handlers["reset"](json.dumps(header).encode(), memoryview(FRAMES[0].tobytes()), expires)
+    deadline = asyncio.get_running_loop().time() + 5
+    _, blobs = await service.handlers["reset"](json.dumps(header).encode(), memoryview(FRAMES[0].tobytes()), deadline)
     return bytes(blobs[-1])
 
 
 def expected_progress() -> float:
-    """What a good episode is told after its second frame."""
+    """Return the progress of the valid episode after its second frame."""
     digest = next_digest(initial_digest(LIFT_INSTRUCTION, FRAMES[0, 0]), FRAMES[1, 0])
     return float(digest_to_progress(np.array([digest]))[0])
 
 
 async def check_valid_episode(ask: AskFn, count: OutcomeCount, episode: int) -> None:
-    """A good episode."""
+    """Check that a valid episode gets the right progress."""
     episode_ids = {
         "client_id": "golden",
         "env_ids": [0],
@@ -160,22 +160,24 @@ async def check_valid_episode(ask: AskFn, count: OutcomeCount, episode: int) -> 
         answer, length = await ask(endpoint, {**episode_ids, **fields}, frames.tobytes())
     value = float(decode_response(answer, length)[1]["progress"][0])
     if value != np.float32(expected_progress()):
-        count.record("wrong", f"after {episode} messages a good episode is told {value}")
+        count.record("wrong", f"after {episode} messages a valid episode gets {value}")
 
 
 async def check_in_process(service: RewardService, count: OutcomeCount, episode: int) -> None:
-    """A good episode, in process."""
+    """Check a valid episode in process."""
 
     async def ask(endpoint: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
-        expires = asyncio.get_running_loop().time() + 5
-        header_bytes, blobs = await service.handlers[endpoint](json.dumps(header).encode(), memoryview(frames), expires)
+        deadline = asyncio.get_running_loop().time() + 5
+        header_bytes, blobs = await service.handlers[endpoint](
+            json.dumps(header).encode(), memoryview(frames), deadline
+        )
         return header_bytes + b"".join(blobs), len(header_bytes)
 
     await check_valid_episode(ask, count, episode)
 
 
 async def fuzz_sockets(service: RunningService, port: int, count: OutcomeCount, total: int) -> None:
-    """The messages to a service, most by HTTP, and a tenth by gRPC."""
+    """Send mutated messages to a service: 90 % over HTTP, 10 % over gRPC."""
     valid_messages = make_messages(await asyncio.to_thread(fetch_state, service))
     indices = iter(range(total))
 
@@ -199,7 +201,7 @@ async def fuzz_sockets(service: RunningService, port: int, count: OutcomeCount, 
 async def fuzz_grpc(
     channel: aio.Channel, path: str, content: bytes, mutator: RequestMutator, count: OutcomeCount, index: int
 ) -> None:
-    """A changed message to a method."""
+    """Send a mutated message to a gRPC method."""
     mutated = mutator.mutate_bytes(content)
     try:
         await channel.unary_unary(path)(mutated, timeout=HANG_TIMEOUT_S)
@@ -212,11 +214,9 @@ async def fuzz_grpc(
 async def fuzz_http(
     service: RunningService, valid: RequestMessage, mutator: RequestMutator, count: OutcomeCount, index: int
 ) -> None:
-    """A changed request: the message, or the bytes of all of it."""
-    mutated, path = (
-        mutator.mutate_message(valid),
-        f"/v1/{valid.kind}" if valid.kind != "infer" else "/v2/models/reward/infer",
-    )
+    """Send an HTTP request with a mutated message or mutated headers."""
+    mutated = mutator.mutate_message(valid)
+    path = f"/v1/{valid.kind}" if valid.kind != "infer" else "/v2/models/reward/infer"
     head = http_head(path, mutated.header, mutated.body, "connection: close")
     request = head + mutated.header + mutated.body
     if index % 3 == 0:
@@ -241,7 +241,7 @@ async def fuzz_http(
 
 
 async def check_over_http(service: RunningService, count: OutcomeCount, episode: int) -> None:
-    """A good episode, over HTTP."""
+    """Check a valid episode over HTTP."""
     connection = WireConnection(*service.address)
 
     async def ask(endpoint: str, header: Mapping[str, Any], frames: bytes) -> tuple[bytes, int]:
@@ -253,7 +253,7 @@ async def check_over_http(service: RunningService, count: OutcomeCount, episode:
 
 
 def fetch_state(service: RunningService) -> bytes:
-    """The memory of two episodes of a service."""
+    """Return the serialized state of two episodes of a service."""
     with RewardClient(service.url) as client:
         frames = {name: FRAMES[0, :, i] for i, name in enumerate(VIEW_NAMES)}
         state = client.reset([0, 1], [0, 0], [LIFT_INSTRUCTION, "open it"], frames, return_state=True).state
@@ -264,7 +264,7 @@ def fetch_state(service: RunningService) -> bytes:
 def report(
     in_process_count: OutcomeCount, socket_count: OutcomeCount, args: argparse.Namespace, elapsed_s: float
 ) -> str:
-    """The section."""
+    """Return the section as Markdown."""
     num_failures = len(in_process_count.failures) + len(socket_count.failures)
     outcomes = [
         ", ".join(f"{k}: {v}" for k, v in sorted(count.outcomes.items())) for count in (in_process_count, socket_count)
@@ -273,9 +273,9 @@ def report(
         [
             "## Mutated messages",
             "",
-            f"`python benchmarks/serve_fuzz.py --messages {args.messages} --sockets {args.sockets}`: good requests of "
-            "every kind, changed at random. Crashes, hangs, statuses of 500 and more that the input caused, and good "
-            f"episodes that were told something else afterwards (one every {CHECK_INTERVAL}): **{num_failures}**. {elapsed_s:.0f} s.",
+            f"`python benchmarks/serve_fuzz.py --messages {args.messages} --sockets {args.sockets}`: "
+            "mutated valid requests of every kind. Crashes, hangs, statuses of 500 and more, and wrong predictions for "
+            f"a valid episode (checked every {CHECK_INTERVAL} messages): **{num_failures}**. {elapsed_s:.0f} s.",
             "",
             f"- in process, {sum(in_process_count.outcomes.values())}: {outcomes[0]}",
             f"- over sockets, {sum(socket_count.outcomes.values())}: {outcomes[1]}",
@@ -285,9 +285,9 @@ def report(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=1_000_000, help="in process")
-    parser.add_argument("--sockets", type=int, default=100_000, help="over sockets")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="messages in process")
+    parser.add_argument("--sockets", type=int, default=100_000, help="messages over sockets")
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,9 +1,8 @@
-"""A service that is told to end under load, and one that is killed while a policy is refined on it:
-python benchmarks/serve_kills.py
+"""SIGTERM under load, and SIGKILL during a refinement: python benchmarks/serve_kills.py
 
-SIGTERM: many clients ask without a pause; whatever the service let in it must have answered before it is gone.
-SIGKILL: `embodied-rm refine judge=remote`, whose service is killed and started again, must end with the weights of one
-that nobody disturbed. Writes the section of docs/reliability.md.
+SIGTERM: many clients send requests continuously; the service must answer all accepted requests before it ends.
+SIGKILL: `embodied-rm refine judge=remote` must end with the same weights as an undisturbed run, although its service is
+killed and restarted. Writes a section of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ SMALL_ENV = ["env.num_envs=8", "env.image_size=32"]
 
 
 async def terminate_under_load(seed: int) -> tuple[int, int, int, int]:
-    """Answers that the service says it gave, that it let in, that clients got, and that were wrong."""
+    """Return the numbers of responses sent, requests accepted, responses received, and wrong responses."""
     service = await asyncio.to_thread(start_service, [*HASH_SERVICE_COMMAND, "--pause", "0.005"])
     num_answers, num_wrong = 0, 0
 
@@ -79,7 +78,7 @@ async def terminate_under_load(seed: int) -> tuple[int, int, int, int]:
 
 
 def read_end_event(service: RunningService) -> dict[str, Any]:
-    """What the service wrote as it ended. Raises `RuntimeError` where it did not end well."""
+    """Return the service's shutdown event. Raises `RuntimeError` if the service ended without one."""
     code = service.process.wait(60)
     assert service.process.stdout is not None
     lines = [json.loads(line) for line in service.process.stdout if line.startswith("{")]
@@ -90,7 +89,7 @@ def read_end_event(service: RunningService) -> dict[str, Any]:
 
 
 def clone_policy(root: Path) -> Path:
-    """A policy to refine."""
+    """Clone a policy to refine."""
     run(
         [
             *CLI_COMMAND,
@@ -108,19 +107,19 @@ def clone_policy(root: Path) -> Path:
 
 
 def run(command: list[str]) -> None:
-    """Run a command to its end."""
+    """Run a command to completion."""
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=subprocess_env())
 
 
 def refine_command(policy: Path, out: Path, port: int, iterations: int) -> list[str]:
-    """The refinement on a service."""
+    """Return the refinement command with a remote reward model."""
     settings = ["task=lift_cube", f"policy={policy}", f"out={out}", f"iterations={iterations}", "rollout_steps=60"]
     settings += ["eval_episodes=0", "final_eval_episodes=2", "ppo.epochs=2", "ppo.minibatches=4", "judge=remote"]
     return [*CLI_COMMAND, "refine", *settings, f"judge.url=http://127.0.0.1:{port}", *SMALL_ENV]
 
 
 def refine_with_kills(policy: Path, out: Path, iterations: int, max_kills: int) -> int:
-    """Refine while the service is killed and started again; how often it was."""
+    """Refine while the service is killed and restarted. Returns the number of kills."""
     port = free_port()
     command = [*CLI_COMMAND, "serve", f"port={port}"]
     service, num_kills = start_service(command), 0
@@ -151,27 +150,27 @@ def refine_with_kills(policy: Path, out: Path, iterations: int, max_kills: int) 
 
 
 def equal_policies(first: Path, second: Path) -> bool:
-    """Whether two refined policies are, to the last bit."""
+    """Return whether two refined policies have identical weights."""
     pairs = zip(*(load_policy(folder / "policy").state_dict().values() for folder in (first, second)), strict=True)
     return all(torch.equal(first_weights, second_weights) for first_weights, second_weights in pairs)
 
 
 def report(results: list[tuple[int, int, int, int]], num_kills: int, identical: bool, args: argparse.Namespace) -> str:
-    """The section."""
+    """Return the section as Markdown."""
     answered, accepted, num_answers, num_wrong = (sum(column) for column in zip(*results, strict=True))
     policy_text = (
-        "that of an undisturbed run, to the last bit"
+        "bitwise identical to that of an undisturbed run"
         if identical
-        else "**another one** than that of an undisturbed run"
+        else "**different** from that of an undisturbed run"
     )
     return "\n".join(
         [
-            "## Told to end, and killed",
+            "## SIGTERM and SIGKILL",
             "",
             f"`python benchmarks/serve_kills.py --terms {args.terms} --kills {args.kills}`.",
             "",
-            f"- SIGTERM under the load of {NUM_CLIENTS} clients, {len(results)} times: {accepted} requests were let in, "
-            f"{answered} of them answered, {num_answers} answers arrived, {num_wrong} of them wrong.",
+            f"- SIGTERM under load of {NUM_CLIENTS} clients, {len(results)} times: {accepted} requests accepted, "
+            f"{answered} answered, {num_answers} responses received, {num_wrong} of them wrong.",
             f"- SIGKILL during `embodied-rm refine judge=remote`, {num_kills} times: the policy is {policy_text}.",
         ]
     )
@@ -179,17 +178,17 @@ def report(results: list[tuple[int, int, int, int]], num_kills: int, identical: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--terms", type=int, default=20, help="times that it is told to end")
-    parser.add_argument("--kills", type=int, default=10, help="times that it is killed")
-    parser.add_argument("--iterations", type=int, default=40, help="of the refinement")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
+    parser.add_argument("--terms", type=int, default=20, help="number of SIGTERMs")
+    parser.add_argument("--kills", type=int, default=10, help="number of SIGKILLs")
+    parser.add_argument("--iterations", type=int, default=40, help="iterations of the refinement")
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     results = []
     for index in range(args.terms):
         results.append(asyncio.run(terminate_under_load(index)))
         logging.info(
-            "told to end %d of %d: answered %d, let in %d, arrived %d, wrong %d", index + 1, args.terms, *results[-1]
+            "SIGTERM %d of %d: answered %d, accepted %d, received %d, wrong %d", index + 1, args.terms, *results[-1]
         )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -1,6 +1,6 @@
-"""64 environments scored by a service on this machine, against scoring in process: python benchmarks/serve_loopback.py
+"""Throughput of the service on loopback, relative to in-process scoring: python benchmarks/serve_loopback.py
 
-Rounds of both take turns, with the bundled model and two views. Writes the section of docs/benchmarks.md.
+64 environments, two views, the bundled model; rounds of both alternate. Writes a section of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.types import Views
 
 VIEW_NAMES = ("front", "wrist")
-REPLICA_LABEL = "a replica by Ray Serve, memory sent along"
-"""Is measured beside the others, and nothing is asked of it."""
+REPLICA_LABEL = "Ray Serve replica, state returned"
+"""Reported without a target."""
 WARM_UP_STEPS = 3
 MIN_THROUGHPUT_SHARE, MAX_LATE_BATCHES = 0.70, 1.5
-"""What the issue asks for: share of in-process frames, and batch times that the slowest hundredth may be late by."""
+"""Targets: share of the in-process throughput, and delay of the slowest 1 % of steps, in batch times."""
 
 
 def time_steps(step: Callable[[], None], steps: int) -> list[float]:
-    """Seconds of each step, after a few by which whoever had rested comes back to work."""
+    """Return the seconds per step, after a warm-up."""
     times = []
     for _ in range(WARM_UP_STEPS):
         step()
@@ -44,7 +44,7 @@ def time_steps(step: Callable[[], None], steps: int) -> list[float]:
 
 
 class InProcessScorer:
-    """Scoring in this process."""
+    """In-process scoring."""
 
     def __init__(self, envs: int, frames: np.ndarray) -> None:
         self.model = SubgoalRewardModel(load_progress_net(BUNDLED_CHECKPOINT))
@@ -52,7 +52,7 @@ class InProcessScorer:
         self.state = self.model.reset(self.views, [LIFT_INSTRUCTION] * envs)
 
     def step(self) -> None:
-        """One frame of all."""
+        """Score one frame per environment."""
         _, self.state = self.model.step(self.state, self.views)
 
 
@@ -67,39 +67,39 @@ class ServiceScorer:
         )
 
     def step(self) -> None:
-        """One frame of all."""
+        """Score one frame per environment."""
         _, self.handle = episode_handles.step_episodes(self.client, self.handle, self.frames)
 
 
 def report(envs: int, in_process_s: list[float], service_s: dict[str, list[float]]) -> str:
-    """The section."""
+    """Return the section as Markdown."""
     in_process_median = float(np.median(in_process_s))
     lines = [
         "## Reward service on loopback",
         "",
-        f"`python benchmarks/serve_loopback.py`: {envs} environments in step, two views of 64 x 64, the model in the "
-        "box; medians of rounds that took turns with scoring in process. Late: the slowest hundredth of the service's "
-        "steps less the median in process, in batch times of that.",
+        f"`python benchmarks/serve_loopback.py`: {envs} environments, two views of 64 x 64, the bundled "
+        "model; medians of alternating rounds. Late: p99 of a step minus the in-process median, in "
+        "units of that median.",
         "",
-        "| | frames/s | share | late | asked |",
+        "| | frames/s | share | late | target |",
         "|---|---|---|---|---|",
         f"| in process | {2 * envs / in_process_median:.0f} | 1 | | |",
     ]
     for name, times in service_s.items():
         median, p99 = float(np.median(times)), float(np.quantile(times, 0.99))
-        row = f"| {name} | {2 * envs / median:.0f} | {in_process_median / median:.2f} | {(p99 - in_process_median) / in_process_median:.2f} |"
-        lines.append(
-            f"{row} {'' if name == REPLICA_LABEL else f'>= {MIN_THROUGHPUT_SHARE:.2f}; <= {MAX_LATE_BATCHES}'} |"
-        )
+        late = (p99 - in_process_median) / in_process_median
+        target = "" if name == REPLICA_LABEL else f">= {MIN_THROUGHPUT_SHARE:.2f}; <= {MAX_LATE_BATCHES}"
+        share = in_process_median / median
+        lines.append(f"| {name} | {2 * envs / median:.0f} | {share:.2f} | {late:.2f} | {target} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", type=int, default=64, help="environments")
-    parser.add_argument("--rounds", type=int, default=12, help="of both ways")
-    parser.add_argument("--steps", type=int, default=50, help="of a round")
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="whose section is written")
+    parser.add_argument("--envs", type=int, default=64, help="number of environments")
+    parser.add_argument("--rounds", type=int, default=12, help="rounds of each scorer")
+    parser.add_argument("--steps", type=int, default=50, help="steps per round")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -112,15 +112,15 @@ def main() -> None:
     ):
         scorers = {
             "service": ServiceScorer(service.url, args.envs, frames, keep_state=False),
-            "service, memory sent along": ServiceScorer(service.url, args.envs, frames, keep_state=True),
+            "service, state returned": ServiceScorer(service.url, args.envs, frames, keep_state=True),
             REPLICA_LABEL: ServiceScorer(replica.url, args.envs, frames, keep_state=True),
         }
         for round_index in range(args.rounds + 1):
             round_times = {name: time_steps(scorer.step, args.steps) for name, scorer in scorers.items()}
             in_process_times = time_steps(in_process.step, args.steps)
             medians = {name: round(1e3 * float(np.median(times)), 1) for name, times in round_times.items()}
-            logging.info("round %d: %.1f ms here, %s", round_index, 1e3 * np.median(in_process_times), medians)
-            if round_index:  # the first one warms up
+            logging.info("round %d: %.1f ms in process, %s", round_index, 1e3 * np.median(in_process_times), medians)
+            if round_index:  # the first round is a warm-up
                 in_process_s += in_process_times
                 for name, times in round_times.items():
                     service_s.setdefault(name, []).extend(times)

@@ -1,8 +1,8 @@
-"""A service that is asked for more than it can do: python benchmarks/serve_overload.py
+"""Overload of the service: python benchmarks/serve_overload.py
 
-The model takes a known time for a batch, as on a device that works by itself, so that there is a known load at which it
-is busy; that and many times that are offered, whether answers come or not (open loop). Every answer is compared with
-what that video must be told. Writes the section of docs/reliability.md.
+The model takes a fixed time per batch, so the capacity is known. Requests are sent at multiples of it, independent of
+the responses (open loop). Every response is compared with the expected progress. Writes a section of
+docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from wire_client import (
 from embodied_rm.experiments.results_page import write_section
 
 BATCH_S, BATCH_SIZE = 0.1, 4
-"""Seconds of a batch, and requests in one."""
+"""Seconds per batch, and requests per batch."""
 MAX_QUEUE = 16
 LOAD_FACTORS = (1, 2, 5, 10, 50)
 MAX_REJECT_S, MIN_GOODPUT, MAX_MEMORY_GROWTH = 0.050, 0.95, 0.05
-"""What the issue asks for: seconds at most for 99 of 100 refusals, share of the answers at 1x, growth of memory."""
+"""Targets: seconds of the p99 of rejections, share of the responses at 1x load, growth of memory."""
 
 
 @dataclass
 class OverloadClient:
-    """An episode on a connection of its own."""
+    """A client with one episode and its own connection."""
 
     run: str
     connection: WireConnection
@@ -47,20 +47,20 @@ class OverloadClient:
 
 @dataclass
 class LoadResult:
-    """What came of a load."""
+    """Results of one load."""
 
     num_offered: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     num_wrong: int = 0
     num_lost: int = 0
     num_unsent: int = 0
-    """Requests that nobody was free to send."""
+    """Requests without an idle client to send them."""
     rejected_s: list[float] = field(default_factory=list)
     answered_s: list[float] = field(default_factory=list)
 
 
 async def send_step(client: OverloadClient, result: LoadResult) -> None:
-    """The next step of an episode, or its first."""
+    """Send the first or next frame of an episode."""
     video, start = client.video, time.perf_counter()
     is_first = video.episode < 0
     fields = {"instructions": [LIFT_INSTRUCTION]} if is_first else {"steps": [video.step + 1]}
@@ -90,11 +90,11 @@ async def send_step(client: OverloadClient, result: LoadResult) -> None:
 
 
 async def offer_load(idle_clients: list[OverloadClient], rate: float, seconds: float) -> LoadResult:
-    """So many requests a second, whether answers come or not."""
+    """Send requests at a fixed rate, independent of the responses (open loop)."""
     result, tasks = LoadResult(), set[asyncio.Task[None]]()
     start = time.perf_counter()
 
-    async def one(client: OverloadClient) -> None:
+    async def send(client: OverloadClient) -> None:
         await send_step(client, result)
         idle_clients.append(client)
 
@@ -104,7 +104,7 @@ async def offer_load(idle_clients: list[OverloadClient], rate: float, seconds: f
             if not idle_clients:
                 result.num_unsent += 1
                 continue
-            task = asyncio.create_task(one(idle_clients.pop(0)))
+            task = asyncio.create_task(send(idle_clients.pop(0)))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         await asyncio.sleep(0.002)
@@ -113,14 +113,14 @@ async def offer_load(idle_clients: list[OverloadClient], rate: float, seconds: f
 
 
 async def run_trial(service: RunningService, seconds: float) -> list[tuple[int, LoadResult, int]]:
-    """Load, what came of it, and the memory behind it."""
+    """Return load factor, results and the service's memory, per load."""
     host, port = service.address
     clients = [
         OverloadClient(f"run{i % 16}", WireConnection(host, port), HashedEpisode(i, np.random.default_rng(i)))
         for i in range(400)
     ]
     capacity = BATCH_SIZE / BATCH_S
-    await offer_load(clients, capacity, 10)  # whatever is allocated once
+    await offer_load(clients, capacity, 10)  # warm-up
     results = []
     for factor in LOAD_FACTORS:
         result = await offer_load(clients, factor * capacity, seconds)
@@ -130,30 +130,35 @@ async def run_trial(service: RunningService, seconds: float) -> list[tuple[int, 
 
 
 def table_row(factor: int, result: LoadResult, memory: int, baseline: tuple[int, LoadResult, int]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     reject_ms = 1e3 * float(np.quantile(result.rejected_s, 0.99)) if result.rejected_s else 0.0
     num_answered, baseline_answered = result.statuses[200], baseline[1].statuses[200]
     other_statuses = {status: count for status, count in result.statuses.items() if status not in (200, 429)}
     answer_ms, memory_growth = 1e3 * float(np.quantile(result.answered_s, 0.99)), memory / baseline[2] - 1
-    counts = f"| {factor}x | {result.num_offered} | {num_answered} | {result.statuses[429]} | {result.num_lost} | {result.num_wrong} "
+    num_rejected = result.statuses[429]
+    counts = f"| {factor}x | {result.num_offered} | {num_answered} | {num_rejected} | {result.num_lost} "
     notes = f" {other_statuses} {result.num_unsent} unsent" if other_statuses or result.num_unsent else ""
-    return f"{counts}| {num_answered / baseline_answered:.2f} | {reject_ms:.0f} | {answer_ms:.0f} | {memory_growth:+.1%} |{notes}"
+    times = f"{reject_ms:.0f} | {answer_ms:.0f}"
+    goodput = num_answered / baseline_answered
+    return f"{counts}| {result.num_wrong} | {goodput:.2f} | {times} | {memory_growth:+.1%} |{notes}"
 
 
 def report(results: list[tuple[int, LoadResult, int]], seconds: float) -> str:
-    """The section."""
+    """Return the section as Markdown."""
     rows = [table_row(factor, result, memory, results[0]) for factor, result, memory in results]
     return "\n".join(
         [
             "## Overload",
             "",
-            f"`python benchmarks/serve_overload.py`: a batch takes {1e3 * BATCH_S:.0f} ms and has {BATCH_SIZE} requests, "
-            f"{MAX_QUEUE} may wait; {BATCH_SIZE / BATCH_S:.0f} requests a second and many times that, {seconds:.0f} s each, sent "
-            "whether answers come or not, by 16 runs. Wrong: an answer that is not what that video must be told. Times: "
-            f"99 of 100, ms. Asked: none lost or wrong, goodput >= {MIN_GOODPUT}, refusals in {1e3 * MAX_REJECT_S:.0f}, memory "
-            f"within {MAX_MEMORY_GROWTH:.0%}.",
+            f"`python benchmarks/serve_overload.py`: a batch takes {1e3 * BATCH_S:.0f} ms and has "
+            f"{BATCH_SIZE} requests, at most {MAX_QUEUE} are queued. Load: multiples of "
+            f"{BATCH_SIZE / BATCH_S:.0f} requests/s, {seconds:.0f} s each, open loop, 16 clients. Wrong: responses with an "
+            "unexpected progress. Times: p99 in ms. Targets: none lost or wrong, "
+            f"goodput >= {MIN_GOODPUT}, rejections within {1e3 * MAX_REJECT_S:.0f} ms, memory within "
+            f"{MAX_MEMORY_GROWTH:.0%}.",
             "",
-            "| load | offered | answered | refused (429) | lost | wrong | goodput | refusals | answers | memory |",
+            "| load | offered | answered | rejected (429) | lost | wrong | goodput "
+            "| rejection p99, ms | response p99, ms | memory |",
             "|---|---|---|---|---|---|---|---|---|---|",
             *rows,
         ]
@@ -162,8 +167,8 @@ def report(results: list[tuple[int, LoadResult, int]], seconds: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="of each load")
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds per load")
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     limits = f'{{"max_queue": {MAX_QUEUE}, "max_queue_share": 1.0}}'

@@ -1,9 +1,8 @@
 """Replicas under load: python benchmarks/serve_ray.py
 
-`embodied-rm serve ray.min_replicas=1 ray.max_replicas=2` with the bundled model, and clients that are each a run of its own and
-play videos that are known: what must be said of every frame was said by the service alone. Ray Serve starts the second
-replica when there is much to do; then one of the two is killed, as often as is wanted. Writes the section of
-docs/scale.md.
+Starts `embodied-rm serve ray.min_replicas=1 ray.max_replicas=2` with the bundled model. Each client scores known clips,
+and every prediction is compared with that of a single service. Ray Serve adds the second replica under load; then
+replicas are killed. Writes a section of docs/scale.md.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ REPLICA_PROCESS_NAME = b"ray::ServeReplica:embodied_rm"
 
 @dataclass
 class RequestCounts:
-    """What came of the requests of all clients."""
+    """Results of all clients."""
 
     num_answered: int = 0
     num_wrong: int = 0
     failures: list[str] = field(default_factory=list)
-    """Requests that ended in an exception."""
+    """Exceptions that ended a client."""
     num_retried: int = 0
 
 
 def make_videos() -> np.ndarray:
-    """[VIDEOS, FRAMES, H, W, 3]."""
+    """Return clips [NUM_VIDEOS, NUM_FRAMES, H, W, 3]."""
     return np.random.default_rng(0).integers(0, 256, (NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
 
 
 def score_video(client: RewardClient, env: int, episode: int, video: np.ndarray) -> np.ndarray:
-    """What is said of a video, [FRAMES]."""
+    """Return the progress of a clip, [NUM_FRAMES]."""
     prediction, handle = episode_handles.reset_episodes(
         client, [env], [episode], [LIFT_INSTRUCTION], {"front": video[:1]}, keep_state=True
     )
@@ -61,13 +60,13 @@ def score_video(client: RewardClient, env: int, episode: int, video: np.ndarray)
 
 
 def expected_progress(videos: np.ndarray) -> np.ndarray:
-    """What the service alone says of the videos, [VIDEOS, FRAMES]."""
+    """Return the progress that a single service predicts, [NUM_VIDEOS, NUM_FRAMES]."""
     with run_service(SERVE_COMMAND) as service, RewardClient(service.url) as client:
         return np.stack([score_video(client, 0, i, video) for i, video in enumerate(videos)])
 
 
 def run_client(url: str, videos: np.ndarray, expected: np.ndarray, counts: RequestCounts, stop: Event) -> None:
-    """A run: one video after the other until the end."""
+    """Score one clip after the other until `stop` is set."""
     client, episode = RewardClient(url, retry_timeout_s=120), 0
     try:
         while not stop.is_set():
@@ -76,13 +75,13 @@ def run_client(url: str, videos: np.ndarray, expected: np.ndarray, counts: Reque
             counts.num_wrong += int((np.abs(values - expected[video_index]) > PROGRESS_TOLERANCE).sum())
             counts.num_answered += NUM_FRAMES
             episode += 1
-    except Exception as error:  # the thread ends, and the table says so
+    except Exception as error:  # reported in the section
         counts.failures.append(f"{type(error).__name__}: {error}")
     counts.num_retried += client.num_retries
 
 
 def replica_pids() -> list[int]:
-    """Processes of the replicas that live."""
+    """Return the process ids of the live replicas."""
     pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -96,13 +95,13 @@ def replica_pids() -> list[int]:
 
 
 def is_replaced(pid: int) -> bool:
-    """Whether there are two replicas, and this one is none of them."""
+    """Return whether there are two replicas, without this one."""
     pids = replica_pids()
     return len(pids) == 2 and pid not in pids
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> float:
-    """Seconds until it is true. Raises `TimeoutError` where it is not in time."""
+    """Return the seconds until a condition holds. Raises `TimeoutError` after `seconds`."""
     start = time.perf_counter()
     while not condition():
         if time.perf_counter() - start > seconds:
@@ -112,7 +111,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> float:
 
 
 def run_trial(service: RunningService, clients: int, seconds: float, kills: int) -> tuple[list[str], RequestCounts]:
-    """Rows of the table: what was done, how long it took, how many frames a second were judged then."""
+    """Return the rows of the table (event, duration, replicas, frames per second) and the counts."""
     videos = make_videos()
     expected, counts, stop, rows = expected_progress(videos), RequestCounts(), Event(), []
     threads = [Thread(target=run_client, args=(service.url, videos, expected, counts, stop)) for _ in range(clients)]
@@ -129,12 +128,12 @@ def run_trial(service: RunningService, clients: int, seconds: float, kills: int)
         logging.info(rows[-1])
 
     scale_up_s = wait_for(lambda: len(replica_pids()) == 2, 180)
-    measure_rate("as they are asked for much, a second one", scale_up_s)
+    measure_rate("second replica added under load", scale_up_s)
     for _ in range(kills):
         victim = replica_pids()[0]
         os.kill(victim, signal.SIGKILL)
         duration = wait_for(partial(is_replaced, victim), 180)
-        measure_rate("one killed, until there are two again", duration)
+        measure_rate("replica killed and replaced", duration)
     stop.set()
     for thread in threads:
         thread.join()
@@ -142,16 +141,16 @@ def run_trial(service: RunningService, clients: int, seconds: float, kills: int)
 
 
 def report(rows: list[str], counts: RequestCounts, clients: int) -> str:
-    """The section."""
+    """Return the section as Markdown."""
     return "\n".join(
         [
             "## Replicas under load",
             "",
-            f"`python benchmarks/serve_ray.py`: {clients} runs of one environment each, by Ray Serve, 1 replica to 2. "
-            f"{counts.num_answered} frames answered, {counts.num_wrong} of them not as by the service alone, {len(counts.failures)} "
-            f"requests that came to nothing, {counts.num_retried} sent again.",
+            f"`python benchmarks/serve_ray.py`: {clients} clients of one environment each, 1 to 2 Ray Serve replicas. "
+            f"{counts.num_answered} frames scored, {counts.num_wrong} of them unlike a single service, "
+            f"{len(counts.failures)} failed requests, {counts.num_retried} retries.",
             "",
-            "| what | seconds | replicas then | frames/s after |",
+            "| event | seconds | replicas | frames/s afterwards |",
             "|---|---|---|---|",
             *rows,
         ]
@@ -161,9 +160,9 @@ def report(rows: list[str], counts: RequestCounts, clients: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=20, help="of load after each event")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds of load after each event")
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--page", type=Path, default=Path("docs/scale.md"), help="whose section is written")
+    parser.add_argument("--page", type=Path, default=Path("docs/scale.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -179,7 +178,7 @@ def main() -> None:
         rows, counts = run_trial(service, args.clients, args.seconds, args.kills)
     write_section(args.page, "serve ray", report(rows, counts, args.clients), title="Scale")
     if counts.failures or counts.num_wrong:
-        raise SystemExit("\n".join(counts.failures) or f"{counts.num_wrong} answers were wrong")
+        raise SystemExit("\n".join(counts.failures) or f"{counts.num_wrong} predictions were wrong")
 
 
 if __name__ == "__main__":

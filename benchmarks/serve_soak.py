@@ -1,9 +1,8 @@
-"""A service that is used for an hour: python benchmarks/serve_soak.py
+"""One hour of continuous use: python benchmarks/serve_soak.py
 
-The model in the box. Environments step at a pace of their own, well below what the service can do; each plays videos
-that were judged before, so that it is known what must be said of them. Beside them others send nonsense, begin what
-they never end, and hang up. Once a second it is written down what the service holds. Writes the section of
-docs/reliability.md.
+Uses the bundled model. Environments step at a fixed pace, well below capacity, with clips whose predictions are known.
+Other clients send invalid requests, start episodes that they never end, and disconnect. Memory and descriptors are
+recorded once per second. Writes a section of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
 NUM_ENVS, NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE = 8, 4, 25, 64
 STEP_INTERVAL_S = 0.25
-"""Seconds between two frames of an environment: 32 requests a second."""
+"""Seconds between two frames of an environment: 32 requests/s in total."""
 IDLE_TIMEOUT_S = 30
-"""Seconds after which an episode that nobody ends is forgotten: often, so that it happens often."""
+"""Idle timeout of sessions: short, so that evictions are frequent."""
 MIB = 1 << 20
 MAX_MEMORY_SLOPE_MIB, MAX_P99_RATIO = 1.0, 1.1
-"""What the issue asks for: MiB in ten minutes at most; the last ten minutes' p99 against the first's."""
+"""Targets: MiB per ten minutes, and ratio of the p99 of the last sixth to that of the first."""
 
 
 @dataclass
 class SoakLog:
-    """What was written down."""
+    """Measurements of the trial."""
 
     answer_times: list[float] = field(default_factory=list)
-    """When an answer came, seconds."""
+    """Arrival times of responses, in seconds."""
     durations: list[float] = field(default_factory=list)
     num_wrong: int = 0
     num_rejected: int = 0
     resource_samples: list[tuple[float, int, int]] = field(default_factory=list)
-    """Seconds, bytes in memory, descriptors."""
+    """Seconds, bytes in memory, open descriptors."""
 
 
 async def score_video(
     connection: WireConnection, env: int, episode: int, video: np.ndarray, log: SoakLog, run_start: float
 ) -> Any:
-    """What is said of a video, frame by frame, at the pace."""
+    """Return the progress of a clip, sent at the fixed pace."""
     values = []
     for step, frame in enumerate(video):
         fields: dict[str, Any] = {"steps": [step]} if step else {"instructions": [LIFT_INSTRUCTION]}
@@ -79,7 +78,7 @@ async def run_env(
     deadline: float,
     run_start: float,
 ) -> None:
-    """Episodes, one after the other, on a connection that is new every few of them."""
+    """Score episodes one after the other, with a new connection every five episodes."""
     await asyncio.sleep(STEP_INTERVAL_S * env / NUM_ENVS)
     connection = WireConnection(*service.address)
     for episode in itertools.count(1):
@@ -94,8 +93,8 @@ async def run_env(
 
 
 async def send_bad_requests(service: RunningService, video: np.ndarray, log: SoakLog, deadline: float) -> None:
-    """Four of them a second, in turn: no JSON, another shape than promised, an episode that is never ended, and one
-    whose client hangs up in the middle of a request."""
+    """Send four bad requests per second, in turn: invalid JSON, wrong length, an episode without end, and a disconnect
+    within a request."""
     for index in itertools.count():
         if time.perf_counter() > deadline:
             break
@@ -112,7 +111,8 @@ async def send_bad_requests(service: RunningService, video: np.ndarray, log: Soa
         else:
             _, writer = await asyncio.open_connection(*service.address)
             writer.write(
-                f"POST /v1/reset HTTP/1.1\r\nhost: x\r\n{HEADER_LENGTH_HEADER}: 9\r\ncontent-length: 99\r\n\r\n{{".encode()
+                b"POST /v1/reset HTTP/1.1\r\nhost: x\r\n"
+                + f"{HEADER_LENGTH_HEADER}: 9\r\ncontent-length: 99\r\n\r\n{{".encode()
             )
             await writer.drain()
             writer.transport.abort()
@@ -121,7 +121,7 @@ async def send_bad_requests(service: RunningService, video: np.ndarray, log: Soa
 
 
 async def sample_resources(service: RunningService, log: SoakLog, deadline: float, run_start: float) -> None:
-    """Once a second, what the service holds."""
+    """Record memory and descriptors of the service, once per second."""
     while (now := time.perf_counter()) < deadline:
         log.resource_samples.append((now - run_start, service.memory_bytes(), service.num_descriptors()))
         if len(log.resource_samples) % 60 == 0:
@@ -135,7 +135,7 @@ async def sample_resources(service: RunningService, log: SoakLog, deadline: floa
 
 
 async def run_soak(service: RunningService, seconds: float) -> SoakLog:
-    """All of it at once."""
+    """Run all environments and bad requests concurrently."""
     rng = np.random.default_rng(0)
     videos = rng.integers(0, 256, (NUM_VIDEOS, NUM_FRAMES, len(VIEW_NAMES), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
     connection = WireConnection(*service.address)
@@ -155,18 +155,18 @@ async def run_soak(service: RunningService, seconds: float) -> SoakLog:
 
 @dataclass(frozen=True)
 class SoakSegment:
-    """Of a part of the time."""
+    """Statistics of a part of the trial."""
 
     p99_s: float
-    """p99, seconds."""
+    """p99 of the response times, in seconds."""
     mean_memory_mib: float
-    """Mean, MiB."""
+    """Mean memory, in MiB."""
     descriptors: tuple[int, int, int]
-    """Fewest, median and most."""
+    """Minimum, median and maximum."""
 
 
 def make_segment(log: SoakLog, start: float, stop: float) -> SoakSegment:
-    """What was seen between two times, seconds."""
+    """Return the statistics between two times, in seconds."""
     times, durations, samples = np.array(log.answer_times), np.array(log.durations), np.array(log.resource_samples)
     segment_samples = samples[(samples[:, 0] >= start) & (samples[:, 0] < stop)]
     p99_s = float(np.quantile(durations[(times >= start) & (times < stop)], 0.99))
@@ -175,47 +175,46 @@ def make_segment(log: SoakLog, start: float, stop: float) -> SoakSegment:
 
 
 def make_segments(log: SoakLog, seconds: float) -> list[SoakSegment]:
-    """Six of them."""
+    """Split the trial into sixths."""
     return [make_segment(log, i * seconds / 6, (i + 1) * seconds / 6) for i in range(6)]
 
 
 def memory_slope(log: SoakLog) -> float:
-    """MiB in ten minutes, by least squares over all of the time."""
+    """Return the least-squares slope of the memory, in MiB per ten minutes."""
     samples = np.array(log.resource_samples)
     return float(np.polyfit(samples[:, 0], samples[:, 1], 1)[0]) * 600 / MIB
 
 
 def failed_targets(log: SoakLog, seconds: float) -> list[str]:
-    """What is not as it was asked for."""
+    """Return descriptions of the targets that are missed."""
     segments = make_segments(log, seconds)
     failed = {
-        f"{log.num_wrong} answers were wrong": log.num_wrong > 0,
-        f"memory rises by {memory_slope(log):.2f} MiB in ten minutes": memory_slope(log) > MAX_MEMORY_SLOPE_MIB,
+        f"{log.num_wrong} predictions were wrong": log.num_wrong > 0,
+        f"memory rises by {memory_slope(log):.2f} MiB per ten minutes": memory_slope(log) > MAX_MEMORY_SLOPE_MIB,
         "the last sixth's p99 is above the first's": segments[-1].p99_s > MAX_P99_RATIO * segments[0].p99_s,
-        "descriptors are not as many at the end": segments[-1].descriptors[1] != segments[0].descriptors[1],
+        "the number of descriptors has changed": segments[-1].descriptors[1] != segments[0].descriptors[1],
     }
     return [message for message, is_failed in failed.items() if is_failed]
 
 
 def report(log: SoakLog, seconds: float) -> str:
-    """The section."""
+    """Return the section as Markdown."""
     segments = make_segments(log, seconds)
     rows = []
     for i, segment in enumerate(segments):
         lowest, median, highest = segment.descriptors
-        rows.append(
-            f"| {i + 1} | {1e3 * segment.p99_s:.1f} | {segment.mean_memory_mib:.1f} | {median} ({lowest} to {highest}) |"
-        )
+        memory = f"{segment.mean_memory_mib:.1f}"
+        rows.append(f"| {i + 1} | {1e3 * segment.p99_s:.1f} | {memory} | {median} ({lowest} to {highest}) |")
     return "\n".join(
         [
             "## Soak",
             "",
             f"`python benchmarks/serve_soak.py`: the bundled model for {seconds / 60:.0f} minutes, "
-            f"{NUM_ENVS} environments at a pace, {len(log.durations)} answers; beside them {log.num_rejected} refusals, "
-            f"episodes that are never ended and clients that hang up. Answers that were not as those of the same video "
-            f"before: {log.num_wrong}. Memory rises by {memory_slope(log):+.2f} MiB in ten minutes (asked: {MAX_MEMORY_SLOPE_MIB:g} at "
-            f"most); p99 of the last sixth is {segments[-1].p99_s / segments[0].p99_s:.2f} of the first's (asked: {MAX_P99_RATIO:g} "
-            "at most).",
+            f"{NUM_ENVS} environments at a fixed pace, {len(log.durations)} responses; in addition {log.num_rejected} "
+            "rejected requests, episodes without end and disconnects. Predictions that differ from earlier ones for "
+            f"the same clip: {log.num_wrong}. Memory slope: {memory_slope(log):+.2f} MiB per ten minutes (target: "
+            f"at most {MAX_MEMORY_SLOPE_MIB:g}). p99 of the last sixth over that of the first: "
+            f"{segments[-1].p99_s / segments[0].p99_s:.2f} (target: at most {MAX_P99_RATIO:g}).",
             "",
             "| sixth | p99, ms | memory, MiB | descriptors: median (range) |",
             "|---|---|---|---|",
@@ -227,7 +226,7 @@ def report(log: SoakLog, seconds: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="whose section is written")
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with run_service([*SERVE_COMMAND, f"limits.idle_timeout_s={IDLE_TIMEOUT_S}"]) as service:

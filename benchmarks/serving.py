@@ -1,4 +1,4 @@
-"""Services in processes of their own, and what they use; for the serve_*.py beside this."""
+"""Runs services in separate processes and measures their resources. Used by the serve_*.py benchmarks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pathlib import Path
 
 BENCHMARKS_DIR = Path(__file__).resolve().parent
 SERVE_COMMAND = [sys.executable, "-m", "embodied_rm", "serve", "port=0"]
-"""The command, with the bundled model."""
+"""Command of a service with the bundled model."""
 PROGRESS_TOLERANCE = 1e-4
-"""How far two of its answers about one video may differ: another batch adds up in another order."""
+"""Tolerance between two predictions for one clip: the batch size changes the order of summation."""
 HASH_SERVICE_COMMAND = [sys.executable, str(BENCHMARKS_DIR / "known_service.py")]
-"""The one whose model's answer is known."""
+"""Command of a service with the hash model."""
 MEMORY_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that runs."""
+    """A service process that listens."""
 
     url: str
     process: subprocess.Popen[str]
@@ -36,17 +36,17 @@ class RunningService:
         return "127.0.0.1", int(self.url.rpartition(":")[2])
 
     def memory_bytes(self) -> int:
-        """Bytes of it that are in memory."""
+        """Return the resident memory, in bytes."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * MEMORY_PAGE_BYTES
 
     def num_descriptors(self) -> int:
-        """Files and connections that it has open."""
+        """Return the number of open files and connections."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 @contextmanager
 def run_service(command: list[str]) -> Iterator[RunningService]:
-    """Start a service, and end it as SIGTERM does."""
+    """Start a service, and stop it with SIGTERM at the end."""
     service = start_service(command)
     try:
         yield service
@@ -57,7 +57,7 @@ def run_service(command: list[str]) -> Iterator[RunningService]:
 
 
 def start_service(command: list[str]) -> RunningService:
-    """A service that listens."""
+    """Start a service and wait until it listens."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=subprocess_env()
     )
@@ -70,13 +70,13 @@ def start_service(command: list[str]) -> RunningService:
 
 
 def subprocess_env() -> dict[str, str]:
-    """That of this process, with the benchmarks where they can be imported."""
+    """Return the environment of this process, with the benchmarks on the Python path."""
     path = os.pathsep.join([str(BENCHMARKS_DIR), str(BENCHMARKS_DIR.parent), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path}
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return a port that is not in use."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

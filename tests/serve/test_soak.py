@@ -17,7 +17,7 @@ def test_short_soak() -> None:
     first, *_, last = make_segments(log, SECONDS)
     assert last.descriptors[1] <= first.descriptors[2] + 1 and last.mean_memory_mib < first.mean_memory_mib + 16
     log.num_wrong = 2
-    assert "2 answers were wrong" in failed_targets(log, SECONDS)
+    assert "2 predictions were wrong" in failed_targets(log, SECONDS)
     log.resource_samples = [
         (now, int(memory + 1e6 * now), descriptors) for now, memory, descriptors in log.resource_samples
     ]
