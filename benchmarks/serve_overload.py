@@ -152,8 +152,8 @@ def report(results: list[tuple[int, LoadResult, int]], seconds: float) -> str:
             "",
             f"`python benchmarks/serve_overload.py`: a batch takes {1e3 * BATCH_S:.0f} ms and has "
             f"{BATCH_SIZE} requests, at most {MAX_QUEUE} are queued. Load: multiples of "
-            f"{BATCH_SIZE / BATCH_S:.0f} requests/s, {seconds:.0f} s each, open loop, 16 clients. Wrong: responses with an "
-            "unexpected progress. Times: p99 in ms. Targets: none lost or wrong, "
+            f"{BATCH_SIZE / BATCH_S:.0f} requests/s, {seconds:.0f} s each, open loop, 16 clients. Wrong: responses "
+            "with an unexpected progress. Times: p99 in ms. Targets: none lost or wrong, "
             f"goodput >= {MIN_GOODPUT}, rejections within {1e3 * MAX_REJECT_S:.0f} ms, memory within "
             f"{MAX_MEMORY_GROWTH:.0%}.",
             "",

@@ -46,7 +46,7 @@ class ModelHandle:
 
 
 def load_in_thread(load_model: Callable[[], tuple[SubgoalRewardModel, ModelMetadata, SubgoalState]]) -> ModelHandle:
-    """Load a model in a thread of its own."""
+    """Load a model in a new thread."""
     executor = ThreadPoolExecutor(1, thread_name_prefix="inference")
     model, metadata, example_state = executor.submit(load_model).result()
     torch.set_num_threads(1)  # for this thread and later ones, which only take rows from states

@@ -57,7 +57,7 @@ class WorkItem:
     return_state: bool = False
     """Whether the state is requested."""
     deadline: float
-    """Time on the loop's clock after which the response is of no use."""
+    """Latest time for the response, on the loop's clock."""
     result: asyncio.Future[WorkResult]
 
     @property

@@ -137,8 +137,8 @@ class ServeConfig:
         """Raise `UserError` if other machines could reach the service without a key."""
         if api_key is None and not is_loopback(self.host):
             raise UserError(
-                f"host={self.host} listens to other machines, and nobody would have to show a key: put one into an "
-                "environment variable and name that, api_key_env=..."
+                f"host={self.host} is reachable from other machines, which needs an API key: put one into an "
+                "environment variable and name it, api_key_env=..."
             )
 
 

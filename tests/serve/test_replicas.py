@@ -40,7 +40,8 @@ def test_scaling_and_a_killed_replica_keep_all_results_right() -> None:
 def test_failed_self_test_is_reported_before_replicas_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("embodied_rm.models.checkpoint.self_test_values", lambda *_: [[0.5] * NUM_EPISODES] * NUM_FRAMES)
+    wrong_values = [[0.5] * NUM_EPISODES] * NUM_FRAMES
+    monkeypatch.setattr("embodied_rm.models.checkpoint.self_test_values", lambda *_: wrong_values)
     save_progress_net(tmp_path, make_net(episodes(2), TrainConfig(image_size=(32, 32))).eval(), {})
     assert main(["serve", f"checkpoint={tmp_path}", "ray.min_replicas=1", f"port={free_port()}"]) == 2
     assert "the model failed its self-test" in capsys.readouterr().err

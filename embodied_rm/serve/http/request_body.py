@@ -124,7 +124,7 @@ def split_body(body: memoryview, headers: Headers, limits: ServeLimits) -> tuple
 
 
 def remaining_seconds(headers: Headers, limits: ServeLimits) -> float:
-    """Return the seconds until the response is of no use."""
+    """Return the seconds until the deadline of a request."""
     timeout_ms = parse_count(headers, TIMEOUT_HEADER.lower())
     return limits.response_timeout_s if timeout_ms is None else min(timeout_ms / 1000, limits.response_timeout_s)
 
