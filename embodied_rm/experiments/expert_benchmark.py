@@ -10,8 +10,7 @@ from embodied_rm.command import Command
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.results_page import describe_machine, write_section
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_sim.bench.expert_success import expert_success_rate
-from embodied_sim.bench.task_robot_grid import task_robot_pairs
+from embodied_sim.bench.expert_success import expert_success_rate, task_robot_pairs
 
 BACKENDS = ("batch", "warp")
 ExpertRates = Mapping[str, float]

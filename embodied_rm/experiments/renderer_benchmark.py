@@ -17,8 +17,8 @@ from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import CHECKPOINT_DIR, resolve_checkpoint
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.types import Array, Episode, Frames
+from embodied_sim.bench.expert_success import task_robot_pairs
 from embodied_sim.bench.renderer_parity import RendererComparison, compare_renderers
-from embodied_sim.bench.task_robot_grid import task_robot_pairs
 from embodied_sim.control import CONTROL_HZ
 
 RendererRow = Mapping[str, float]

@@ -20,8 +20,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.envs import EnvConfig, make_envs
 from embodied_rm.tabletop.policies import deterministic_policy
 from embodied_rm.types import Episode
-from embodied_sim.divergence import Divergence, read_divergence
-from embodied_sim.divergence_replay import replay_divergence
+from embodied_sim.divergence import Divergence, read_divergence, replay_divergence
 from embodied_sim.registry import find_task, make_task, task_names
 from embodied_sim.robots import Robot, find_robot
 from embodied_sim.scripted_policy import ScriptedPolicy

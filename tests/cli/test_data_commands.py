@@ -41,7 +41,7 @@ def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys
     assert (counts["episodes"], counts["issues"], counts["episodes_with_issues"]) == (EPISODES - 2, 2, 2)
     assert counts["views"] == ["front", "wrist"] and counts["image_size"] == "32x48" and counts["fps"] == 10
     page = (out / "report.html").read_text()
-    assert "what is wrong" in page and "episode_000004" in page and "episode_000000" in page
+    assert "Issues" in page and "episode_000004" in page and "episode_000000" in page
 
 
 def test_strict_makes_a_fault_a_failure_and_a_sound_dataset_none(damaged, tmp_path, capsys):
