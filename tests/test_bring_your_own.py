@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode
 from embodied_rm.cli.main import main
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_sim import registry
-from embodied_sim.asset_paths import ROBOTS_DIR
 from embodied_sim.registry import make_task, register
+from embodied_sim.robots import ROBOTS_DIR
 from embodied_sim.scripted_policy import SUCCESS_OUTCOME, ScriptedPolicy, available_outcomes
 from embodied_sim.sim_errors import SimError
 from embodied_sim.vec_env import TabletopVecEnv

@@ -9,12 +9,16 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from embodied_sim.asset_paths import ROBOTS_DIR
 from embodied_sim.control import FloatArray
 from embodied_sim.mjcf_check import check_mjcf
 from embodied_sim.sim_errors import SimError, lookup
 
 IntArray = npt.NDArray[np.int64]
+
+_PACKAGE_DIR = Path(__file__).resolve().parent
+_PACKAGED_ROBOTS_DIR = _PACKAGE_DIR / "robot_files"
+ROBOTS_DIR = _PACKAGED_ROBOTS_DIR if _PACKAGED_ROBOTS_DIR.is_dir() else _PACKAGE_DIR.parents[1] / "assets" / "robots"
+"""Folder of the bundled arms: inside the installed package, or at the top of a checkout."""
 
 
 @dataclass(frozen=True, kw_only=True)

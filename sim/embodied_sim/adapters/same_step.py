@@ -59,7 +59,7 @@ def step_env(env: VectorEnv[Any, Any, Any], actions: Array) -> EnvTransition:
         raise SimError(
             f"infos['final_obs'] must hold every row, {list(observation.shape)}, got {shape and list(shape)}"
         )
-    valid = infos.get("valid", np.ones(len(observation), np.bool_))
+    valid = infos.get("valid_transition", np.ones(len(observation), np.bool_))
     return EnvTransition(
         observation=observation,
         final_observation=np.array(final_observation, np.float32),

@@ -32,7 +32,7 @@ class Bowl(Fixture):
         body = self.add_body(spec)
         half_side = BOWL_RADIUS_M * np.tan(np.pi / 8)
         for angle in np.arange(8) * np.pi / 4:
-            _add_slab(
+            _add_rotated_box(
                 body,
                 angle,
                 (BOWL_RADIUS_M, _RIM_HALF_HEIGHT_M),
@@ -40,11 +40,11 @@ class Bowl(Fixture):
             )
         # Four strips through the center, each as wide as a side, cover the octagon.
         for angle in np.arange(4) * np.pi / 4:
-            _add_slab(body, angle, (0.0, BOWL_FLOOR_Z_M / 2), (BOWL_RADIUS_M, half_side, BOWL_FLOOR_Z_M / 2))
+            _add_rotated_box(body, angle, (0.0, BOWL_FLOOR_Z_M / 2), (BOWL_RADIUS_M, half_side, BOWL_FLOOR_Z_M / 2))
         body.add_site(name="bowl", pos=(0, 0, BOWL_FLOOR_Z_M), size=(0.004, 0, 0), group=5)
 
 
-def _add_slab(
+def _add_rotated_box(
     body: mujoco.MjsBody, angle: float, offset: tuple[float, float], half_size: tuple[float, float, float]
 ) -> None:
     """Add a box at `offset` (distance from the center, height), rotated by `angle` (rad) about the bowl's axis."""

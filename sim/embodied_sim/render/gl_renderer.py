@@ -69,9 +69,8 @@ class DrawContext:
     """Drawing state of one thread. Create and use it with the same OpenGL context current."""
 
     def __init__(self, model: mujoco.MjModel, cameras: Sequence[int], size: tuple[int, int]) -> None:
-        self._model = model = low_resolution_model(
-            model, *size
-        )  # a copy: `draw` writes model fields of single worlds into it
+        # `draw` writes model fields of single worlds into this copy.
+        self._model = model = low_resolution_model(model, *size)
         self._data = mujoco.MjData(model)
         self._flat = FlatScene(model, model.vis.quality.numslices) if is_primitive_only(model) else None
         self._draw_model = draw_model = self._flat.model if self._flat else model
