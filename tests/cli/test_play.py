@@ -167,12 +167,12 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
     mistakes = {
         ("task=open_drawer",): (content, "is a divergence of the task lift_cube, got task=open_drawer: leave task out"),
         ("env.views=[top]",): (content, "unknown camera 'top'"),
-        (): ({**content, "task": "press_button"}, "the fault is of another scene: mocap_pos must be 6"),
+        (): ({**content, "task": "press_button"}, "the divergence dump is of another scene: mocap_pos must be 6"),
         ("seed=1",): ({**content, "qpos": [float("nan")] * 24}, "qpos must be 24 finite numbers"),
-        ("seed=2",): ({**content, "ctrl": "none"}, "the fault's ctrl is not an array of numbers"),
-        ("seed=3",): ({**content, "model": {"opt": [1]}}, "unknown model field 'opt'"),
+        ("seed=2",): ({**content, "ctrl": "none"}, "ctrl of the divergence dump is not an array of numbers"),
+        ("seed=3",): ({**content, "model_fields": {"opt": [1]}}, "unknown model field 'opt'"),
         ("seed=4",): ({**content, "robot": "pand"}, "unknown robot 'pand'. Did you mean 'panda'?"),
-        ("seed=5",): ({**content, "robot": 3}, "not a fault that the simulator wrote"),
+        ("seed=5",): ({**content, "robot": 3}, "not a divergence dump of the simulator"),
         ("seed=6",): ({**content, "robot": "my_arm.xml"}, "a divergence of a custom robot, my_arm.xml: name its file"),
         ("seed=7",): ({**content, "task": "my_task"}, "name its file: task=my_task.py"),
     }
