@@ -159,7 +159,7 @@ def test_score_and_evaluate_say_the_same_of_a_frame(unseen: Path, reward_model: 
     assert {"mine", "baselines", "episodes"} == set(metrics(tmp_path / "evaluate"))
     shown = re.search(r'id="data">(.*?)</script>', (tmp_path / "evaluate" / "report.html").read_text())
     assert shown is not None
-    panel = json.loads(shown[1])["panels"][1]
+    panel = json.loads(shown[1])["episodes"][1]
     np.testing.assert_allclose(panel["progress"], table["progress_sparse"][: lengths[1]], atol=1e-3)
 
 
@@ -248,8 +248,8 @@ def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
     assert capsys.readouterr().err.startswith(f"failed: {', '.join(failed)}; see ")
     page = re.search(r'id="data">(.*?)</script>', (tmp_path / "strict" / "report.html").read_text())
     assert page is not None
-    checks, panels = json.loads(page[1])["checks"], json.loads(page[1])["panels"]
-    assert [check["name"] for check in checks if check["met"] is False] == failed
+    cases, panels = json.loads(page[1])["cases"], json.loads(page[1])["episodes"]
+    assert [case["name"] for case in cases if case["passed"] is False] == failed
     assert [panel["outcome"] for panel in panels] == failed[:2]
 
 
