@@ -196,7 +196,7 @@ VIDEO_CORRUPTIONS: dict[str, tuple[CorruptionFn, str]] = {
     "video a frame too short": (drop_frame, f"has {NUM_FRAMES - 1} frames of episode"),
     "video a frame too long": (add_frame, f"has {NUM_FRAMES + 1} frames"),
     "video of another size": (shrink_images, "its images are 16x24"),
-    "video of another rate": (double_frame_rate, "not where 10 a second have it"),
+    "video of another rate": (double_frame_rate, "does not fit 10 frames per second"),
     "video a folder": (replace_by_folder, "not a regular file"),
     "video a link out of the dataset": (move_outside, "leads out of the dataset's folder"),
     "video of an unknown codec": (change_codec, "codec 'mjpeg' is not supported"),
