@@ -237,8 +237,8 @@ def markdown_section(
         "",
         f"`embodied-rm compare`, {config.num_seeds} paired seeds, {config.refine.env.num_envs} environments, scored "
         f"every {config.refine.reward.score_every} steps (rules of the simulator's state: every step). Success source: "
-        "what decides in training that an episode succeeded, which ends it; all numbers here are those of the simulator. "
-        f"Rollouts: training episodes until {config.target_success:g} of {config.refine.eval_episodes} evaluation "
+        "what decides in training that an episode succeeded, which ends it; all numbers here are those of the "
+        f"simulator. Rollouts: training episodes until {config.target_success:g} of {config.refine.eval_episodes} evaluation "
         "episodes succeeded, median over seeds; seeds that never reached it count as infinite. After 150 episodes: the "
         f"first {config.refine.critic_warmup_iterations} iterations train only the critic. Refined: "
         f"{config.refine.final_eval_episodes} episodes per seed. Hover rate: fraction of the last iteration's episodes "

@@ -15,7 +15,7 @@ from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.experiments import evaluate_model
 from embodied_rm.experiments.pipeline import Pipeline, peak_memory_gib
-from embodied_rm.experiments.report_parts import episode_panels, headline_figures, learning_curves, success_row
+from embodied_rm.experiments.report_parts import episode_panels, headline_figures
 from embodied_rm.experiments.task_presets import TaskPreset, preset_clone_config, preset_refine_config
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.paths import DATASET_DIR, POLICY_DIR, model_label, resolve_reward_model
@@ -27,6 +27,7 @@ from embodied_rm.rl.watch.log_rows import read_rows
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import clone_policy, collect_episodes, refine_policy
 from embodied_rm.tabletop.envs import learner_device, make_envs
+from embodied_rm.tabletop.refine_report import learning_curves, success_row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -274,9 +274,9 @@ def markdown_section(
         "",
         f"`embodied-rm bench labels`: the default model, {config.steps} optimizer steps on {episodes[0]} episodes, "
         f"evaluated on {episodes[1]} unseen ones; mean ± standard deviation over {config.num_seeds} seeds. Schemes "
-        "marked * do not train the hop from the previous frame and are evaluated from the first frame only. Supervision: "
-        "the strongest annotation that a scheme uses; true progress is also the reference of all metrics. The last rows "
-        "are baselines without images and, if measured, `similarity`, frame-text similarity. "
+        "marked * do not train the hop from the previous frame and are evaluated from the first frame only. "
+        "Supervision: the strongest annotation that a scheme uses; true progress is also the reference of all metrics. "
+        "The last rows are baselines without images and, if measured, `similarity`, frame-text similarity. "
         f"All cells as data: `{companion_path(page, '', '.jsonl').name}`.",
         "",
         f"| labels | supervision | {' | '.join(COLUMN_TITLES.values())} |",

@@ -13,7 +13,6 @@ from embodied_rm.command import Command, to_base_config
 from embodied_rm.data.record_wrapper import RecordEpisodes
 from embodied_rm.distributed import DistContext, init_distributed
 from embodied_rm.errors import UserError, lookup
-from embodied_rm.experiments.report_parts import learning_curves, refinement_metrics, success_row
 from embodied_rm.models.checkpoint import load_progress_net, weights_digest
 from embodied_rm.models.judges.factory import open_judge
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
@@ -39,6 +38,7 @@ from embodied_rm.tabletop.envs import (
     make_verifier,
     wrap_observations,
 )
+from embodied_rm.tabletop.refine_report import learning_curves, refinement_metrics, success_row
 from embodied_sim.registry import make_task
 
 GOAL_FREE_FUSIONS: dict[str, FusionKind] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import corruptions
 import pytest
-from score_corpus import COUNT, save_net, write_corpus
+from score_corpus import NUM_EPISODES, save_net, write_corpus
 
 from embodied_rm.cli.main import main
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
@@ -71,7 +71,7 @@ def test_a_run_that_was_killed_goes_on_in_other_hands_to_the_same_table(
     assert (tmp_path / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()
     metas = LeRobotDataset(words[0].removeprefix("data=")).meta
     told = json.loads((tmp_path / "metrics.json").read_text())["score"]
-    assert told["skipped_episodes"] == [metas[2].name] and (told["episodes"], told["invalid"]) == (COUNT - 1, 0)
+    assert told["skipped_episodes"] == [metas[2].name] and (told["episodes"], told["invalid"]) == (NUM_EPISODES - 1, 0)
     assert told["frames"] == sum(meta.length for meta in metas) - metas[2].length
     for number, meta in enumerate(metas):
         assert {(tmp_path / f"{meta.name}{kind}").exists() for kind in (".png", ".mp4")} == {number != 2}
