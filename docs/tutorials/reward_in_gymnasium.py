@@ -34,10 +34,12 @@ for _ in range(3):
 # %% [markdown]
 # ## A vector of environments
 #
-# The simulator has cameras by name, so nothing has to be drawn twice. `gamma` must be the learner's discount.
+# These environments reset a row within the step that ends it. `final_views=True` keeps the frames before the reset, which
+# the last reward is computed from. `gamma` must be the learner's discount.
 
 # %%
-envs = gym.make_vec("embodied_rm/OpenDrawer-v0", num_envs=4, views=("front", "wrist"), image_size=64)
+keys = {"views": ("front", "wrist"), "image_size": 64, "final_views": True}
+envs = gym.make_vec("embodied_rm/OpenDrawer-v0", num_envs=4, **keys)
 envs = erm.LearnedReward(envs, model, instruction=lambda envs: envs.instructions, gamma=0.98)
 observations, infos = envs.reset(seed=0)
 observations, rewards, terminated, truncated, infos = envs.step(np.zeros((4, 4), np.float32))

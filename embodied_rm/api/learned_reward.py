@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,8 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     client: Any = LocalClient(model)
     config = ShapingConfig(gamma=gamma, **shaping)
     frame_getter = default_frame_getter(env, model) if get_frames is None else get_frames
+    if get_frames is None and get_final_frames is None and frame_getter is frames_from_render_views:
+        get_final_frames = final_frames_from_infos
     if isinstance(env, VectorEnv):
         wrapped = VectorLearnedReward(
             env,
@@ -124,4 +126,16 @@ def default_frame_getter(env: gym.Env | VectorEnv, model: DescribedRewardModel) 
 def frames_from_render_views(env: Any, observation: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
     """The cameras of a simulator of this package: view name -> uint8 [n, H, W, 3]."""
     frames = env.render_views(rows)
+    return {name: frames[:, view] for view, name in enumerate(env.view_names)}
+
+
+def final_frames_from_infos(env: Any, infos: Mapping[str, Any], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The frames before a reset, of a simulator of this package that was made with `final_views=True`.
+
+    Raises:
+        UserError: When it was not.
+    """
+    if "final_views" not in infos:
+        raise UserError("the frames before a reset are not in the infos: make the environments with final_views=True")
+    frames = infos["final_views"][rows]
     return {name: frames[:, view] for view, name in enumerate(env.view_names)}
