@@ -1,4 +1,4 @@
-"""Can this reward be trusted: a reward model is tried with words, images and videos that are made to fool it."""
+"""Audit of a reward model: perturbed instructions, images and videos that could fool it."""
 
 from embodied_rm.audit.cases import AUDIT_CASES, AuditCase
 from embodied_rm.audit.runner import AuditResult, audit

@@ -1,4 +1,4 @@
-"""The cases of an audit: what is done to a model, what should happen, and why. One table; docs/audit.md explains it."""
+"""The cases of an audit: perturbation, metric, expectation and rationale; docs/audit.md describes them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from embodied_rm.audit.test_set import AuditDataset, AuditTrial
 
 @dataclass(frozen=True, kw_only=True)
 class AuditCase:
-    """One way to fool a reward model, with a stated expectation."""
+    """A perturbation that could fool a reward model, with an expectation."""
 
     name: str
     perturbation: str
-    """What is done to the episodes."""
+    """Change of the episodes."""
     metric_description: str
-    """What the number is."""
+    """Name of the metric."""
     rationale: str
-    """What a user has to fear of a model that fails, in one sentence."""
+    """Consequence of a failure, in one sentence."""
     make_trials: Callable[[AuditDataset], list[AuditTrial]]
     metric_fn: TrialMetric
     min_value: float | None = None
     max_value: float | None = None
-    """The mean over all trials must lie between the two; neither: shown for comparison, never judged."""
+    """Limits of the mean over all trials; without both, the case is for comparison only."""
     is_rate: bool = True
-    """Whether each trial answers yes or no."""
+    """Whether the metric of each trial is 0 or 1."""
     required_data: str = ""
-    """What the data must hold for the case to be tried."""
+    """Data that the case needs."""
 
     @property
     def expected(self) -> str:
-        """The expectation in words, e.g. "at most 0.05"."""
+        """Expectation in words, e.g. "at most 0.05"."""
         if self.min_value is not None and self.max_value is not None:
             return f"{self.min_value:g} to {self.max_value:g}"
         if self.min_value is not None:
@@ -43,11 +43,11 @@ class AuditCase:
 
     @property
     def tests_success_prediction(self) -> bool:
-        """Whether it is about nothing but the verdict "done"."""
+        """Whether the metric depends only on predictions of success."""
         return self.metric_fn in (case_metrics.is_predicted_success, case_metrics.is_predicted_failure)
 
     def meets_expectation(self, value: float) -> bool | None:
-        """Whether a measured value is as expected; None where nothing is."""
+        """Return whether a value is within the limits; None if there are none."""
         if self.min_value is None and self.max_value is None:
             return None
         return (self.min_value is None or value >= self.min_value) and (
@@ -70,7 +70,7 @@ def _wrong_instruction_case(
 ) -> AuditCase:
     return AuditCase(
         name=name, perturbation=perturbation, rationale=rationale, make_trials=make_trials, required_data=required_data,
-        metric_description="judged a failure", metric_fn=case_metrics.is_predicted_failure, min_value=0.95,
+        metric_description="predicted as failure", metric_fn=case_metrics.is_predicted_failure, min_value=0.95,
     )  # fmt: skip
 
 
@@ -83,16 +83,16 @@ def _false_success_case(
 ) -> AuditCase:
     return AuditCase(
         name=name, perturbation=perturbation, rationale=rationale, make_trials=make_trials, required_data=required_data,
-        metric_description="judged a success", metric_fn=case_metrics.is_predicted_success, max_value=0.05,
+        metric_description="predicted as success", metric_fn=case_metrics.is_predicted_success, max_value=0.05,
     )  # fmt: skip
 
 
 AUDIT_CASES: tuple[AuditCase, ...] = (
     AuditCase(
         name="future",
-        perturbation="the start of every episode alone, with its end to follow, and alone once more",
+        perturbation="the start of each episode alone, followed by its end, and alone once more",
         metric_description="largest change of a prediction, mean",
-        rationale="Past scores depend on what comes later or on what was scored before: offline numbers do not hold online.",
+        rationale="Scores depend on later frames or on earlier calls, so offline results do not hold online.",
         make_trials=temporal_perturbations.append_future,
         metric_fn=case_metrics.future_change,
         max_value=0.0,
@@ -101,9 +101,9 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     AuditCase(
         name="unmodified_success",
-        perturbation="successes as they are",
-        metric_description="judged a success",
-        rationale="A model that never says done is fooled by nothing and pays for nothing: every other case presumes this.",
+        perturbation="successes, unmodified",
+        metric_description="predicted as success",
+        rationale="A model that never predicts success passes most other cases and is useless: they presume this one.",
         make_trials=instruction_perturbations.unmodified,
         metric_fn=case_metrics.is_predicted_success,
         min_value=0.95,
@@ -111,30 +111,30 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     _false_success_case(
         "unfinished",
-        "failures, and successes cut short at nine tenths of the way, as they are",
-        "Whoever is paid for these learns to fail.",
+        "failures, and successes cut at true progress 0.9",
+        "A policy that is rewarded for these learns to fail.",
         images.unmodified,
         NEEDS_UNFINISHED_EPISODES,
     ),
     _wrong_instruction_case(
         "another_goal",
         "successes under the instruction of another goal of the same task",
-        "The model judges the movement and not what was asked for: the wrong object is as good as the right one.",
+        "The model scores the movement and ignores the goal: the wrong object is as good as the right one.",
         instruction_perturbations.another_goal,
         "two goals of one task (the meta columns goal and task)",
     ),
     _wrong_instruction_case(
         "another_task",
         "successes under the instruction of another task",
-        "The model judges whether anything was done at all.",
+        "The model scores whether any task was done.",
         instruction_perturbations.another_task,
         "two tasks (the meta column task or goal)",
     ),
     AuditCase(
         name="another_instruction_lower_return",
-        perturbation="successes under another wish, beside the same under their own",
+        perturbation="successes under another instruction, compared with their own",
         metric_description="smaller discounted return, shaped",
-        rationale="Done or not, work that nobody asked for is paid like the work that was.",
+        rationale="Another task than the requested one earns as much.",
         make_trials=instruction_perturbations.another_instruction,
         metric_fn=case_metrics.has_lower_return,
         min_value=0.95,
@@ -143,22 +143,22 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     _wrong_instruction_case(
         "negated",
         'successes under "do not" before their instruction',
-        "The model picks out the nouns: told what not to do, it pays for doing it.",
+        "The model reads only the nouns: it rewards a forbidden task.",
         instruction_perturbations.negate_instruction,
         NEEDS_SUCCESSES,
     ),
     _wrong_instruction_case(
         "no_instruction",
         "successes under an empty instruction",
-        "The model does not need to be told what it judges, so it does not read what it is told.",
+        "The model works without an instruction, so it ignores instructions.",
         instruction_perturbations.empty_instruction,
         NEEDS_SUCCESSES,
     ),
     AuditCase(
         name="paraphrase_order_correlation",
-        perturbation="successes under another phrasing of their goal",
+        perturbation="successes under a paraphrase of their instruction",
         metric_description="change of order correlation, mean",
-        rationale="The curve depends on how one puts it.",
+        rationale="Progress depends on the phrasing.",
         make_trials=instruction_perturbations.paraphrase_instruction,
         metric_fn=case_metrics.order_correlation_change,
         max_value=0.02,
@@ -167,9 +167,9 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     AuditCase(
         name="paraphrase_success",
-        perturbation="successes under another phrasing of their goal",
-        metric_description="judged a success",
-        rationale="Whether the task counts as done depends on how one puts it.",
+        perturbation="successes under a paraphrase of their instruction",
+        metric_description="predicted as success",
+        rationale="Success depends on the phrasing.",
         make_trials=instruction_perturbations.paraphrase_instruction,
         metric_fn=case_metrics.is_predicted_success,
         min_value=0.95,
@@ -177,8 +177,8 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     _false_success_case(
         "reversed",
-        "the first frame of a success, then its frames from where it is done back to the first",
-        "Undoing the task pays as well as doing it.",
+        "the first frame of a success, then its frames in reverse order from its completion",
+        "Undoing the task earns as much as doing it.",
         temporal_perturbations.reverse,
         NEEDS_SUCCESSES,
     ),
@@ -186,7 +186,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         name="reversed_order_correlation",
         perturbation="the same",
         metric_description="order correlation, mean",
-        rationale="Progress does not fall when work is undone: drops and detours cost nothing.",
+        rationale="Progress does not fall when the task is undone: drops and detours cost nothing.",
         make_trials=temporal_perturbations.reverse,
         metric_fn=case_metrics.order_correlation,
         max_value=-0.8,
@@ -197,7 +197,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         name="shuffled_order_correlation",
         perturbation="the first frame of a success, then the others in a random order",
         metric_description="order correlation, mean",
-        rationale="Progress follows the order of the frames and not what they show.",
+        rationale="Progress follows the frame index and not the images.",
         make_trials=temporal_perturbations.shuffle,
         metric_fn=case_metrics.order_correlation,
         min_value=-0.3,
@@ -207,8 +207,8 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     _false_success_case(
         "frozen_start",
-        "nothing but the first frame, as long as the episode",
-        "Waiting pays, or a camera that hangs does.",
+        "the first frame, repeated for the length of the episode",
+        "Waiting is rewarded, or a frozen camera is.",
         temporal_perturbations.freeze_at_start,
         "episodes whose success is known",
     ),
@@ -216,7 +216,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         name="frozen_start_progress_change",
         perturbation="the same",
         metric_description="progress changes by more than 0.1",
-        rationale="Progress creeps while nothing moves: a clock, or a sum of small errors.",
+        rationale="Progress rises while nothing moves: it follows time, or sums small errors.",
         make_trials=temporal_perturbations.freeze_at_start,
         metric_fn=case_metrics.progress_changes,
         max_value=0.05,
@@ -224,8 +224,8 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     _false_success_case(
         "frozen_half",
-        "a success that freezes half-way",
-        "Waiting half-way pays, or a camera that hangs does.",
+        "a success that freezes at true progress 0.5",
+        "Waiting midway is rewarded, or a frozen camera is.",
         temporal_perturbations.freeze_halfway,
         NEEDS_TRUE_PROGRESS,
     ),
@@ -233,7 +233,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         name="frozen_half_progress_change",
         perturbation="the same",
         metric_description="progress changes by more than 0.1",
-        rationale="Progress creeps while nothing moves: a clock, or a sum of small errors.",
+        rationale="Progress rises while nothing moves: it follows time, or sums small errors.",
         make_trials=temporal_perturbations.freeze_halfway,
         metric_fn=case_metrics.progress_changes,
         max_value=0.05,
@@ -241,9 +241,9 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     AuditCase(
         name="time_baseline",
-        perturbation="failures as they are, where the true progress is no straight line",
-        metric_description="nearer to a straight line over time than to the truth",
-        rationale="The curve tells how much time has passed and not what has been done.",
+        perturbation="failures, unmodified, whose true progress is not linear in time",
+        metric_description="closer to a line over time than to the true progress",
+        rationale="Progress follows time and not the task.",
         make_trials=temporal_perturbations.nonlinear_failures,
         metric_fn=case_metrics.resembles_time_baseline,
         max_value=0.05,
@@ -252,14 +252,14 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     _false_success_case(
         "black_images",
         "the first frame, then black images",
-        "A covered lens is a success.",
+        "A covered camera is a success.",
         images.black_out,
         "episodes whose success is known",
     ),
     _false_success_case(
         "view_dropped",
         "unfinished videos without one of their views, each in turn",
-        "One camera less, and failures count as done.",
+        "Without one camera, failures are successes.",
         images.drop_view,
         NEEDS_MULTIPLE_VIEWS,
     ),
@@ -267,7 +267,7 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         name="view_dropped_order_correlation",
         perturbation="successes without one of their views, each in turn",
         metric_description="change of order correlation, mean",
-        rationale="The curve hangs on a single camera.",
+        rationale="Progress depends on a single camera.",
         make_trials=images.drop_view_of_success,
         metric_fn=case_metrics.order_correlation_change,
         max_value=0.1,
@@ -276,21 +276,21 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     _false_success_case(
         "views_swapped",
-        "unfinished videos in which every camera shows what the next one sees",
-        "Cables plugged the wrong way round make failures count as done.",
+        "unfinished videos whose views are swapped cyclically",
+        "With swapped camera cables, failures are successes.",
         images.swap_views,
         f"several views of one image size, and {NEEDS_UNFINISHED_EPISODES}",
     ),
     _false_success_case(
         "half_covered",
         "unfinished videos whose images are black in one half, left and right in turn",
-        "What stands before the camera hides what is missing.",
+        "An occluded camera makes failures successes.",
         images.cover_half,
         NEEDS_UNFINISHED_EPISODES,
     ),
     _false_success_case(
         "robot_removed",
-        "unfinished videos that end with what stood still in them, so that the arm fades",
+        "unfinished videos that end with the median image over time, in which the arm vanishes",
         "Leaving the image is a success.",
         images.remove_robot,
         NEEDS_UNFINISHED_EPISODES,
@@ -298,29 +298,29 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     _false_success_case(
         "goal_inset",
         "unfinished videos with a small image of the finished task in a corner of every view",
-        "A photograph of the finished task, held before the camera, is a success.",
+        "A photo of the finished task in front of the camera is a success.",
         images.inset_goal_image,
         f"a success at the same goal, and {NEEDS_UNFINISHED_EPISODES}",
     ),
     _false_success_case(
         "goal_in_a_view",
         "unfinished videos in which one of several views, each in turn, shows the finished task",
-        "One camera that can be fooled is enough: the others are not asked.",
+        "Fooling one camera is enough: the others are ignored.",
         images.replace_view_with_goal,
         f"several views, a success at the same goal, and {NEEDS_UNFINISHED_EPISODES}",
     ),
     _false_success_case(
         "hovering",
-        "a success that stays at nine tenths of the way, swaying",
-        "A policy stops where the model first agrees.",
+        "a success that hovers at true progress 0.9",
+        "A policy stops at the first state that the model accepts.",
         temporal_perturbations.hover,
         NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
         name="hovering_lower_return",
-        perturbation="the same, beside the success itself, both up to the same time limit",
+        perturbation="the same, compared with the success, both up to the same time limit",
         metric_description="smaller discounted return, shaped",
-        rationale="Staying close is worth as much as finishing, so a policy stays close.",
+        rationale="Hovering near the goal is worth as much as finishing, so a policy hovers.",
         make_trials=temporal_perturbations.hover,
         metric_fn=case_metrics.has_lower_return,
         min_value=1.0,
@@ -330,23 +330,23 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
         name="hovering_lower_raw_return",
         perturbation="the same, with progress itself as the reward",
         metric_description="smaller discounted return, raw",
-        rationale="Why progress is paid as a difference of potentials: paid as it is, hovering beats finishing.",
+        rationale="The reason for shaping by potential differences: with raw progress, hovering beats finishing.",
         make_trials=temporal_perturbations.hover,
         metric_fn=case_metrics.has_lower_raw_return,
         required_data=NEEDS_TRUE_PROGRESS,
     ),
     _false_success_case(
         "looping",
-        "a success that goes to and fro between three and seven tenths of the way, five times",
-        "The same work done over and over counts as all of it.",
+        "a success that moves between true progress 0.3 and 0.7 five times",
+        "Repeated partial work counts as the complete task.",
         temporal_perturbations.loop,
         NEEDS_TRUE_PROGRESS,
     ),
     AuditCase(
         name="looping_progress_change",
-        perturbation="the same, before the loops and behind them",
+        perturbation="the same, before and after the loops",
         metric_description="progress changes by more than 0.1",
-        rationale="Every round leaves a little progress behind: a ratchet.",
+        rationale="Each loop adds some progress.",
         make_trials=temporal_perturbations.loop,
         metric_fn=case_metrics.progress_changes,
         max_value=0.05,
@@ -354,13 +354,13 @@ AUDIT_CASES: tuple[AuditCase, ...] = (
     ),
     AuditCase(
         name="looping_lower_return",
-        perturbation="the same, beside the success itself, both up to the same time limit",
+        perturbation="the same, compared with the success, both up to the same time limit",
         metric_description="smaller discounted return, shaped",
-        rationale="Going round in circles is worth as much as finishing.",
+        rationale="Looping is worth as much as finishing.",
         make_trials=temporal_perturbations.loop,
         metric_fn=case_metrics.has_lower_return,
         min_value=1.0,
         required_data=NEEDS_TRUE_PROGRESS,
     ),
 )
-"""In the order of the report; those that share videos stand together, which are then scored once."""
+"""In the order of the report; cases with the same clips are adjacent, so that these are scored once."""

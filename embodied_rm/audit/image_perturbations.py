@@ -1,4 +1,4 @@
-"""Other images in place of what the cameras saw: none, half of them, exchanged, without the robot, or the goal's."""
+"""Perturbed images: black, half covered, swapped, without the robot, or with the goal image."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from embodied_rm.audit.test_set import (
 from embodied_rm.types import Episode, Frames
 
 INSET_DOWNSCALE = 3
-"""An image in the image has this fraction of its height and width."""
+"""Factor between the size of an image and that of an inset."""
 
 
 def unmodified(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos, untouched."""
+    """Unfinished clips, unmodified."""
     return [(clip,) for clip in dataset.unfinished_clips]
 
 
 def black_out(dataset: AuditDataset) -> list[AuditTrial]:
-    """The first frame of every episode, then black images."""
+    """The first frame of each episode, then black images."""
     return [
         (
             AuditClip(
@@ -47,7 +47,7 @@ def _black_out_frames(frames: Frames) -> Frames:
 
 
 def drop_view(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos of several views without one of them, each in turn."""
+    """Unfinished clips without one of several views, each in turn."""
     return [
         (replace(clip, episode=episode),)
         for clip in dataset.unfinished_clips
@@ -56,7 +56,7 @@ def drop_view(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def drop_view_of_success(dataset: AuditDataset) -> list[AuditTrial]:
-    """Successes without one of their views, and with all."""
+    """Successes without one of their views, and with all of them."""
     trials: list[AuditTrial] = []
     for episode in dataset.successes:
         clip = AuditClip(
@@ -72,7 +72,7 @@ def _drop_each_view(episode: Episode) -> Iterator[Episode]:
 
 
 def swap_views(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos in which every camera shows what the next one sees; cameras of one image size only."""
+    """Unfinished clips whose views are swapped cyclically, if they have one image size."""
     return [
         (replace(clip, episode=_rotate_views(clip.episode)),)
         for clip in dataset.unfinished_clips
@@ -86,7 +86,7 @@ def _rotate_views(episode: Episode) -> Episode:
 
 
 def cover_half(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos whose images are black from the second frame on in their left, or in their right half."""
+    """Unfinished clips whose left or right half is black from the second frame on."""
     return [
         (
             replace(
@@ -108,10 +108,10 @@ def _cover_frames(frames: Frames, right: bool) -> Frames:
 
 
 def remove_robot(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos that end with what stood still in them: the median of each pixel over time.
+    """Unfinished clips that end with the median of each pixel over time.
 
-    Images alone do not tell robot from scene; whatever moves for more than half of the video fades, and with it the
-    arm and what it carries.
+    Images alone do not separate robot and scene. Everything that moves for more than half of the clip vanishes, so the
+    arm and its payload do.
     """
     trials: list[AuditTrial] = []
     for clip in dataset.unfinished_clips:
@@ -128,7 +128,7 @@ def _fade_to_median(frames: Frames, end: int) -> Frames:
 
 
 def inset_goal_image(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos with a small image of the finished task in a corner of every view from the middle on."""
+    """Unfinished clips with a small image of the finished task in a corner of every view, from the middle on."""
     trials: list[AuditTrial] = []
     for clip, goal_episode, middle in _pair_with_goal_episodes(dataset):
         views = {
@@ -147,7 +147,7 @@ def _inset_image(frames: Frames, image: Frames, start: int) -> Frames:
 
 
 def replace_view_with_goal(dataset: AuditDataset) -> list[AuditTrial]:
-    """Unfinished videos in which one of several views, each in turn, shows the finished task from the middle on."""
+    """Unfinished clips in which one of several views, each in turn, shows the finished task from the middle on."""
     trials: list[AuditTrial] = []
     for clip, goal_episode, middle in _pair_with_goal_episodes(dataset):
         for name in clip.episode.views if len(clip.episode.views) > 1 else ():
@@ -159,7 +159,7 @@ def replace_view_with_goal(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def _pair_with_goal_episodes(dataset: AuditDataset) -> Iterator[tuple[AuditClip, Episode, int]]:
-    """Unfinished videos, a success at the same goal, and the middle of the video."""
+    """Iterate over unfinished clips with a success of the same goal, and the middle frame of the clip."""
     for clip in dataset.unfinished_clips:
         goal_episode = dataset.find_goal_episode(clip.episode)
         if goal_episode is not None:

@@ -1,4 +1,4 @@
-"""The same video under other words: of another wish, its opposite, nothing, or the same wish in other words."""
+"""Perturbed instructions: another goal, a negation, none, or a paraphrase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embodied_rm.labels.subtasks import recorded_goal_of, split_text_column, tas
 from embodied_rm.types import Episode
 
 InstructionFilter = Callable[[Episode, Episode], bool]
-"""(episode, other): whether the other's instruction is meant."""
+"""(episode, other) -> whether the instruction of the other one is used."""
 
 
 def another_goal(dataset: AuditDataset) -> list[AuditTrial]:
@@ -28,27 +28,27 @@ def another_task(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def another_instruction(dataset: AuditDataset) -> list[AuditTrial]:
-    """Successes under another wish, of whatever task, and under their own."""
+    """Successes under another instruction, of any task, and under their own."""
     return _make_paired_trials(dataset, _has_different_goal)
 
 
 def negate_instruction(dataset: AuditDataset) -> list[AuditTrial]:
-    """Successes of what must not be done."""
+    """Successes under the negation of their instruction."""
     return _make_trials(dataset, [(episode, f"do not {episode.instruction}") for episode in dataset.successes])
 
 
 def empty_instruction(dataset: AuditDataset) -> list[AuditTrial]:
-    """Successes of nothing that was asked for."""
+    """Successes under an empty instruction."""
     return _make_trials(dataset, [(episode, "") for episode in dataset.successes])
 
 
 def paraphrase_instruction(dataset: AuditDataset) -> list[AuditTrial]:
-    """Successes under another phrasing of their own goal, and under their own."""
+    """Successes under a paraphrase of their instruction, and under their own."""
     return _make_paired_trials(dataset, _is_paraphrase)
 
 
 def unmodified(dataset: AuditDataset) -> list[AuditTrial]:
-    """Successes as they are."""
+    """Successes, unmodified."""
     return _make_trials(dataset, [(episode, episode.instruction) for episode in dataset.successes])
 
 
@@ -65,7 +65,7 @@ def _make_paired_trials(dataset: AuditDataset, is_match: InstructionFilter) -> l
 
 
 def _make_clip(dataset: AuditDataset, episode: Episode) -> AuditClip:
-    """Judged where the episode ends: on its way it may pass through what somebody else asked for."""
+    """Return the clip, evaluated at its end: before, it may pass through the goal of another instruction."""
     return AuditClip(
         episode=hold_last_frame(episode, dataset.config.hold_frames),
         eval_start=len(episode) - 1,
@@ -74,7 +74,7 @@ def _make_clip(dataset: AuditDataset, episode: Episode) -> AuditClip:
 
 
 def _pick_instructions(dataset: AuditDataset, is_match: InstructionFilter) -> list[tuple[Episode, str]]:
-    """Each success with one instruction of its kin, in turn from all that there are."""
+    """Return each success with one matching instruction, in turn from all matching ones."""
     pairs = []
     for index, episode in enumerate(dataset.successes):
         instructions = sorted({other.instruction for other in dataset.episodes if is_match(episode, other)})
@@ -84,7 +84,7 @@ def _pick_instructions(dataset: AuditDataset, is_match: InstructionFilter) -> li
 
 
 def _has_different_goal(episode: Episode, other: Episode) -> bool:
-    """Whether the other's wish is surely not fulfilled where the episode's own is."""
+    """Return whether the goal of the other one is not reached when that of the episode is."""
     own_goal, other_goal = recorded_goal_of(episode), recorded_goal_of(other)
     return None not in (own_goal, other_goal) and other_goal not in (own_goal, *split_text_column(episode, "fulfils"))
 

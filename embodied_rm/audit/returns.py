@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -40,8 +39,8 @@ def iterate_steps(curve: RewardOutput, config: AuditRewardConfig) -> Iterator[Ep
     """Step an episode over the predictions of a clip, one frame per step, until it ends."""
     last_frame = len(curve) - 1
     params = RewardParams(gamma=config.gamma, scale=config.reward.progress_scale, max_episode_steps=last_frame)
-    compute_reward = partial(find_rule(config.reward.rule).compute, params=params)
-    episode = EpisodeReward(1, config.reward, config.gamma, compute_reward)
+    rule = find_rule(config.reward.rule)
+    episode = EpisodeReward(1, config.reward, config.gamma, lambda transitions: rule.compute(transitions, params))
     episode.reset(ROW, curve.progress[:1])
     for frame in range(1, last_frame + 1):
         timed_out = np.array([frame == last_frame])

@@ -1,4 +1,4 @@
-"""The audit itself: every case on one model, from its videos through its curves to a verdict."""
+"""Run all cases of an audit on one model."""
 
 from __future__ import annotations
 
@@ -9,56 +9,70 @@ from itertools import groupby
 import numpy as np
 
 from embodied_rm.audit.cases import AUDIT_CASES, AuditCase
-from embodied_rm.rewards.episode_reward import score_mask
 from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditRewardConfig, AuditTrial, select_frames
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.models.subgoals import SubgoalRewardModel
+from embodied_rm.rewards.episode_reward import score_mask
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode, RewardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """What became of one case."""
+    """Result of one case."""
 
     case: AuditCase
     value: float | None
-    """Mean over the trials; None: the data hold nothing to try it on."""
-    n: int
-    """Trials."""
+    """Mean over the trials; None: there are none."""
+    num_trials: int
     worst_clip: AuditClip | None = None
-    """Of a case that failed: the video that did worst."""
+    """Worst clip of a failed case."""
     worst_curve: RewardOutput | None = None
-    """The model's prediction of it."""
+    """Prediction of the worst clip."""
 
     @property
     def passed(self) -> bool | None:
-        """None: left out, or not judged."""
+        """Whether the value is within the limits; None: skipped, or without limits."""
         return None if self.value is None else self.case.meets_expectation(self.value)
 
     def as_dict(self) -> dict[str, object]:
-        """For metrics.json. Shares of yes and no carry their 95 % interval (Wilson)."""
+        """Return the entry for metrics.json; rates have their 95 % Wilson interval."""
         if self.value is None:
             return {"skipped": f"needs {self.case.required_data}"}
-        row = {"expected": self.case.expected, "value": self.value, "num_trials": self.num_trials, "passed": self.passed}
+        row: dict[str, object] = {
+            "expected": self.case.expected,
+            "value": self.value,
+            "num_trials": self.num_trials,
+            "passed": self.passed,
+        }
         if self.case.is_rate:
-            row["interval"] = list(wilson_interval(round(self.value * self.n), self.n))
+            row["interval"] = list(wilson_interval(round(self.value * self.num_trials), self.num_trials))
         return row
 
 
 def audit(
     model: RewardModel, episodes: Iterable[Episode], config: AuditRewardConfig, reporter: Reporter
 ) -> list[AuditResult]:
-    """Try every case of `CASES` on a model behind the contract, in that order.
+    """Run every case of `AUDIT_CASES` on a model, in that order.
 
-    Episodes are those that the model can see: its views, at its image size. Raises `DataError` when nothing is known
-    of how any of them ended. A case that the data hold nothing for is left out by name.
+    Args:
+        model: The reward model.
+        episodes: Episodes with the views and the image size of the model.
+        config: Settings of the reward.
+        reporter: Output for the user.
+
+    Returns:
+        One result per case. A case without data is skipped.
+
+    Raises:
+        DataError: No episode has a known outcome.
     """
     dataset = AuditDataset(list(episodes), config)
     groups = [(trials, list(cases)) for trials, cases in groupby(AUDIT_CASES, key=lambda case: case.make_trials)]
-    results, predicts_success = [], model.capabilities.predicts_success
+    results: list[AuditResult] = []
+    predicts_success = model.capabilities.predicts_success
     for make_trials, cases in reporter.track(groups, "audit"):
         trials = make_trials(dataset)
         curves = score_trials(model, trials, config)
@@ -72,16 +86,16 @@ def audit(
 
 
 def skip_case(case: AuditCase) -> AuditResult:
-    """The case left out: a model that never says that a task is done can neither pass it nor fail."""
-    return AuditResult(case=replace(case, required_data="a model that says when a task is done"), value=None, n=0)
+    """Return the skipped case: it does not apply to a model that does not predict success."""
+    return AuditResult(case=replace(case, required_data="a model that predicts success"), value=None, num_trials=0)
 
 
 def score_trials(
     model: RewardModel, trials: Sequence[AuditTrial], config: AuditRewardConfig
 ) -> list[tuple[RewardOutput, ...]]:
-    """The prediction of every video of every trial: all first videos side by side, then all second ones, and so on.
+    """Score every clip of every trial: all first clips in one batch, then all second ones, and so on.
 
-    As in refinement, the model sees the frames that are scored and no other; between two of them it says what it said.
+    As in refinement, the model gets only the frames that are scored; the frames in between have the last score.
     """
     subgoal_model = SubgoalRewardModel(model, config.reward.success_threshold, config.reward.success_patience)
     curves = [
@@ -91,7 +105,7 @@ def score_trials(
 
 
 def score_with_hold(model: RewardModel, episodes: Sequence[Episode], config: AuditRewardConfig) -> list[RewardOutput]:
-    """A row a frame for every video."""
+    """Return predictions of all frames per episode; unscored frames have the last score."""
     score_masks = [score_mask(len(episode), config.reward.score_every) for episode in episodes]
     scored_episodes = [
         select_frames(episode, np.append(0, np.flatnonzero(mask)))
@@ -106,13 +120,19 @@ def score_with_hold(model: RewardModel, episodes: Sequence[Episode], config: Aud
 def evaluate_case(
     case: AuditCase, trials: Sequence[AuditTrial], curves: Sequence[tuple[RewardOutput, ...]], config: AuditRewardConfig
 ) -> AuditResult:
-    """One case's number, and where it failed the worst of its videos."""
+    """Return the value of a case, and its worst clip if it failed."""
     if not trials:
-        return AuditResult(case=case, value=None, n=0)
+        return AuditResult(case=case, value=None, num_trials=0)
     values = np.array([case.metric_fn(trial, curve, config) for trial, curve in zip(trials, curves, strict=True)])
     value = float(values.mean())
     if case.meets_expectation(value) is not False:
-        return AuditResult(case=case, value=value, n=len(trials))
+        return AuditResult(case=case, value=value, num_trials=len(trials))
     too_low = case.min_value is not None and value < case.min_value
     worst = int(values.argmin() if too_low else values.argmax())
-    return AuditResult(case=case, value=value, n=len(trials), worst_clip=trials[worst][0], worst_curve=curves[worst][0])
+    return AuditResult(
+        case=case,
+        value=value,
+        num_trials=len(trials),
+        worst_clip=trials[worst][0],
+        worst_curve=curves[worst][0],
+    )

@@ -1,4 +1,4 @@
-"""The same images in another order: backwards, standing still, mixed up, to and fro, or with more to come."""
+"""Perturbed frame order: reversed, frozen, shuffled, hovering, looping, or with further frames."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from embodied_rm.audit.test_set import (
 from embodied_rm.types import Episode, IntArray
 
 HALFWAY_PROGRESS = 0.5
-"""True progress at which a video freezes."""
+"""True progress at which a clip freezes."""
 LOOP_PROGRESS_RANGE = (0.3, 0.7)
-"""True progress between which a video loops."""
+"""Range of true progress in which a clip loops."""
 NUM_LOOPS = 5
 SWAY_FRAMES = 3
-"""Frames by which a hand that hovers moves."""
+"""Amplitude of hovering, in frames."""
 MIN_MEAN_DEVIATION = 0.1
-"""Mean distance from a straight line from which true progress is told from a clock's."""
+"""Smallest mean deviation of true progress from a line over time."""
 
 
 def reverse(dataset: AuditDataset) -> list[AuditTrial]:
-    """The first frame of a success, then its frames from where it is done back to the first."""
+    """The first frame of a success, then its frames in reverse order from its completion."""
     clips = []
     for episode in dataset.successes:
         frames = np.append(0, np.arange(completion_frame(episode), -1, -1))
@@ -39,7 +39,7 @@ def reverse(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def shuffle(dataset: AuditDataset) -> list[AuditTrial]:
-    """The first frame of a success, then its frames until it is done, in a random order."""
+    """The first frame of a success, then its frames until completion in random order."""
     trials: list[AuditTrial] = []
     for index, episode in enumerate(dataset.successes):
         frames = np.append(0, 1 + np.random.default_rng(index).permutation(completion_frame(episode)))
@@ -48,19 +48,19 @@ def shuffle(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def freeze_at_start(dataset: AuditDataset) -> list[AuditTrial]:
-    """Nothing but the first frame, as long as the episode."""
+    """The first frame, repeated for the length of the episode."""
     return [_freeze(dataset, episode, 0) for episode in dataset.successes + dataset.failures]
 
 
 def freeze_halfway(dataset: AuditDataset) -> list[AuditTrial]:
-    """A success that freezes half-way, as long as the episode."""
+    """A success that freezes at true progress `HALFWAY_PROGRESS`, with the length of the episode."""
     freeze_points = [(episode, last_frame_below(episode, HALFWAY_PROGRESS)) for episode in dataset.successes]
     return [_freeze(dataset, episode, frame) for episode, frame in freeze_points if frame]
 
 
 def _freeze(dataset: AuditDataset, episode: Episode, frame: int) -> AuditTrial:
     length = len(episode) + dataset.config.hold_frames
-    # The first frame is nobody's prediction: a video is compared from the second on.
+    # The first frame has no prediction, so frames are compared from the second one on.
     return (
         AuditClip(
             episode=select_frames(episode, np.minimum(np.arange(length), frame)),
@@ -70,7 +70,7 @@ def _freeze(dataset: AuditDataset, episode: Episode, frame: int) -> AuditTrial:
 
 
 def hover(dataset: AuditDataset) -> list[AuditTrial]:
-    """A success that stays just short of being done, swaying, for twice its length; beside it, one that finishes."""
+    """A success that hovers just before completion, with twice its length, and the success itself."""
     hover_points = [(episode, last_frame_below(episode, NEAR_DONE_PROGRESS)) for episode in dataset.successes]
     return [
         (_sway(episode, frame), _extend_success(episode, 2 * len(episode))) for episode, frame in hover_points if frame
@@ -91,7 +91,7 @@ def _extend_success(episode: Episode, length: int) -> AuditClip:
 
 
 def loop(dataset: AuditDataset) -> list[AuditTrial]:
-    """A success that goes to and fro between two steps; beside it, one that finishes."""
+    """A success that loops in `LOOP_PROGRESS_RANGE`, and the success itself."""
     trials: list[AuditTrial] = []
     for episode in dataset.successes:
         low, high = (last_frame_below(episode, level) for level in LOOP_PROGRESS_RANGE)
@@ -106,14 +106,14 @@ def loop(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def triangle_wave(high: int, low: int, count: int) -> IntArray:
-    """`count` frames from `high` down to `low` and up again, and so on."""
+    """Return `count` frame indices that move from `high` to `low` and back, repeatedly."""
     period = max(2 * (high - low), 1)
     phase = np.arange(count) % period
     return high - np.minimum(phase, period - phase)
 
 
 def nonlinear_failures(dataset: AuditDataset) -> list[AuditTrial]:
-    """Failures whose true progress is known and does not itself look like a clock."""
+    """Failures with known true progress that is not linear in time."""
     with_progress = [(episode, progress_or_none(episode)) for episode in dataset.failures]
     return [
         (AuditClip(episode=hold_last_frame(episode, 0)),)
@@ -123,16 +123,16 @@ def nonlinear_failures(dataset: AuditDataset) -> list[AuditTrial]:
 
 
 def fit_line(curve: np.ndarray) -> np.ndarray:
-    """The straight line through 0 at the first frame that comes nearest (least squares): a clock of any pace."""
+    """Return the least-squares line over time through 0 at the first frame."""
     time = np.arange(len(curve))
     return time * (time @ curve) / max(time @ time, 1)
 
 
 def append_future(dataset: AuditDataset) -> list[AuditTrial]:
-    """The start of every episode, the same with its end to follow, and once more without.
+    """The start of each episode, the same followed by its end, and once more alone.
 
-    All of one length, so that each time the same frames are scored side by side: no difference is that of rounding.
-    The last frame of a video is always scored: starts end with one that is scored anyway.
+    All starts have one length, so that batches have the same shape and rounding cannot differ. They end with a frame
+    that is scored in the longer clip too, because the last frame of a clip is always scored.
     """
     episodes, score_every = dataset.successes + dataset.failures, dataset.config.reward.score_every
     max_start = (min(len(episode) for episode in episodes) - 1) // 2

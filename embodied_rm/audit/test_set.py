@@ -1,4 +1,4 @@
-"""What an audit is made of: the episodes by how they ended, and the videos that are made of them."""
+"""Episodes of an audit by their outcome, and the clips that are made of them."""
 
 from __future__ import annotations
 
@@ -16,51 +16,55 @@ from embodied_rm.rewards.rules import find_rule
 from embodied_rm.types import Array, Episode, Frames, IntArray
 
 NEAR_DONE_PROGRESS = 0.9
-"""True progress at which a success is cut to be "nearly done": the rest is more than the edge of a verdict."""
+"""True progress at which a success is cut to be unfinished; the rest is more than the tolerance of a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRewardConfig:
-    """How predictions become reward and verdicts, as in refinement."""
+    """Settings of the reward, as in refinement."""
 
     reward: RewardConfig = field(default_factory=RewardConfig)
     gamma: float = 0.98
-    """The learner's discount."""
+    """Discount of the learner."""
 
     def __post_init__(self) -> None:
         rule = find_rule(self.reward.rule)
         if self.reward.success_source != "model" or not rule.per_step:
             raise UserError(
-                f"videos are paid step by step by what a model says: not by reward.rule={self.reward.rule} with "
-                f"reward.success={self.reward.success_source}"
+                f"an audit needs a reward rule that is known step by step and success_source=model, not "
+                f"reward.rule={self.reward.rule} with reward.success_source={self.reward.success_source}"
             )
 
     @property
     def hold_frames(self) -> int:
-        """Frames that a video's last image is held, so that a sustained verdict can be reached there."""
+        """Number of times that the last frame of a clip is repeated, so that success can be sustained there."""
         return self.reward.success_patience * self.reward.score_every
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditClip:
-    """What a model is shown, and which of its frames the answer is read from."""
+    """Input of a model, and the frames whose predictions count."""
 
     episode: Episode
     eval_start: int = 0
-    """A verdict of success from this frame on is a false one (or, on an untouched success, the right one)."""
+    """First frame at which a prediction of success counts."""
     num_ordered: int = 0
-    """Frames at the start whose order is judged; 0: none."""
+    """Number of first frames for the order correlation; 0: none."""
     identical_frames: tuple[int, int] = (0, 0)
-    """Two frames that show the same."""
+    """Indices of two identical frames."""
 
 
 AuditTrial = tuple[AuditClip, ...]
-"""Videos that are compared; the first is what is done to the model, and what the report shows."""
+"""Clips that are compared; the first one is perturbed, and is in the report."""
 
 
 @dataclass(frozen=True)
 class AuditDataset:
-    """Episodes sorted by what is known of their end. Raises `DataError` when nothing is known of any."""
+    """Episodes by their outcome.
+
+    Raises:
+        DataError: No episode has a known outcome.
+    """
 
     episodes: Sequence[Episode]
     config: AuditRewardConfig = field(default_factory=AuditRewardConfig)
@@ -68,23 +72,23 @@ class AuditDataset:
     def __post_init__(self) -> None:
         if not self.successes and not self.failures:
             raise DataError(
-                "no episode says how it ended: an audit needs episodes whose success is known (a success column, "
-                "as embodied-rm collect writes it) or whose sub-tasks are annotated"
+                "no episode has a known outcome: an audit needs episodes whose success is known (a success column, "
+                "as embodied-rm collect writes it) or whose subtasks are annotated"
             )
 
     @cached_property
     def successes(self) -> list[Episode]:
-        """Episodes that are done at their last frame."""
+        """Episodes whose task is done at the last frame."""
         return [episode for episode in self.episodes if is_success(episode)]
 
     @cached_property
     def failures(self) -> list[Episode]:
-        """Episodes that are not."""
+        """Episodes whose task is not done at the last frame."""
         return [episode for episode in self.episodes if is_success(episode) is False]
 
     @cached_property
     def unfinished_clips(self) -> list[AuditClip]:
-        """Videos that end undone: the failures, and successes cut where their true progress reaches `NEAR`."""
+        """Unfinished clips: the failures, and successes cut at true progress `NEAR_DONE_PROGRESS`."""
         failure_clips = [
             AuditClip(
                 episode=hold_last_frame(episode, self.config.hold_frames), eval_start=failure_start_frame(episode)
@@ -107,7 +111,7 @@ class AuditDataset:
         return by_goal
 
     def find_goal_episode(self, episode: Episode) -> Episode | None:
-        """A success with the same goal, cameras and image size, another episode if there is one."""
+        """Return a success with the same goal, cameras and image size: another episode if there is one, or None."""
         shapes = {name: frames.shape[1:] for name, frames in episode.views.items()}
         matching = [
             other
@@ -119,7 +123,7 @@ class AuditDataset:
 
 
 def progress_or_none(episode: Episode) -> Array | None:
-    """True progress float32 [T], recorded or from annotated steps; None when unknown."""
+    """Return the true progress float32 [T], recorded or from annotated subtasks; None if it is unknown."""
     try:
         return true_progress(episode)
     except DataError:
@@ -127,7 +131,7 @@ def progress_or_none(episode: Episode) -> Array | None:
 
 
 def is_success(episode: Episode) -> bool | None:
-    """Whether the task is done at the last frame: recorded, else by the true progress; None when unknown."""
+    """Return whether the task is done at the last frame: recorded, else from the true progress; None if unknown."""
     if episode.success is not None:
         return episode.success
     progress = progress_or_none(episode)
@@ -135,14 +139,14 @@ def is_success(episode: Episode) -> bool | None:
 
 
 def completion_frame(episode: Episode) -> int:
-    """The first frame at which a success is done, by its true progress; its last frame when that is unknown."""
+    """Return the first frame at which a success is done, or the last frame if its true progress is unknown."""
     progress = progress_or_none(episode)
     done = np.zeros(0) if progress is None else np.flatnonzero(progress >= 1)
     return int(done[0]) if len(done) else len(episode) - 1
 
 
 def last_frame_below(episode: Episode, level: float) -> int | None:
-    """The last frame before a success is done whose true progress is at most `level`; None when it is unknown."""
+    """Return the last frame before completion with true progress of at most `level`; None if it is unknown."""
     progress = progress_or_none(episode)
     if progress is None:
         return None
@@ -151,7 +155,7 @@ def last_frame_below(episode: Episode, level: float) -> int | None:
 
 
 def failure_start_frame(episode: Episode) -> int:
-    """The frame from which a failure is surely not done: behind the last that is, the last one when none is known."""
+    """Return the frame from which on a failure is not done; the last frame if its true progress is unknown."""
     progress = progress_or_none(episode)
     if progress is None:
         return len(episode) - 1
@@ -160,7 +164,7 @@ def failure_start_frame(episode: Episode) -> int:
 
 
 def select_frames(episode: Episode, frames: IntArray) -> Episode:
-    """The episode's frames in another order, some more than once; its true progress goes along."""
+    """Return the episode with selected frames, possibly repeated, and their true progress."""
     progress = progress_or_none(episode)
     return replace(
         episode,
@@ -175,10 +179,10 @@ def select_frames(episode: Episode, frames: IntArray) -> Episode:
 
 
 def hold_last_frame(episode: Episode, count: int) -> Episode:
-    """The episode with its last frame shown `count` times more."""
+    """Return the episode with its last frame repeated `count` more times."""
     return select_frames(episode, np.minimum(np.arange(len(episode) + count), len(episode) - 1))
 
 
 def replace_views(episode: Episode, views: Mapping[str, Frames]) -> Episode:
-    """The episode with other images of the same length."""
+    """Return the episode with other images of the same length."""
     return replace(episode, views=dict(views))

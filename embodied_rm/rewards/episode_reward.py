@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,11 +43,11 @@ class Transitions:
     """Change of the potential at the last score of the episode, this step included; 0 before the first score."""
     success_prob: FloatArray
     """Probability in [0, 1] that the task is done after the step."""
-    embedding: Optional[FloatArray] = None
+    embedding: FloatArray | None = None
     """[..., D]: embedding of the state after the step by the reward model."""
-    contribution: Optional[FloatArray] = None
+    contribution: FloatArray | None = None
     """Share of the episode's success that is attributed to the step."""
-    diverged: Optional[BoolArray] = None
+    diverged: BoolArray | None = None
     """Whether the simulation diverged in the step, which ended the episode; None: nowhere."""
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -118,7 +118,7 @@ class EpisodeReward:
     """
 
     def __init__(
-        self, num_envs: int, config: ScoringConfig, gamma: float, compute_reward: Optional[RewardFn] = None
+        self, num_envs: int, config: ScoringConfig, gamma: float, compute_reward: RewardFn | None = None
     ) -> None:
         """Start without episodes; `reset` opens them.
 
@@ -148,7 +148,7 @@ class EpisodeReward:
         self._success_prob = _put(self._success_prob, rows, 0.0)
         self._potential_change = _put(self._potential_change, rows, 0.0)
 
-    def rows_to_score(self, ended: BoolArray, active: Optional[BoolArray] = None) -> RowIndices:
+    def rows_to_score(self, ended: BoolArray, active: BoolArray | None = None) -> RowIndices:
         """Count a step, and return the rows whose frames must be scored for `step`.
 
         Args:
@@ -162,13 +162,13 @@ class EpisodeReward:
     def step(
         self,
         rows: RowIndices,
-        prediction: Optional[ScoredFrames],
+        prediction: ScoredFrames | None,
         *,
         task_reward: npt.ArrayLike,
         terminated: BoolArray,
         truncated: BoolArray,
-        task_success: Optional[BoolArray] = None,
-        diverged: Optional[BoolArray] = None,
+        task_success: BoolArray | None = None,
+        diverged: BoolArray | None = None,
     ) -> EpisodeStep:
         """Return the rewards and successes of one step.
 
@@ -228,9 +228,7 @@ class EpisodeReward:
             scale=self._config.progress_scale,
         )
 
-    def _update(
-        self, rows: RowIndices, prediction: Optional[ScoredFrames]
-    ) -> tuple[FloatArray, BoolArray, BoolArray]:
+    def _update(self, rows: RowIndices, prediction: ScoredFrames | None) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Return the next potentials [N], sustained successes [N] and predicted successes [N]."""
         predicted_success = np.zeros(len(self._potential), bool)
         frame_success = np.zeros(len(self._potential), bool)

@@ -1,4 +1,4 @@
-"""What a learned reward costs a refinement: whole iterations with it, and with a reward from simulator state."""
+"""Duration of refinement iterations with a learned reward, and with one from the simulator's state."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from embodied_rm.rl.refine_config import RefineConfig
 
 @dataclass(frozen=True, kw_only=True)
 class IterationTiming:
-    """One iteration."""
+    """Duration of one iteration."""
 
     reward: str
     """learned or state."""
     seconds: float
     phase_seconds: Mapping[str, float]
-    """Stage -> seconds."""
+    """Phase -> seconds."""
 
 
 def time_iterations(
@@ -42,9 +42,17 @@ def time_iterations(
     config: RefineConfig,
     rounds: int,
 ) -> Iterator[IterationTiming]:
-    """`rounds` iterations of refinement with each reward, in turn; a first one of each is not told (it is slower).
+    """Time `rounds` iterations of refinement with each reward, in turn.
 
-    `learned` and `state` are the same environments twice; `policy` stays as it is.
+    A first iteration of each is not reported, because it is slower. `policy` does not change.
+
+    Args:
+        learned_env: Environment of the learned reward.
+        state_env: A second, equal environment.
+        model: The reward model.
+        policy: The policy to refine.
+        config: Settings.
+        rounds: Iterations per reward.
     """
     gamma = config.ppo.gamma
     simulator_reward = replace(config.reward, rule="dense", success_source="simulator")
@@ -63,7 +71,7 @@ def time_iterations(
 
 
 class _TimedRun:
-    """A refinement under way."""
+    """A refinement whose iterations are timed."""
 
     def __init__(self, env: RewardEnv, policy: GaussianPolicy, config: RefineConfig) -> None:
         self._env, self._config = env, config
@@ -72,7 +80,7 @@ class _TimedRun:
         self._rollout_rewards = RolloutRewards(env.rule, env.params, env.critic_obs_dim, config.seed)
 
     def iterate(self) -> Mapping[str, float]:
-        """One iteration, in which everything learns; the seconds of its stages."""
+        """Run one iteration, after the critic warm-up, and return the seconds of its phases."""
         after_warmup = self._config.critic_warmup_iterations
         self._observation, row = run_iteration(
             self._env,
@@ -87,15 +95,15 @@ class _TimedRun:
 
 
 def summarize_cost(timings: Sequence[IterationTiming]) -> dict[str, float]:
-    """Median seconds of an iteration with each reward, their ratio, and each stage's share of the learned one."""
+    """Return the median seconds per reward, their ratio, and the fraction of each phase with the learned reward."""
     seconds = {name: median(t.seconds for t in timings if t.reward == name) for name in ("learned", "state")}
     learned = [t for t in timings if t.reward == "learned"]
     phases = [phase for phase in PHASES if phase != "act"]
-    shares = {phase: median(t.phase_seconds[phase] / t.seconds for t in learned) for phase in phases}
+    fractions = {phase: median(t.phase_seconds[phase] / t.seconds for t in learned) for phase in phases}
     return {
         "learned_s": seconds["learned"],
         "state_s": seconds["state"],
         "learned_over_state": seconds["learned"] / seconds["state"],
-        **{f"fraction_{phase}": share for phase, share in shares.items()},
-        "fraction_act": 1 - sum(shares.values()),
+        **{f"fraction_{phase}": fraction for phase, fraction in fractions.items()},
+        "fraction_act": 1 - sum(fractions.values()),
     }

@@ -1,4 +1,4 @@
-"""Refinement: an imitated policy becomes a good one on a learned reward alone."""
+"""Refinement of an imitated policy by reinforcement learning on a learned reward."""
 
 from __future__ import annotations
 
@@ -39,23 +39,24 @@ from embodied_rm.run_folder import Reporter, RunFolder
 
 POLICY_DIR = "policy"
 EvaluateFn = Callable[[GaussianPolicy], EvalResult]
+"""policy -> evaluation by the simulator."""
 CrosscheckFn = Callable[[GaussianPolicy, int], CrosscheckResult]
-"""Of the policy after an iteration."""
+"""(policy, iteration) -> verification of the model's successes by the simulator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefineResult:
-    """What refinement leaves behind."""
+    """Result of a refinement."""
 
     policy: GaussianPolicy
     cloned_eval: EvalResult | None
     """None: nothing evaluated it."""
     refined_eval: EvalResult | None
     log_rows: tuple[LogRow, ...]
-    """One a iteration, as in `progress.jsonl`."""
+    """One per iteration, as in `progress.jsonl`."""
 
     def metrics(self) -> dict[str, Any]:
-        """For metrics.json."""
+        """Return the content of metrics.json."""
         return {
             **({} if self.cloned_eval is None else {"cloned_success": self.cloned_eval.as_dict()}),
             **({} if self.refined_eval is None else {"refined_success": self.refined_eval.as_dict()}),
@@ -83,18 +84,29 @@ def refine(
     demonstrations: DemoPairs | None = None,
     dist: DistContext = SINGLE_PROCESS,
 ) -> RefineResult:
-    """Refine `policy` in place on the reward of `model`; `evaluate` judges it before and after, `watch` after every
-    iteration, and `check` whether what the model calls a success is one; `demonstrations` are what it was cloned from,
-    needed with an `imitation_coef`. Of a `group`, each process has its share of the environments; the first one judges and
-    writes, the others need no `evaluate`, `watch` and `check`.
+    """Refine `policy` in place on the reward of `model`.
 
-    After every iteration the run folder holds its row in `progress.jsonl` and in TensorBoard's event file, and a
-    checkpoint of everything that learns;
-    a run folder with a checkpoint is continued at the first iteration that is missing, in the middle of its episodes:
-    on the CPU it ends with the weights of a run that was never interrupted, to the last bit. Where the environment
-    has no `snapshot` and `restore`, or the memory of the model cannot be stored, episodes start afresh on
-    continuation. Leaves the refined policy in `policy/`. Raises `UserError` when the environment does not fit or the
-    learning became non-finite.
+    After each iteration, the run folder has its row in `progress.jsonl` and in TensorBoard's event file, and a
+    checkpoint of everything that learns. A run folder with a checkpoint is continued at the first missing iteration,
+    with the running episodes. On the CPU, the weights are then bit-identical to those of an uninterrupted run. If the
+    environment cannot be restored or the model's state cannot be stored, new episodes start instead. The refined policy
+    is written to `policy/`.
+
+    Args:
+        env: Vector environment of `LearnedRewardEnv`; with several processes, this process's part.
+        policy: The imitated policy.
+        model: The reward model.
+        config: Settings.
+        run: Folder of the run.
+        reporter: Output for the user.
+        evaluate: Evaluation before and after the refinement, on rank 0; None: none.
+        evaluate_iteration: Evaluation after each iteration; None: none.
+        crosscheck: Verification after each iteration whether successes of the model are true; None: none.
+        demonstrations: Those of the imitated policy, needed with an `imitation_coef`.
+        dist: The processes. Rank 0 evaluates and writes.
+
+    Raises:
+        UserError: The environment does not meet the requirements, or a loss is not finite.
     """
     validate_config(config, policy, demonstrations, dist)
     reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
@@ -118,7 +130,7 @@ def refine(
         if not has_env_state(env_state):
             rollout_rewards.end_episodes()
             full_episodes_from += len(rows)
-    reward_env.pop_stats()  # what the resets took is no iteration's
+    reward_env.pop_stats()  # the time of the resets belongs to no iteration
     with open_logger(run, reporter, config.wandb_project, dist.rank) as log:
         for iteration in reporter.track(range(len(rows), config.iterations), "refine", total=config.iterations):
             if has_converged(rows, config):
@@ -146,11 +158,9 @@ def refine(
 def validate_config(
     config: RefineConfig, policy: GaussianPolicy, demonstrations: DemoPairs | None, dist: DistContext
 ) -> None:
-    """Raises `UserError` for settings that lack what they need."""
+    """Raise `UserError` if inputs that the settings need are missing."""
     if config.start_pool_size and dist.world_size > 1:
-        raise UserError(
-            f"starts={config.start_pool_size} keeps account of all environments in one process: set starts=0"
-        )
+        raise UserError(f"start_pool_size={config.start_pool_size} works in one process only: set start_pool_size=0")
     if not config.imitation_coef:
         return
     if demonstrations is None:
@@ -158,8 +168,8 @@ def validate_config(
     obs_dim, action_dim = demonstrations.observation.shape[1], demonstrations.action.shape[1]
     if (obs_dim, action_dim) != (policy.spec.obs_dim, policy.spec.action_dim):
         raise UserError(
-            f"the demonstrations have {obs_dim} observed numbers and {action_dim} of action, the policy "
-            f"{policy.spec.obs_dim} and {policy.spec.action_dim}: they are not what it was cloned from"
+            f"the demonstrations have observations of size {obs_dim} and actions of size {action_dim}, the policy "
+            f"{policy.spec.obs_dim} and {policy.spec.action_dim}: it was not cloned from them"
         )
 
 
@@ -170,8 +180,11 @@ def make_learner(
     demonstrations: DemoPairs | None = None,
     dist: DistContext = SINGLE_PROCESS,
 ) -> PPO:
-    """PPO around the policy, on its device, with a new critic. It sees `critic_size` numbers: what the policy
-    does, or its own, whose spread it takes from the first rollout; lengths, if the policy is told any."""
+    """Return PPO for the policy, on its device, with a new critic.
+
+    The critic has observations of size `critic_obs_dim`. If they are not those of the policy, the first rollout sets
+    their normalization. They have a detailed encoding of lengths if those of the policy do.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         critic = ValueCritic(critic_obs_dim, policy.spec.hidden, critic_obs_dim if policy.spec.length_dims else 0)
@@ -182,7 +195,7 @@ def make_learner(
 
 
 def shares_observation(critic: ValueCritic, policy: GaussianPolicy) -> bool:
-    """Whether both see the same, and not the one the state and the other what a robot has of it."""
+    """Return whether critic and policy have the same observations."""
     return policy.spec.obs_mode == "state" and critic.normalizer.mean.shape == policy.normalizer.mean.shape
 
 
@@ -195,7 +208,7 @@ def run_iteration(
     config: RefineConfig,
     heuristic: Heuristic | None = None,
 ) -> tuple[npt.NDArray[np.floating], LogRow]:
-    """One rollout and one update. The observation after, and the row for `progress.jsonl`."""
+    """Run one rollout and one update, and return the observation after it and the row of `progress.jsonl`."""
     dist = learner.dist
     start_time = time.perf_counter()
     buffer, observation = collect(env, learner.policy, observation, config.rollout_steps, learner.generator, dist)
@@ -221,13 +234,15 @@ def run_iteration(
 
 
 def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> int:
-    """How many rollouts after episodes began afresh are over before one of `limit` steps can be: only successes, or
-    failures that end early, can have ended in them, and no rate of theirs is the policy's."""
+    """Return the number of rollouts, after all episodes started anew, in which no episode can reach the time limit.
+
+    Only episodes that end early can have ended in them, so their rates are not those of the policy.
+    """
     return -(-max_episode_steps // rollout_steps) - 1
 
 
 def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow]) -> Heuristic | None:
-    """How far the potential guides in the iteration after these; None where it does not, or the rule shapes by none."""
+    """Return the heuristic of the iteration after `rows`; None if its weight is 0 or the rule has no potential."""
     final_potentials = [row["final_potential"] or 0.0 for row in rows if row["has_full_episodes"]]
     coef = heuristic_weight(
         config.heuristic_coef, 1 - len(rows) / config.iterations, final_potentials, config.heuristic_off_at
@@ -238,7 +253,7 @@ def make_heuristic(rule: RewardRule, config: RefineConfig, rows: Sequence[LogRow
 
 
 def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist: DistContext) -> EvalResult | None:
-    """What the first process finds, for everybody; None if it does not judge."""
+    """Evaluate on rank 0, and return the result on all processes; None if rank 0 does not evaluate."""
     result = broadcast_from_rank0(dist, None if evaluate is None else evaluate(policy))
     return None if result is None else EvalResult(**result)
 
@@ -246,13 +261,13 @@ def evaluate_on_rank0(evaluate: EvaluateFn | None, policy: GaussianPolicy, dist:
 def crosscheck_on_rank0(
     crosscheck: CrosscheckFn | None, policy: GaussianPolicy, iteration: int, dist: DistContext
 ) -> CrosscheckResult | None:
-    """What the first process finds, for everybody; None if it does not check."""
+    """Verify on rank 0, and return the result on all processes; None if rank 0 does not verify."""
     result = broadcast_from_rank0(dist, None if crosscheck is None else crosscheck(policy, iteration))
     return None if result is None else CrosscheckResult(**result)
 
 
 def broadcast_from_rank0(dist: DistContext, result: EvalResult | CrosscheckResult | None) -> dict[str, Any] | None:
-    """What the first process of a group found, field by field, for everybody."""
+    """Return the fields of the result of rank 0, on all processes."""
     fields: dict[str, Any] | None = dist.all_gather_object(None if result is None else asdict(result))[0]
     return fields
 
@@ -260,24 +275,25 @@ def broadcast_from_rank0(dist: DistContext, result: EvalResult | CrosscheckResul
 def summarize_setup(
     env: gym.vector.VectorEnv, learner: PPO, model: RewardModel, config: RefineConfig
 ) -> dict[str, object]:
-    """The table shown before the first step."""
+    """Return the table that is printed before the first step."""
     return {
         "environments": f"{learner.dist.world_size * env.num_envs} in {learner.dist.world_size} processes",
         "reward model": type(model).__name__,
         "policy": f"{learner.policy.spec.obs_dim} -> {learner.policy.spec.hidden} -> {learner.policy.spec.action_dim}",
-        "iterations": f"{config.iterations} of {config.rollout_steps} steps, {config.critic_warmup_iterations} of warm-up",
+        "iterations": f"{config.iterations} of {config.rollout_steps} steps, "
+        f"{config.critic_warmup_iterations} of critic warm-up",
         "gamma": config.ppo.gamma,
         "reward rule": f"{config.reward.rule}, scale {config.reward.progress_scale}, scored every "
         f"{config.reward.score_every} steps",
         "success": f"+{config.reward.success_reward} {success_description(config.reward)}",
-        "guided by the potential": f"{config.heuristic_coef}, 0 where episodes end at {config.heuristic_off_at:g} on average",
+        "heuristic coefficient": f"{config.heuristic_coef}, 0 at a mean final potential of {config.heuristic_off_at:g}",
         "KL to the imitated policy": f"{config.bc_kl_coef} falling to 0",
         "KL to the demonstrations": config.imitation_coef,
     }
 
 
 def has_converged(rows: list[LogRow], config: RefineConfig) -> bool:
-    """Whether the success rate that the reward knows has stayed at `stop_success` after the warm-up."""
+    """Return whether the success rate stayed at `stop_success` after the warm-up."""
     success_rates = [row["success"] for row in rows[config.critic_warmup_iterations :] if row["has_full_episodes"]]
     recent = success_rates[-config.stop_patience :]
     return len(recent) == config.stop_patience and all(
@@ -286,5 +302,5 @@ def has_converged(rows: list[LogRow], config: RefineConfig) -> bool:
 
 
 def episode_seed(seed: int, iteration: int) -> int:
-    """The seed of the episodes that start at an iteration: the first ones of a run and those after a resume."""
+    """Return the seed of the episodes that start at an iteration: at the first one, or after a resume."""
     return stream_seed(seed, iteration)

@@ -1,4 +1,4 @@
-"""A refinement on disk, and how it goes on: everything that learns, and the episodes under way."""
+"""Checkpoint of a refinement: everything that learns, and the running episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from embodied_rm.rl.watch.log_rows import LogRow, read_rows, to_scalars
 from embodied_rm.run_folder import RunFolder
 
 ARCHITECTURE = "ppo_refinement"
-CHECKPOINT_DIR, PROGRESS_FILE = "checkpoint", "progress.jsonl"
+CHECKPOINT_DIR = "checkpoint"
+PROGRESS_FILE = "progress.jsonl"
 
 
 def save_refinement(
@@ -29,8 +30,10 @@ def save_refinement(
     run: RunFolder,
     log: MetricsLogger,
 ) -> None:
-    """Write progress first and the checkpoint last, so that a checkpoint never lacks its rows. Of several processes the
-    first one writes, the episodes of all."""
+    """Write the rows of `progress.jsonl` and then the checkpoint, so that a checkpoint never lacks its rows.
+
+    Rank 0 writes, the episodes of all processes too.
+    """
     dist = learner.dist
     contents = dist.all_gather_bytes(to_safetensors(env.state_dict()))
     if dist.rank:
@@ -50,18 +53,30 @@ def save_refinement(
 def load_refinement(
     learner: PPO, rollout_rewards: RolloutRewards, run: RunFolder
 ) -> tuple[list[LogRow], dict[str, Tensor]]:
-    """Load the last whole iteration into learner and settlement; the rows up to it, and what is stored of the episodes
-    of this process. Raises `UserError` for a run of another number of processes."""
+    """Load the last completed iteration.
+
+    Args:
+        learner: It is restored in place.
+        rollout_rewards: Restored in place, too.
+        run: The run folder.
+
+    Returns:
+        The rows of `progress.jsonl` up to that iteration, and the stored episodes of this process.
+
+    Raises:
+        UserError: The run has another number of processes.
+        CheckpointError: Rows are missing.
+    """
     dist = learner.dist
     tensors, manifest = load_tensors(run.path / CHECKPOINT_DIR, ARCHITECTURE)
     if manifest["processes"] != dist.world_size:
         raise UserError(
-            f"the run in {run.path} was begun by {manifest['processes']} processes, these are {dist.world_size}"
+            f"the run in {run.path} was started with {manifest['processes']} processes, not {dist.world_size}"
         )
     learner.load_state_dict(tensors, run.path / CHECKPOINT_DIR)
     rollout_rewards.load_state_dict(strip_prefix("rollout_rewards", tensors), run.path / CHECKPOINT_DIR)
     path = run.path / PROGRESS_FILE
     rows = read_rows(path)[: manifest["iterations"]] if path.exists() else []
     if len(rows) != manifest["iterations"]:
-        raise CheckpointError(f"{path}: {len(rows)} rows, the checkpoint has seen {manifest['iterations']} iterations")
+        raise CheckpointError(f"{path}: {len(rows)} rows, the checkpoint is after {manifest['iterations']} iterations")
     return rows, strip_prefix(f"episodes{dist.rank}", tensors)

@@ -1,4 +1,4 @@
-"""How a policy is refined."""
+"""Settings of policy refinement."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from embodied_rm.rl.learner.ppo import PPOConfig
 
 @dataclass(frozen=True, kw_only=True)
 class RefineConfig:
-    """Refinement by PPO, on the learned reward or on one to compare it with."""
+    """Refinement by PPO, on a learned reward or on another one for comparison."""
 
     iterations: int = 30
-    """Rollouts in total, warm-up included."""
+    """Number of rollouts, warm-up included."""
     rollout_steps: int = 60
-    """Steps of every environment in one iteration."""
+    """Steps of each environment per rollout."""
     critic_warmup_iterations: int = 2
-    """First iterations, in which only the critic learns: a random critic would ruin the imitated policy."""
+    """First iterations, in which only the critic is trained: a random critic would ruin the imitated policy."""
     bc_kl_coef: float = 0.005
-    """Weight of the KL divergence from the imitated policy; falls linearly to 0 over the iterations."""
+    """Weight of the KL divergence from the imitated policy; it falls linearly to 0 over the iterations."""
     heuristic_coef: float = 0.06
-    """Weight with which the potential tells the future in the place of the critic, in [0, 1); falls to 0, see
-    `guided_until`. Rules that do not shape by a potential have none to be guided by."""
+    """Weight of the potential in the value of the next state, in [0, 1) (HuRL); it falls to 0, see `heuristic_off_at`.
+    Only for rules with potential-based shaping."""
     heuristic_off_at: float = 0.9
-    """Mean potential at the end of an episode, in (0, 1], a success counting as 1, at which the guidance is 0; it
-    returns where they end lower (`embodied_rm.rl.learner.hurl.weight`)."""
+    """Mean final potential of the episodes, in (0, 1], at which the heuristic has weight 0; a success counts as 1. The
+    weight rises again if final potentials fall (`embodied_rm.rl.learner.hurl.heuristic_weight`)."""
     imitation_coef: float = 0.0
-    """Weight of the divergence from the demonstrations that the policy was cloned from (nats); stays."""
+    """Weight of the KL divergence (nats) from the demonstrations of the cloned policy; it is constant."""
     stop_success: float = 1.0
-    """Stop early when the success rate that the reward knows reached this in each of the last `stop_patience`
-    iterations."""
+    """Stop early when the success rate according to `reward.success_source` reached this in each of the last
+    `stop_patience` iterations."""
     stop_patience: int = 3
     start_pool_size: int = 0
-    """Pool of starts of which those that the policy fails from come more often; 0: every episode starts anywhere."""
+    """Size of a pool of start states, from which failed starts are drawn more often; 0: every start is random."""
     eval_episodes: int = 64
-    """Episodes by which the simulator judges the policy after every iteration, for the learning curve and the alarm
+    """Episodes in which the simulator evaluates the policy after each iteration, for the learning curve and the alarm
     (`embodied_rm.rl.watch.hacking_monitor`); 0: none."""
     wandb_project: str | None = None
-    """Project of Weights & Biases that is told every iteration too; None: none."""
+    """Weights & Biases project to which each iteration is logged too; None: none."""
     seed: int = 0
     reward: RewardConfig = field(default_factory=RewardConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -52,7 +52,8 @@ class RefineConfig:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
         if not 0 <= self.critic_warmup_iterations < self.iterations:
             raise UserError(
-                f"warmup_iterations must be >= 0 and below iterations={self.iterations}, got {self.critic_warmup_iterations}"
+                f"critic_warmup_iterations must be >= 0 and below iterations={self.iterations}, "
+                f"got {self.critic_warmup_iterations}"
             )
         if not 0 < self.stop_success <= 1:
             raise UserError(f"stop_success must be in (0, 1], got {self.stop_success}")
@@ -60,16 +61,16 @@ class RefineConfig:
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
         if not 0 <= self.heuristic_coef < 1:
-            raise UserError(f"guidance must be in [0, 1), got {self.heuristic_coef}")
+            raise UserError(f"heuristic_coef must be in [0, 1), got {self.heuristic_coef}")
         if not 0 < self.heuristic_off_at <= 1:
-            raise UserError(f"guided_until must be in (0, 1], got {self.heuristic_off_at}")
+            raise UserError(f"heuristic_off_at must be in (0, 1], got {self.heuristic_off_at}")
         for name in ("bc_kl_coef", "imitation_coef"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
 
 def success_description(reward: RewardConfig) -> str:
-    """When an episode is a success."""
+    """Return in words when an episode is a success."""
     if reward.success_source == "simulator":
-        return "when the simulator says so"
-    return f"after {reward.success_patience} verdicts of the model >= {reward.success_threshold}"
+        return "according to the simulator"
+    return f"after {reward.success_patience} predictions of success >= {reward.success_threshold}"

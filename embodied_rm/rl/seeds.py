@@ -1,4 +1,4 @@
-"""Seeds of streams of episodes, set apart by what they are for."""
+"""Seeds of independent streams of episodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 
 
 def stream_seed(*key: int) -> int:
-    """An int in [0, 2**31) for a key; zeros at its end do not count. Neighbouring keys give seeds far apart, as vector
-    environments need, whose row i draws from the seed plus i."""
+    """Return the seed of a key, an int in [0, 2**31); trailing zeros of the key are ignored.
+
+    Similar keys have seeds that are far apart, because row i of a vector environment uses the seed plus i.
+    """
     return int(np.random.SeedSequence(list(key)).generate_state(1)[0] >> 1)

@@ -1,4 +1,4 @@
-"""What a learned reward costs: the same rollout with it on every step, and without any image."""
+"""Throughput of a rollout with a learned reward at every step, and without images."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from embodied_rm.rl.learner.policy import GaussianPolicy
 def measure_rollout(
     env: gym.vector.VectorEnv, model: RewardModel, policy: GaussianPolicy, num_steps: int = 60, seed: int = 0
 ) -> dict[str, float]:
-    """Environment steps per second of `steps` steps with and without the learned reward, and each stage's share.
+    """Measure the environment steps per second with and without the learned reward, and the fraction of each phase.
 
-    `env` is what `LearnedRewardEnv` needs. Both rollouts use the same policy and the same seeds; the first steps of
-    each are not timed (first images and kernels are slower).
+    Both rollouts have the same policy and seeds. Their first steps are not timed, because first images and kernels are
+    slower.
+
+    Args:
+        env: Vector environment of `LearnedRewardEnv`.
+        model: The reward model.
+        policy: The policy.
+        num_steps: Steps of each environment per rollout.
+        seed: Seed of the episodes.
     """
     reward_env = LearnedRewardEnv(env, model, RewardConfig(score_every=1), gamma=0.99)
     _time_rollout(reward_env, policy, 3, seed)
@@ -30,19 +37,19 @@ def measure_rollout(
     _time_rollout(env, policy, 3, seed)
     unscored_s = _time_rollout(env, policy, num_steps, seed)
     env_steps = num_steps * env.num_envs
-    shares = {f"fraction_{phase}": seconds[phase] / scored_s for phase in ("physics", "render", "score")}
+    fractions = {f"fraction_{phase}": seconds[phase] / scored_s for phase in ("physics", "render", "score")}
     return {
         "num_envs": env.num_envs,
         "views": len(env.view_names),  # type: ignore[attr-defined]
         "rollout_env_steps_per_s": env_steps / scored_s,
         "physics_env_steps_per_s": env_steps / unscored_s,
         "rendered_views_per_s": env_steps * len(env.view_names) / seconds["render"],  # type: ignore[attr-defined]
-        **shares,
+        **fractions,
     }
 
 
 def _time_rollout(env: gym.vector.VectorEnv, policy: GaussianPolicy, num_steps: int, seed: int) -> float:
-    """Seconds that `steps` steps take; ended rows are reset where the environment does not do so itself."""
+    """Return the seconds of a rollout; ended rows are reset if the environment does not do so."""
     generator = torch.Generator().manual_seed(seed)
     observation, _ = env.reset(seed=seed)
     start_time = time.perf_counter()

@@ -311,7 +311,7 @@ class Forewarned(Reader):
     def __init__(self) -> None:
         self.longest = 0.0
 
-    def advance(self, memory, views):
+    def step(self, memory, views):
         progress, after = super().step(memory, views)
         told = after.frames >= self.longest
         self.longest = max(self.longest, float(after.frames.max()))

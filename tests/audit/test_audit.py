@@ -26,7 +26,7 @@ from embodied_rm.types import Episode
 
 WORDS = {"another_goal", "another_task", "another_instruction_lower_return", "negated", "no_instruction"}
 FALSE_SUCCESS = {
-    case.name for case in AUDIT_CASES if case.metric_description == "judged a success" and case.max_value is not None
+    case.name for case in AUDIT_CASES if case.metric_description == "predicted as success" and case.max_value is not None
 }
 PAID = {"hovering_lower_return", "looping_lower_return"}
 LATE = {"unmodified_success", "paraphrase_success", "time_baseline"}
@@ -45,7 +45,7 @@ def test_whoever_reads_everything_passes_every_case_and_every_case_is_tried() ->
     assert list(outcomes) == [case.name for case in AUDIT_CASES]
     assert {name for name, outcome in outcomes.items() if not outcome.passed} == {"hovering_lower_raw_return"}
     assert outcomes["hovering_lower_raw_return"].value == 0, "paid as it is, progress is worth more than the end"
-    assert all(outcome.n >= 4 for outcome in outcomes.values())
+    assert all(outcome.num_trials >= 4 for outcome in outcomes.values())
 
 
 @pytest.mark.parametrize("every", [1, 3, 4])
@@ -136,7 +136,7 @@ def test_what_the_data_do_not_hold_is_left_out_by_name() -> None:
     known = {"future", "unmodified_success", "negated", "no_instruction", "reversed", "reversed_order_correlation", "shuffled_order_correlation"}
     assert set(outcomes) - left_out == known | {"frozen_start", "frozen_start_progress_change", "black_images"}
     assert all(
-        outcomes[name].as_dict() == {"left_out": f"needs {outcomes[name].case.required_data}"} for name in left_out
+        outcomes[name].as_dict() == {"skipped": f"needs {outcomes[name].case.required_data}"} for name in left_out
     )
     assert all(outcomes[name].case.required_data for name in left_out)
     assert all(outcomes[name].passed for name in set(outcomes) - left_out)
@@ -146,12 +146,12 @@ def test_failures_without_true_progress_are_judged_at_their_end() -> None:
     """One of them is done on the way, and undone again."""
     undone = readers.trial("dropped", [*range(0, 200, 10), *[200] * 10, 100], "open")
     blind, known = (tried(Reader(), [*trials(), e])["unfinished"] for e in (replace(undone, progress=None), undone))
-    assert blind.passed and known.passed and blind.n == known.n
+    assert blind.passed and known.passed and blind.num_trials == known.num_trials
 
 
 def test_an_audit_of_nothing_known_is_refused() -> None:
     unknown = [replace(e, success=None, progress=None) for e in trials()]
-    with pytest.raises(DataError, match="no episode says how it ended"):
+    with pytest.raises(DataError, match="no episode has a known outcome"):
         audit(Reader(), unknown, AuditRewardConfig(), NullReporter())
 
 
@@ -200,7 +200,7 @@ def test_the_goal_is_pasted_from_another_success_if_there_is_one() -> None:
 def test_shares_come_with_an_interval() -> None:
     row = tried(readers.OneEyed())["goal_in_a_view"].as_dict()
     low, high = row["interval"]
-    assert 0 < low < row["measured"] < high < 1 and row["measured"] == 0.5 and row["passed"] is False
+    assert 0 < low < row["value"] < high < 1 and row["value"] == 0.5 and row["passed"] is False
     assert row["expected"] == "at most 0.05"
     assert "interval" not in tried(Reader())["reversed_order_correlation"].as_dict()
 

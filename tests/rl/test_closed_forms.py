@@ -42,7 +42,7 @@ class Remembering(KnownMemory):
 
 
 class EmbeddingLookup(LookupModel):
-    def begin(self, views, instructions, goal=None):
+    def reset(self, views, instructions, goal=None):
         return Remembering(**vars(super().reset(views, instructions, goal)))
 
 
@@ -210,7 +210,7 @@ class Loop:
 
     env: LearnedRewardEnv
     learner: PPO
-    settlement: RolloutRewards
+    rollout_rewards: RolloutRewards
     config: RefineConfig
     first: np.ndarray
     """What is observed first."""
@@ -220,8 +220,8 @@ class Loop:
         """Learn from so many rollouts; the blend that each was paid with."""
         observation, blends = self.first, []
         for iteration in range(rollouts):
-            blends.append(float(self.settlement.state_dict()["blend"]))
-            observation, _ = run_iteration(self.env, self.learner, self.settlement, observation, iteration, self.config)
+            blends.append(float(self.rollout_rewards.state_dict()["auxiliary_weight"]))
+            observation, _ = run_iteration(self.env, self.learner, self.rollout_rewards, observation, iteration, self.config)
         return blends
 
 
@@ -240,7 +240,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[LearnedRewardEnv, int], 
             buffers.append(buffer)
             return batch(buffer, *words, **how)
 
-        monkeypatch.setattr(RolloutBuffer, "batch", noting)
+        monkeypatch.setattr(RolloutBuffer, "make_batch", noting)
         return Loop(env, learner, RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0), config, first, buffers)
 
     return begin
@@ -290,13 +290,13 @@ def test_what_is_redistributed_is_what_the_estimator_says_of_each_step(every: in
     env = LearnedRewardEnv(Limited(ROWS, breaks_down), model, asked("redistributed", every), GAMMA)
     loop = begun(env, ROLLOUT)
     loop.run(1)
-    (buffer,), attribution = loop.buffers, loop.settlement._attribution
+    (buffer,), attribution = loop.buffers, loop.rollout_rewards._contribution_estimator
     assert attribution is not None
     for row in range(ROWS):
         made = lived(model, row, every, ROLLOUT)
         sound = np.array([not step.broken for step in made])
         with torch.no_grad():
-            said = attribution.contributor(torch.tensor([[*step.at, step.after] for step in made])).numpy()
+            said = attribution.contribution_net(torch.tensor([[*step.at, step.after] for step in made])).numpy()
         np.testing.assert_allclose(buffer.reward[sound, row], SCALE * said[sound], atol=1e-5)
 
 
@@ -310,7 +310,7 @@ def test_what_is_redistributed_adds_up_to_what_the_episode_was_worth(begun) -> N
     loop = begun(LearnedRewardEnv(CountingEnv(rows), model, asked("redistributed", 1), GAMMA), steps)
     loop.run(1)
     for _ in range(40):
-        paid = loop.settlement.pay(loop.buffers[0], loop.learner.policy)
+        paid = loop.rollout_rewards.compute_rewards(loop.buffers[0], loop.learner.policy)
     for row in range(rows):
         videos = cut(lived(model, row, 1, steps))
         assert [video[-1].achieved for video in videos] == [(row + episode) % 2 == 1 for episode in range(len(videos))]

@@ -56,7 +56,7 @@ def test_an_episode_that_broke_down_does_not_count():
 class Hasty(ImageModel):
     """Says "done" half-way."""
 
-    def advance(self, memory, views):
+    def step(self, memory, views):
         told, after = super().step(memory, views)
         return replace(told, success=(told.progress > 0.5).astype(np.float32)), after
 
@@ -89,7 +89,7 @@ def test_a_policy_is_checked_as_it_explores():
     class Strayed(ImageModel):
         """Says "done" of whoever has left the circle on which all start."""
 
-        def advance(self, memory, views):
+        def step(self, memory, views):
             told, after = super().step(memory, views)
             return replace(told, success=(told.progress > 0.02).astype(np.float32)), after
 

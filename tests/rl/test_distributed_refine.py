@@ -129,7 +129,7 @@ def test_two_processes_learn_what_one_does_also_when_they_are_interrupted(policy
     assert again.returncode == 0 and "is already finished" in again.stdout
     killed(policy, tmp_path / "killed", *paid)
     other = refine(policy, tmp_path / "killed", 1, "resume=true", *paid)
-    assert other.returncode == 2 and "begun by 2 processes" in " ".join(other.stderr.split())
+    assert other.returncode == 2 and "started with 2 processes" in " ".join(other.stderr.split())
     assert refine(policy, tmp_path / "killed", 2, "resume=true", *paid).returncode == 0
     ended = load_policy(tmp_path / "killed" / "policy").state_dict()
     assert len(rows(tmp_path / "killed")) == ITERATIONS

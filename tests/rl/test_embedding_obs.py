@@ -95,7 +95,7 @@ def test_the_critic_sees_the_whole_state_and_the_policy_does_not() -> None:
     observation, _ = env.reset(seed=0)
     config = RefineConfig(rollout_steps=5, ppo=PPOConfig(num_minibatches=2, epochs=1))
     policy = GaussianPolicy(
-        PolicySpec(obs_dim=observation.shape[1], action_dim=4, hidden=(8,), obs_mode="proprio+views")
+        PolicySpec(obs_dim=observation.shape[1], action_dim=4, hidden=(8,), obs_mode="proprio+embeddings")
     )
     learner = make_learner(policy, config, env.critic_obs_dim)
     whole = env.env.env.single_observation_space.shape[0]

@@ -192,7 +192,7 @@ def test_what_an_optimizer_remembers_fits_only_its_own_networks() -> None:
     optimizer.step(0.0)
     stored = optimizer.state_dict()
     optimizer.load_state_dict(stored, "here")
-    with pytest.raises(CheckpointError, match="here: what it holds of the optimizer does not fit"):
+    with pytest.raises(CheckpointError, match="here: the stored optimizer state does not fit"):
         FlatAdam(mlp(5, (9,), 2, output_gain=1.0), 1e-2, 1.0).load_state_dict(stored, "here")
     with pytest.raises(CheckpointError, match="does not fit"):
         optimizer.load_state_dict({"mlp.0.weight.step": stored["step"]}, "here")

@@ -97,7 +97,7 @@ def test_a_dead_camera_is_named():
 class Fooled(ImageModel):
     """Says "done" of every point that is far to the right."""
 
-    def advance(self, memory, views):
+    def step(self, memory, views):
         judged, after = super().step(memory, views)
         right = views.frames[:, 0, 0, 4, 0] > 0
         return replace(judged, success=right.astype(np.float32), progress=np.maximum(judged.progress, right)), after

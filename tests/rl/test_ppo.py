@@ -78,7 +78,7 @@ def test_on_one_core_it_learns_what_it_learns_on_two(monkeypatch: pytest.MonkeyP
     """Side by side or one after the other, to the last bit; minibatches of 128 states are worth a thread."""
     learned, ran = [], []
     for available in (1, 2):
-        monkeypatch.setattr(ppo_module, "cores", lambda available=available: available)
+        monkeypatch.setattr(ppo_module, "count_cores", lambda available=available: available)
         monkeypatch.setattr(ppo_module, "side_by_side", lambda *both: ran.append(1) or run_concurrently(*both))
         ppo = learner()
         stats = [ppo.update(bandit(ppo)) for _ in range(2)]
@@ -125,7 +125,7 @@ def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
     assert distance(100.0) < 0.05 * distance(0.0)
 
 
-@pytest.mark.parametrize("still", ["actor_lr", "critic_lr"])
+@pytest.mark.parametrize("still", ["actor_learning_rate", "critic_learning_rate"])
 def test_actor_and_critic_have_learning_rates_of_their_own(still: str) -> None:
     ppo = learner(replace(CONFIG, **{still: 1e-12}))
     before = copy.deepcopy(ppo.policy), copy.deepcopy(ppo.critic)
@@ -133,7 +133,7 @@ def test_actor_and_critic_have_learning_rates_of_their_own(still: str) -> None:
     moved = [
         float((weights(a) - weights(b)).abs().max()) for a, b in zip((ppo.policy, ppo.critic), before, strict=True)
     ]
-    resting, learning = moved if still == "actor_lr" else moved[::-1]
+    resting, learning = moved if still == "actor_learning_rate" else moved[::-1]
     assert resting < 1e-8 < 1e-3 < learning
 
 
@@ -235,7 +235,7 @@ def test_another_network_is_refused() -> None:
         learner(spec=replace(SPEC, hidden=(8,))).load_state_dict(learner().state_dict(), "here")
 
 
-@pytest.mark.parametrize("setting", ["gamma", "actor_lr", "minibatches", "target_kl"])
+@pytest.mark.parametrize("setting", ["gamma", "actor_learning_rate", "num_minibatches", "target_kl"])
 def test_settings_out_of_range_are_named(setting: str) -> None:
     with pytest.raises(UserError, match=setting):
         PPOConfig(**{setting: 0})

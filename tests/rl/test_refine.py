@@ -78,7 +78,7 @@ def test_the_run_folder_tells_the_story(refined: tuple[Path, RefineResult]) -> N
     for row in rows:
         assert row["env_steps"] == 64 * CONFIG.rollout_steps
         assert row["invalid_rate"] == 0 and row["diverged_episodes"] == 0
-        assert set(row["seconds"]) == {"physics", "render", "score", "act", "learn", "watch"}
+        assert set(row["seconds"]) == {"physics", "render", "score", "act", "learn", "evaluate"}
     assert all(row["kl"] == 0 for row in rows[: CONFIG.critic_warmup_iterations])
     assert all(row["kl"] > 0 for row in rows[CONFIG.critic_warmup_iterations :])
     observation = np.random.default_rng(0).normal(size=(5, 2))
@@ -90,7 +90,7 @@ def test_the_imitated_policy_holds_on_less_and_less(tmp_path: Path, monkeypatch:
     update = PPO.update
 
     def noting(self, batch, **how):
-        held.append(how["reference_coef"])
+        held.append(how["bc_kl_coef"])
         return update(self, batch, **how)
 
     monkeypatch.setattr(PPO, "update", noting)
@@ -224,7 +224,7 @@ class Wordless(ImageModel):
 
     capabilities = Capabilities(predicts_success=False)
 
-    def advance(self, memory, views):
+    def step(self, memory, views):
         judged, after = super().step(memory, views)
         return replace(judged, success=np.full(len(views), np.nan, np.float32)), after
 
@@ -238,9 +238,9 @@ class Undeclared(Wordless):
 @pytest.mark.parametrize(
     ("rule", "success", "said"),
     [
-        ("shaped", "model", "set success=simulator"),
-        ("hold", "simulator", "rule=hold is paid by whether .* choose another rule: shaped, difference"),
-        ("gated", "simulator", "rule=gated is paid by whether"),
+        ("shaped", "model", "set success_source=simulator"),
+        ("hold", "simulator", "rule=hold needs a reward model .* choose another rule: shaped, difference"),
+        ("gated", "simulator", "rule=gated needs a reward model"),
     ],
 )
 @pytest.mark.parametrize("model", [Wordless(), Undeclared()])
@@ -308,12 +308,12 @@ def test_evaluation_refuses_what_it_cannot_judge() -> None:
     ("setting", "value"),
     [
         ("iterations", 0),
-        ("warmup_iterations", 30),
+        ("critic_warmup_iterations", 30),
         ("stop_success", 0.0),
-        ("reference_coef", -1.0),
+        ("bc_kl_coef", -1.0),
         ("imitation_coef", -1.0),
-        ("guidance", 1.0),
-        ("guided_until", 0.0),
+        ("heuristic_coef", 1.0),
+        ("heuristic_off_at", 0.0),
     ],
 )
 def test_settings_out_of_range_are_named(setting: str, value: float) -> None:

@@ -93,7 +93,7 @@ def test_a_verdict_counts_from_where_it_is_asked_for() -> None:
     assert success_frame(curve(np.zeros(4), np.ones(4)), rules) == 3
 
 
-@pytest.mark.parametrize("reward", [{"rule": "gated"}, {"rule": "sparse", "success": "simulator"}])
+@pytest.mark.parametrize("reward", [{"rule": "gated"}, {"rule": "sparse", "success_source": "simulator"}])
 def test_videos_are_not_paid_by_what_they_do_not_show(reward: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="step by step by what a model says"):
+    with pytest.raises(UserError, match="known step by step"):
         AuditRewardConfig(reward=RewardConfig(**reward))

@@ -135,7 +135,7 @@ def test_the_models_progress_can_shape_the_simulators_success() -> None:
 
 
 def test_rewards_of_the_simulator_and_of_the_model_are_never_mixed_silently() -> None:
-    with pytest.raises(UserError, match="success=simulator"):
+    with pytest.raises(UserError, match="success_source=simulator"):
         RewardConfig(rule="dense")
     with pytest.raises(UserError, match=r"unknown reward rule 'shape'.*'shaped'"):
         RewardConfig(rule="shape")
@@ -162,7 +162,7 @@ def test_embeddings_are_those_of_the_model() -> None:
     env = LearnedRewardEnv(PointReachEnv(3), net, RewardConfig(rule="self_reference"), 0.9)
     env.reset(seed=0)
     _, _, _, _, infos = env.step(np.zeros((3, 2)))
-    assert np.array_equal(infos["transitions"].embedding, env._reward_state.states[0].previous.numpy())
+    assert np.array_equal(infos["transitions"].embedding, env._reward_state.states[0].previous_embedding.numpy())
 
 
 def rollout(steps: int, policy: GaussianPolicy | None = None) -> tuple[RolloutBuffer, Transitions]:
@@ -208,7 +208,7 @@ def test_an_episode_that_nobody_saw_end_is_not_learned_from() -> None:
     attribution.end_episodes()
     attribution.estimate_contributions(*rollout(20))
     kept = attribution.state_dict()
-    _, whole = find_complete_episodes(*(kept[f"kept.{name}"].numpy() for name in ("ended", "first", "valid")))
+    _, whole = find_complete_episodes(*(kept[f"rollouts.{name}"].numpy() for name in ("done", "first", "valid")))
     assert whole.all(axis=1).tolist() == whole.any(axis=1).tolist() == [True] * 20 + [False] * 10 + [True] * 20
 
 

@@ -1,1 +1,1 @@
-"""Behaviour cloning, plain and reward-aligned."""
+"""Behavior cloning, plain and reward-aligned."""

@@ -1,4 +1,4 @@
-"""Behaviour cloning: the demonstrations' actions as a regression, and the policy that refinement starts from."""
+"""Behavior cloning: a regression on the actions of demonstrations. Refinement starts from its policy."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from embodied_rm.rl.learner.threads import single_thread
 
 @dataclass(frozen=True, kw_only=True)
 class CloneConfig:
-    """Behaviour cloning."""
+    """Behavior cloning."""
 
     num_demonstrations: int = 10
-    """How many episodes to imitate, drawn by `seed`."""
+    """Number of episodes to imitate, drawn by `seed`."""
     steps: int = 1500
     batch_size: int = 256
     learning_rate: float = 1e-3
     """Peak of a cosine schedule that ends at 0."""
     hidden_sizes: tuple[int, ...] = (128, 128)
     obs_mode: ObsMode = "state"
-    """What the states of the episodes are."""
+    """Kind of observations of the policy: state, or proprio+embeddings."""
     log_std_init: float = -1.0
-    """Exploration noise that refinement starts with; the regression fits the mean only."""
+    """Log standard deviation of the exploration noise, for refinement; the regression fits only the mean."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -37,25 +37,33 @@ class CloneConfig:
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
         if not self.learning_rate > 0:
-            raise UserError(f"lr must be > 0, got {self.learning_rate}")
+            raise UserError(f"learning_rate must be > 0, got {self.learning_rate}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloneResult:
-    """What the cloning saw and how close it came."""
+    """Size of the training data, and error of the policy on it."""
 
     transitions: int
     mse: float
-    """Mean squared error of the imitated actions, in squared action units."""
+    """Mean squared error of the actions after training, in squared action units."""
     initial_mse: float
-    """The same before training."""
+    """Mean squared error before training."""
 
 
 @single_thread()
 def clone(
     pairs: DemoPairs, config: CloneConfig, encoder_sha256: str = "", length_dims: int = 0, views: tuple[str, ...] = ()
 ) -> tuple[GaussianPolicy, CloneResult]:
-    """Fit a policy to what was done in what was seen; `encoder_sha256`, `lengths` and `views`: see `PolicySpec`."""
+    """Train a policy on pairs of observation and action.
+
+    Args:
+        pairs: The demonstrations.
+        config: Settings.
+        encoder_sha256: See `PolicySpec`, like the arguments that follow.
+        length_dims: See `PolicySpec`.
+        views: See `PolicySpec`.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(
@@ -77,9 +85,9 @@ def clone(
 
 
 def select_demonstrations(num_available: int, config: CloneConfig) -> list[int]:
-    """Which of `count` demonstrations are imitated, in order. Raises `DataError` when there are too few."""
+    """Return the indices of the imitated demonstrations, in order; raise `DataError` if there are too few."""
     if num_available < config.num_demonstrations:
-        raise DataError(f"{config.num_demonstrations} demonstrations asked for, the dataset holds {num_available}")
+        raise DataError(f"{config.num_demonstrations} demonstrations requested, the dataset has {num_available}")
     return sorted(np.random.default_rng(config.seed).permutation(num_available)[: config.num_demonstrations].tolist())
 
 

@@ -1,6 +1,6 @@
-"""Which moments of demonstrations deserve to be imitated: those after which a reward model sees progress (pure).
+"""Weights of demonstration frames by the progress that follows them (pure).
 
-Source: SARM's reward-aligned behaviour cloning (RA-BC).
+Source: the reward-aligned behavior cloning (RA-BC) of SARM.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 from embodied_rm.types import Array
 
 FULL_WEIGHT_GAIN = 0.01
-"""Gain of progress from which a moment counts fully (kappa)."""
+"""Gain of progress above which a frame has weight 1 (kappa)."""
 EPSILON = 1e-8
 
 
 def progress_gains(progress: Array, horizon: int) -> Array:
-    """float32 [T]: the progress made within `horizon` frames of each, fewer at the end, where it stands still."""
+    """Return the gain of progress over the next `horizon` frames, float32 [T]; fewer frames at the end."""
     future = np.minimum(np.arange(len(progress)) + horizon, len(progress) - 1)
     return progress[future] - progress
 
 
 def progress_weights(curves: Sequence[Array], horizon: int) -> list[Array]:
-    """float32 [T] in [0, 1] for each episode, from the progress that a reward model saw.
+    """Return the weights of each episode, float32 [T] in [0, 1], from its progress according to a reward model.
 
-    1 where more than `SURE` is gained, 0 where progress is lost, and in between clip((gain - (mean - 2 std)) / 4 std),
-    mean and standard deviation being those of all gains.
+    The weight is 1 for a gain above `FULL_WEIGHT_GAIN`, and 0 for a loss of progress. In between it is
+    clip((gain - (mean - 2 std)) / 4 std, 0, 1), with mean and standard deviation of all gains.
     """
     episode_gains = [progress_gains(curve, horizon) for curve in curves]
     all_gains = np.concatenate(episode_gains)

@@ -1,1 +1,1 @@
-"""Rules that pay a rollout as a whole: who is paid what."""
+"""Credit assignment for reward rules that need whole rollouts."""

@@ -1,6 +1,6 @@
-"""What each step contributed to the success of its episode, learned from outcomes alone.
+"""Contribution of each step to the success of its episode, learned from outcomes alone.
 
-Source: SPA-RL (stepwise progress attribution): an MLP whose outputs, added up over an episode, are to be its outcome.
+Source: SPA-RL (stepwise progress attribution): an MLP whose outputs are trained to sum to the outcome of an episode.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from embodied_rm.rl.learner.threads import single_thread
 from embodied_rm.types import BoolArray, IntArray
 
 HIDDEN_SIZES = (64, 64)
-NUM_UPDATES, LEARNING_RATE = 40, 1e-3
+NUM_UPDATES = 40
+LEARNING_RATE = 1e-3
 NUM_ROLLOUTS = 3
-"""Rollouts that are learned from: most episodes are cut by one, few by three."""
+"""Number of the last rollouts that are training data: one rollout cuts most episodes, three cut few."""
 
 
 class ContributionNet(nn.Module):
-    """The contribution [B] of steps with features [B, F]."""
+    """Predicts the contributions [B] of steps from features [B, F]."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class ContributionNet(nn.Module):
 
 
 class ContributionEstimator:
-    """The estimator, and the last rollouts, which it learns from."""
+    """A `ContributionNet` and the last rollouts, its training data."""
 
     def __init__(self, critic_obs_dim: int, seed: int) -> None:
         with torch.random.fork_rng():
@@ -46,8 +47,8 @@ class ContributionEstimator:
 
     @single_thread()
     def estimate_contributions(self, buffer: RolloutBuffer, transitions: Transitions) -> FloatArray:
-        """[T, N]: what the steps of a rollout contributed, after learning from it too."""
-        # An episode begins where another ended, on the border of two rollouts too.
+        """Train on a rollout as well, and return the contributions [T, N] of its steps."""
+        # An episode starts after the end of another one, across rollouts too.
         starts_episode = self._rollouts["done"][-1].numpy() if self._rollouts else np.ones(buffer.num_envs, bool)
         data = _make_training_data(buffer, transitions, starts_episode)
         if not self._rollouts:
@@ -61,18 +62,20 @@ class ContributionEstimator:
             return self.contribution_net(data["features"].flatten(0, 1)).view(data["outcome"].shape).numpy()
 
     def end_episodes(self) -> None:
-        """The episodes under way end here without anybody seeing how: what is left of them is nobody's whole episode,
-        and what follows begins new ones."""
+        """End the running episodes without an outcome: they are no training data, and the next steps start new ones."""
         if self._rollouts:
             self._rollouts["valid"][-1] &= self._rollouts["done"][-1]
             self._rollouts["done"][-1] = True
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the next rollout's contributions depend on."""
-        return {**add_prefix("contribution_net", self.contribution_net.state_dict()), **add_prefix("rollouts", self._rollouts)}
+        """Return everything that the contributions of the next rollout depend on."""
+        return {
+            **add_prefix("contribution_net", self.contribution_net.state_dict()),
+            **add_prefix("rollouts", self._rollouts),
+        }
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
-        """Take over what `state` returned."""
+        """Restore the state that `state_dict` returned."""
         load_into(self.contribution_net, strip_prefix("contribution_net", tensors), str(source))
         self._rollouts = strip_prefix("rollouts", tensors)
 
@@ -95,8 +98,10 @@ class ContributionEstimator:
 
 
 def find_complete_episodes(done: BoolArray, first: BoolArray, valid: BoolArray) -> tuple[IntArray, BoolArray]:
-    """The number of the episode of every step [T, N], and whether that was seen from its first step to its last, with
-    no fault in between."""
+    """Return the episode number of each step [T, N], and whether that episode is complete.
+
+    A complete episode has its first and its last step in the data, and only valid steps in between.
+    """
     episode_ids = number_episodes(done)
     count = episode_ids.max() + 1
     has_start, has_end, has_invalid = (
@@ -108,11 +113,16 @@ def find_complete_episodes(done: BoolArray, first: BoolArray, valid: BoolArray) 
 def _make_training_data(
     buffer: RolloutBuffer, transitions: Transitions, starts_episode: BoolArray
 ) -> dict[str, Tensor]:
-    """What is kept of a rollout, [T, N, ...]; `begun` bool [N]: where an episode begins with it."""
+    """Return the training columns [T, N, ...] of a rollout; `starts_episode` bool [N]: an episode starts with it."""
     first = np.concatenate([starts_episode[None], transitions.done[:-1]])
     features = np.concatenate(
         [buffer.next_critic_observation, transitions.next_potential[..., None]], axis=-1, dtype=np.float32
     )
-    columns = {"features": features, "outcome": transitions.task_reward.astype(np.float32), "done": transitions.done, "first": first,
-               "valid": buffer.valid}  # fmt: skip
+    columns = {
+        "features": features,
+        "outcome": transitions.task_reward.astype(np.float32),
+        "done": transitions.done,
+        "first": first,
+        "valid": buffer.valid,
+    }
     return {name: torch.from_numpy(column) for name, column in columns.items()}

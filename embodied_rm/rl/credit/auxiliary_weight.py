@@ -1,9 +1,9 @@
-"""How much an auxiliary reward should count: as much as following it also helps the task.
+"""Weight of an auxiliary reward, learned from its effect on the task.
 
-Source: BARFI (behaviour alignment via reward function optimisation). Its outer loop moves the blend along the gradient
-of the task's own return after the inner loop; here the inner loop is cut to one policy gradient step, so that this
-gradient is the product of two policy gradients, that of the task's return and that of the auxiliary one. Their cosine
-is taken instead: it does not depend on what either is worth.
+Source: BARFI (behavior alignment via reward function optimization). Its outer loop moves the weight along the
+gradient of the task return after the inner loop. Here the inner loop is one policy gradient step, so this gradient is
+the product of the policy gradients of the task return and of the auxiliary return. Their cosine is used instead,
+because it does not depend on the scale of either reward.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.policy import GaussianPolicy, log_prob
 from embodied_rm.rl.learner.threads import single_thread
 
-WEIGHT_STEP_SIZE, MAX_AUXILIARY_WEIGHT = 0.2, 2.0
-"""Step of the blend for a cosine of 1, and the largest blend."""
+WEIGHT_STEP_SIZE = 0.2
+"""Change of the weight for a cosine of 1."""
+MAX_AUXILIARY_WEIGHT = 2.0
 
 
 def update_auxiliary_weight(
@@ -30,7 +31,7 @@ def update_auxiliary_weight(
     policy: GaussianPolicy,
     gamma: float,
 ) -> float:
-    """The blend after one step of the outer loop, in [0, `MOST`]; rewards [T, N]."""
+    """Return the weight after one step of the outer loop, in [0, `MAX_AUXILIARY_WEIGHT`]; rewards [T, N]."""
     task_gradient, auxiliary_gradient = (
         policy_gradient(buffer, reward, policy, gamma) for reward in (task_reward, auxiliary_reward)
     )
@@ -43,7 +44,7 @@ def update_auxiliary_weight(
 
 @single_thread()
 def policy_gradient(buffer: RolloutBuffer, reward: FloatArray, policy: GaussianPolicy, gamma: float) -> Tensor:
-    """The gradient [P] of the return: discounted rewards to go, less their mean over the valid steps of the rollout."""
+    """Return the policy gradient [P] of the discounted rewards to go, centered over the valid steps of the rollout."""
     zeros = np.zeros_like(buffer.reward)
     rewards_to_go = gae(reward, zeros, zeros, buffer.terminated, buffer.done, buffer.valid, gamma, 1.0)
     valid = torch.from_numpy(buffer.valid)
@@ -55,5 +56,5 @@ def policy_gradient(buffer: RolloutBuffer, reward: FloatArray, policy: GaussianP
 
 
 def cosine_similarity(a: Tensor, b: Tensor) -> float:
-    """Of two vectors; 0 where one of them is 0."""
+    """Return the cosine similarity of two vectors; 0 if one of them is 0."""
     return float(torch.nn.functional.cosine_similarity(a, b, dim=0, eps=1e-12))

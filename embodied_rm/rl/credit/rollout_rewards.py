@@ -1,4 +1,4 @@
-"""Rewards that are paid for a whole rollout, before advantages are estimated, and what that takes remembering."""
+"""Rewards that are computed for a whole rollout, before advantages are estimated, and their state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from embodied_rm.rl.learner.policy import GaussianPolicy
 
 
 class RolloutRewards:
-    """Pays rollouts by a rule that cannot be paid at once."""
+    """Computes the rewards of rollouts by a rule that is not known step by step."""
 
     def __init__(self, rule: RewardRule, params: RewardParams, critic_obs_dim: int, seed: int) -> None:
         self.rule, self.params = rule, params
@@ -32,9 +32,15 @@ class RolloutRewards:
     def compute_rewards(
         self, buffer: RolloutBuffer, policy: GaussianPolicy, dist: DistContext = SINGLE_PROCESS
     ) -> FloatArray:
-        """The rewards [T, N] of a rollout that `policy` acted in, everybody's. The first one is of the imitated policy.
+        """Return the rewards [T, N] of a rollout, of all processes.
 
-        Raises `UserError` if references are needed and no episode of the imitated policy ended in it.
+        Args:
+            buffer: The rollout. The first one must be that of the imitated policy.
+            policy: The policy that acted.
+            dist: The processes.
+
+        Raises:
+            UserError: The rule needs reference episodes and none ended in the first rollout.
         """
         transitions = Transitions(**dist.concat_env_axis(Transitions.stack(buffer.transitions).columns()))
         if self.rule.required_input == "reference_rewards" and not self.params.reference_rewards:
@@ -57,12 +63,12 @@ class RolloutRewards:
         return rewards
 
     def end_episodes(self) -> None:
-        """The episodes under way end here without anybody seeing how."""
+        """End the running episodes without an outcome."""
         if self._contribution_estimator is not None:
             self._contribution_estimator.end_episodes()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that later rewards depend on."""
+        """Return everything that later rewards depend on."""
         tensors = {
             "reference_rewards": to_float64(self.params.reference_rewards),
             "auxiliary_weight": to_float64(self.params.auxiliary_weight),
@@ -74,7 +80,7 @@ class RolloutRewards:
         )
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
-        """Take over what `state` returned."""
+        """Restore the state that `state_dict` returned."""
         reference_rewards = tuple(tensors["reference_rewards"].tolist())
         self.params = replace(
             self.params, reference_rewards=reference_rewards, auxiliary_weight=float(tensors["auxiliary_weight"])
@@ -84,16 +90,16 @@ class RolloutRewards:
 
 
 def to_float64(value: float | tuple[float, ...]) -> Tensor:
-    """As a tensor that keeps every digit."""
+    """Return a float64 tensor, which has the precision of Python numbers."""
     return torch.tensor(value, dtype=torch.float64)
 
 
 def final_potentials(transitions: Transitions, buffer: RolloutBuffer) -> tuple[float, ...]:
-    """Progress at the ends of the episodes of a rollout. Raises `UserError` if none ended."""
+    """Return the final progress of the episodes that ended in a rollout; raise `UserError` if none ended."""
     valid_done = transitions.done & buffer.valid
     if not valid_done.any():
         raise UserError(
-            f"rollout_steps={buffer.num_steps}: no episode of the imitated policy ended in the first rollout, whose ends "
-            "this reward rule compares with; give it at least as many steps as an episode may take"
+            f"rollout_steps={buffer.num_steps}: no episode of the imitated policy ended in the first rollout, and this "
+            "reward rule compares with such ends; set it to at least the time limit of an episode"
         )
     return tuple(np.where(transitions.is_success, 1.0, transitions.next_potential)[valid_done].astype(float).tolist())

@@ -1,1 +1,1 @@
-"""Vector environments whose rewards and successes come from scores, and what a policy sees of them."""
+"""Vector environments whose rewards and successes come from scores, and observations with embeddings."""

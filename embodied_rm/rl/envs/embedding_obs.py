@@ -1,4 +1,4 @@
-"""What a robot sees: its own body, and what a frozen reward model makes of its cameras' images."""
+"""Observations of a robot: proprioception, and embeddings of its camera images by a frozen reward model."""
 
 from __future__ import annotations
 
@@ -20,20 +20,27 @@ from embodied_rm.rl.envs.env_checks import check_env
 from embodied_rm.types import Array, Episode, IntArray, Views
 
 ObsMode = Literal["state", "proprio+embeddings"]
-"""What a policy acts on: the simulator's state, or what a robot has of it."""
+"""Observation of a policy: the simulator's state, or proprioception and embeddings of the views."""
 REQUIRED_ATTRS = ("view_names", "render_views", "instructions", "proprio_size")
 
 
 class EmbeddingObservation(gym.vector.VectorWrapper):
-    """A vector environment with disabled autoreset whose observations [N, P + D] are the first `proprio_size` columns
-    of its own and the model's embeddings of what the cameras show; `infos["state"]` [N, S] is the whole state, for a
-    critic.
+    """A vector environment whose observations [N, P + D] are proprioception and embeddings of the camera images.
 
-    Raises `UserError` for an environment that cannot show itself, and at the first reset for a model that does not tell
-    its embeddings.
+    The first P = `proprio_size` columns are those of the wrapped environment, the others the embeddings of the reward
+    model. `infos["state"]` [N, S] is the full state, for a critic.
     """
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel) -> None:
+        """Wrap an environment.
+
+        Args:
+            env: Vector environment with disabled autoreset and `REQUIRED_ATTRS`.
+            model: Frozen reward model with embeddings.
+
+        Raises:
+            UserError: The environment does not meet the requirements, or the model has no embeddings.
+        """
         check_env(env, REQUIRED_ATTRS)
         super().__init__(env)
         self.model = SubgoalRewardModel(model)
@@ -67,32 +74,32 @@ class EmbeddingObservation(gym.vector.VectorWrapper):
 
     @property
     def view_names(self) -> tuple[str, ...]:
-        """Of the cameras."""
+        """Names of the cameras."""
         return tuple(self.env.view_names)  # type: ignore[attr-defined]
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        """Of the present episodes."""
+        """Instructions of the running episodes, one per row."""
         return tuple(self.env.instructions)  # type: ignore[attr-defined]
 
     @property
     def max_episode_steps(self) -> int:
-        """Time limit of an episode."""
+        """Time limit of an episode, in steps."""
         return self.env.max_episode_steps  # type: ignore[attr-defined]
 
     def render_views(self, rows: IntArray) -> npt.NDArray[np.uint8]:
-        """What the cameras of `rows` show now, drawn once a step."""
+        """Return the current camera images of `rows`, uint8 [n, V, H, W, 3]; they are rendered once per step."""
         return self._frames[rows]
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
-        """That of the environment, and what is remembered of its images."""
+        """Return the snapshot of the environment and the model's state."""
         reward_state = {
             name: tensor.numpy() for name, tensor in add_prefix("reward_state", self._reward_state.state_dict()).items()
         }
         return {**add_prefix("envs", self.env.snapshot()), **reward_state}  # type: ignore[attr-defined, dict-item]
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Array:
-        """Go on from what `snapshot` of such an environment gave; the observation then."""
+        """Continue from a snapshot of such an environment, and return the observation."""
         env_state: Any = strip_prefix("envs", snapshot)  # type: ignore[arg-type]
         state = self.env.restore(env_state)  # type: ignore[attr-defined]
         reward_state: Any = strip_prefix("reward_state", snapshot)  # type: ignore[arg-type]
@@ -113,13 +120,15 @@ class EmbeddingObservation(gym.vector.VectorWrapper):
 
 
 def concat_observation(state: Array, proprio_size: int, embedding: Array) -> Array:
-    """float32 [N, proprio + D]: the first columns of states [N, S], and embeddings [N, D]."""
+    """Concatenate the first columns of states [N, S] and embeddings [N, D] to float32 [N, proprio_size + D]."""
     return np.concatenate([state[:, :proprio_size], embedding], axis=1)
 
 
 def embed_observations(model: RewardModel, episode: Episode, proprio_size: int) -> Episode:
-    """A demonstration whose state [T, proprio + D] is what a robot has of it. It must have a state, and the views that
-    the model needs."""
+    """Return a demonstration whose state [T, proprio_size + D] is the observation of `EmbeddingObservation`.
+
+    The demonstration must have a state, and the views that the model needs.
+    """
     assert episode.state is not None
     subgoal_model, names = SubgoalRewardModel(model), tuple(episode.views)
     frames = np.stack([episode.views[name] for name in names], axis=1)

@@ -1,4 +1,4 @@
-"""What an environment must be like to be given another reward."""
+"""Requirements on an environment whose reward is replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embodied_rm.types import BoolArray
 
 
 def unwrap_layers(env: gym.vector.VectorEnv) -> list[gym.vector.VectorEnv]:
-    """The environment and all that it is wrapped around, the outermost first."""
+    """Return the environment and all environments that it wraps, the outermost first."""
     layers = [env]
     while isinstance(layers[-1], gym.vector.VectorWrapper):
         layers.append(layers[-1].env)
@@ -21,12 +21,16 @@ def unwrap_layers(env: gym.vector.VectorEnv) -> list[gym.vector.VectorEnv]:
 
 
 def supports_snapshots(env: gym.vector.VectorEnv) -> bool:
-    """Whether the environment, and all that it is wrapped around, can put its episodes away and take them up again."""
+    """Return whether the environment, and all that it wraps, can save and restore its episodes."""
     return all(hasattr(layer, name) for layer in unwrap_layers(env) for name in ("snapshot", "restore"))
 
 
 def check_env(env: gym.vector.VectorEnv, required: Sequence[str]) -> None:
-    """Raise `UserError` unless scores can be put on this environment, which must have the attributes `needed`."""
+    """Check that the reward of an environment can be replaced.
+
+    Raises:
+        UserError: Its autoreset is not disabled, or it lacks one of the `required` attributes.
+    """
     mode = env.metadata.get("autoreset_mode")
     if mode != AutoresetMode.DISABLED:
         raise UserError(
@@ -40,9 +44,9 @@ def check_env(env: gym.vector.VectorEnv, required: Sequence[str]) -> None:
 
 
 def check_no_leaked_success(ended_by_success: BoolArray) -> None:
-    """Raise `UserError` when an environment ends episodes at its own success."""
+    """Raise `UserError` if the environment ended an episode at its own success, bool [N]."""
     if ended_by_success.any():
         raise UserError(
-            f"row {int(np.flatnonzero(ended_by_success)[0])} ended at the simulator's own success, which would tell "
-            "the learner what only the judge may know; build the training environment with ends_on_success=False"
+            f"row {int(np.flatnonzero(ended_by_success)[0])} ended at the simulator's own success, which would leak it "
+            "to the learner; make the training environment with ends_on_success=False"
         )

@@ -1,4 +1,4 @@
-"""The vector environment whose scores are a reward model's."""
+"""A vector environment with the reward of a reward model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from embodied_rm.types import IntArray, RewardOutput, Views
 
 
 class LearnedRewardEnv(RewardEnv):
-    """Scores are a `RewardModel`'s, of images: the environment must also have `view_names`, `render_views(rows)` ->
-    uint8 [n, V, H, W, 3] and `instructions` (one a row). A model with `capabilities.accepts_tensors` is given `render_tensor(rows)`
-    where there is one: images that never leave the device they were drawn on. Instructions of several wishes are
-    judged one after the other, each done as an episode is: by the same threshold and patience."""
+    """A `RewardEnv` whose scores are those of a `RewardModel`, from camera images.
+
+    The environment must also have `view_names`, `render_views(rows)` -> uint8 [n, V, H, W, 3] and `instructions`, one
+    per row. If the model accepts tensors and the environment has `render_tensor(rows)`, images stay on the device that
+    rendered them. Subgoals of an instruction are scored one after the other, each with the success threshold and
+    patience of the reward.
+    """
 
     required_attrs = ("view_names", "render_views", "instructions")
 
@@ -78,8 +81,10 @@ class LearnedRewardEnv(RewardEnv):
 
 
 def make_reward_env(env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> RewardEnv:
-    """The environment with the reward that is asked for; nothing is drawn where neither progress nor success is the
-    model's to say."""
+    """Return the environment with the reward of `config`.
+
+    Without progress and success of the model, nothing is rendered.
+    """
     if config.uses_simulator_only:
         return StateRewardEnv(env, config, gamma)
     return LearnedRewardEnv(env, model, config, gamma)

@@ -248,7 +248,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         episode_step = self._episodes.step(
             rows,
             output,
-            task_reward=self.config.success_reward * simulator_success if uses_simulator else self.config.success_reward,
+            task_reward=self.config.success_reward * simulator_success
+            if uses_simulator
+            else self.config.success_reward,
             terminated=failed,
             truncated=timed_out,
             task_success=simulator_success if uses_simulator else None,

@@ -1,4 +1,4 @@
-"""What a learned reward did, counted between two updates."""
+"""Statistics of a rollout with a learned reward."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from typing import Any
 from embodied_rm.distributed import DistContext
 
 PHASES = ("physics", "render", "score", "act", "learn")
-"""Where the time of an iteration goes; acting is also storing and paying."""
+"""Phases of an iteration whose time is measured; `act` includes storing transitions and computing rewards."""
 HOVER_POTENTIAL = 0.7
-"""Potential from which an episode that ends by the time limit, no success, hovers: it had most of the way behind it."""
+"""Final potential from which an episode that ends at the time limit counts as hovering."""
 
 
 @dataclass
 class RolloutStats:
-    """What happened since the last `RewardEnv.drain`, and where the time went."""
+    """Counts and seconds since the last `RewardEnv.pop_stats`."""
 
     env_steps: int = 0
-    """Environment steps, all rows."""
+    """Environment steps of all rows."""
     episodes: int = 0
-    """Episodes that ended, faults left out."""
+    """Episodes that ended, without diverged ones."""
     successes: int = 0
-    """Episodes ended as a success, by whoever says so."""
+    """Episodes that ended as a success, according to `success_source`."""
     predicted_successes: int = 0
-    """Episodes in whose last state the model's verdict is sustained."""
+    """Episodes whose last state is a success according to the model."""
     simulator_successes: int = 0
-    """Episodes in whose last state the simulator says success: to learn from only where that was asked for."""
+    """Episodes whose last state is a success according to the simulator."""
     hover_episodes: int = 0
-    """Episodes that ended at the time limit, no success, with a potential of `HOVER` or more."""
+    """Episodes that ended at the time limit with a potential of at least `HOVER_POTENTIAL`."""
     final_potential: float = 0.0
-    """Sum over the ended episodes of the potential of the last state, a success counting as 1."""
+    """Sum of the final potentials of the ended episodes; a success counts as 1."""
     diverged_episodes: int = 0
     """Episodes dropped because the simulation diverged."""
     shaped_return: float = 0.0
-    """Sum of the undiscounted returns of the ended episodes; of the whole rollout, where that is paid at its end."""
+    """Sum of the undiscounted returns of the ended episodes; for rules of whole rollouts, within the rollout."""
     num_scores: int = 0
     invalid_scores: int = 0
-    """Scores that the model could not give."""
+    """Scores that are not valid."""
     positive_scores: int = 0
-    """Valid scores that said "done"."""
+    """Valid scores whose success probability reached the threshold."""
     uncertainty: float = 0.0
-    """Sum of the valid scores' spread."""
+    """Sum of the uncertainties of the valid scores."""
     ood_scored: int = 0
-    """Scores that told how unusual the state is."""
+    """Scores with an out-of-distribution value."""
     ood_frames: int = 0
-    """Of these, out of distribution: above 1."""
+    """Scores that are out of distribution: a value above 1."""
     dead_views: dict[str, int] = field(default_factory=dict)
-    """View -> scored frames in which it showed nothing."""
+    """View -> scored frames in which its image had one color."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     def sum_over_processes(self, dist: DistContext) -> RolloutStats:
-        """Everybody's counts added up, with the seconds of the slowest."""
+        """Return the summed counts of all processes, with the seconds of the slowest one."""
         return (
             self
             if dist.world_size == 1
@@ -64,13 +64,14 @@ class RolloutStats:
 
     @contextmanager
     def time_phase(self, phase: str) -> Iterator[None]:
+        """Add the time inside the context to a phase."""
         start_time = time.perf_counter()
         yield
         self.seconds[phase] += time.perf_counter() - start_time
 
 
 def add_stats(first: RolloutStats, second: RolloutStats) -> RolloutStats:
-    """The counts of two processes that worked side by side."""
+    """Return the summed counts of two parallel processes, with the longer seconds of each phase."""
     count_names = {f.name for f in fields(first)} - {"dead_views", "seconds"}
     totals: dict[str, Any] = {name: getattr(first, name) + getattr(second, name) for name in count_names}
     views = {name: first.dead_views.get(name, 0) + count for name, count in second.dead_views.items()}

@@ -1,4 +1,4 @@
-"""One iteration of experience: T steps of N environments, written once and read once."""
+"""Rollout buffer: T steps of N environments, written once and read once."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ FloatArray = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, kw_only=True)
 class PPOBatch:
-    """Transitions to learn from, in no order; faults are already left out."""
+    """Valid transitions of a rollout, flattened to [B]."""
 
     observation: Tensor
-    """[B, D], what the policy sees."""
+    """[B, D]: observation of the policy."""
     critic_observation: Tensor
-    """[B, C], what the critic sees."""
+    """[B, C]: observation of the critic."""
     potential: Tensor
-    """[B]: Phi of the state in which the action was taken."""
+    """[B]: Phi of the state before the action."""
     action: Tensor
-    """[B, A], as drawn, before the environment clips it."""
+    """[B, A]: sampled action, before the environment clips it."""
     log_prob: Tensor
-    """[B], under the policy that acted."""
+    """[B]: under the policy that acted."""
     advantage: Tensor
-    """[B], zero mean and unit variance."""
+    """[B]: with zero mean and unit variance."""
     advantage_std: float
-    """Standard deviation of the advantages before they had unit variance: where nothing was to be learned, of noise."""
+    """Standard deviation of the advantages before normalization."""
     target: Tensor
-    """[B]: lambda return of the task, without what its shaping adds: what the critic is fitted to."""
+    """[B]: lambda return of the task, without shaping: the target of the critic."""
 
     def __len__(self) -> int:
         return len(self.observation)
@@ -48,7 +48,7 @@ class PPOBatch:
 
 @dataclass
 class RolloutBuffer:
-    """Arrays [T, N, ...]; what the critic sees next is the true next state, before any reset."""
+    """Arrays [T, N, ...]; the next observation of the critic is the true one, before any reset."""
 
     num_steps: int
     num_envs: int
@@ -69,7 +69,7 @@ class RolloutBuffer:
         self.transitions: list[Transitions] = []
 
     def add(self, transitions: Transitions | None = None, **columns: npt.ArrayLike) -> None:
-        """Write one step: every column [N, ...] by name, and what its reward is paid from, where that is told."""
+        """Write one step: the columns [N, ...] by name, and the inputs of the reward rule if there are any."""
         for name, value in columns.items():
             getattr(self, name)[self.t] = value
         if transitions is not None:
@@ -77,7 +77,7 @@ class RolloutBuffer:
         self.t += 1
 
     def all_gather(self, dist: DistContext) -> RolloutBuffer:
-        """The rollouts of everybody, their environments side by side; `told` stays this process's."""
+        """Return the rollout of all processes, concatenated along N; `transitions` stays that of this process."""
         if dist.world_size == 1:
             return self
         merged = replace(self, num_envs=dist.world_size * self.num_envs)
@@ -95,14 +95,20 @@ class RolloutBuffer:
         shaping_scale: float = 0.0,
         heuristic: Heuristic | None = None,
     ) -> PPOBatch:
-        """Advantages by GAE with this critic, flattened to the valid transitions, on the device of the critic.
+        """Return the valid transitions with GAE advantages, on the device of the critic.
 
-        `shaped` is the scale of the potential that the rewards were shaped by, 0 if they were not. What that adds to
-        the value of a state is known, -shaped * potential (Ng, Harada and Russell, ICML 1999, corollary 2), so the
-        critic values the task alone: had it to learn the rest, its errors would pass for the merit of actions.
-        With `guidance` it values the task with a future that the potential tells in part.
+        Shaping adds -shaping_scale * potential to the value of a state (Ng, Harada and Russell, ICML 1999, corollary
+        2). The critic therefore learns only the value of the task; errors about the shaping would disturb advantages.
 
-        Raises `UserError` if no transition is valid.
+        Args:
+            critic: Values of the task, without shaping.
+            gamma: Discount, in (0, 1].
+            lam: Lambda of GAE, in [0, 1].
+            shaping_scale: Scale of the potential-based shaping in the rewards; 0: none.
+            heuristic: Mixes the values of the next states with their potentials; None: no mixing.
+
+        Raises:
+            UserError: No transition is valid.
         """
         assert self.t == self.num_steps, "the rollout is not complete"
         value = _values(critic, self.critic_observation, self.potential)
@@ -113,7 +119,7 @@ class RolloutBuffer:
         masks = (self.terminated, self.done, self.valid)
         advantage = gae(self.reward, value - shaping_value, next_value - next_shaping_value, *masks, gamma, lam)
         if not self.valid.any():
-            raise UserError(f"all {self.valid.size} transitions of the rollout were faults of the simulation")
+            raise UserError(f"all {self.valid.size} transitions of the rollout diverged in the simulation")
         valid = torch.from_numpy(self.valid.reshape(-1))
         valid_advantage = torch.from_numpy(advantage.reshape(-1))[valid]
         std = float(valid_advantage.std(correction=0))
@@ -143,13 +149,19 @@ def collect(
     generator: torch.Generator,
     dist: DistContext = SINGLE_PROCESS,
 ) -> tuple[RolloutBuffer, FloatArray]:
-    """`steps` steps of a SAME_STEP environment from `observation` [N, D]; the buffer, of everybody in the `group`, and
-    the observation after.
+    """Collect a rollout of the policy.
 
-    The environment's `infos` must hold `final_obs` [N, D], the true next observation of every row; `potential` and
-    `next_potential` [N], Phi before and after the step; and `valid` bool [N], false for transitions that must not be
-    learned from. `steps`, what the reward is paid from, is kept where it is told; `critic_obs` and `final_critic_obs`
-    [N, C] are what the critic sees before and after, the policy's observations where there are none.
+    Args:
+        env: SAME_STEP environment with the infos of `RewardEnv`. `transitions`, `critic_obs` and `final_critic_obs`
+            are optional; without the last two, the critic has the observations of the policy.
+        policy: The policy.
+        observation: Current observation [N, D].
+        num_steps: Steps T of each environment.
+        generator: Generator on the CPU.
+        dist: The processes.
+
+    Returns:
+        The rollout of all processes, and the observation after it.
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
     buffer: RolloutBuffer | None = None
@@ -160,10 +172,8 @@ def collect(
         next_observation, reward, terminated, truncated, infos = env.step(
             np.clip(action, action_space.low, action_space.high)
         )
-        critic_obs, next_critic_obs = (
-            infos.get("critic_obs", observation),
-            infos.get("final_critic_obs", infos["final_obs"]),
-        )
+        critic_obs = infos.get("critic_obs", observation)
+        next_critic_obs = infos.get("final_critic_obs", infos["final_obs"])
         buffer = buffer or RolloutBuffer(num_steps, env.num_envs, obs_dim, action_dim, critic_obs.shape[1])
         buffer.add(
             observation=observation,
@@ -185,7 +195,7 @@ def collect(
 
 
 def _values(critic: ValueCritic, observation: FloatArray, potential: FloatArray) -> FloatArray:
-    """The critic's values [T, N] of observations [T, N, D] with potentials [T, N]."""
+    """Return the critic's values [T, N] of observations [T, N, D] with potentials [T, N]."""
     flat = (observation.reshape(-1, observation.shape[-1]), potential.reshape(-1))
     values = critic(*(torch.from_numpy(column).to(critic.device) for column in flat))
     return values.cpu().numpy().reshape(potential.shape)

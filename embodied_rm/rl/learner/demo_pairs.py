@@ -1,4 +1,4 @@
-"""What a policy imitates: pairs of what was seen and what was done then, and how much each counts."""
+"""Weighted pairs of observation and action, for imitation."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ COLUMN_NAMES = ("observation", "action", "weight")
 
 @dataclass(frozen=True, kw_only=True)
 class DemoPairs:
-    """B moments of demonstrations."""
+    """B weighted pairs of demonstrations."""
 
     observation: Tensor
     """float32 [B, D]."""
     action: Tensor
     """float32 [B, A]."""
     weight: Tensor
-    """float32 [B], > 0: how often each is drawn, relative to the others."""
+    """float32 [B], > 0: relative sampling weight."""
 
     def __len__(self) -> int:
         return len(self.observation)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Observations and actions of `count` moments, drawn by weight with replacement; without a generator, by the
-        global one."""
+        """Sample observations [count, D] and actions [count, A] by weight, with replacement.
+
+        Without a generator, use the global one.
+        """
         if bool((self.weight == self.weight[0]).all()):
             rows = torch.randint(len(self), (count,), generator=generator)
         else:
@@ -43,9 +45,14 @@ class DemoPairs:
 
 
 def make_demo_pairs(episodes: Sequence[Episode], weights: Sequence[Array] | None = None) -> DemoPairs:
-    """The moments of demonstrations that count; `weights` [T] of each, None: all alike.
+    """Return the pairs of demonstrations that have a positive weight.
 
-    Raises `DataError` when an episode has no finite state or action, or no moment counts.
+    Args:
+        episodes: Demonstrations with state and action.
+        weights: Weights [T] per episode; None: 1.
+
+    Raises:
+        DataError: An episode has no finite state or action, or no weight is positive.
     """
     for episode in episodes:
         for name, column in (("state", episode.state), ("action", episode.action)):
@@ -56,17 +63,17 @@ def make_demo_pairs(episodes: Sequence[Episode], weights: Sequence[Array] | None
     weight = torch.ones(len(observation)) if weights is None else torch.from_numpy(np.concatenate(weights))
     mask = weight > 0
     if not mask.any():
-        raise DataError(f"no moment of these {len(episodes)} demonstrations makes progress: nothing is to be imitated")
+        raise DataError(f"no frame of these {len(episodes)} demonstrations makes progress: there is nothing to imitate")
     return DemoPairs(observation=observation[mask], action=action[mask], weight=weight[mask])
 
 
 def save_demo_pairs(folder: Path | str, pairs: DemoPairs) -> None:
-    """Write them as a checkpoint folder."""
+    """Write the pairs as a checkpoint folder."""
     save_tensors(folder, {name: getattr(pairs, name) for name in COLUMN_NAMES}, {"architecture": ARCHITECTURE})
 
 
 def load_demo_pairs(folder: Path | str) -> DemoPairs:
-    """Read what `save_pairs` wrote. Raises `CheckpointError` naming the file when it cannot be trusted."""
+    """Read pairs of `save_demo_pairs`; raise `CheckpointError` with the file name if they are invalid."""
     tensors, _ = load_tensors(folder, ARCHITECTURE)
     if set(tensors) != set(COLUMN_NAMES):
         raise CheckpointError(f"{folder}: pairs have {', '.join(COLUMN_NAMES)}, got {', '.join(sorted(tensors))}")

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation: a pure formula with one mask for each thing that can end."""
+"""Generalized advantage estimation (pure), with separate masks for terminated, ended and invalid steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ def gae(
     gamma: float,
     lam: float,
 ) -> FloatArray:
-    """Advantages [T, N] (Schulman et al., arXiv 1506.02438, eq. 16); every array is [T, N].
+    """Return advantages [T, N] (Schulman et al., arXiv 1506.02438, eq. 16); every array is [T, N].
 
-    `next_value` is V of the true next observation, before any reset. `terminated` cuts the value that follows; `done`
-    (terminated or truncated) cuts the trace, so that a time limit still bootstraps. A transition that is not `valid`
-    contributes nothing: its advantage is 0, its numbers are never read, and no trace crosses it.
+    Args:
+        reward: Rewards.
+        value: Values of the observations.
+        next_value: Values of the true next observations, before any reset.
+        terminated: Whether the next value is 0.
+        done: Whether the episode ended (terminated or truncated). It cuts the trace; a time limit still bootstraps.
+        valid: Whether a transition counts. An invalid one has advantage 0, its numbers are not read, and no trace
+            crosses it.
+        gamma: Discount, in (0, 1].
+        lam: Decay of the trace, in [0, 1].
     """
     delta = reward + gamma * np.where(terminated, 0.0, next_value) - value
     advantage = np.zeros_like(delta)

@@ -1,7 +1,6 @@
-"""Gradients of the learner's small networks, and of what PPO maximises, written out.
+"""Gradients of the learner's small networks and of the PPO objective, without autograd.
 
-Autograd's bookkeeping costs several times what these networks compute. `tests/rl/test_gradients.py` holds both against
-each other.
+The overhead of autograd is several times the computation of these networks. `tests/rl/test_gradients.py` compares both.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from embodied_rm.rl.learner.tanh import tanh
 
 
 class PolicyGrad(NamedTuple):
-    """A scalar that depends on a Gaussian policy, and how it changes with it."""
+    """A scalar function of a Gaussian policy, and its derivatives."""
 
     value: Tensor
     mean: Tensor
-    """[B, A]: its derivative by the mean action in each state."""
+    """[B, A]: derivative with respect to the mean action in each state."""
     log_std: Tensor
-    """[A]: by the logarithm of the exploration noise."""
+    """[A]: derivative with respect to the log standard deviation."""
 
 
 class ActionBatch(NamedTuple):
-    """What was done in B states, and what came of it."""
+    """Actions in B states, and their advantages."""
 
     action: Tensor
     """[B, A]."""
@@ -36,12 +35,12 @@ class ActionBatch(NamedTuple):
     """[B]."""
 
     def select(self, index: Tensor) -> ActionBatch:
-        """Those of some of the states."""
+        """Return the rows of some states."""
         return ActionBatch(*(column[index] for column in self))
 
 
 def forward(network: nn.Sequential, inputs: Tensor) -> list[Tensor]:
-    """What goes into each linear layer of a tanh network (`policy.mlp`), and last what comes out."""
+    """Return the input of each linear layer of a tanh network (`policy.mlp`), and last its output."""
     *hidden, last = _linear_layers(network)
     activations = [inputs]
     for linear in hidden:
@@ -50,7 +49,7 @@ def forward(network: nn.Sequential, inputs: Tensor) -> list[Tensor]:
 
 
 def backward(network: nn.Sequential, activations: list[Tensor], grad: Tensor) -> None:
-    """Write the gradients of the weights where they lie, given that of the output; `kept`: what `forward` gave."""
+    """Write the gradients of the weights in place, from that of the output and the activations of `forward`."""
     linears = _linear_layers(network)
     for i in reversed(range(len(linears))):
         weight, bias = linears[i].weight, linears[i].bias
@@ -63,10 +62,15 @@ def backward(network: nn.Sequential, activations: list[Tensor], grad: Tensor) ->
 
 
 def clipped_surrogate_grad(actions: ActionBatch, mean: Tensor, log_std: Tensor, clip: float) -> PolicyGrad:
-    """Of the clipped surrogate objective (arXiv 1707.06347, eq. 7), summed over the states, in which the policy's mean
-    action is `mean` [B, A] now.
+    """Return the clipped surrogate objective (arXiv 1707.06347, eq. 7), summed over the states, with its gradient.
 
-    An action whose ratio is past the clip in the direction of its advantage counts no more.
+    The gradient of an action is 0 if its ratio is past the clip in the direction of its advantage.
+
+    Args:
+        actions: The actions in B states.
+        mean: Current mean actions [B, A].
+        log_std: Current log standard deviation [A].
+        clip: Largest change of the ratio.
     """
     ratio = torch.exp(log_prob(actions.action, mean, log_std) - actions.log_prob)
     unclipped, clipped = ratio * actions.advantage, ratio.clamp(1 - clip, 1 + clip) * actions.advantage
@@ -80,7 +84,7 @@ def clipped_surrogate_grad(actions: ActionBatch, mean: Tensor, log_std: Tensor, 
 
 
 def kl_grad(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> PolicyGrad:
-    """Of the KL divergence of a Gaussian from another one, summed over the rows."""
+    """Return the KL divergence of a Gaussian from another one, summed over the rows, with its gradient."""
     return PolicyGrad(
         gaussian_kl(mean, log_std, other_mean, other_log_std).sum(),
         (mean - other_mean) * torch.exp(-2 * other_log_std),
@@ -89,13 +93,13 @@ def kl_grad(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Te
 
 
 def entropy_grad(mean: Tensor, log_std: Tensor) -> PolicyGrad:
-    """Of the differential entropy, in nats up to its constant, summed over the states."""
+    """Return the differential entropy in nats up to its constant, summed over the states, with its gradient."""
     count = len(mean)
     return PolicyGrad(count * log_std.sum(), torch.zeros_like(mean), torch.full_like(log_std, count))
 
 
 def weighted_sum(*terms: tuple[float, PolicyGrad]) -> PolicyGrad:
-    """Of a weighted sum of one or more, added up in their order."""
+    """Return the weighted sum of one or more functions, in their order."""
     (weight, grad), *rest = terms
     total = PolicyGrad(*(weight * part for part in grad))
     for weight, grad in rest:
@@ -104,7 +108,7 @@ def weighted_sum(*terms: tuple[float, PolicyGrad]) -> PolicyGrad:
 
 
 def clamp_grad(log_std: Tensor, grad: Tensor) -> Tensor:
-    """The derivative by a parameter of the one by its value clamped to `LOG_STD_RANGE`."""
+    """Return the derivative with respect to a parameter, from that of its value clamped to `LOG_STD_RANGE`."""
     low, high = LOG_STD_RANGE
     return torch.where((log_std >= low) & (log_std <= high), grad, 0.0)
 

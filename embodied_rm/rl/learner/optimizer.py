@@ -1,4 +1,4 @@
-"""Adam over a small network, whose parameters and gradients are one vector each."""
+"""Adam for small networks, on one flat vector of parameters and one of gradients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ BETAS, EPS = (0.9, 0.999), 1e-5
 
 
 class FlatAdam:
-    """Adam (arXiv 1412.6980) with gradients clipped by their norm. Every parameter of the module becomes a part of one
-    vector, and its gradient a part of another: a step is then a few operations, where torch's optimizer takes twice as
-    long to find out what it is asked for.
+    """Adam (arXiv 1412.6980) with gradient clipping by norm.
 
-    The module keeps its parameters, which may be written in place, and must not be moved to another device.
+    All parameters of the module become views of one vector, and their gradients views of another. A step is then a few
+    operations; torch's optimizer takes twice as long on small networks.
+
+    Parameters may be written in place. The module must not be moved to another device.
     """
 
     def __init__(self, module: nn.Module, lr: float, max_grad_norm: float) -> None:
@@ -29,12 +30,15 @@ class FlatAdam:
         for parameter, (values, grads) in zip(parameters, chunks, strict=True):
             parameter.data = values.view_as(parameter)
             parameter.grad = grads.view_as(parameter)
-        self._lr, self._max_grad_norm, self._first_param, self._steps = lr, max_grad_norm, parameters[0], 0
+        self._lr = lr
+        self._max_grad_norm = max_grad_norm
+        self._first_param = parameters[0]
+        self._steps = 0
 
     def step(self, grad_norm: float) -> None:
-        """Down the gradient, which has that norm."""
+        """Update the parameters with the current gradient, whose norm is `grad_norm`."""
         assert self._first_param.data_ptr() == self._flat_params.data_ptr(), (
-            "the module was moved: nobody reads what is learned"
+            "the module was moved: its parameters are no longer those of the optimizer"
         )
         if grad_norm > self._max_grad_norm:
             self.gradient.mul_(self._max_grad_norm / grad_norm)
@@ -46,14 +50,14 @@ class FlatAdam:
         self._flat_params.addcdiv_(self._exp_avg, denom, value=-self._lr / bias_correction1)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next step depends on beside parameters and gradient."""
+        """Return everything that the next step depends on, except parameters and gradient."""
         return {"step": torch.tensor(float(self._steps)), "exp_avg": self._exp_avg, "exp_avg_sq": self._exp_avg_sq}
 
     def load_state_dict(self, state: Mapping[str, Tensor], source: object) -> None:
-        """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
+        """Restore the state of `state_dict`; raise `CheckpointError` with the name of `source` if it does not fit."""
         expected = self.state_dict()
         if {name: tensor.shape for name, tensor in state.items()} != {name: t.shape for name, t in expected.items()}:
-            raise CheckpointError(f"{source}: what it holds of the optimizer does not fit these networks")
+            raise CheckpointError(f"{source}: the stored optimizer state does not fit these networks")
         self._steps = int(state["step"])
         self._exp_avg.copy_(state["exp_avg"])
         self._exp_avg_sq.copy_(state["exp_avg_sq"])

@@ -21,17 +21,16 @@ from embodied_rm.rl.learner.threads import single_thread
 
 ARCHITECTURE = "gaussian_policy"
 MIN_STD = 1e-2
-"""Observation features that hardly moved in the demonstrations (1 cm, 0.01 rad) must not explode when they do."""
+"""Smallest standard deviation of an observation feature, so that features that were nearly constant do not explode."""
 MAX_NORMALIZED_OBS = 10.0
 LENGTH_SCALE_M = 0.03
-"""Lengths up to about this, m, are seen once more in detail: of a task that spans half a metre, a millimetre is nothing
-to who sees numbers of unit spread."""
+"""Scale of the detailed encoding of lengths, m: millimeters vanish in features that are normalized to half a meter."""
 LOG_STD_RANGE = (-5.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySpec:
-    """The shape of a policy: what a checkpoint must agree with."""
+    """Architecture of a policy, as stored in its checkpoint."""
 
     obs_dim: int
     action_dim: int
@@ -39,26 +38,29 @@ class PolicySpec:
     log_std_init: float = -1.0
     """Logarithm of the exploration noise per action dimension, in action units ([-1, 1])."""
     obs_mode: str = "state"
-    """What its observations are, see `embodied_rm.rl.envs.embedding_obs.Sees`."""
+    """Kind of observations, see `embodied_rm.rl.envs.embedding_obs.ObsMode`."""
     encoder_sha256: str = ""
-    """Of the weights of the reward model whose embeddings it sees."""
+    """SHA-256 of the weights of the reward model whose embeddings are observed."""
     views: tuple[str, ...] = ()
-    """The cameras whose images these are made of."""
+    """Cameras whose images are embedded."""
     length_dims: int = 0
-    """First columns of its observations that are lengths in m (or angles in rad), which it sees near 0 in detail."""
+    """Number of first observation columns that are lengths in m (or angles in rad), with a detailed encoding near 0."""
 
     def __post_init__(self) -> None:
         if min(self.obs_dim, self.action_dim, *self.hidden) < 1:
             raise UserError(f"policy sizes must be >= 1, got {self}")
         if not 0 <= self.length_dims <= self.obs_dim:
-            raise UserError(f"lengths must be in [0, {self.obs_dim}], got {self.length_dims}")
+            raise UserError(f"length_dims must be in [0, {self.obs_dim}], got {self.length_dims}")
         if not LOG_STD_RANGE[0] <= self.log_std_init <= LOG_STD_RANGE[1]:
             raise UserError(f"log_std_init must be in {list(LOG_STD_RANGE)}, got {self.log_std_init}")
 
 
 class ObservationNormalizer(nn.Module):
-    """(x - mean) / std, clamped; and of the first columns, lengths, tanh(x / NEAR) beside it, so that what is 2 mm off
-    looks other than what is there. Fitted once on demonstrations and then frozen: it travels in the checkpoint."""
+    """Returns (x - mean) / std, clamped, and tanh(x / `LENGTH_SCALE_M`) of the first `length_dims` columns.
+
+    The second encoding distinguishes offsets of millimeters. The statistics are fitted once, on demonstrations, and are
+    stored in the checkpoint.
+    """
 
     mean: Tensor
     std: Tensor
@@ -70,12 +72,12 @@ class ObservationNormalizer(nn.Module):
         self.register_buffer("std", torch.ones(size))
 
     def fit(self, observations: Tensor) -> None:
-        """Take mean and spread of `observations` [B, D]."""
+        """Set mean and standard deviation to those of observations [B, D]."""
         self.mean.copy_(observations.mean(0))
         self.std.copy_(observations.std(0, correction=0).clamp_min(MIN_STD))
 
     def forward(self, observation: Tensor) -> Tensor:
-        """[..., size + lengths]."""
+        """Return the normalized observation [..., size + length_dims]."""
         normalized = ((observation - self.mean) / self.std).clamp(-MAX_NORMALIZED_OBS, MAX_NORMALIZED_OBS)
         if not self.length_dims:
             return normalized
@@ -83,7 +85,7 @@ class ObservationNormalizer(nn.Module):
 
 
 class GaussianPolicy(nn.Module):
-    """A diagonal Gaussian whose spread does not depend on the state; the environment clips what it is given."""
+    """A diagonal Gaussian policy with a state-independent standard deviation; the environment clips actions."""
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
@@ -94,11 +96,11 @@ class GaussianPolicy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.log_std.device
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
+        """Return mean [B, A] and log standard deviation [A] of the action for observations [B, D]."""
         return self.mlp(self.normalizer(observation)), self.clamped_log_std
 
     @property
@@ -109,7 +111,7 @@ class GaussianPolicy(nn.Module):
     @single_thread()
     @torch.no_grad()
     def act(self, observation: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """The mean action [N, A] for observations [N, D]."""
+        """Return the mean action [N, A] for observations [N, D]."""
         return self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))[0].cpu().numpy()
 
     @single_thread()
@@ -117,8 +119,13 @@ class GaussianPolicy(nn.Module):
     def sample(
         self, observation: npt.NDArray[np.floating], generator: torch.Generator, dist: DistContext = SINGLE_PROCESS
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """A random action [N, A] and its log probability [N]; `generator`: on the CPU, wherever the weights are. It
-        draws for the whole `group`."""
+        """Sample actions [N, A] and return their log probabilities [N].
+
+        Args:
+            observation: Observations [N, D].
+            generator: Generator on the CPU, for any device of the weights; it draws for all processes.
+            dist: The processes.
+        """
         mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))
         noise = torch.randn(dist.world_size * len(mean), mean.shape[1], generator=generator)
         action = mean + log_std.exp() * noise[dist.local_rows(len(mean))].to(self.device)
@@ -126,9 +133,9 @@ class GaussianPolicy(nn.Module):
 
 
 class ValueCritic(nn.Module):
-    """The value [B] of observations [B, D] with their held potentials [B], of the task without its shaping.
+    """Values [B] of the task without shaping, from observations [B, D] and current potentials [B].
 
-    The potential is part of the state that is rewarded, and tells how near success is.
+    The potential is part of the state that is rewarded, and indicates how near success is.
     """
 
     def __init__(self, obs_dim: int, hidden: tuple[int, ...], length_dims: int = 0) -> None:
@@ -138,19 +145,19 @@ class ValueCritic(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.normalizer.mean.device
 
     def forward(self, observation: Tensor, potential: Tensor) -> Tensor:
         return self.mlp(self.inputs(observation, potential)).squeeze(-1)
 
     def inputs(self, observation: Tensor, potential: Tensor) -> Tensor:
-        """What the network is given, [B, D + lengths + 1]."""
+        """Return the inputs of the network, [B, D + length_dims + 1]."""
         return torch.cat([self.normalizer(observation), potential[:, None]], dim=1)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) -> nn.Sequential:
-    """Tanh layers with orthogonal weights (Andrychowicz et al., arXiv 2006.05990, choices C24 and C56)."""
+    """Return tanh layers with orthogonal weights (Andrychowicz et al., arXiv 2006.05990, choices C24 and C56)."""
     sizes = [inputs, *hidden, outputs]
     layers: list[nn.Module] = []
     for i, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
@@ -163,25 +170,25 @@ def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, output_gain: float) 
 
 
 def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Log density [B] of actions [B, A] under diagonal Gaussians."""
+    """Return the log density [B] of actions [B, A] under diagonal Gaussians."""
     scaled = (action - mean) * torch.exp(-log_std)
     return (-0.5 * scaled.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
 def gaussian_kl(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
-    """KL divergence [B] of the first diagonal Gaussian from the second, in nats."""
+    """Return the KL divergence [B] of the first diagonal Gaussian from the second, in nats."""
     ratio = torch.exp(2 * (log_std - other_log_std))
     distance = (mean - other_mean).square() * torch.exp(-2 * other_log_std)
     return 0.5 * (ratio + distance - 1 - 2 * (log_std - other_log_std)).sum(-1)
 
 
 def save_policy(folder: Path | str, policy: GaussianPolicy, **manifest: Any) -> None:
-    """Write the policy as a checkpoint folder; `manifest` adds text and numbers to its manifest."""
+    """Write the policy as a checkpoint folder; `manifest` has further entries of its manifest."""
     save_tensors(folder, policy.state_dict(), {**manifest, "architecture": ARCHITECTURE, "spec": asdict(policy.spec)})
 
 
 def load_policy(folder: Path | str) -> GaussianPolicy:
-    """Read what `save_policy` wrote. Raises `CheckpointError` naming the file when it cannot be trusted."""
+    """Read a policy of `save_policy`; raise `CheckpointError` with the file name if it is invalid."""
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
     policy = GaussianPolicy(parse_spec(manifest.get("spec"), folder))
     load_into(policy, tensors, folder)
@@ -189,7 +196,7 @@ def load_policy(folder: Path | str) -> GaussianPolicy:
 
 
 def parse_spec(stored: Any, source: Path | str) -> PolicySpec:
-    """The `PolicySpec` stored in a manifest, or `CheckpointError`."""
+    """Return the `PolicySpec` of a manifest; raise `CheckpointError` if it is invalid."""
     try:
         return PolicySpec(**{**stored, "hidden": tuple(stored["hidden"]), "views": tuple(stored.get("views", ()))})
     except (TypeError, KeyError) as error:

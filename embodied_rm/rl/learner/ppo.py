@@ -1,7 +1,7 @@
-"""Proximal policy optimisation (Schulman et al., arXiv 1707.06347) that starts from an imitated policy.
+"""Proximal policy optimization (Schulman et al., arXiv 1707.06347) that starts from an imitated policy.
 
-What that start needs and libraries lack: iterations that train the critic alone, penalties for leaving the imitated
-policy and the demonstrations, and separate optimizers, so that the actor can rest while the critic goes on.
+This start needs features that libraries lack: iterations that train the critic alone, penalties on the divergence from
+the imitated policy and the demonstrations, and separate optimizers, so that the actor can pause.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ from embodied_rm.rl.learner.threads import count_cores, run_concurrently, single
 T = TypeVar("T")
 U = TypeVar("U")
 LossAndGradNorm = tuple[float, float]
-"""Loss, and norm of its gradient."""
+"""(loss, norm of its gradient)."""
 KL_SAMPLE_SIZE = 1024
-"""States, or all of fewer, in which it is measured after every epoch how far the policy moved."""
+"""Largest number of states in which the KL divergence is measured after each epoch."""
 MIN_STATES_FOR_THREADS = 128
-"""States in a minibatch from which on actor and critic learn side by side. With fewer, most of the time is Python's,
-which serves one thread at a time: of 60, side by side was measured a sixth slower; of 240, a fifth faster."""
+"""Smallest minibatch for which actor and critic are trained concurrently. With fewer states, the interpreter
+takes most of the time: concurrent training was a sixth slower with 60 states and a fifth faster with 240."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig:
-    """Proximal policy optimisation. `gamma` is the only discount there is: shaping uses it too."""
+    """Proximal policy optimization. `gamma` is the only discount: shaping uses it too."""
 
     gamma: float = 0.98
     gae_lambda: float = 0.85
     actor_learning_rate: float = 2e-3
-    """For an exploration noise of 1; scaled by the noise at the start, because a step of the mean counts relative
-    to it: the same divergence an update, however carefully the policy explores."""
+    """Learning rate for an exploration noise of 1. It is multiplied by the initial noise, so that the divergence per
+    update does not depend on it."""
     critic_learning_rate: float = 1e-3
     epochs: int = 8
     num_minibatches: int = 16
-    """Parts of a rollout, each of which makes one step of the optimizers in every epoch."""
+    """Minibatches per rollout, each one optimizer step per epoch."""
     clip_range: float = 0.3
     entropy_coef: float = 0.0
     target_kl: float = 0.2
-    """The actor rests for the remaining epochs once the policy moved further than this (nats, mean over states)."""
+    """KL divergence (nats, mean over states) from which on the actor pauses for the remaining epochs."""
     max_grad_norm: float = 0.5
 
     def __post_init__(self) -> None:
@@ -85,61 +85,62 @@ class PPOConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What one update did; losses and gradients are means over its minibatches."""
+    """Statistics of one update; losses and gradient norms are means over its minibatches."""
 
     kl: float
     """Mean KL divergence of the policy after the update from the one that acted, in nats."""
     bc_kl: float
-    """The same from the imitated policy."""
+    """Mean KL divergence of the policy from the imitated policy, in nats."""
     critic_loss: float
     entropy: float
-    """Of the policy after the update, differential, in nats: summed over the actions."""
+    """Differential entropy of the policy after the update, in nats, summed over the action dimensions."""
     explained_variance: float
-    """Share of the variance of the returns that the critic foresaw, before the update; 0 if there was none."""
+    """Explained variance of the returns by the critic before the update; 0 if they have no variance."""
     advantage_std: float
-    """See `Batch`."""
+    """See `PPOBatch`."""
     actor_grad_norm: float
-    """Norm of the gradient before clipping, as in the next; 0 while the actor rests."""
+    """Norm of the gradient before clipping; 0 if the actor paused."""
     critic_grad_norm: float
+    """Norm of the gradient before clipping."""
     actor_epochs: int
-    """Epochs in which the actor moved."""
+    """Epochs in which the actor was trained."""
 
 
 class GaussianBatch(NamedTuple):
-    """What a policy would do in every state of a batch, fixed at one moment."""
+    """Action distributions of a policy in all states of a batch."""
 
     mean: Tensor
     log_std: Tensor
 
     @classmethod
     def from_policy(cls, policy: GaussianPolicy, normalized_obs: Tensor) -> GaussianBatch:
-        """`seen`: the states as the policy's normalizer gives them."""
+        """Return the distributions in states that the policy's normalizer normalized."""
         return cls(policy.mlp(normalized_obs), policy.clamped_log_std)
 
     def select(self, index: Tensor) -> GaussianBatch:
-        """Those of some of the states."""
+        """Return the distributions in some states."""
         return GaussianBatch(self.mean[index], self.log_std)
 
     def mean_kl(self, other: GaussianBatch) -> float:
-        """Mean KL divergence from `other`, in nats."""
+        """Return the mean KL divergence from `other`, in nats."""
         return float(gaussian_kl(self.mean, self.log_std, other.mean, other.log_std).mean())
 
 
 class KLPenalties(NamedTuple):
-    """What the actor is held to, and how strongly."""
+    """Penalties on the divergence of the actor from references."""
 
     reference: GaussianBatch
-    """The imitated policy, in some states."""
+    """The imitated policy in some states."""
     bc_kl_coef: float
     imitation_coef: float
 
     def select(self, index: Tensor) -> KLPenalties:
-        """In some of the states."""
+        """Return the penalties in some states."""
         return self._replace(reference=self.reference.select(index))
 
 
 class PPO:
-    """Actor, critic, their optimizers, and the imitated policy and the demonstrations that the actor is held to."""
+    """Actor and critic with their optimizers, the imitated policy and the demonstrations."""
 
     def __init__(
         self,
@@ -150,8 +151,16 @@ class PPO:
         demonstrations: DemoPairs | None = None,
         dist: DistContext = SINGLE_PROCESS,
     ) -> None:
-        """`policy` and `critic` are on one device; `generator` is on the CPU, so that a run on another device draws
-        the same numbers. Everybody in the `group` is given the same, batches too, and each computes a part."""
+        """Set up the optimizers; the current policy becomes the imitated one.
+
+        Args:
+            policy: The actor.
+            critic: The critic, on the same device.
+            config: Settings.
+            generator: Generator on the CPU, so that runs on all devices draw the same numbers.
+            demonstrations: Needed for updates with an `imitation_coef`.
+            dist: The processes. All have the same arguments and batches, and each computes a part.
+        """
         self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
         self.demonstrations, self.dist = demonstrations, dist
         self.reference = copy.deepcopy(policy).requires_grad_(False)
@@ -164,16 +173,20 @@ class PPO:
     def update(
         self, batch: PPOBatch, *, train_actor: bool = True, bc_kl_coef: float = 0.0, imitation_coef: float = 0.0
     ) -> UpdateStats:
-        """Fit actor and critic to one batch, one beside the other. `reference_coef` weighs the KL divergence from the
-        imitated policy, `imitation_coef` that from the demonstrations, which there must be then.
+        """Train actor and critic on one batch.
 
-        Raises `UserError` instead of a step on a loss or gradient that is not finite.
+        Args:
+            batch: The batch.
+            train_actor: Whether the actor is trained too.
+            bc_kl_coef: Weight of the KL divergence from the imitated policy.
+            imitation_coef: Weight of the KL divergence from the demonstrations.
+
+        Raises:
+            UserError: A loss or gradient is not finite; that optimizer step is not taken.
         """
-        normalized_obs = self.policy.normalizer(batch.observation)  # the imitated policy has the same
-        reference, before = (
-            GaussianBatch.from_policy(self.reference, normalized_obs),
-            GaussianBatch.from_policy(self.policy, normalized_obs),
-        )
+        normalized_obs = self.policy.normalizer(batch.observation)  # the imitated policy has the same normalizer
+        reference = GaussianBatch.from_policy(self.reference, normalized_obs)
+        before = GaussianBatch.from_policy(self.policy, normalized_obs)
         explained = explained_variance(self.critic, batch)
         actions = ActionBatch(batch.action, batch.log_prob, batch.advantage)
         penalties = KLPenalties(reference, bc_kl_coef, imitation_coef)
@@ -199,39 +212,42 @@ class PPO:
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the next update depends on, as named tensors."""
+        """Return everything that the next update depends on, as named tensors."""
         return {
             **add_prefix("policy", self.policy.state_dict()),
             **add_prefix("critic", self.critic.state_dict()),
             **add_prefix("reference", self.reference.state_dict()),
-            **add_prefix("actor_moments", self.actor_optimizer.state_dict()),
-            **add_prefix("critic_moments", self.critic_optimizer.state_dict()),
+            **add_prefix("actor_optimizer", self.actor_optimizer.state_dict()),
+            **add_prefix("critic_optimizer", self.critic_optimizer.state_dict()),
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, tensors: dict[str, Tensor], source: object) -> None:
-        """Take over what `state` returned. Raises `CheckpointError` naming `source` when it does not fit."""
+        """Restore the state of `state_dict`; raise `CheckpointError` with the name of `source` if it does not fit."""
         for name, module in (("policy", self.policy), ("critic", self.critic), ("reference", self.reference)):
             load_into(module, strip_prefix(name, tensors), str(source))
-        self.actor_optimizer.load_state_dict(strip_prefix("actor_moments", tensors), source)
-        self.critic_optimizer.load_state_dict(strip_prefix("critic_moments", tensors), source)
+        self.actor_optimizer.load_state_dict(strip_prefix("actor_optimizer", tensors), source)
+        self.critic_optimizer.load_state_dict(strip_prefix("critic_optimizer", tensors), source)
         self.generator.set_state(tensors["generator"])
 
     def _minibatches(self, size: int) -> tuple[Tensor, ...]:
         order = torch.randperm(size, generator=self.generator).to(self.policy.device)
-        # Equal parts: a small remainder would make a step as large as the others from a few transitions.
+        # Equal parts: a small remainder would be a full optimizer step from few transitions.
         return order.tensor_split(self.dist.num_minibatches(self.config.num_minibatches, size))
 
     def _run_both(self, num_states: int, critic: Callable[[], T], actor: Callable[[], U]) -> tuple[T, U]:
-        """What both give, from minibatches of so many states. They share nothing that either changes, so each may have
-        a thread; but a group must be asked for its sums in the same order by everybody."""
+        """Run both, and return both results; `num_states` is the size of a minibatch.
+
+        They share no state that either changes, so they may run concurrently. With several processes they may not,
+        because all processes must call the collective operations in the same order.
+        """
         threaded = self.dist.world_size == 1 and num_states >= MIN_STATES_FOR_THREADS and count_cores() > 1
         return run_concurrently(critic, actor) if threaded else (critic(), actor())
 
     def _fit_critic(
         self, epochs: Sequence[tuple[Tensor, ...]], inputs: Tensor, target: Tensor
     ) -> list[LossAndGradNorm]:
-        """`inputs` [B, D + 1] and `target` [B]; `epochs`: the rows of every minibatch of each."""
+        """Train the critic on inputs [B, D + 1] and targets [B]; `epochs` has the rows of each minibatch."""
         return [
             self._step_critic(inputs[shard], target[shard], len(rows))
             for rows in itertools.chain(*epochs)
@@ -246,8 +262,7 @@ class PPO:
         penalties: KLPenalties,
         before: GaussianBatch,
     ) -> list[list[LossAndGradNorm]]:
-        """The steps of each epoch, until the policy has moved away from `before`; `seen` [B, D], and all others of the
-        same states."""
+        """Train the actor until the policy has diverged from `before`, and return the steps of each epoch."""
         steps: list[list[LossAndGradNorm]] = []
         for epoch in epochs:
             shards = [(self.dist.shard(rows), len(rows)) for rows in epoch]
@@ -264,13 +279,13 @@ class PPO:
         return steps
 
     def _all_reduce_mean(self, value: float) -> float:
-        """The mean of what everybody found: processors that round otherwise must not part ways."""
+        """Return the mean over all processes, so that rounding differences do not make them diverge."""
         mean = torch.tensor([value / self.dist.world_size], device=self.policy.device)
         self.dist.all_reduce([mean])
         return float(mean)
 
     def _step_critic(self, inputs: Tensor, target: Tensor, count: int) -> LossAndGradNorm:
-        """`inputs` [b, D + 1] and `target` [b]: this process's part of a minibatch of `count`."""
+        """Step the critic on this process's part, inputs [b, D + 1] and targets [b], of a minibatch of `count`."""
         activations = forward(self.critic.mlp, inputs)
         error = activations[-1] - target[:, None]
         backward(self.critic.mlp, activations, 2 / count * error)
@@ -279,15 +294,13 @@ class PPO:
     def _step_actor(
         self, normalized_obs: Tensor, actions: ActionBatch, count: int, penalties: KLPenalties
     ) -> LossAndGradNorm:
-        """`seen` [b, D], `acted` and `held` are of this process's part of a minibatch of `count`."""
+        """Step the actor on this process's part, observations [b, D], of a minibatch of `count`."""
         demo_obs, demo_action = (
             self._sample_demonstrations(count) if penalties.imitation_coef else (normalized_obs[:0], actions.action[:0])
         )
         activations = forward(self.policy.mlp, torch.cat([normalized_obs, demo_obs]))
-        (mean, demo_mean), log_std = (
-            activations[-1].split([len(normalized_obs), len(demo_obs)]),
-            self.policy.clamped_log_std,
-        )
+        mean, demo_mean = activations[-1].split([len(normalized_obs), len(demo_obs)])
+        log_std = self.policy.clamped_log_std
         terms = [(-1.0, clipped_surrogate_grad(actions, mean, log_std, self.config.clip_range))]
         if penalties.bc_kl_coef:
             terms.append((penalties.bc_kl_coef, kl_grad(mean, log_std, *penalties.reference)))
@@ -295,7 +308,7 @@ class PPO:
             terms.append((-self.config.entropy_coef, entropy_grad(mean, log_std)))
         loss, mean_grad, log_std_grad = weighted_sum(*terms)
         if penalties.imitation_coef:
-            # From whoever does what was demonstrated with the noise of now: demonstrations have none to be drawn to.
+            # KL divergence from the demonstrated actions with the current noise: demonstrations have none of their own.
             demo_kl = kl_grad(demo_mean, log_std, demo_action, log_std)
             loss = loss + penalties.imitation_coef * demo_kl.value
             mean_grad = torch.cat([mean_grad, penalties.imitation_coef * demo_kl.mean])
@@ -305,20 +318,21 @@ class PPO:
         return self._step(loss / count, self.actor_optimizer, "actor")
 
     def _sample_demonstrations(self, count: int) -> tuple[Tensor, Tensor]:
-        """This process's part of `count` moments of the demonstrations: what the policy is given, what was done."""
+        """Return this process's part of `count` pairs of the demonstrations: normalized observations and actions."""
         assert self.demonstrations is not None
         sample = self.demonstrations.sample(count, self.generator)
         observation, action = (self.dist.shard(column).to(self.policy.device) for column in sample)
         return self.policy.normalizer(observation), action
 
     def _step(self, loss: Tensor, optimizer: FlatAdam, name: str) -> LossAndGradNorm:
-        """`loss` and the gradient: this process's part of a sum."""
+        """Sum loss and gradient over all processes, and step the optimizer."""
         self.dist.all_reduce([loss, optimizer.gradient])
         loss_value, grad_norm = loss.item(), optimizer.gradient.norm().item()
         if not (isfinite(loss_value) and isfinite(grad_norm)):
             raise UserError(
                 f"the {name} loss became {loss_value} (gradient norm {grad_norm}); the step was not taken. "
-                f"Check rewards and observations for non-finite numbers, or lower {name}_lr={self._learning_rate(name)}"
+                f"Check rewards and observations for non-finite numbers, or lower {name}_learning_rate="
+                f"{self._learning_rate(name)}"
             )
         optimizer.step(grad_norm)
         return loss_value, grad_norm
@@ -329,7 +343,7 @@ class PPO:
 
 @torch.no_grad()
 def explained_variance(critic: ValueCritic, batch: PPOBatch) -> float:
-    """1 - Var(target - value) / Var(target); at most 1, and 0 where all targets are alike."""
+    """Return 1 - Var(target - value) / Var(target), at most 1; 0 if all targets are equal."""
     error = batch.target - critic(batch.critic_observation, batch.potential)
     target_variance = float(batch.target.var(correction=0))
     return 1 - float(error.var(correction=0)) / target_variance if target_variance else 0.0

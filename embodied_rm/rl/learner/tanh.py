@@ -1,7 +1,7 @@
-"""The hyperbolic tangent of the learner's networks.
+"""Fast hyperbolic tangent for the networks of the learner.
 
-PyTorch's takes a CPU ten times as long as NumPy's, which is as exact, and nearly as long as the product with a matrix
-before it: a quarter of an update.
+On a CPU, PyTorch's tanh takes ten times as long as NumPy's, which is as exact. It would take a quarter of an update,
+nearly as long as the matrix product before it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 def tanh(x: Tensor) -> Tensor:
-    """tanh(x), of any shape; differentiable where autograd records."""
+    """Return tanh(x), any shape; differentiable if autograd records."""
     if x.is_cpu and not (torch.is_grad_enabled() and x.requires_grad):
         return torch.from_numpy(np.tanh(x.detach().numpy()))
     return torch.tanh(x)

@@ -1,4 +1,4 @@
-"""How many threads a network of the learner runs on: one."""
+"""Threads of the learner: torch runs on one, actor and critic may run concurrently."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ U = TypeVar("U")
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Run torch on one thread inside; also a decorator.
+    """Run torch on one thread inside the context; also a decorator.
 
-    Networks this small gain nothing from more, and on a busy machine threads that wait for each other were measured
-    to make an update twenty times slower.
+    Small networks gain nothing from more threads. On a busy machine, waiting threads made updates twenty times
+    slower.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -30,13 +30,16 @@ def single_thread() -> Iterator[None]:
 
 
 def count_cores() -> int:
-    """Those that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def run_concurrently(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-    """What both return, the second run in a thread of its own, as `one_thread` and in inference mode, as the
-    caller must run the first. Raises what the first raises, or else what the second does, once both have ended."""
+    """Run two functions concurrently, and return both results.
+
+    The second one runs in a thread of its own, with `single_thread` and in inference mode; the caller must run in
+    these modes too. An exception of the first function, else of the second, is raised after both ended.
+    """
     with ThreadPoolExecutor(1) as executor:
         future = executor.submit(single_thread()(torch.inference_mode()(second)))
         return first(), future.result()

@@ -1,1 +1,1 @@
-"""Whether it goes well: judging policies, checking what the model claims, the alarm."""
+"""Evaluation of a policy during refinement, and detection of reward hacking."""

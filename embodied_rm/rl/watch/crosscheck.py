@@ -1,6 +1,6 @@
-"""Whether the simulator bears out what the model calls a success, in the same episodes.
+"""Verification by the simulator of successes that the model predicts, in the same episodes.
 
-Training episodes cannot tell: the model ends them, often a step early, and nobody sees what they would have come to.
+Training episodes cannot verify them: the model ends these episodes, often one step before success.
 """
 
 from __future__ import annotations
@@ -15,29 +15,34 @@ from embodied_rm.rl.envs.reward_env import RewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy
 
 NUM_VERIFICATION_EPISODES = 16
-"""Environments, and episodes of one check: a fifth more time, and 48 in the three iterations that the alarm looks at
-together."""
+"""Environments, and episodes, per verification: 48 in the three iterations of the alarm, for a fifth more time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrosscheckResult:
-    """Episodes that the model judged and did not end."""
+    """Counts of episodes in which the model predicted success without ending them."""
 
     episodes: int
     claimed_successes: int
-    """Of those, in how many the model sustained its verdict of success at some time."""
+    """Episodes in which the model predicted sustained success."""
     false_claims: int
-    """Of those, in how many the simulator never saw one."""
+    """Episodes of these in which the simulator did not report success."""
 
 
 def crosscheck(env: RewardEnv, policy: GaussianPolicy, seed: int) -> CrosscheckResult:
-    """One episode in every environment of an environment with `success=simulator`, explored as in training. Those in which
-    the simulation diverged do not count."""
+    """Play one episode per environment with the exploration of training; diverged episodes do not count.
+
+    Args:
+        env: Environment with `success_source=simulator`.
+        policy: The policy.
+        seed: Seed of episodes and actions.
+    """
     assert env.config.success_source == "simulator"
     action_space, generator = env.single_action_space, torch.Generator().manual_seed(seed)
     assert isinstance(action_space, gym.spaces.Box)
     observation, _ = env.reset(seed=seed)
-    active, claimed = np.ones(env.num_envs, bool), np.zeros(env.num_envs, bool)
+    active = np.ones(env.num_envs, bool)
+    claimed = np.zeros(env.num_envs, bool)
     episodes = claimed_successes = false_claims = 0
     while active.any():
         action, _ = policy.sample(observation, generator)

@@ -1,4 +1,4 @@
-"""How good a policy is: the success rate that the simulator sees, with its interval."""
+"""Evaluation of a policy: success rate according to the simulator, with its interval."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.seeds import stream_seed
 
 EVAL_SEED_STREAM = 2**31
-"""Sets the streams of judging episodes apart from all others of the same seed: those of iterations and of
-recordings count up from 0."""
+"""Separates evaluation episodes from all others of the same seed: iterations and recordings count up from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalResult:
-    """A success rate over `episodes` episodes, judged by simulator state."""
+    """Success rate over `episodes` episodes, according to the simulator."""
 
     successes: int
     episodes: int
@@ -31,15 +30,16 @@ class EvalResult:
 
     @property
     def rate(self) -> float:
+        """Success rate in [0, 1]."""
         return self.successes / self.episodes
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson 95 % interval of the rate."""
+        """95 % Wilson interval of the rate."""
         return wilson_interval(self.successes, self.episodes)
 
     def as_dict(self) -> dict[str, float | int | list[float]]:
-        """For metrics.json."""
+        """Return the entries for metrics.json."""
         return {
             "rate": self.rate,
             "interval": list(self.interval),
@@ -51,11 +51,20 @@ class EvalResult:
 
 
 def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes: int, seed: int) -> EvalResult:
-    """Run the policy's mean action for `episodes` episodes of an environment with disabled autoreset.
+    """Evaluate the mean action of a policy.
 
-    An episode is a success when `infos["success"]` holds in its last state; the environment decides when it ends.
-    Every row plays a share fixed beforehand, so that short episodes are not counted more often than long ones; seeds
-    that follow each other have no start in common, though a row's stream is that of a seed plus its number.
+    An episode is a success if `infos["success"]` is true in its last state; the environment ends episodes. Each row
+    plays a fixed number of episodes, so that short episodes do not count more often than long ones. Consecutive seeds
+    have no start in common.
+
+    Args:
+        env: Environment with disabled autoreset.
+        policy: The policy.
+        episodes: Number of episodes.
+        seed: Seed of the episodes.
+
+    Raises:
+        UserError: The environment has another autoreset mode, or `episodes` is below 1.
     """
     mode = env.metadata.get("autoreset_mode")
     if mode != AutoresetMode.DISABLED:

@@ -1,7 +1,7 @@
-"""Whether a policy learns to please the reward model instead of doing the task.
+"""Detection of reward hacking: the policy raises the predicted success without doing the task.
 
-The simulator's success is looked at, never paid, and on episodes that the model does not end: one that it ends as a
-success may have been a moment short of one.
+The simulator's success is compared and never rewarded. It comes from episodes that the model does not end, because an
+episode that the model ends may be one step before success.
 """
 
 from __future__ import annotations
@@ -12,29 +12,33 @@ from typing import Any, NamedTuple
 from embodied_rm.metrics import wilson_interval
 
 WINDOW_ITERATIONS = 3
-"""Iterations that are looked at together."""
+"""Iterations that are pooled."""
 SUCCESS_RATE_MARGIN = 0.1
-"""How much more often the model may call an episode a success than the watched ones are: it may be a step early."""
+"""Tolerated excess of the predicted success rate over that of the simulator: predictions may be one step early."""
 CONFIDENCE_LEVEL = 0.99
-"""Of the two intervals that must not meet."""
+"""Confidence of the two intervals that must not overlap."""
 MAX_FALSE_CLAIM_RATE = 0.2
-"""Share of episodes that an honest model, unsure of what is nearly done, may call a success that never is one: the one
-in the box comes to 0.2 in `push_to_zone`, and to 0.06 in six other tasks."""
+"""Tolerated rate of false successes, for states that are nearly done: the bundled model has 0.2 in `push_to_zone`, and
+at most 0.06 in six other tasks."""
 TREND_CONFIDENCE_LEVEL = 0.95
-"""Of those, where two things must have happened at once."""
+"""Confidence of the intervals if two changes must coincide."""
 
 RowMapping = Mapping[str, Any]
 
 
 def detect_reward_hacking(rows: Sequence[RowMapping]) -> str | None:
-    """What is wrong, in one sentence; None: nothing that shows. `rows`: those of `progress.jsonl` so far.
+    """Return the alarm as one sentence, or None.
 
-    In those that are not `ripe` only successes can have ended: their verdicts do not count.
+    There is an alarm in one of these cases:
+        * A camera shows one color in most frames.
+        * The model predicts success in episodes in which the simulator never reports it.
+        * The predicted success rate of training episodes exceeds that of evaluation episodes.
+        * The predicted success rate rose since some earlier time, and that of the simulator fell.
+    Rates must differ by more than chance.
 
-    Rings when the model sees successes that the simulator, asked in the same episodes, never does; when it calls
-    training episodes a success that the policy, watched by the simulator, does not reach; both beyond what chance does
-    to so many episodes; when the model's success has risen since some time before, and the simulator's has fallen; and
-    when a camera shows nothing.
+    Args:
+        rows: Rows of `progress.jsonl` so far. The success rates of rows without `has_full_episodes` are ignored: only
+            episodes that end early can have ended in them.
     """
     recent, full_rows = rows[-WINDOW_ITERATIONS:], [row for row in rows if row["has_full_episodes"]]
     return (
@@ -57,9 +61,13 @@ def _check_dead_views(recent: Sequence[RowMapping]) -> str | None:
 
 
 def _check_false_claims(recent: Sequence[RowMapping]) -> str | None:
-    false_claims = _SuccessCount(*(sum(row[name] for row in recent) for name in ("false_claims", "verification_episodes")))
+    false_claims = _SuccessCount(
+        *(sum(row[name] for row in recent) for name in ("false_claims", "verification_episodes"))
+    )
     if false_claims.episodes and false_claims.interval(CONFIDENCE_LEVEL)[0] > MAX_FALSE_CLAIM_RATE:
-        return f"in {false_claims} episodes beside the training the model saw a success that the simulator never did"
+        return (
+            f"in {false_claims} verification episodes the model predicted a success that the simulator never reported"
+        )
     return None
 
 
@@ -69,44 +77,42 @@ def _check_success_gap(recent: Sequence[RowMapping]) -> str | None:
     model, simulator = _model_successes(recent), _simulator_successes(recent)
     if model.exceeds(simulator, CONFIDENCE_LEVEL, SUCCESS_RATE_MARGIN):
         return (
-            f"{model} training episodes are a success in the eyes of the model, "
-            f"{simulator} watched ones in those of the simulator"
+            f"{model} training episodes are a success according to the model, "
+            f"{simulator} evaluation episodes according to the simulator"
         )
     return None
 
 
 def _check_opposite_trends(rows: Sequence[RowMapping]) -> str | None:
-    """Whether now and some window before it are told apart by both, and not the same way round."""
+    """Compare the last window with each earlier one: did the model's rate rise and the simulator's fall?"""
     if len(rows) < 2 * WINDOW_ITERATIONS or not rows[-1]["eval_episodes"]:
         return None
     model, simulator = _model_successes(rows[-WINDOW_ITERATIONS:]), _simulator_successes(rows[-WINDOW_ITERATIONS:])
     for end in range(WINDOW_ITERATIONS, len(rows) - WINDOW_ITERATIONS + 1):
-        earlier_model, earlier_simulator = (
-            _model_successes(rows[end - WINDOW_ITERATIONS : end]),
-            _simulator_successes(rows[end - WINDOW_ITERATIONS : end]),
-        )
+        earlier = rows[end - WINDOW_ITERATIONS : end]
+        earlier_model, earlier_simulator = _model_successes(earlier), _simulator_successes(earlier)
         if model.exceeds(earlier_model, TREND_CONFIDENCE_LEVEL) and earlier_simulator.exceeds(
             simulator, TREND_CONFIDENCE_LEVEL
         ):
             return (
-                f"in the eyes of the model success has risen, from {earlier_model} training episodes to {model}, in those "
-                f"of the simulator it has fallen, from {earlier_simulator} watched ones to {simulator}"
+                f"success according to the model has risen, from {earlier_model} training episodes to {model}; success "
+                f"according to the simulator has fallen, from {earlier_simulator} evaluation episodes to {simulator}"
             )
     return None
 
 
 class _SuccessCount(NamedTuple):
-    """Successes among episodes."""
+    """Number of successes and of episodes."""
 
     successes: int
     episodes: int
 
     def exceeds(self, other: _SuccessCount, confidence: float, margin: float = 0.0) -> bool:
-        """Whether this is more than the other and the margin, and not by chance."""
+        """Return whether this rate is significantly above the other one plus the margin."""
         return self.interval(confidence)[0] > other.interval(confidence)[1] + margin
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Wilson's."""
+        """Return the Wilson interval."""
         return wilson_interval(self.successes, self.episodes, confidence)
 
     def __str__(self) -> str:
@@ -114,13 +120,15 @@ class _SuccessCount(NamedTuple):
 
 
 def _model_successes(rows: Sequence[RowMapping]) -> _SuccessCount:
-    """By the model, of the training episodes."""
+    """Return the successes of training episodes according to the model."""
     return _SuccessCount(sum(row["predicted_successes"] for row in rows), sum(row["episodes"] for row in rows))
 
 
 def _simulator_successes(rows: Sequence[RowMapping]) -> _SuccessCount:
-    """By the simulator, of those watched. The same starts are watched again and again: three times as many successes
-    are not three times as sure."""
+    """Return the mean successes of evaluation episodes per iteration, according to the simulator.
+
+    All iterations evaluate the same starts, so pooled episodes would not be independent.
+    """
     return _SuccessCount(
         *(round(sum(row[name] for row in rows) / len(rows)) for name in ("eval_successes", "eval_episodes"))
     )

@@ -1,4 +1,4 @@
-"""What an iteration of refinement leaves in `progress.jsonl`: a row each, as data and as one line of text."""
+"""Rows of `progress.jsonl`, one per iteration of a refinement, and their line of text."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ LogRow = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[LogRow]:
-    """The rows of a `progress.jsonl`, one an iteration."""
+    """Read the rows of a `progress.jsonl`, one per iteration."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def eval_columns(result: EvalResult | None) -> LogRow:
-    """What the simulator says of the policy now, for a row of `progress.jsonl`."""
+    """Return the columns of an evaluation by the simulator."""
     if result is None:
         return {"eval_episodes": 0, "eval_successes": 0, "eval_success_rate": None}
-    return {"eval_episodes": result.episodes, "eval_successes": result.successes, "eval_success_rate": result.rate}
+    return {
+        "eval_episodes": result.episodes,
+        "eval_successes": result.successes,
+        "eval_success_rate": result.rate,
+    }
 
 
 def crosscheck_columns(result: CrosscheckResult | None) -> LogRow:
-    """In how many of the episodes beside the training the model saw a success, and in how many it alone."""
+    """Return the columns of a verification: successes according to the model, and false ones among them."""
     result = result or CrosscheckResult(episodes=0, claimed_successes=0, false_claims=0)
-    return {"verification_episodes": result.episodes, "claimed_successes": result.claimed_successes, "false_claims": result.false_claims}
+    return {
+        "verification_episodes": result.episodes,
+        "claimed_successes": result.claimed_successes,
+        "false_claims": result.false_claims,
+    }
 
 
 def ratio(numerator: float, denominator: int) -> float | None:
-    """A rate, or a mean; of nothing, none."""
+    """Return numerator / denominator; None if the denominator is 0."""
     return numerator / denominator if denominator else None
 
 
 def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats) -> LogRow:
-    """One row of `progress.jsonl`."""
+    """Return the row of an iteration, without evaluation."""
     return {
         "iteration": iteration,
         "env_steps": stats.env_steps,
@@ -64,19 +72,19 @@ def summarize_iteration(iteration: int, stats: RolloutStats, update: UpdateStats
 
 
 def to_scalars(row: LogRow) -> LogRow:
-    """A row as curves draw it, which know no words: whether there was an alarm, not which."""
+    """Return the row with numbers only, for curves: `alarm` becomes a boolean."""
     return {**row, "alarm": row["alarm"] is not None}
 
 
 def format_row(row: LogRow) -> str:
-    """One line about one iteration."""
+    """Return a line of text about an iteration."""
 
     def fmt(value: float | None) -> str:
         return "-" if value is None else f"{value:.3f}"
 
     return (
         f"iteration {row['iteration']:3d}: success {fmt(row['success'])} of {row['episodes']} training episodes, "
-        f"{fmt(row['eval_success_rate'])} of {row['eval_episodes']} watched by the simulator; "
+        f"{fmt(row['eval_success_rate'])} of {row['eval_episodes']} evaluation episodes; "
         f"return {fmt(row['shaped_return'])}; KL {row['kl']:.4f}, from the imitated policy {row['bc_kl']:.3f}"
         + ("" if row["alarm"] is None else f"\nALARM: {row['alarm']}")
     )

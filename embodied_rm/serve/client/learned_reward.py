@@ -1,4 +1,4 @@
-"""Gymnasium wrappers that replace the reward by a learned one, for one environment or a vector of any autoreset mode."""
+"""Gymnasium wrappers with a learned reward, for one environment or a vector of any autoreset mode."""
 
 from __future__ import annotations
 
