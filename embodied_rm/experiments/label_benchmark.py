@@ -40,7 +40,7 @@ COLUMN_TITLES = {
     "mae_successes": "MAE, successes",
     "mae_failures": "MAE, failures",
     "success_auc": "AUC",
-    "subtask_accuracy": "step accuracy",
+    "subtask_accuracy": "subtask accuracy",
     "epic": "EPIC",
     "starc": "STARC",
 }

@@ -22,11 +22,11 @@ MAX_PANEL_FRAMES = 600
 """Approximate maximum of frames per episode in a report; longer episodes are thinned."""
 FIGURE_LABELS = {
     "voc": "order correlation with time, successes",
-    "voc_reversed": "the same, played backwards",
-    "success_auc": "success or not at the last frame, AUC",
+    "voc_reversed": "order correlation with time, reversed successes",
+    "success_auc": "success at the last frame, AUC",
     "mae_successes": "mean error of progress, successes",
     "mae_failures": "mean error of progress, failures",
-    "subtask_accuracy": "frames whose step is named",
+    "subtask_accuracy": "subtask accuracy",
 }
 """Metric of `evaluate` -> its label in the report."""
 

@@ -1,4 +1,4 @@
-"""`annotate` prints where the page is, ends with Ctrl-C and says what was saved; what it cannot write it refuses."""
+"""`embodied-rm annotate`: the server, its output, and formats that it cannot write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.types import Subtask
 
 ROOT = Path(__file__).parents[2]
-STEPS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "end": 12}]
+SUBTASKS = [{"name": "reach", "start": 0, "end": 5}, {"name": "lift", "start": 5, "end": 12}]
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def hear_ctrl_c() -> None:
-    """As in a terminal: whatever runs in the background of a shell begins deaf to it."""
+def restore_ctrl_c() -> None:
+    """Enable SIGINT, which a shell disables for background processes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
+def test_annotate_serves_until_ctrl_c_and_prints_what_was_saved(dataset: Path) -> None:
     command = [sys.executable, "-m", "embodied_rm", "annotate", f"data={dataset}", "subtasks=[reach, lift]"]
     with subprocess.Popen(
         command,
@@ -50,30 +50,30 @@ def test_it_serves_until_ctrl_c_and_tells_what_was_saved(dataset: Path) -> None:
         text=True,
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "80"},
-        preexec_fn=hear_ctrl_c,
-    ) as running:
-        assert running.stdout is not None and running.stderr is not None
-        told = ""
-        while (found := re.search(r"open (http://127\.0\.0\.1:\d+/\S+/) in a browser", told)) is None:
-            told += running.stdout.readline()
-            assert running.poll() is None, running.stderr.read()
+        preexec_fn=restore_ctrl_c,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        output = ""
+        while (found := re.search(r"open (http://127\.0\.0\.1:\d+/\S+/) in a browser", output)) is None:
+            output += process.stdout.readline()
+            assert process.poll() is None, process.stderr.read()
         url = f"{found[1]}episodes/1"
-        proposed = json.load(urllib.request.urlopen(f"{url}/proposal"))["subtasks"]
-        assert [step["name"] for step in proposed] == ["reach", "lift"]
+        proposed_subtasks = json.load(urllib.request.urlopen(f"{url}/proposal"))["subtasks"]
+        assert [step["name"] for step in proposed_subtasks] == ["reach", "lift"]
         version = urllib.request.urlopen(url).headers["ETag"]
-        body = json.dumps({"subtasks": STEPS, "success": False}).encode()
+        body = json.dumps({"subtasks": SUBTASKS, "success": False}).encode()
         headers = {"Content-Type": "application/json", "If-Match": version}
         urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"))
-        running.send_signal(signal.SIGINT)
-        rest = running.stdout.read()
-        assert running.wait(20) == 0 and running.stderr.read() == ""
+        process.send_signal(signal.SIGINT)
+        remaining_output = process.stdout.read()
+        assert process.wait(20) == 0 and process.stderr.read() == ""
     name = open_dataset(dataset / "dataset").meta[1].name
-    assert re.search(rf"saved\n +{name} +2 subtasks, failure\n", rest)
+    assert re.search(rf"saved\n +{name} +2 subtasks, failure\n", remaining_output)
     meta = open_dataset(dataset / "dataset").meta[1]
-    assert meta.subtasks == tuple(Subtask(**step) for step in STEPS) and meta.success is False
+    assert meta.subtasks == tuple(Subtask(**step) for step in SUBTASKS) and meta.success is False
 
 
-def test_what_it_cannot_write_it_refuses_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_annotate_rejects_a_format_that_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_v21_dataset(tmp_path / "old", [corruptions.make_episode(0)])
     assert main(["annotate", f"data={root}"]) == 2
     error = capsys.readouterr().err
@@ -81,12 +81,12 @@ def test_what_it_cannot_write_it_refuses_in_one_sentence(tmp_path: Path, capsys:
     assert error.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_told(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_port_is_an_error(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["annotate", f"data={dataset}", "port=99999"]) == 2
     assert "port 99999 of 127.0.0.1 cannot be used" in capsys.readouterr().err
 
 
-def test_a_judge_proposes_the_steps_that_are_named(dataset: Path, tmp_path: Path) -> None:
+def test_a_judge_proposes_the_named_subtasks(dataset: Path, tmp_path: Path) -> None:
     judge = JudgeConfig(
         type="question", folder=tiny_vlm.save_model(tmp_path / "judge", answer="<progress>70%</progress>")
     )
@@ -94,6 +94,6 @@ def test_a_judge_proposes_the_steps_that_are_named(dataset: Path, tmp_path: Path
     video = next(iter(open_dataset(dataset / "dataset")))
     steps = make_proposer(config)(video)
     assert [step.name for step in steps] == ["reach", "lift", "put"]
-    assert [step.start for step in steps[:2]] == [0, 1], "70 % at once: the second of three steps is done with"
+    assert [step.start for step in steps[:2]] == [0, 1], "70 % at once: the second of three subtasks is done"
     with pytest.raises(UserError, match="name them, subtasks="):
         make_proposer(AnnotateCommand(data=dataset, judge=judge))

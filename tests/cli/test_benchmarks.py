@@ -1,4 +1,4 @@
-"""The page of results: every command writes its own section, and touches no other."""
+"""The results page: every command writes its own section only."""
 
 import json
 
@@ -8,7 +8,7 @@ from embodied_rm.cli.main import main
 from embodied_rm.experiments.results_page import write_section
 
 
-def test_a_section_is_written_anew_in_its_place(tmp_path):
+def test_a_section_is_replaced_in_place(tmp_path):
     page = tmp_path / "benchmarks.md"
     write_section(page, "bench one", "## One\n\nfirst \\1")
     write_section(page, "bench two", "## Two\n\nsecond")
@@ -30,33 +30,33 @@ def test_a_command_of_two_words_runs_and_fills_its_section(tmp_path, capsys):
 def test_a_model_is_timed_in_both_runtimes(tmp_path):
     line = "bench model num_envs=2 repeats=1 image_size=32"
     assert main([*line.split(), f"out={tmp_path / 'run'}", f"results_page={tmp_path / 'page.md'}"]) == 0
-    told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
-    speeds = told["ONNX Runtime_per_s"], told["eager torch_per_s"]
-    assert told["ONNX Runtime_to_eager torch"] == pytest.approx(speeds[0] / speeds[1])
-    assert 0 < told["largest_difference"] <= 1e-4
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
+    speeds = metrics["ONNX Runtime_per_s"], metrics["eager torch_per_s"]
+    assert metrics["ONNX Runtime_to_eager torch"] == pytest.approx(speeds[0] / speeds[1])
+    assert 0 < metrics["largest_difference"] <= 1e-4
     text = (tmp_path / "page.md").read_text()
     assert "| ONNX Runtime | " in text and "| bf16 and CUDA graphs | " in text
-    fast, times = (
-        "met" if told[name] >= wanted else "missed"
-        for name, wanted in (("ONNX Runtime_per_s", 10_000), ("ONNX Runtime_to_eager torch", 3))
+    speed_result, ratio_result = (
+        "met" if metrics[name] >= target else "missed"
+        for name, target in (("ONNX Runtime_per_s", 10_000), ("ONNX Runtime_to_eager torch", 3))
     )
-    assert f"ONNX Runtime per s: 10,000, {fast}; ONNX Runtime to eager torch: 3, {times}." in text
+    assert f"ONNX Runtime per s: 10,000, {speed_result}; ONNX Runtime to eager torch: 3, {ratio_result}." in text
 
 
-def test_videos_are_scored_and_decoded_in_turn(tmp_path):
+def test_scoring_and_decoding_are_timed(tmp_path):
     line = "bench score num_frames=40 image_size=[48,64] repeats=2"
     assert main([*line.split(), f"out={tmp_path / 'run'}", f"results_page={tmp_path / 'page.md'}"]) == 0
-    told = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
-    assert (told["frames"], told["views"], told["image_size"]) == (40, 3, "64x48")
-    assert told["scored_to_decoded"] > 0 and told["decoded_per_s"] > 0
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())["bench"]
+    assert (metrics["frames"], metrics["views"], metrics["image_size"]) == (40, 3, "64x48")
+    assert metrics["scored_to_decoded"] > 0 and metrics["decoded_per_s"] > 0
     assert (tmp_path / "run/scored_0/progress.parquet").exists()
     assert (
-        f"| scored | {told['scored_per_s']:,.0f} | {told['scored_to_decoded']:.2f} |"
+        f"| scored | {metrics['scored_per_s']:,.0f} | {metrics['scored_to_decoded']:.2f} |"
         in (tmp_path / "page.md").read_text()
     )
 
 
 @pytest.mark.parametrize("words", [["bench"], ["bench", "simm"]])
-def test_a_benchmark_that_does_not_exist_is_answered_with_those_that_do(words, capsys):
+def test_an_unknown_benchmark_lists_the_available_ones(words, capsys):
     assert main(words) == 2
     assert "bench sim" in capsys.readouterr().err

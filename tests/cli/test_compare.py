@@ -1,4 +1,4 @@
-"""`embodied-rm compare`: paired cells, each done once, alone or in company."""
+"""`embodied-rm compare`: paired, independent cells, each measured once."""
 
 import json
 import shutil
@@ -19,120 +19,146 @@ from embodied_sim.registry import task_names
 SMALL = [
     "tasks=[press_button]", "num_seeds=2", "target_success=0.05", "collect.num_successes=3",
     "task_presets.press_button.num_demonstrations=2",
-    "task_presets.press_button.iterations=3", "task_presets.press_button.rollout_steps=6", "clone.steps=60", "clone.eval_episodes=4",
+    "task_presets.press_button.iterations=3", "task_presets.press_button.rollout_steps=6",
+    "clone.steps=60", "clone.eval_episodes=4",
     "refine.env.num_envs=4", "clone.env.num_envs=4", "refine.final_eval_episodes=4", "refine.eval_episodes=4",
 ]  # fmt: skip
 
 
-def compare(folder: Path, *words: str) -> dict:
-    assert main(["compare", *SMALL, f"out={folder}", *words]) == 0
+def compare(folder: Path, *args: str) -> dict:
+    assert main(["compare", *SMALL, f"out={folder}", *args]) == 0
     return json.loads((folder / "metrics.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory) -> tuple[Path, dict]:
+def two_rules(tmp_path_factory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("compare") / "both"
     return folder, compare(folder, "rules=[shaped,sparse]", f"results_page={folder.parent / 'page.md'}")
 
 
-def test_cells_are_paired_and_told(both):
-    folder, told = both
-    cells = {(cell["seed"], cell["rule"]): cell for cell in told["cells"]}
+def test_cells_are_paired_and_reported(two_rules):
+    folder, metrics = two_rules
+    cells = {(cell["seed"], cell["rule"]): cell for cell in metrics["cells"]}
     assert cells.keys() == {(seed, rule) for seed in range(2) for rule in ("shaped", "sparse")}
     for seed in range(2):
         recorded = json.loads((folder / f"press_button/{seed}/demonstrations/config.json").read_text())
-        assert recorded["config"]["seed"] == seed, "seeds share no demonstrations"
+        assert recorded["config"]["seed"] == seed, "seeds have separate demonstrations"
         assert cells[seed, "shaped"]["cloned_success"] == cells[seed, "sparse"]["cloned_success"]
         assert len(cells[seed, "shaped"]["success_curve"]) == 3
-    assert [(pair["tasks"], pair["rule"], pair["other"]) for pair in told["pairs"]] == [
+    assert [(pair["tasks"], pair["rule"], pair["other"]) for pair in metrics["pairs"]] == [
         ("press_button", "shaped", "sparse")
     ]
-    assert set(told["phase_time_shares"]["shaped"]) == {"physics", "render", "score", "act", "learn", "evaluate"}
-    assert sum(told["phase_time_shares"]["shaped"].values()) == pytest.approx(1)
+    assert set(metrics["phase_time_shares"]["shaped"]) == {"physics", "render", "score", "act", "learn", "evaluate"}
+    assert sum(metrics["phase_time_shares"]["shaped"].values()) == pytest.approx(1)
     page = (folder.parent / "page.md").read_text()
     assert "| press_button | `sparse` | model |" in page and "| press_button | 2 | 6 | 3 |" in page
     assert (folder.parent / "page_rules.png").stat().st_size > 5000
     assert (folder / "report.html").exists()
 
 
-def test_a_cell_does_not_know_of_the_others(both, tmp_path):
-    alone = compare(tmp_path / "alone", "rules=[sparse,raw]", "num_seeds=1")
-    assert alone["pairs"][0]["p"] is alone["pairs"][0]["low"] is None, "one pair says nothing"
-    told = [cell for cell in both[1]["cells"] if (cell["seed"], cell["rule"]) == (0, "sparse")]
-    assert [{**cell, "seconds_by_phase": {}} for cell in alone["cells"][:1]] == [{**cell, "seconds_by_phase": {}} for cell in told]
+def test_a_cell_is_independent_of_other_cells(two_rules, tmp_path):
+    alone_metrics = compare(tmp_path / "alone", "rules=[sparse,raw]", "num_seeds=1")
+    assert alone_metrics["pairs"][0]["p"] is alone_metrics["pairs"][0]["low"] is None, (
+        "a single pair has no p-value and interval"
+    )
+    metrics = [cell for cell in two_rules[1]["cells"] if (cell["seed"], cell["rule"]) == (0, "sparse")]
+    assert [{**cell, "seconds_by_phase": {}} for cell in alone_metrics["cells"][:1]] == [
+        {**cell, "seconds_by_phase": {}} for cell in metrics
+    ]
 
 
-def test_killed_in_the_midst_of_a_cell_it_ends_as_if_nothing_had_happened(both, tmp_path):
-    folder, words = tmp_path / "killed", ["rules=[sparse,raw]", "num_seeds=1", f"out={tmp_path / 'killed'}"]
+def test_a_killed_cell_resumes_to_the_same_result(two_rules, tmp_path):
+    folder, args = tmp_path / "killed", ["rules=[sparse,raw]", "num_seeds=1", f"out={tmp_path / 'killed'}"]
     cell = folder / "press_button/0/sparse"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "embodied_rm", "compare", *SMALL, *words], stdout=subprocess.DEVNULL
+    process = subprocess.Popen(
+        [sys.executable, "-m", "embodied_rm", "compare", *SMALL, *args], stdout=subprocess.DEVNULL
     )
     while not (cell / CHECKPOINT_DIR / MANIFEST_NAME).exists():
-        assert child.poll() is None, "it ended before it stored anything"
+        assert process.poll() is None, "the process ended before its first checkpoint"
         time.sleep(0.01)
-    child.kill()
-    child.wait()
+    process.kill()
+    process.wait()
     assert not (cell / "metrics.json").exists()
-    again = compare(folder, *words[:2], "resume=true")
-    told = [one for one in both[1]["cells"] if (one["seed"], one["rule"]) == (0, "sparse")]
-    assert [{**one, "seconds_by_phase": {}} for one in again["cells"][:1]] == [{**one, "seconds_by_phase": {}} for one in told]
+    metrics_again = compare(folder, *args[:2], "resume=true")
+    metrics = [
+        cell_result
+        for cell_result in two_rules[1]["cells"]
+        if (cell_result["seed"], cell_result["rule"]) == (0, "sparse")
+    ]
+    assert [{**cell_result, "seconds_by_phase": {}} for cell_result in metrics_again["cells"][:1]] == [
+        {**cell_result, "seconds_by_phase": {}} for cell_result in metrics
+    ]
 
 
-def test_who_says_that_a_success_is_one_is_told_of_every_rule(tmp_path):
-    """The hand-written reward is paid from the simulator's state, and its success with it."""
-    told = compare(tmp_path / "run", "rules=[shaped,dense]", "num_seeds=1", f"results_page={tmp_path / 'page.md'}")
-    assert {cell["rule"]: cell["success_source"] for cell in told["cells"]} == {"shaped": "model", "dense": "simulator"}
+def test_the_success_source_is_reported_per_rule(tmp_path):
+    """The dense reward uses the simulator's state, and so its success."""
+    metrics = compare(tmp_path / "run", "rules=[shaped,dense]", "num_seeds=1", f"results_page={tmp_path / 'page.md'}")
+    assert {cell["rule"]: cell["success_source"] for cell in metrics["cells"]} == {
+        "shaped": "model",
+        "dense": "simulator",
+    }
     assert "| press_button | `dense` | simulator |" in (tmp_path / "page.md").read_text()
 
 
-def test_every_task_can_be_compared_and_the_command_line_says_how():
+def test_every_task_has_a_preset_that_the_command_line_can_override():
     for task in task_names():
-        config = compose_typed("compare", [f"tasks=[{task}]", "task_presets.default.num_demonstrations=7"], CompareConfig)
+        config = compose_typed(
+            "compare", [f"tasks=[{task}]", "task_presets.default.num_demonstrations=7"], CompareConfig
+        )
         sizes = make_recipe(config, 0, task, "shaped")
-        assert sizes.clone.num_demonstrations == (7 if task not in config.task_presets else config.task_presets[task].num_demonstrations)
+        assert sizes.clone.num_demonstrations == (
+            7 if task not in config.task_presets else config.task_presets[task].num_demonstrations
+        )
         assert sizes.clone.checkpoint == sizes.refine.checkpoint is None
-    chosen = make_recipe(compose_typed("compare", ["checkpoint=mine"], CompareConfig), 0, "lift_cube", "shaped")
-    assert chosen.clone.checkpoint == chosen.refine.checkpoint == Path("mine")
+    recipe = make_recipe(compose_typed("compare", ["checkpoint=mine"], CompareConfig), 0, "lift_cube", "shaped")
+    assert recipe.clone.checkpoint == recipe.refine.checkpoint == Path("mine")
 
 
-def test_a_cell_that_no_potential_guides_does_not_know_of_guidance():
-    def decided(rule, *words):
+def test_heuristic_keys_do_not_affect_cells_without_a_potential():
+    def decided(rule, *args):
         return make_recipe(
-            compose_typed("compare", ["tasks=[lift_cube]", *words], CompareConfig), 0, "lift_cube", rule
+            compose_typed("compare", ["tasks=[lift_cube]", *args], CompareConfig), 0, "lift_cube", rule
         ).cache_settings("m")
 
     assert decided("raw", "refine.heuristic_coef=0.1", "refine.heuristic_off_at=0.3") == decided("raw")
-    assert decided("shaped", "refine.heuristic_coef=0.1") != decided("shaped") != decided("shaped", "refine.heuristic_off_at=0.3")
+    assert (
+        decided("shaped", "refine.heuristic_coef=0.1")
+        != decided("shaped")
+        != decided("shaped", "refine.heuristic_off_at=0.3")
+    )
 
 
-def test_a_policy_that_sees_images_is_cloned_from_the_views_that_it_is_refined_with():
+def test_a_policy_of_embeddings_is_cloned_from_the_views_of_its_refinement():
     seeing = compose_typed("compare", ["clone.obs_mode=proprio+embeddings", "clone.env.views=[front]"], CompareConfig)
-    both = make_recipe(seeing, 0, "lift_cube", "shaped")
+    two_rules = make_recipe(seeing, 0, "lift_cube", "shaped")
     eyes = seeing.refine.env.views
-    assert both.collect.env.views == both.clone.env.views == both.refine.env.views == eyes != ("front",)
+    assert two_rules.collect.env.views == two_rules.clone.env.views == two_rules.refine.env.views == eyes != ("front",)
 
 
-def test_what_is_finished_is_not_done_again(both):
-    folder, told = both
+def test_finished_cells_are_skipped(two_rules):
+    folder, metrics = two_rules
     (folder / "metrics.json").unlink()
-    before = (folder / "press_button/0/sparse/metrics.json").stat().st_mtime_ns
-    again = compare(folder, "rules=[shaped,sparse]", f"results_page={folder.parent / 'page.md'}", "resume=true")
-    assert again == told and (folder / "press_button/0/sparse/metrics.json").stat().st_mtime_ns == before
+    modified_ns = (folder / "press_button/0/sparse/metrics.json").stat().st_mtime_ns
+    metrics_again = compare(folder, "rules=[shaped,sparse]", f"results_page={folder.parent / 'page.md'}", "resume=true")
+    assert (
+        metrics_again == metrics and (folder / "press_button/0/sparse/metrics.json").stat().st_mtime_ns == modified_ns
+    )
 
 
-def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tmp_path):
-    folder, told = both
+def test_results_of_another_machine_are_read_from_the_results_cache(two_rules, tmp_path):
+    folder, metrics = two_rules
     shutil.copy(folder.parent / "page_rules.jsonl", tmp_path / "page_rules.jsonl")
     page = f"results_page={tmp_path / 'page.md'}"
-    assert compare(tmp_path / "elsewhere", "rules=[shaped,sparse]", page) == told
-    assert not (tmp_path / "elsewhere" / "press_button").exists(), "nothing is recorded, cloned or refined again"
-    more = compare(tmp_path / "other", "rules=[sparse]", "num_seeds=1", "refine.eval_episodes=5", page)
-    assert more["cells"][0]["success_curve"] != told["cells"][1]["success_curve"], "other settings are another cell"
+    assert compare(tmp_path / "elsewhere", "rules=[shaped,sparse]", page) == metrics
+    assert not (tmp_path / "elsewhere" / "press_button").exists(), "nothing runs again"
+    more_metrics = compare(tmp_path / "other", "rules=[sparse]", "num_seeds=1", "refine.eval_episodes=5", page)
+    assert more_metrics["cells"][0]["success_curve"] != metrics["cells"][1]["success_curve"], (
+        "other settings are another cell"
+    )
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["rules=[shape]"], "Did you mean 'shaped'"),
         (["rules=[raw,raw]"], "each once"),
@@ -140,11 +166,17 @@ def test_what_another_machine_has_measured_is_read_from_beside_the_page(both, tm
         (["refine.eval_episodes=0"], "refine.eval_episodes must be >= 1"),
         (["collect.num_successes=3"], "lift_cube: 4 demonstrations needed, and only collect.num_successes=3"),
         (["refine.env.views=[fron]"], "Did you mean 'front'"),
-        (["rules=[sparse,raw]", "refine.reward.success_source=simulator", "refine.env.views=[top]"], "unknown view of the"),
-        (["rules=[shaped,sigmoid_reference]", "task_presets.open_drawer.rollout_steps=59"], "rollout_steps=59: rule=sigmoid"),
+        (
+            ["rules=[sparse,raw]", "refine.reward.success_source=simulator", "refine.env.views=[top]"],
+            "unknown view of the",
+        ),
+        (
+            ["rules=[shaped,sigmoid_reference]", "task_presets.open_drawer.rollout_steps=59"],
+            "rollout_steps=59: rule=sigmoid",
+        ),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(words, said, tmp_path, capsys):
-    assert main(["compare", *words, f"out={tmp_path / 'run'}"]) == 2
-    assert said in capsys.readouterr().err
+def test_invalid_settings_fail_before_anything_runs(args, message, tmp_path, capsys):
+    assert main(["compare", *args, f"out={tmp_path / 'run'}"]) == 2
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Tab completion: what may follow a half-written line."""
+"""Tab completion of command lines."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def suggestions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ("/some/where/embodied-rm tas", ["tasks"]),
     ],
 )
-def test_words_that_fit(
+def test_matching_words_are_suggested(
     line: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert suggestions(line, monkeypatch, capsys) == expected
@@ -42,7 +42,7 @@ def test_the_first_word_is_a_command(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 @pytest.mark.parametrize("name", command_names())
-def test_every_command_offers_its_run_folder(
+def test_every_command_suggests_out(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "out=" in suggestions(f"embodied-rm {command_display_name(name)} ", monkeypatch, capsys)

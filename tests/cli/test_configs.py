@@ -1,4 +1,4 @@
-"""Every config composes, and what a YAML file says is what the code does when nobody says anything."""
+"""Every config composes, and the defaults of YAML files and dataclasses agree."""
 
 import dataclasses
 
@@ -14,12 +14,12 @@ GROUPS = sorted({path.parent.name for path in config_dir().glob("*/*.yaml")})
 
 
 def stand_in(hint: object) -> str:
-    """A value that a required key of this type accepts."""
+    """Return a value for a required key of this type."""
     return "1" if hint in (int, float) else "somewhere"
 
 
 def required(command: str) -> list[str]:
-    """Overrides for the keys that have no default."""
+    """Return overrides for the keys without a default."""
     schema, missing = load_command(command).schema, OmegaConf.missing_keys(compose.compose_untyped(command))
     return [f"{name}={stand_in(field_type(schema, name))}" for name in sorted(missing)]
 
@@ -39,7 +39,7 @@ def test_every_key_of_the_dataclass_is_in_the_yaml(command: str) -> None:
 
 
 def defaults_of(schema: type) -> dict[str, object]:
-    """Dotted name -> the dataclass's own default, for every field that has one."""
+    """Return dotted name -> default of the dataclass, for every field with a default."""
     found: dict[str, object] = {}
     for field in dataclasses.fields(schema):
         if field.default_factory is not dataclasses.MISSING:
@@ -57,7 +57,7 @@ def value_of(config: object, name: str) -> object:
 
 @pytest.mark.parametrize("command", [name for name in command_names() if name not in ("demo", "compare")])
 def test_the_yaml_and_the_dataclass_agree_on_defaults(command: str) -> None:
-    """Except for those that run other commands, and set the sizes of everything that they run."""
+    """demo and compare are excluded: they override defaults of the commands that they run."""
     schema = load_command(command).schema
     config = compose.compose_typed(command, required(command), schema)
     stated = defaults_of(schema)
@@ -77,7 +77,7 @@ def test_every_group_is_used_and_every_choice_of_it_composes(group: str) -> None
 
 
 @pytest.mark.parametrize("path", sorted(config_dir().glob("**/*.yaml")), ids=lambda path: path.stem)
-def test_yaml_files_hold_one_key_a_line_and_no_code(path) -> None:
+def test_yaml_files_have_one_key_per_line_and_no_code(path) -> None:
     text = path.read_text()
     assert "${" not in text and "_target_" not in text and "!!" not in text
     body = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "- "))]

@@ -1,4 +1,4 @@
-"""The console reporter: silent for short work, aligned, and free of control characters where there is no terminal."""
+"""The console reporter: silent for short jobs, aligned, and without control characters off a terminal."""
 
 import io
 import re
@@ -24,14 +24,14 @@ def slowly(count: int, seconds: float):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_short_work_shows_nothing_and_yields_everything(terminal: bool) -> None:
+def test_short_jobs_print_nothing(terminal: bool) -> None:
     stream = io.StringIO()
     with reporter(stream, terminal=terminal) as console:
         assert list(console.track(range(100), "quick")) == list(range(100))
     assert stream.getvalue() == ""
 
 
-def test_long_work_draws_a_bar_on_a_terminal() -> None:
+def test_long_jobs_draw_a_bar_on_a_terminal() -> None:
     stream = io.StringIO()
     with reporter(stream, terminal=True, bar_delay_s=0.05) as console:
         list(console.track(slowly(4, 0.1), "collect", total=4))
@@ -39,18 +39,18 @@ def test_long_work_draws_a_bar_on_a_terminal() -> None:
     assert "collect: 4 in 0." in stream.getvalue()
 
 
-def test_long_work_writes_few_plain_lines_off_a_terminal() -> None:
+def test_long_jobs_print_few_plain_lines_without_a_terminal() -> None:
     stream = io.StringIO()
     began = time.perf_counter()
     with reporter(stream, terminal=False, bar_delay_s=0.0, heartbeat_s=0.1) as console:
         list(console.track(slowly(30, 0.01), "collect", total=30))
     lines = stream.getvalue().splitlines()
-    assert 2 <= len(lines) <= 2 + (time.perf_counter() - began) / 0.1, "at most one a heartbeat"
+    assert 2 <= len(lines) <= 2 + (time.perf_counter() - began) / 0.1, "at most one per heartbeat"
     assert re.fullmatch(r"collect: \d+ of 30, [\d.]+ s left", lines[0])
     assert re.fullmatch(r"collect: 30 in [\d.]+ s", lines[-1])
 
 
-def test_nothing_but_text_off_a_terminal() -> None:
+def test_output_without_a_terminal_has_no_control_characters() -> None:
     stream = io.StringIO()
     with reporter(stream, terminal=False, bar_delay_s=0.0, heartbeat_s=0.0) as console:
         console.table("model", {"parameters": 1_234_567, "a very long value": "x" * 300})
@@ -61,24 +61,24 @@ def test_nothing_but_text_off_a_terminal() -> None:
     assert "x" * 300 in text and "[bold]not markup[/bold]" in text
 
 
-def test_nested_work_is_allowed() -> None:
+def test_jobs_can_be_nested() -> None:
     stream = io.StringIO()
     with reporter(stream, terminal=True, bar_delay_s=0.01) as console:
         seen = [(a, b) for a in console.track(range(2), "outer") for b in console.track(slowly(2, 0.02), "inner")]
     assert seen == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_work_that_fails_leaves_no_bar_behind() -> None:
+def test_a_failing_job_removes_its_bar() -> None:
     stream = io.StringIO()
     with pytest.raises(KeyError), reporter(stream, terminal=True, bar_delay_s=0.01) as console:
         for item in console.track(slowly(3, 0.05), "doomed"):
             if item == 1:
                 raise KeyError(item)
-    assert "\x1b[?25h" in stream.getvalue(), "the cursor must be shown again"
+    assert "\x1b[?25h" in stream.getvalue(), "the cursor must be visible again"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_table_values_start_in_one_column(terminal: bool) -> None:
+def test_table_values_are_aligned(terminal: bool) -> None:
     stream = io.StringIO()
     with reporter(stream, terminal=terminal) as console:
         console.table("run", {"a": "VALUE", "a longer key": "VALUE"})
@@ -90,11 +90,11 @@ def test_table_values_start_in_one_column(terminal: bool) -> None:
     ("value", "text"),
     [(True, "yes"), (None, "-"), (0.123456, "0.1235"), (12345, "12,345"), (Path("a/b"), "a/b"), ((1, "x"), "1, x")],
 )
-def test_values_are_shown_for_people(value: object, text: str) -> None:
+def test_values_are_formatted(value: object, text: str) -> None:
     assert format_value(value) == text
 
 
-def test_durations_and_estimates() -> None:
+def test_durations_and_progress_are_formatted() -> None:
     assert format_duration(4.21) == "4.2 s"
     assert format_duration(185) == "3 min 05 s"
     assert format_duration(3720) == "1 h 02 min"
@@ -102,8 +102,8 @@ def test_durations_and_estimates() -> None:
     assert format_progress(7, None, 1.0, None) == format_progress(7, 9, 1.0, None) == "7 after 1.0 s"
 
 
-def test_time_left_is_that_of_the_items_that_take_time() -> None:
-    """Of twelve cells eight are read from a file, and nobody knows what the others take until one of them is done."""
+def test_the_remaining_time_ignores_cached_items() -> None:
+    """Eight of twelve cells are cached; the time of the others is unknown until one of them is done."""
     eta, now = EtaEstimator(0.0), 0.0
     for _ in range(8):
         eta.finish_item(now := now + 0.01)
@@ -116,7 +116,7 @@ def test_time_left_is_that_of_the_items_that_take_time() -> None:
     assert eta.remaining_s(None, now) is None and EtaEstimator(0.0).remaining_s(5, 3.0) is None
 
 
-def test_a_bar_says_how_long_it_will_take() -> None:
+def test_a_bar_shows_the_remaining_time() -> None:
     column, eta = TimeLeftColumn(), EtaEstimator(time.monotonic() - 30)
     eta.finish_item(time.monotonic())
     progress = Progress(column)

@@ -1,4 +1,4 @@
-"""`inspect`, `convert` and what other commands do with a dataset of which some episodes cannot be believed."""
+"""`inspect`, `convert` and `train` on a dataset with invalid episodes."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ EPISODES = 6
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """Episode 1 lacks a video, which shows from outside; a number of episode 4 is none, which only reading shows."""
+    """Episode 1 lacks a video, found on opening; episode 4 has a NaN, found only by reading it."""
     root = write_v21_dataset(tmp_path / "data", [corruptions.make_episode(i) for i in range(EPISODES)])
     corruptions.video_path(root, 1).unlink()
     corruptions.set_nan(corruptions.table_path(root, 4))
     return root
 
 
-def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys):
+def test_inspect_lists_every_issue_by_episode_and_file(damaged, tmp_path, capsys):
     out = tmp_path / "run"
     assert main(["inspect", f"data={damaged}", f"out={out}"]) == 0
-    said = capsys.readouterr().out
-    faults = json.loads((out / "issues.json").read_text())["issues"]
-    assert [fault["episodes"] for fault in faults] == [["episode_000001"], ["episode_000004"]]
-    for fault in faults:
-        assert Path(fault["file"]).stem == fault["episodes"][0]
-        assert f"left out: {fault['episodes'][0]}: {fault['file']}: {fault['message']}" in said.replace("\n", "")
+    output = capsys.readouterr().out
+    issues = json.loads((out / "issues.json").read_text())["issues"]
+    assert [issue["episodes"] for issue in issues] == [["episode_000001"], ["episode_000004"]]
+    for issue in issues:
+        assert Path(issue["file"]).stem == issue["episodes"][0]
+        assert f"left out: {issue['episodes'][0]}: {issue['file']}: {issue['message']}" in output.replace("\n", "")
     counts = json.loads((out / "metrics.json").read_text())["inspect"]
     assert (counts["episodes"], counts["issues"], counts["episodes_with_issues"]) == (EPISODES - 2, 2, 2)
     assert counts["views"] == ["front", "wrist"] and counts["image_size"] == "32x48" and counts["fps"] == 10
@@ -44,30 +44,30 @@ def test_inspect_lists_every_fault_by_episode_and_file(damaged, tmp_path, capsys
     assert "Issues" in page and "episode_000004" in page and "episode_000000" in page
 
 
-def test_strict_makes_a_fault_a_failure_and_a_sound_dataset_none(damaged, tmp_path, capsys):
+def test_strict_fails_on_issues_only(damaged, tmp_path, capsys):
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'a'}", "strict=true"]) == 3
     assert "2 issues" in capsys.readouterr().err
-    whole = write_v21_dataset(tmp_path / "whole", [corruptions.make_episode(i) for i in range(2)])
-    assert main(["inspect", f"data={whole}", f"out={tmp_path / 'b'}", "strict=true"]) == 0
-    # What only reading shows is not looked for where nobody wants it.
+    valid_root = write_v21_dataset(tmp_path / "whole", [corruptions.make_episode(i) for i in range(2)])
+    assert main(["inspect", f"data={valid_root}", f"out={tmp_path / 'b'}", "strict=true"]) == 0
+    # decode=false finds only issues that opening the dataset finds.
     assert main(["inspect", f"data={damaged}", f"out={tmp_path / 'c'}", "decode=false"]) == 0
     assert len(json.loads((tmp_path / "c" / "issues.json").read_text())["issues"]) == 1
 
 
-def test_convert_gives_views_other_names_and_leaves_out_what_cannot_be_read(damaged, tmp_path, capsys):
+def test_convert_renames_views_and_skips_unreadable_episodes(damaged, tmp_path, capsys):
     out = tmp_path / "run"
     views = "features.views={front: top, wrist: hand}"
     assert main(["convert", f"data={damaged}", f"out={out}", views, "image_size=[16,24]"]) == 0
     assert "left out: episode_000001" in capsys.readouterr().out
-    told = json.loads((out / "metrics.json").read_text())["convert"]
-    assert told["skipped_episodes"] == ["episode_000001", "episode_000004"] and told["episodes"] == EPISODES - 2
+    metrics = json.loads((out / "metrics.json").read_text())["convert"]
+    assert metrics["skipped_episodes"] == ["episode_000001", "episode_000004"] and metrics["episodes"] == EPISODES - 2
     written = LeRobotDataset(out / "dataset")
     assert written.views == ("hand", "top") and written.image_size(0) == (16, 24)
     assert [meta.name for meta in written.meta] == [f"episode_{i:06d}" for i in (0, 2, 3, 5)]
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "sentence"),
     [
         (["features.views={frnt: top}"], "unknown view 'frnt'. Did you mean 'front'?"),
         (["features.views=[front]"], "features.views must be a mapping like {a:1}, got [front]"),
@@ -75,28 +75,33 @@ def test_convert_gives_views_other_names_and_leaves_out_what_cannot_be_read(dama
         (["features.fps=0"], "fps must be > 0, got 0"),
         (["image_size=[15,24]"], "image_size must be [height, width], both even"),
         (["instruction=go"], "the dataset has its own instructions"),
-        (["features.vews={front: top}"], "unknown key of embodied-rm convert 'features.vews'. Did you mean 'features.views'?"),
+        (
+            ["features.vews={front: top}"],
+            "unknown key of embodied-rm convert 'features.vews'. Did you mean 'features.views'?",
+        ),
     ],
 )
-def test_a_mistake_is_one_sentence(damaged, tmp_path, capsys, words, sentence):
-    assert main(["convert", f"data={damaged}", f"out={tmp_path / 'run'}", *words]) == 2
+def test_an_error_is_one_sentence(damaged, tmp_path, capsys, args, sentence):
+    assert main(["convert", f"data={damaged}", f"out={tmp_path / 'run'}", *args]) == 2
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
 
 
-def test_training_leaves_out_the_same_episodes_and_says_so(tmp_path, capsys):
-    made = [corruptions.make_episode(i) for i in range(EPISODES)]
-    root = write_v21_dataset(tmp_path / "data", made)
+def test_training_skips_and_reports_unreadable_episodes(tmp_path, capsys):
+    recorded = [corruptions.make_episode(i) for i in range(EPISODES)]
+    root = write_v21_dataset(tmp_path / "data", recorded)
     out = tmp_path / "converted"
     assert main(["convert", f"data={root}", f"out={out}"]) == 0
-    # Steps are what training needs: v2.1 has no place for them.
+    # Training needs subtasks, which v2.1 cannot store.
     with DatasetWriter(tmp_path / "known", video_file_mb=1e-6) as writer:
         for episode in open_dataset(out / "dataset"):
             steps = (Subtask(name="reach", start=0, end=6), Subtask(name="lift", start=6, end=12))
             writer.add(replace(episode, subtasks=steps, success=True))
-    corruptions.corrupt_packet(tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4")
-    keys = ["steps=2", "batch_size=2", "frames_per_episode=3", "image_size=[32,48]"]
+    corruptions.corrupt_packet(
+        tmp_path / "known" / "videos" / "observation.images.wrist" / "chunk-000" / "file-004.mp4"
+    )
+    train_args = ["steps=2", "batch_size=2", "frames_per_episode=3", "image_size=[32,48]"]
     capsys.readouterr()
-    assert main(["train", f"data={tmp_path / 'known'}", f"out={tmp_path / 'run'}", *keys]) == 0
+    assert main(["train", f"data={tmp_path / 'known'}", f"out={tmp_path / 'run'}", *train_args]) == 0
     assert "left out: episode_000004" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["train"]["episodes"] == EPISODES - 1

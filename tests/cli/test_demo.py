@@ -1,4 +1,4 @@
-"""The demo with a reward model of its own; with the one in the box it runs in tests/test_package.py."""
+"""The demo with train_reward_model=true; tests/test_package.py runs it with the bundled model."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ SMALL = (
 )
 
 
-def test_a_demo_with_a_model_of_its_own_records_trains_and_uses_it(tmp_path: Path) -> None:
+def test_a_demo_that_trains_a_model_uses_it(tmp_path: Path) -> None:
     assert main(["demo", "train_reward_model=true", *SMALL, f"out={tmp_path / 'demo'}"]) == 0
     metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
     assert metrics["train"]["episodes"] == metrics["collect"]["episodes"] == 5
@@ -43,7 +43,7 @@ def test_a_demo_with_a_model_of_its_own_records_trains_and_uses_it(tmp_path: Pat
         ["bench", "fusion", "data=."],
     ],
 )
-def test_a_missing_model_in_the_box_is_told_with_how_it_is_made(
+def test_a_missing_bundled_model_is_an_error_that_says_how_to_build_it(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(paths, "BUNDLED_CHECKPOINT", tmp_path / "checkpoints" / "tabletop")

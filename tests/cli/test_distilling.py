@@ -35,12 +35,12 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def labels(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     judge = tiny_vlm.save_model(folder / "judge", answer="<progress>70%</progress>")
-    words = ["score", f"data={videos}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "frame_stride=4"]
-    assert main([*words, "videos=false", "plots=false"]) == 0
+    args = ["score", f"data={videos}", f"out={folder}/run", "judge=question", f"judge.folder={judge}", "frame_stride=4"]
+    assert main([*args, "videos=false", "plots=false"]) == 0
     return folder / "run"
 
 
-def test_what_was_said_stands_beside_the_frames_it_was_said_of(videos: Path, labels: Path) -> None:
+def test_scores_are_attached_to_their_frames(videos: Path, labels: Path) -> None:
     source = open_dataset(videos)
     for stride in (1, 2, 3):
         read = [source.episode(row, stride=stride) for row in range(len(source))]
@@ -52,8 +52,8 @@ def test_what_was_said_stands_beside_the_frames_it_was_said_of(videos: Path, lab
             assert value == pytest.approx(0.7) and video.predictions.progress[0] == 0
 
 
-def test_a_model_learns_what_the_judge_said_and_nothing_else(videos: Path, labels: Path, tmp_path: Path) -> None:
-    words = [
+def test_a_model_learns_the_scores_of_the_judge(videos: Path, labels: Path, tmp_path: Path) -> None:
+    args = [
         "train",
         f"data={videos}",
         f"out={tmp_path}/run",
@@ -61,13 +61,13 @@ def test_a_model_learns_what_the_judge_said_and_nothing_else(videos: Path, label
         f"scores={labels}",
         "image_size=[32,32]",
     ]
-    assert main([*words, "steps=150", "batch_size=6", "frames_per_episode=4"]) == 0
+    assert main([*args, "steps=150", "batch_size=6", "frames_per_episode=4"]) == 0
     net = load_progress_net(tmp_path / "run" / "checkpoint")
     curves = score_episodes(net, [open_dataset(videos).episode(row, size=(32, 32)) for row in range(3)])
     assert np.mean([curve.progress[2:] for curve in curves]) == pytest.approx(0.7, abs=0.15)
 
 
-def test_labels_of_other_data_are_refused(videos: Path, labels: Path, tmp_path: Path) -> None:
+def test_scores_of_other_data_are_rejected(videos: Path, labels: Path, tmp_path: Path) -> None:
     with DatasetWriter(tmp_path / "other") as writer:
         writer.add(episode(0, length=9))
     source = open_dataset(tmp_path / "other")
@@ -78,40 +78,46 @@ def test_labels_of_other_data_are_refused(videos: Path, labels: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["label_schemes=[distilled]"], "scores=None"),
         (["scores=somewhere"], "got label_schemes=[hops]"),
         (["label_schemes=[distilled]", "scores=somewhere", "time_reversal=true"], "which have no scores"),
     ],
 )
-def test_one_without_the_other_makes_no_sense(
-    videos: Path, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_distillation_needs_scheme_and_scores(
+    videos: Path, tmp_path: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", f"data={videos}", f"out={tmp_path}/run", *words]) == 2
+    assert main(["train", f"data={videos}", f"out={tmp_path}/run", *args]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_videos_of_a_refinement_are_labeled_while_it_runs_and_change_nothing_of_it(tmp_path: Path) -> None:
+def test_labeling_during_refinement_does_not_change_it(tmp_path: Path) -> None:
     tiny = ("env.num_envs=4", "env.image_size=32")
     demos, cloned = tmp_path / "demos", tmp_path / "cloned"
     assert main(["collect", "tasks=[lift_cube]", "num_successes=2", "num_failures=0", f"out={demos}", *tiny]) == 0
-    words = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=2", "steps=20", "eval_episodes=2"]
-    assert main([*words, f"out={cloned}", *tiny]) == 0
+    args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=2", "steps=20", "eval_episodes=2"]
+    assert main([*args, f"out={cloned}", *tiny]) == 0
     judge = tiny_vlm.save_model(tmp_path / "judge", answer="<progress>70%</progress>")
-    words = ["refine", "task=lift_cube", f"policy={cloned}", "iterations=3", "rollout_steps=80", "final_eval_episodes=2"]
-    words += ["eval_episodes=0", "reward.score_every=7", "ppo.num_minibatches=4", "ppo.epochs=1", *tiny]
-    assert main([*words, f"out={tmp_path}/alone"]) == 0
+    args = ["refine", "task=lift_cube", f"policy={cloned}", "iterations=3", "rollout_steps=80", "final_eval_episodes=2"]
+    args += ["eval_episodes=0", "reward.score_every=7", "ppo.num_minibatches=4", "ppo.epochs=1", *tiny]
+    assert main([*args, f"out={tmp_path}/alone"]) == 0
     labeler = ["labeler=question", f"labeler.folder={judge}", "labeling.num_envs=2", "labeling.episodes_per_dataset=2"]
-    watched = [*words, f"out={tmp_path}/watched", *labeler, "labeling.frame_stride=20"]
-    assert main(watched) == 0
-    one, other = (load_policy(tmp_path / name / "policy") for name in ("alone", "watched"))
-    for before, after in zip(one.parameters(), other.parameters(), strict=True):
-        assert torch.equal(before, after)
-    told = json.loads((tmp_path / "watched" / "metrics.json").read_text())["tasks"]["lift_cube"]
+    labeled_args = [*args, f"out={tmp_path}/watched", *labeler, "labeling.frame_stride=20"]
+    assert main(labeled_args) == 0
+    first_policy, second_policy = (load_policy(tmp_path / name / "policy") for name in ("alone", "watched"))
+    for first, second in zip(first_policy.parameters(), second_policy.parameters(), strict=True):
+        assert torch.equal(first, second)
+    metrics = json.loads((tmp_path / "watched" / "metrics.json").read_text())["tasks"]["lift_cube"]
     labeled = tmp_path / "watched" / "labels"
     videos = open_dataset(labeled / "videos")
-    assert len(videos) == told["videos_labeled"] >= 4 and told["videos_dropped"] == 0
+    assert len(videos) == metrics["videos_labeled"] >= 4 and metrics["videos_dropped"] == 0
     assert set(videos.views) == {"front", "wrist"}
-    words = ["train", f"data={labeled}/videos", "label_schemes=[distilled]", f"scores={labeled}", f"out={tmp_path}/student"]
-    assert main([*words, "image_size=[32,32]", "steps=2", "batch_size=2", "frames_per_episode=3"]) == 0
+    args = [
+        "train",
+        f"data={labeled}/videos",
+        "label_schemes=[distilled]",
+        f"scores={labeled}",
+        f"out={tmp_path}/student",
+    ]
+    assert main([*args, "image_size=[32,32]", "steps=2", "batch_size=2", "frames_per_episode=3"]) == 0

@@ -1,4 +1,4 @@
-"""The commands as a chain, at the smallest sizes: what one leaves is what the next one takes."""
+"""The commands as a pipeline, at the smallest sizes: outputs of one are inputs of the next."""
 
 import json
 import re
@@ -27,7 +27,7 @@ TINY = ("env.num_envs=4", "env.image_size=32")
 
 
 def fill(word: str, **folders: Path) -> str:
-    """The word with `{name}` replaced by a folder; other braces stay."""
+    """Replace `{name}` by a folder; other braces stay."""
     for name, folder in folders.items():
         word = word.replace(f"{{{name}}}", str(folder))
     return word
@@ -40,48 +40,67 @@ def metrics(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("loop") / "demos"
-    assert main(["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", f"out={folder}", *TINY]) == 0
+    assert (
+        main(["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", f"out={folder}", *TINY])
+        == 0
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
 def unseen(demos: Path) -> Path:
     folder = demos.parent / "unseen"
-    words = ["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", "seed=1", f"out={folder}", *TINY]
-    assert main(words) == 0
+    args = [
+        "collect",
+        "tasks=[lift_cube,open_drawer]",
+        "num_successes=4",
+        "num_failures=5",
+        "seed=1",
+        f"out={folder}",
+        *TINY,
+    ]
+    assert main(args) == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def cloned(demos: Path) -> Path:
     folder = demos.parent / "cloned"
-    words = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=3", "steps=20", "eval_episodes=4", f"out={folder}"]
-    assert main([*words, *TINY]) == 0
+    args = [
+        "clone",
+        "task=lift_cube",
+        f"data={demos}",
+        "num_demonstrations=3",
+        "steps=20",
+        "eval_episodes=4",
+        f"out={folder}",
+    ]
+    assert main([*args, *TINY]) == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def reward_model(demos: Path) -> Path:
     folder = demos.parent / "reward_model"
-    words = ["train", f"data={demos}", "steps=3", "batch_size=2", "image_size=[32,32]", f"out={folder}"]
-    assert main(words) == 0
+    args = ["train", f"data={demos}", "steps=3", "batch_size=2", "image_size=[32,32]", f"out={folder}"]
+    assert main(args) == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def refined(cloned: Path, reward_model: Path) -> Path:
     folder = cloned.parent / "refined"
-    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4"]
+    size_args = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4"]
     places = [f"policy={cloned}", f"checkpoint={reward_model}", f"out={folder}"]
-    assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
+    assert main(["refine", "task=lift_cube", *size_args, *places, *TINY]) == 0
     return folder
 
 
-def test_collect_records_what_was_asked_for(demos: Path) -> None:
+def test_collect_records_the_configured_episodes(demos: Path) -> None:
     data = open_dataset(demos / "dataset")
     assert len(data) == 2 * (4 + 5) == metrics(demos)["collect"]["episodes"]
-    kinds = [meta.metadata["outcome"] for meta in data.meta if meta.metadata["task"] == "lift_cube"]
-    assert kinds.count("success") == 4 and set(kinds) <= {"success", *make_task("lift_cube").failure_plans()}
+    outcomes = [meta.metadata["outcome"] for meta in data.meta if meta.metadata["task"] == "lift_cube"]
+    assert outcomes.count("success") == 4 and set(outcomes) <= {"success", *make_task("lift_cube").failure_plans()}
     assert all(meta.success for meta in data.meta if meta.metadata["outcome"] == "success")
     assert not any(meta.success for meta in data.meta if meta.metadata["outcome"] != "success")
     episode = data.episode(0)
@@ -92,17 +111,26 @@ def test_collect_records_what_was_asked_for(demos: Path) -> None:
 
 
 def test_the_same_seed_records_the_same_episodes(demos: Path, tmp_path: Path) -> None:
-    words = ["collect", "tasks=[lift_cube,open_drawer]", "num_successes=4", "num_failures=5", f"out={tmp_path / 'again'}"]
-    assert main([*words, *TINY]) == 0
+    args = [
+        "collect",
+        "tasks=[lift_cube,open_drawer]",
+        "num_successes=4",
+        "num_failures=5",
+        f"out={tmp_path / 'again'}",
+    ]
+    assert main([*args, *TINY]) == 0
     first, second = open_dataset(demos / "dataset").episode(3), open_dataset(tmp_path / "again" / "dataset").episode(3)
     np.testing.assert_array_equal(first.state, second.state)
     np.testing.assert_array_equal(first.views["front"], second.views["front"])
 
 
-def test_clone_leaves_a_policy_and_the_simulators_verdict(cloned: Path) -> None:
+def test_clone_writes_a_policy_and_its_evaluation(cloned: Path) -> None:
     assert load_policy(cloned / "policy").spec.action_dim == 4
-    verdict = metrics(cloned)["cloned_success"]
-    assert verdict["episodes"] == 4 and 0 <= verdict["interval"][0] <= verdict["rate"] <= verdict["interval"][1] <= 1
+    eval_result = metrics(cloned)["cloned_success"]
+    assert (
+        eval_result["episodes"] == 4
+        and 0 <= eval_result["interval"][0] <= eval_result["rate"] <= eval_result["interval"][1] <= 1
+    )
 
 
 def test_refine_reports_success_before_and_after(refined: Path) -> None:
@@ -113,42 +141,56 @@ def test_refine_reports_success_before_and_after(refined: Path) -> None:
     assert '"refined"' in (refined / "report.html").read_text()
 
 
-def test_a_refined_policy_was_cloned_first(cloned: Path, refined: Path) -> None:
-    """The same judge with the same seed: cloning and refinement must agree on the policy they share."""
+def test_clone_and_refine_agree_on_the_cloned_policy(cloned: Path, refined: Path) -> None:
+    """Both evaluate the same policy on the same episodes."""
     assert metrics(refined)["tasks"]["lift_cube"]["cloned_success"] == metrics(cloned)["cloned_success"]["rate"]
 
 
-def test_demonstrations_go_with_the_policy_that_was_cloned(
+def test_imitation_uses_the_demonstrations_of_the_clone_run(
     cloned: Path, refined: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4", "imitation_coef=0.5", *TINY]
-    common = ["refine", "task=lift_cube", f"checkpoint={reward_model}", *sizes]
+    size_args = [
+        "iterations=2",
+        "critic_warmup_iterations=1",
+        "rollout_steps=4",
+        "final_eval_episodes=4",
+        "imitation_coef=0.5",
+        *TINY,
+    ]
+    common = ["refine", "task=lift_cube", f"checkpoint={reward_model}", *size_args]
     assert main([*common, f"policy={cloned}", f"out={tmp_path / 'held'}"]) == 0
-    plain, held = (load_policy(folder / "policy").state_dict() for folder in (refined, tmp_path / "held"))
-    assert any(not torch.equal(plain[name], held[name]) for name in plain)
+    plain, imitated = (load_policy(folder / "policy").state_dict() for folder in (refined, tmp_path / "held"))
+    assert any(not torch.equal(plain[name], imitated[name]) for name in plain)
     assert main([*common, f"policy={refined}", f"out={tmp_path / 'other'}"]) == 2
     assert "imitation_coef needs the demonstrations" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_policy_that_sees_embeddings_is_refined_with_the_model_that_made_them(
+def test_a_policy_of_embeddings_needs_its_own_encoder_and_views(
     demos: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
-    seeing = [*words, "obs_mode=proprio+embeddings", f"checkpoint={reward_model}", "env.views=[wrist]"]
-    assert main([*seeing, f"out={tmp_path / 'cloned'}"]) == 0
-    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=4", "env.views=[wrist]", *TINY]
-    common = ["refine", "task=lift_cube", f"policy={tmp_path / 'cloned'}", *sizes]
+    args = ["clone", "task=lift_cube", f"data={demos}", "num_demonstrations=1", "steps=5", "eval_episodes=4", *TINY]
+    embedding_args = [*args, "obs_mode=proprio+embeddings", f"checkpoint={reward_model}", "env.views=[wrist]"]
+    assert main([*embedding_args, f"out={tmp_path / 'cloned'}"]) == 0
+    size_args = [
+        "iterations=2",
+        "critic_warmup_iterations=1",
+        "rollout_steps=4",
+        "final_eval_episodes=4",
+        "env.views=[wrist]",
+        *TINY,
+    ]
+    common = ["refine", "task=lift_cube", f"policy={tmp_path / 'cloned'}", *size_args]
     assert main([*common, f"checkpoint={reward_model}", f"out={tmp_path / 'refined'}"]) == 0
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
     assert "was cloned with another reward model" in " ".join(capsys.readouterr().err.split())
-    eyes = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
-    assert main([*eyes, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
+    other_views_args = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
+    assert main([*other_views_args, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
     assert "cloned from the views wrist, not front: set env.views=[wrist]" in " ".join(capsys.readouterr().err.split())
-    assert main([*words, "obs_mode=proprio+embeddings", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
+    assert main([*args, "obs_mode=proprio+embeddings", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
     assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())
 
 
-def test_score_and_evaluate_say_the_same_of_a_frame(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
+def test_score_and_evaluate_agree(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
     common = [f"data={unseen}", f"checkpoint={reward_model}"]
     assert main(["score", *common, "episode_indices=[3,1]", "videos=false", f"out={tmp_path / 'score'}"]) == 0
     table = pq.read_table(tmp_path / "score" / "progress.parquet").to_pydict()
@@ -157,31 +199,38 @@ def test_score_and_evaluate_say_the_same_of_a_frame(unseen: Path, reward_model: 
     assert not list((tmp_path / "score").glob("*.mp4"))
     assert main(["evaluate", *common, "report_episodes=18", "model_name=mine", f"out={tmp_path / 'evaluate'}"]) == 0
     assert {"mine", "baselines", "episodes"} == set(metrics(tmp_path / "evaluate"))
-    shown = re.search(r'id="data">(.*?)</script>', (tmp_path / "evaluate" / "report.html").read_text())
-    assert shown is not None
-    panel = json.loads(shown[1])["episodes"][1]
+    one_episode = re.search(r'id="data">(.*?)</script>', (tmp_path / "evaluate" / "report.html").read_text())
+    assert one_episode is not None
+    panel = json.loads(one_episode[1])["episodes"][1]
     np.testing.assert_allclose(panel["progress"], table["progress_sparse"][: lengths[1]], atol=1e-3)
 
 
-def test_evaluate_with_goals_of_other_episodes_or_images(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
-    """The weights are the same: only what the goal has a part in may change."""
-    found = {}
-    for name, words in {
+def test_goal_images_affect_only_the_fusions_that_use_them(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
+    """The weights are the same: only fusions with a goal image may differ."""
+    results = {}
+    for name, args in {
         "mean": ["use_goal_images=true"],
         "forward": ["fusion=forward", "use_goal_images=true"],
         "backward": ["fusion=backward", "use_goal_images=true"],
     }.items():
-        line = ["evaluate", f"data={unseen}", f"checkpoint={reward_model}", "report_episodes=1", *words, f"out={tmp_path / name}"]
-        assert main(line) == 0
-        found[name] = metrics(tmp_path / name)
-    counts = found["mean"]["episodes"]
+        args_line = [
+            "evaluate",
+            f"data={unseen}",
+            f"checkpoint={reward_model}",
+            "report_episodes=1",
+            *args,
+            f"out={tmp_path / name}",
+        ]
+        assert main(args_line) == 0
+        results[name] = metrics(tmp_path / name)
+    counts = results["mean"]["episodes"]
     assert counts["successes"] + counts["failures"] + counts.get("skipped_without_goal", 0) == 18
     assert counts["successes"] + counts["failures"] > 0
-    maes = {name: numbers["reward_model"]["mae"] for name, numbers in found.items()}
+    maes = {name: numbers["reward_model"]["mae"] for name, numbers in results.items()}
     assert len({maes["mean"], maes["forward"], maes["backward"]}) == 3
 
 
-def test_a_goal_image_is_for_episodes_of_one_goal(
+def test_goal_images_need_episodes_of_one_goal(
     unseen: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = [f"checkpoint={reward_model}", "fusion=backward", f"goal_images=[{tmp_path}/front.png]"]
@@ -190,9 +239,9 @@ def test_a_goal_image_is_for_episodes_of_one_goal(
     image.save(tmp_path / "front.png")
     assert main(["evaluate", f"data={unseen}", *common, f"out={tmp_path / 'many'}"]) == 2
     assert "goal_images=[...] shows one goal" in capsys.readouterr().err
-    shown = replace(open_dataset(unseen / "dataset").episode(0), name="episode_000000")
+    one_episode = replace(open_dataset(unseen / "dataset").episode(0), name="episode_000000")
     with DatasetWriter(tmp_path / "one", robot_type="panda_primitives") as writer:
-        writer.add(shown)
+        writer.add(one_episode)
     assert main(["evaluate", f"data={tmp_path / 'one'}", *common, f"out={tmp_path / 'run'}"]) == 0
     assert metrics(tmp_path / "run")["episodes"] == {"successes": 1, "failures": 0}
     Image.new("RGB", (48, 48), (200, 30, 30)).save(tmp_path / "front.png")
@@ -206,45 +255,56 @@ def test_a_goal_image_is_for_episodes_of_one_goal(
 def test_bench_fusion_fills_its_section(unseen: Path, reward_model: Path, tmp_path: Path) -> None:
     source = open_dataset(unseen / "dataset")
     rows = [row for row, meta in enumerate(source.meta) if meta.metadata["task"] == "open_drawer"]
-    kept = [row for row in rows if source.meta[row].success][:2] + [
+    short_rows = [row for row in rows if source.meta[row].success][:2] + [
         row for row in rows if not source.meta[row].success
     ][:2]
     with DatasetWriter(tmp_path / "short", robot_type="panda_primitives") as writer:
-        for number, episode in enumerate(source.episode(row, stride=8) for row in kept):
+        for number, episode in enumerate(source.episode(row, stride=8) for row in short_rows):
             writer.add(replace(episode, name=f"episode_{number:06d}", metadata={**episode.metadata, "goal": "drawer"}))
-    words = ["bench", "fusion", f"data={tmp_path / 'short'}", f"checkpoint={reward_model}"]
-    assert main([*words, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
-    told, text = metrics(tmp_path / "run")["bench"], (tmp_path / "page.md").read_text()
-    assert told["episodes"] == {"fusions": 4, "views": 4}
+    args = ["bench", "fusion", f"data={tmp_path / 'short'}", f"checkpoint={reward_model}"]
+    assert main([*args, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    metrics_json, text = metrics(tmp_path / "run")["bench"], (tmp_path / "page.md").read_text()
+    assert metrics_json["episodes"] == {"fusions": 4, "views": 4}
     blind = {"_constant_", "_time_", "_oracle_"}
-    assert set(told["views"]) == {"front + wrist", "front", "wrist", *blind}
-    assert set(told["fusions"]) == {
+    assert set(metrics_json["views"]) == {"front + wrist", "front", "wrist", *blind}
+    assert set(metrics_json["fusions"]) == {
         *("incremental", "forward", "min", "mean", "inverse_variance"),
         *(f"{kind}, with goal" for kind in ("backward", "min", "mean", "inverse_variance", "consistent")),
         *blind,
     }
-    assert told["views"]["front"]["mae_failures"] != told["views"]["wrist"]["mae_failures"]
+    assert metrics_json["views"]["front"]["mae_failures"] != metrics_json["views"]["wrist"]["mae_failures"]
     assert (
         text.startswith("# Fusion and views\n") and "| backward, with goal | " in text and "| front + wrist | " in text
     )
 
 
-def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
+def test_audit_reports_failed_cases_and_strict_exits_with_code_3(
     reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = tmp_path / "few"
+    data_folder = tmp_path / "few"
     assert (
-        main(["collect", "tasks=[lift_cube]", "num_successes=2", "num_failures=1", "frame_stride=3", "seed=5", f"out={few}", *TINY])
+        main(
+            [
+                "collect",
+                "tasks=[lift_cube]",
+                "num_successes=2",
+                "num_failures=1",
+                "frame_stride=3",
+                "seed=5",
+                f"out={data_folder}",
+                *TINY,
+            ]
+        )
         == 0
     )
-    words = ["audit", f"data={few}", f"checkpoint={reward_model}", "report_episodes=2"]
-    assert main([*words, f"out={tmp_path / 'lax'}"]) == 0
-    assert main([*words, "strict=true", f"out={tmp_path / 'strict'}"]) == 3
-    lax, strict = metrics(tmp_path / "lax"), metrics(tmp_path / "strict")
-    assert lax == strict
-    failed = [name for name, row in lax["cases"].items() if row.get("passed") is False]
-    assert "finished" in failed, "three updates teach nothing"
-    assert len(failed) == lax["audit"]["failed"]
+    args = ["audit", f"data={data_folder}", f"checkpoint={reward_model}", "report_episodes=2"]
+    assert main([*args, f"out={tmp_path / 'lax'}"]) == 0
+    assert main([*args, "strict=true", f"out={tmp_path / 'strict'}"]) == 3
+    lax_metrics, strict = metrics(tmp_path / "lax"), metrics(tmp_path / "strict")
+    assert lax_metrics == strict
+    failed = [name for name, row in lax_metrics["cases"].items() if row.get("passed") is False]
+    assert "finished" in failed, "three optimizer steps teach nothing"
+    assert len(failed) == lax_metrics["audit"]["failed"]
     assert capsys.readouterr().err.startswith(f"failed: {', '.join(failed)}; see ")
     page = re.search(r'id="data">(.*?)</script>', (tmp_path / "strict" / "report.html").read_text())
     assert page is not None
@@ -253,7 +313,7 @@ def test_audit_says_what_failed_and_a_strict_one_ends_with_a_code_of_its_own(
     assert [panel["outcome"] for panel in panels] == failed[:2]
 
 
-def test_an_exported_model_judges_as_its_checkpoint_does(
+def test_an_exported_model_predicts_as_its_checkpoint(
     demos: Path, unseen: Path, cloned: Path, reward_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported = tmp_path / "exported"
@@ -261,24 +321,24 @@ def test_an_exported_model_judges_as_its_checkpoint_does(
     assert max(metrics(exported)["export"].values()) <= 1e-4
     for name, model in (("torch", reward_model), ("onnx", exported)):
         assert main(["evaluate", f"data={unseen}", f"checkpoint={model}", f"out={tmp_path / name}"]) == 0
-    ours, theirs = (metrics(tmp_path / name)["reward_model"] for name in ("torch", "onnx"))
-    assert ours == pytest.approx(theirs, abs=1e-2)
-    sizes = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=2"]
+    torch_metrics, onnx_metrics = (metrics(tmp_path / name)["reward_model"] for name in ("torch", "onnx"))
+    assert torch_metrics == pytest.approx(onnx_metrics, abs=1e-2)
+    size_args = ["iterations=2", "critic_warmup_iterations=1", "rollout_steps=4", "final_eval_episodes=2"]
     places = [f"policy={cloned}", f"checkpoint={exported}", f"out={tmp_path / 'refined'}"]
-    assert main(["refine", "task=lift_cube", *sizes, *places, *TINY]) == 0
+    assert main(["refine", "task=lift_cube", *size_args, *places, *TINY]) == 0
     onnx = f"init_from={exported}"
-    for words in (
+    for args in (
         ["adapt", f"data={unseen}", onnx],
         ["train", f"data={demos}", onnx],
         ["export", f"checkpoint={exported}"],
     ):
-        assert main([*words, f"out={tmp_path / 'no'}"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "cannot learn any more" in said and "is exported already" in said
+        assert main([*args, f"out={tmp_path / 'no'}"]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "cannot learn any more" in message and "is exported already" in message
 
 
-def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: Path) -> None:
-    words = [
+def test_an_interrupt_is_one_line_and_the_run_can_resume(demos: Path, tmp_path: Path) -> None:
+    args = [
         "train",
         f"data={demos}",
         "batch_size=2",
@@ -286,32 +346,40 @@ def test_an_interrupt_is_one_line_and_the_run_can_go_on(demos: Path, tmp_path: P
         "checkpoint_seconds=0.01",
         f"out={tmp_path / 'r'}",
     ]
-    # Whoever runs the tests in the background has interrupts ignored, and children inherit that.
-    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    script = f"{listen}; import sys; from embodied_rm.cli.main import main; sys.exit(main())"
-    process = subprocess.Popen([sys.executable, "-c", script, *words], stderr=subprocess.PIPE, text=True)
+    # A test run in the background ignores SIGINT, and children inherit that.
+    restore_interrupts = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    script = f"{restore_interrupts}; import sys; from embodied_rm.cli.main import main; sys.exit(main())"
+    process = subprocess.Popen([sys.executable, "-c", script, *args], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "r" / "unfinished" / "manifest.json").exists():
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert (process.returncode, error) == (130, "interrupted; to resume, repeat the command line with resume=true\n")
-    assert main([*words, "steps=5"]) == 2, "it must not be written over"
-    assert main([*words, "steps=5", "resume=true"]) == 2, "nor be continued as another run"
+    assert main([*args, "steps=5"]) == 2, "it must not be overwritten"
+    assert main([*args, "steps=5", "resume=true"]) == 2, "nor continued with another config"
     assert not (tmp_path / "r" / "metrics.json").exists()
 
 
-def test_adapt_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:
-    words = ["adapt", f"data={demos}", "episode_index=2", f"init_from={reward_model}", "max_seconds=null", "steps=2", "batch_size=2"]
-    assert main([*words, f"out={tmp_path / 'adapted'}"]) == 0
+def test_adapt_starts_from_a_trained_model(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    args = [
+        "adapt",
+        f"data={demos}",
+        "episode_index=2",
+        f"init_from={reward_model}",
+        "max_seconds=null",
+        "steps=2",
+        "batch_size=2",
+    ]
+    assert main([*args, f"out={tmp_path / 'adapted'}"]) == 0
     before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "adapted"))
     assert before.config == after.config
     assert metrics(tmp_path / "adapted")["adapt"]["steps"] > 0
 
 
-def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: Path, tmp_path: Path) -> None:
-    words = ["train", f"data={demos}", f"init_from={reward_model}", "steps=1", "batch_size=2", "learning_rate=1e-9"]
-    assert main([*words, f"out={tmp_path / 'on'}"]) == 0
+def test_train_starts_from_a_trained_model(demos: Path, reward_model: Path, tmp_path: Path) -> None:
+    args = ["train", f"data={demos}", f"init_from={reward_model}", "steps=1", "batch_size=2", "learning_rate=1e-9"]
+    assert main([*args, f"out={tmp_path / 'on'}"]) == 0
     before, after = (load_progress_net(folder / "checkpoint") for folder in (reward_model, tmp_path / "on"))
     assert before.config == after.config
     pairs = zip(before.parameters(), after.parameters(), strict=True)
@@ -319,7 +387,7 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "sentence"),
     [
         (["clone", "task=lift_cub", "data={demos}"], "unknown task 'lift_cub'. Did you mean 'lift_cube'?"),
         (["clone", "task=cube_in_drawer", "data={demos}"], "unknown recorded task 'cube_in_drawer'"),
@@ -349,20 +417,35 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
             ["evaluate", "data={demos}", "checkpoint={reward_model}", "fusion=man"],
             "unknown fusion 'man'. Did you mean 'mean'?",
         ),
-        (["evaluate", "data={unseen}", "checkpoint={reward_model}", "fusion=backward"], "(evaluate use_goal_images=true)"),
+        (
+            ["evaluate", "data={unseen}", "checkpoint={reward_model}", "fusion=backward"],
+            "(evaluate use_goal_images=true)",
+        ),
         (["evaluate", "data={demos}", "checkpoint={reward_model}"], "the model was trained on it"),
-        (["evaluate", "data={demos}", "checkpoint={reward_model}", "use_goal_images=true", "goal_images=[a.png]"], "set one of them"),
+        (
+            ["evaluate", "data={demos}", "checkpoint={reward_model}", "use_goal_images=true", "goal_images=[a.png]"],
+            "set one of them",
+        ),
         (
             ["evaluate", "data={unseen}", "checkpoint={reward_model}", "clip_baseline=local-dir:no"],
             "no/open_clip_config.json",
         ),
-        (["audit", "data={demos}", "checkpoint={reward_model}", "reward.progress_scale=-1"], "progress_scale must be >= 0, got -1.0"),
+        (
+            ["audit", "data={demos}", "checkpoint={reward_model}", "reward.progress_scale=-1"],
+            "progress_scale must be >= 0, got -1.0",
+        ),
         (["audit", "data={unseen}", "checkpoint={reward_model}", "frame_stride=0"], "frame_stride must be >= 1, got 0"),
         (["refine", "task=lift_cube", "policy={reward_model}", "checkpoint={reward_model}"], "no policy found in"),
         (["demo", "tasks=[lift]"], "unknown task of the demo 'lift'. Did you mean 'lift_cube'?"),
         (["demo", "collect.tasks=[open_drawer]"], "collect.tasks must include all tasks: lift_cube is missing"),
-        (["demo", "train_reward_model=true", "checkpoint={reward_model}"], "both select the reward model: set one of them"),
-        (["demo", "refine.checkpoint={reward_model}"], "refine.checkpoint is set by checkpoint=... or train_reward_model="),
+        (
+            ["demo", "train_reward_model=true", "checkpoint={reward_model}"],
+            "both select the reward model: set one of them",
+        ),
+        (
+            ["demo", "refine.checkpoint={reward_model}"],
+            "refine.checkpoint is set by checkpoint=... or train_reward_model=",
+        ),
         (["demo", "train={max_secondz:3}"], "'train.max_secondz'. Did you mean 'train.max_seconds'?"),
         (["collect", "tasks=[lift]"], "unknown task 'lift'. Did you mean 'lift_cube'?"),
         (["collect", "tasks=lift_cube"], "tasks must be a list like [a,b] (each a text), got lift_cube"),
@@ -370,8 +453,8 @@ def test_train_starts_from_a_model_that_was_trained(demos: Path, reward_model: P
         (["collect", "num_successes=0", "num_failures=0"], "nothing to record"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(
-    words: list[str],
+def test_an_error_is_one_sentence_and_writes_nothing(
+    args: list[str],
     sentence: str,
     demos: Path,
     unseen: Path,
@@ -381,18 +464,24 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 ) -> None:
     out = tmp_path / "run"
     assert (
-        main([*(fill(word, demos=demos, unseen=unseen, reward_model=reward_model) for word in words), f"out={out}"])
-        == 2
+        main([*(fill(word, demos=demos, unseen=unseen, reward_model=reward_model) for word in args), f"out={out}"]) == 2
     )
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
     assert not out.exists()
 
 
-def test_what_draws_hardly_moves_a_model(tmp_path: Path) -> None:
-    """The one in the box: one that has hardly learned says 0 to everything, or anything."""
-    words = ["bench", "renderers", "tasks=[lift_cube]", "num_envs=2", "frame_stride=15", f"checkpoint={BUNDLED_CHECKPOINT}"]
-    assert main([*words, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+def test_the_renderer_hardly_affects_predictions(tmp_path: Path) -> None:
+    """Uses the bundled model: the predictions of an untrained one would say nothing."""
+    args = [
+        "bench",
+        "renderers",
+        "tasks=[lift_cube]",
+        "num_envs=2",
+        "frame_stride=15",
+        f"checkpoint={BUNDLED_CHECKPOINT}",
+    ]
+    assert main([*args, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
     rows = metrics(tmp_path / "run")["bench"]["renderers"]
     assert [row["robot"] for row in rows] == ["panda", "six_axis"]
     assert all(0 < row["progress_max_difference"] <= 0.05 for row in rows), rows
@@ -401,8 +490,11 @@ def test_what_draws_hardly_moves_a_model(tmp_path: Path) -> None:
 
 
 def test_bench_reward_fills_its_section(reward_model: Path, tmp_path: Path) -> None:
-    words = ["bench", "reward", "repeats=1", "rollout_steps=6", f"checkpoint={reward_model}", *TINY]
-    assert main([*words, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
-    told = metrics(tmp_path / "run")["bench"]
-    assert told["learned_to_state"] == told["learned_s"] / told["state_s"]
-    assert f"| {told['learned_s']:.2f} | {told['learned_to_state']:.2f} |" in (tmp_path / "page.md").read_text()
+    args = ["bench", "reward", "repeats=1", "rollout_steps=6", f"checkpoint={reward_model}", *TINY]
+    assert main([*args, f"results_page={tmp_path / 'page.md'}", f"out={tmp_path / 'run'}"]) == 0
+    metrics_json = metrics(tmp_path / "run")["bench"]
+    assert metrics_json["learned_to_state"] == metrics_json["learned_s"] / metrics_json["state_s"]
+    assert (
+        f"| {metrics_json['learned_s']:.2f} | {metrics_json['learned_to_state']:.2f} |"
+        in (tmp_path / "page.md").read_text()
+    )

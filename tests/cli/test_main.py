@@ -1,4 +1,4 @@
-"""The command line itself: help for every command, one sentence and code 2 for every mistake, no litter."""
+"""The command line: help for every command, one-sentence errors with exit code 2, no stray files."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def test_help_names_every_key_and_gives_two_examples(name: str, capsys: pytest.C
 
 
 @pytest.mark.parametrize("name", command_names())
-def test_every_key_says_what_it_means(name: str) -> None:
+def test_every_key_has_a_description(name: str) -> None:
     for key in map(with_inherited_description, read_help_page(config_dir() / f"{name}.yaml").keys):
         is_section = key.default == ""
         assert is_section or key.description, f"configs/{name}.yaml: {key.name} has no comment"
@@ -80,7 +80,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--shell-completion"], "--shell-completion needs install=SHELL"),
     ],
 )
-def test_a_mistake_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -95,7 +95,7 @@ class Inner:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Stands in for a verb's config, with every kind of field that one may have."""
+    """A config with every kind of field."""
 
     task: str | None = None
     contact_sheet: Path | None = None
@@ -106,11 +106,11 @@ class Sample:
     inner: Inner = Inner()
 
 
-def sample_command(monkeypatch: pytest.MonkeyPatch, start) -> None:
-    """Let `tasks` be another command: same YAML file, other work."""
+def sample_command(monkeypatch: pytest.MonkeyPatch, work_fn) -> None:
+    """Replace the command `tasks`: same YAML file, other function."""
 
     def work(config: Sample, run: RunFolder, reporter: Reporter) -> None:
-        start()
+        work_fn()
         run.write_json("metrics.json", {})
 
     monkeypatch.setattr(cli, "load_command", lambda name: Command(schema=Sample, main=work))
@@ -121,7 +121,7 @@ def compose_sample(*words: str) -> Sample:
     return compose.compose_typed("tasks", runs[0], Sample)
 
 
-def test_a_config_is_the_dataclass_it_was_declared_as() -> None:
+def test_a_config_is_an_instance_of_its_dataclass() -> None:
     config = compose_sample("steps=7", "inner.rate=2", "sizes=[4]", "task=x")
     assert config == Sample(steps=7, sizes=(4,), inner=Inner(rate=2.0), task="x")
 
@@ -149,11 +149,11 @@ def test_a_wrong_type_names_key_type_and_value(word: str, sentence: str) -> None
 
 
 @pytest.mark.parametrize("text", ["lift it, don't drop it", "say [hi", 'a "quoted" word', "back\\slash,", "1 (one)"])
-def test_any_sentence_is_a_text(text: str) -> None:
+def test_any_sentence_is_a_valid_text(text: str) -> None:
     assert compose_sample(f"task={text}").task == text
 
 
-def test_a_required_key_left_out_is_named() -> None:
+def test_a_missing_required_key_is_named() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Needy:
         data: Path
@@ -205,7 +205,7 @@ def test_an_interrupted_run_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert (tmp_path / "run" / "metrics.json").exists()
 
 
-def test_ctrl_c_is_one_line(
+def test_ctrl_c_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt() -> None:
@@ -216,7 +216,7 @@ def test_ctrl_c_is_one_line(
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_internal_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail() -> None:
         raise ValueError("not a mistake of the user")
 
@@ -225,7 +225,7 @@ def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, tm
         cli.main(["tasks", f"out={tmp_path / 'run'}"])
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_printing_commands_write_no_files(tmp_path: Path) -> None:
     result = run_cli("tasks", "-m", "task=lift_cube,open_drawer", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("instruction") == 2
@@ -233,7 +233,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["tasks", "--help"], ["tasks", "tsk=1"], ["-sc", "query=bash"]])
-def test_help_and_completion_wait_for_nothing_heavy(words: list[str]) -> None:
+def test_help_and_completion_import_nothing_heavy(words: list[str]) -> None:
     script = (
         "import sys; from embodied_rm.cli.main import main; main(sys.argv[1:]); "
         "print('HEAVY', sorted({'torch', 'mujoco', 'gymnasium', 'matplotlib', 'av'} & set(sys.modules)))"
@@ -248,7 +248,7 @@ def test_help_and_completion_wait_for_nothing_heavy(words: list[str]) -> None:
     assert result.stdout.splitlines()[-1] == "HEAVY []", result.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -c \"from embodied_rm.cli.main import main; main(['tasks'])\" | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Several commands in one run folder: what is finished is not done again, and all time spent is told."""
+"""Several commands in one run folder: finished ones are skipped, and all time is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NapConfig:
     steps: int = 1
 
 
-def test_time_of_an_interrupted_session_counts_and_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
+def test_interrupted_sessions_count_and_finished_commands_are_skipped(tmp_path: Path) -> None:
     calls = []
 
     def start(config: NapConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -33,7 +33,7 @@ def test_time_of_an_interrupted_session_counts_and_what_is_finished_is_not_done_
     command, run = Command(schema=NapConfig, main=start), RunFolder(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         Pipeline(run, NullReporter()).run_command("nap", "nap", command, NapConfig())
-    later = Pipeline(run, NullReporter())
+    second_session = Pipeline(run, NullReporter())
     for _ in range(2):
-        assert later.run_command("nap", "nap", command, NapConfig()) == {"calls": 2}
-    assert calls == [0, 1] and later.seconds_by_phase["nap"] >= 2 * NAP
+        assert second_session.run_command("nap", "nap", command, NapConfig()) == {"calls": 2}
+    assert calls == [0, 1] and second_session.seconds_by_phase["nap"] >= 2 * NAP

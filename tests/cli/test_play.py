@@ -1,4 +1,4 @@
-"""`play` and the sheet of `tasks`: who plays is who was asked for, and the images are those of the simulator."""
+"""`play` and the contact sheet of `tasks`: policies, divergences, and images of the simulator."""
 
 import inspect
 import json
@@ -23,18 +23,18 @@ SIZE = 64
 SMALL = ("env.num_envs=2", f"env.image_size={SIZE}")
 
 
-def played(folder: Path) -> dict[str, int]:
+def play_metrics(folder: Path) -> dict[str, int]:
     return json.loads((folder / "metrics.json").read_text())["play"]
 
 
 def cells(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """The images in a frame of the video: [rows, columns, SIZE, SIZE, 3]."""
+    """Return the images in a frame of the video: [rows, columns, SIZE, SIZE, 3]."""
     starts = [[(r * (SIZE + GAP_PX), c * (SIZE + GAP_PX)) for c in range(columns)] for r in range(rows)]
     return np.array([[image[y : y + SIZE, x : x + SIZE] for y, x in row] for row in starts])
 
 
 def nearest(shown: np.ndarray, images: np.ndarray) -> list[int]:
-    """For each of the images shown, the one among `images` [n, SIZE, SIZE, 3] that it is most like."""
+    """Return, for each shown image, the index of the most similar one of `images` [n, SIZE, SIZE, 3]."""
     error = shown.reshape(-1, 1, SIZE, SIZE, 3).astype(float) - images[None]
     return (error**2).mean(axis=(2, 3, 4)).argmin(axis=1).tolist()
 
@@ -46,27 +46,29 @@ def test_rows_are_envs_and_columns_are_views(tmp_path: Path, capsys: pytest.Capt
     envs = TabletopVecEnv("open_drawer", 2, image_size=SIZE)
     envs.reset(seed=5)
     assert nearest(cells(video[0], 2, 3), envs.render_views().reshape(-1, SIZE, SIZE, 3)) == [0, 1, 2, 3, 4, 5]
-    said = capsys.readouterr().out
-    assert all(instruction in said for instruction in envs.instructions)
+    output = capsys.readouterr().out
+    assert all(instruction in output for instruction in envs.instructions)
     envs.close()
 
 
 def test_the_expert_succeeds_and_random_actions_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = []
+    instructions_by_policy = []
     for policy, successes in (("expert", 2), ("random", 0)):
         assert main(["play", "task=lift_cube", f"policy={policy}", f"out={tmp_path / policy}", *SMALL]) == 0
-        assert played(tmp_path / policy) == {"episodes": 2, "successes": successes, "diverged": 0}
-        said = capsys.readouterr().out
-        assert f"success  {successes} of 2" in said
-        asked.append([line.split(":")[0] for line in said.splitlines() if line.startswith("  env ")])
-    assert len(asked[0]) == 2 and asked[0] == asked[1], "the same episodes"
+        assert play_metrics(tmp_path / policy) == {"episodes": 2, "successes": successes, "diverged": 0}
+        output = capsys.readouterr().out
+        assert f"success  {successes} of 2" in output
+        instructions_by_policy.append([line.split(":")[0] for line in output.splitlines() if line.startswith("  env ")])
+    assert len(instructions_by_policy[0]) == 2 and instructions_by_policy[0] == instructions_by_policy[1], (
+        "the same episodes"
+    )
     expert, random = (read_frames(tmp_path / policy / "play.mp4") for policy in ("expert", "random"))
-    assert len(random) == 61, "the first image and one a step up to the time limit"
+    assert len(random) == 61, "the first image and one per step up to the time limit"
     assert len(expert) < 50, "success ends the episode"
 
 
 def test_a_stored_policy_plays(tmp_path: Path) -> None:
-    """One that always moves to the left, whatever it sees: the video ends where those actions lead."""
+    """A policy that always moves to the left: the video ends where those actions lead."""
     policy = GaussianPolicy(PolicySpec(obs_dim=29, action_dim=4))
     for parameter in policy.parameters():
         parameter.data.zero_()
@@ -81,13 +83,13 @@ def test_a_stored_policy_plays(tmp_path: Path) -> None:
     images.append(envs.render_views())
     envs.close()
     video = read_frames(tmp_path / "run" / "play.mp4")
-    every = np.concatenate(images).reshape(-1, SIZE, SIZE, 3)
-    assert nearest(cells(video[0], 2, 3), every) == [0, 1, 2, 3, 4, 5]
-    assert nearest(cells(video[60], 2, 3), every) == [6, 7, 8, 9, 10, 11]
-    assert played(tmp_path / "run")["successes"] == 0
+    all_images = np.concatenate(images).reshape(-1, SIZE, SIZE, 3)
+    assert nearest(cells(video[0], 2, 3), all_images) == [0, 1, 2, 3, 4, 5]
+    assert nearest(cells(video[60], 2, 3), all_images) == [6, 7, 8, 9, 10, 11]
+    assert play_metrics(tmp_path / "run")["successes"] == 0
 
 
-def test_a_row_that_has_ended_stands_still() -> None:
+def test_ended_rows_repeat_their_last_frame() -> None:
     def video(*values: int) -> np.ndarray:
         return np.array(values, np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2).repeat(3, 3)
 
@@ -98,10 +100,10 @@ def test_a_row_that_has_ended_stands_still() -> None:
     assert (shown[:, 2:-2] == 0).all() and (shown[:, :, 2:-2] == 0).all()
 
 
-def broken(folder: Path, robot: str = "panda", flight: int = 2) -> tuple[Path, np.ndarray]:
+def make_divergence(folder: Path, robot: str = "panda", delay: int = 2) -> tuple[Path, np.ndarray]:
     """The file of an environment that diverges: a cube comes down on the hand at 9 km/s, `flight` time steps away.
 
-    And the views of its last good state.
+    Also returns the views of its last good state.
     """
     envs = TabletopVecEnv(
         "lift_cube", 2, image_size=SIZE, robot=robot, autoreset_mode=AutoresetMode.DISABLED, divergence_dump_dir=folder
@@ -110,58 +112,56 @@ def broken(folder: Path, robot: str = "panda", flight: int = 2) -> tuple[Path, n
     envs.step(np.ones((2, 4), np.float32))
     physics, cube, speed = envs._backend, envs.model.joint("red"), 9000.0
     qpos, qvel = physics.qpos[1:].copy(), physics.qvel[1:].copy()
-    above = speed * envs.model.opt.timestep * flight
+    above = speed * envs.model.opt.timestep * delay
     qpos[0, cube.qposadr[0] :][:3] = envs.state.tool_pos[1] + [0.03, 0.02, 0.02 + above]
     qvel[0, cube.dofadr[0] :][:3] = [0.0, 0.0, -speed]
     physics.set_state(np.array([1]), qpos, qvel)
-    before = envs.render_views()[1]
+    last_views = envs.render_views()[1]
     assert envs.step(np.ones((2, 4), np.float32))[-1]["diverged"].tolist() == [False, True]
     envs.close()
     (path,) = folder.iterdir()
-    return path, before
+    return path, last_views
 
 
-@pytest.mark.parametrize(("robot", "flight"), [("panda", 0), ("panda", 2), ("my_arm.xml", 2)])
-def test_a_fault_is_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], robot: str, flight: int) -> None:
-    """The same scene, robot, colors and last good state; and it breaks again, for the same reason."""
+@pytest.mark.parametrize(("robot", "delay"), [("panda", 0), ("panda", 2), ("my_arm.xml", 2)])
+def test_a_divergence_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str], robot: str, delay: int) -> None:
+    """Same scene, robot, colors and last good state; it diverges again for the same reason."""
     if robot.endswith(".xml"):
         folder = shutil.copytree(ROBOTS["six_axis"].mjcf_path.parent, tmp_path / "arms")
         robot = str((folder / ROBOTS["six_axis"].mjcf_path.name).rename(folder / robot))
-    path, before = broken(tmp_path / "faults", robot, flight)
-    arm = [f"env.robot={robot}"] if robot.endswith(".xml") else []
-    assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}", *arm]) == 0
-    told, why = played(tmp_path / "run"), "a speed went beyond 10000"
-    assert told == {
+    path, last_views = make_divergence(tmp_path / "faults", robot, delay)
+    robot_args = [f"env.robot={robot}"] if robot.endswith(".xml") else []
+    assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}", *robot_args]) == 0
+    metrics, reason = play_metrics(tmp_path / "run"), "a speed went beyond 10000"
+    assert metrics == {
         "replay": str(path),
         "task": "lift_cube",
         "robot": robot,
-        "then": why,
-        "now": why,
-        "time_steps": flight,
+        "then": reason,
+        "now": reason,
+        "time_steps": delay,
     }
-    assert capsys.readouterr().out.count(why) == 2
+    assert capsys.readouterr().out.count(reason) == 2
     video = read_frames(tmp_path / "run" / "play.mp4")
-    assert len(video) == 4 + flight, "a second of the state before, then each time step that went well"
-    assert nearest(cells(video[0], 1, 3), before) == [0, 1, 2]
+    assert len(video) == 4 + delay, "a second of the last good state, then each good time step"
+    assert nearest(cells(video[0], 1, 3), last_views) == [0, 1, 2]
     sheet = np.asarray(Image.open(tmp_path / "run" / "before.png"))
-    for column, image in enumerate(before):
+    for column, image in enumerate(last_views):
         np.testing.assert_array_equal(
             sheet[2 * LINE_HEIGHT_PX :, GAP_PX + column * (SIZE + GAP_PX) :][:SIZE, :SIZE], image
         )
 
 
-def test_a_fault_that_does_not_happen_again_is_said_to_be_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, _ = broken(tmp_path / "faults")
+def test_a_divergence_that_does_not_recur_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _ = make_divergence(tmp_path / "faults")
     path.write_text(json.dumps({**json.loads(path.read_text()), "qvel": [0.0] * 22}))
     assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}"]) == 0
-    assert played(tmp_path / "run")["now"] is None and played(tmp_path / "run")["time_steps"] == 10
+    assert play_metrics(tmp_path / "run")["now"] is None and play_metrics(tmp_path / "run")["time_steps"] == 10
     assert "it did not diverge again" in capsys.readouterr().out
 
 
-def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, _ = broken(tmp_path / "faults")
+def test_a_divergence_has_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _ = make_divergence(tmp_path / "faults")
     assert main(["play", f"replay={path}", "task=lift_cube", f"out={tmp_path / 'same'}"]) == 0
     content = json.loads(path.read_text())
     mistakes = {
@@ -176,41 +176,41 @@ def test_a_fault_brings_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("seed=6",): ({**content, "robot": "my_arm.xml"}, "a divergence of a custom robot, my_arm.xml: name its file"),
         ("seed=7",): ({**content, "task": "my_task"}, "name its file: task=my_task.py"),
     }
-    for words, (changed, sentence) in mistakes.items():
-        path.write_text(json.dumps(changed))
+    for args, (new_content, sentence) in mistakes.items():
+        path.write_text(json.dumps(new_content))
         capsys.readouterr()
-        assert main(["play", f"replay={path}", *words, f"out={tmp_path / 'run'}"]) == 2
+        assert main(["play", f"replay={path}", *args, f"out={tmp_path / 'run'}"]) == 2
         error = capsys.readouterr().err
         assert sentence in error and error.count("\n") == 1
         assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("named", ["evil.py", "{folder}/evil.py", "./evil.py", "lift_cube.py"])
-def test_a_fault_file_runs_no_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str
+@pytest.mark.parametrize("task_name", ["evil.py", "{folder}/evil.py", "./evil.py", "lift_cube.py"])
+def test_a_divergence_file_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task_name: str
 ) -> None:
-    """A fault is data that colleagues send each other: a Python file that it names is not run."""
-    path, _ = broken(tmp_path / "faults")
+    """A divergence file is data that users exchange: a Python file that it names is not run."""
+    path, _ = make_divergence(tmp_path / "faults")
     monkeypatch.chdir(path.parent)
     for name in ("evil.py", "lift_cube.py"):
         Path(name).write_text("from pathlib import Path\nPath('PWNED').touch()\n")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "task": named.format(folder=path.parent)}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "task": task_name.format(folder=path.parent)}))
     assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}"]) == 2
     assert "name its file: task=my_task.py" in capsys.readouterr().err
     assert not Path("PWNED").exists()
 
 
-def test_a_fault_of_a_task_of_ones_own_is_played_when_its_file_is_named(tmp_path: Path) -> None:
+def test_a_divergence_of_a_custom_task_needs_its_file(tmp_path: Path) -> None:
     source = Path(inspect.getfile(type(find_task("lift_cube")))).read_text()
-    mine = tmp_path / "my_task.py"
-    mine.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))
-    path, _ = broken(tmp_path / "faults")
+    task_file = tmp_path / "my_task.py"
+    task_file.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))
+    path, _ = make_divergence(tmp_path / "faults")
     path.write_text(json.dumps({**json.loads(path.read_text()), "task": "my_lift_cube"}))
-    assert main(["play", f"replay={path}", f"task={mine}", f"out={tmp_path / 'run'}", "env.image_size=64"]) == 0
-    assert played(tmp_path / "run")["task"] == "my_lift_cube"
+    assert main(["play", f"replay={path}", f"task={task_file}", f"out={tmp_path / 'run'}", "env.image_size=64"]) == 0
+    assert play_metrics(tmp_path / "run")["task"] == "my_lift_cube"
 
 
-def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_sentence_and_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_policy(tmp_path / "other" / "policy", GaussianPolicy(PolicySpec(obs_dim=3, action_dim=4)))
     mistakes = {
         (
@@ -223,14 +223,14 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pyt
         ("task=lift_cube", "env.image_size=65"): "env.image_size must be even, for the video, got 65",
         ("policy=expert",): "play needs task=..., a task, or replay=..., a file in env.divergence_dump_dir",
     }
-    for words, sentence in mistakes.items():
-        assert main(["play", *words, f"out={tmp_path / 'run'}"]) == 2
+    for args, sentence in mistakes.items():
+        assert main(["play", *args, f"out={tmp_path / 'run'}"]) == 2
         error = capsys.readouterr().err
         assert sentence in error and error.count("\n") == 1
         assert not (tmp_path / "run").exists()
 
 
-def test_the_sheet_shows_every_task_from_every_side(tmp_path: Path) -> None:
+def test_the_contact_sheet_shows_every_task_from_every_view(tmp_path: Path) -> None:
     path = tmp_path / "made" / "tasks.png"
     assert main(["tasks", f"contact_sheet={path}"]) == 0
     sheet = np.asarray(Image.open(path))
@@ -250,16 +250,16 @@ def test_the_sheet_shows_every_task_from_every_side(tmp_path: Path) -> None:
         envs.close()
 
 
-def test_captions_differ_where_the_words_differ() -> None:
+def test_captions_are_drawn() -> None:
     views = {"front": np.zeros((32, 200, 3), np.uint8)}
-    one, other = (
+    first, second = (
         draw_contact_sheet([ContactSheetRow(caption=caption, views=views)]) for caption in ("lift it", "push it")
     )
-    assert one != other
-    assert one == draw_contact_sheet([ContactSheetRow(caption="lift it", views=views)])
+    assert first != second
+    assert first == draw_contact_sheet([ContactSheetRow(caption="lift it", views=views)])
 
 
-def test_a_sheet_is_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_contact_sheet_is_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", f"contact_sheet={tmp_path / 'tasks.jpg'}"]) == 2
     assert "contact_sheet must be a file that ends in .png" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Whether a reward model can pay is known before anything runs."""
+"""A reward model that cannot be used in refinement is rejected before anything runs."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from embodied_rm.tabletop.envs import EnvConfig
 from embodied_rm.tabletop.refine_policy import GOAL_FUSIONS, RefineCommand, load_reward_model
 
 
-def asked(folder: Path, rule: str = "shaped", fusion: str | None = None, view: str = "front") -> RefineCommand:
+def make_command(folder: Path, rule: str = "shaped", fusion: str | None = None, view: str = "front") -> RefineCommand:
     reward = RewardConfig(rule=rule, success_source="simulator")
     env = EnvConfig(views=(view,))
     return RefineCommand(task="lift_cube", policy=folder, checkpoint=folder, fusion=fusion, env=env, reward=reward)
@@ -26,19 +26,19 @@ def fusion_of(command: RefineCommand) -> str:
 
 
 @pytest.mark.parametrize("fusion", FUSION_KINDS)
-def test_what_looks_from_a_goal_cannot_pay_unless_it_is_fused_otherwise(fusion, tmp_path: Path) -> None:
+def test_goal_fusions_need_another_fusion_in_refinement(fusion, tmp_path: Path) -> None:
     save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",), fusion=fusion)), {})
     if fusion not in GOAL_FUSIONS:
-        assert fusion_of(asked(tmp_path)) == fusion
+        assert fusion_of(make_command(tmp_path)) == fusion
         return
     with pytest.raises(UserError, match=f"fusion={fusion}, which needs.*set fusion to one of incremental"):
-        load_reward_model(asked(tmp_path))
-    assert fusion_of(asked(tmp_path, fusion="min")) == "min"
-    assert fusion_of(asked(tmp_path, rule="sparse")) == fusion, "nobody asks it"
+        load_reward_model(make_command(tmp_path))
+    assert fusion_of(make_command(tmp_path, fusion="min")) == "min"
+    assert fusion_of(make_command(tmp_path, rule="sparse")) == fusion, "the rule does not use the model"
 
 
-def test_it_must_know_the_cameras(tmp_path: Path) -> None:
+def test_the_model_must_know_the_views(tmp_path: Path) -> None:
     save_progress_net(tmp_path, ProgressNet(NetConfig(views=("front",))), {})
     with pytest.raises(UserError, match=r"unknown view of the reward model .* 'wrist'"):
-        load_reward_model(asked(tmp_path, view="wrist"))
-    load_reward_model(asked(tmp_path, rule="dense", view="wrist"))
+        load_reward_model(make_command(tmp_path, view="wrist"))
+    load_reward_model(make_command(tmp_path, rule="dense", view="wrist"))

@@ -1,4 +1,4 @@
-"""A corpus scored from the command line: killed, gone on with, by others; and what may not be gone on with."""
+"""Scoring of a corpus: kill, resume with other workers, and rejected resumes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A corpus whose third episode is damaged where only decoding finds it, and a model."""
+def corpus_args(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A model, and a corpus whose third episode cannot be decoded."""
     folder = tmp_path_factory.mktemp("corpus")
     videos = write_corpus(folder / "data") / "videos"
     corruptions.corrupt_packet(sorted(videos.glob("*top/*/*"))[2])
@@ -34,20 +34,20 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(corpus_args: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert main(["score", *words, "videos=false", f"out={out}"]) == 0
+    assert main(["score", *corpus_args, "videos=false", f"out={out}"]) == 0
     return out
 
 
-def until(done, what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
+def until(done, description: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while not done():
-        assert time.monotonic() < end, f"not within {PATIENCE_S:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {description}"
         time.sleep(0.02)
 
 
-def nobody_left(group: int) -> bool:
+def process_group_ended(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -55,24 +55,27 @@ def nobody_left(group: int) -> bool:
     return False
 
 
-def test_a_run_that_was_killed_goes_on_in_other_hands_to_the_same_table(
-    words: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_killed_run_resumes_with_other_workers_to_the_same_table(
+    corpus_args: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["score", *words, f"out={tmp_path}"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "embodied_rm", *line, "num_workers=2"], stdout=subprocess.DEVNULL, start_new_session=True
+    args = ["score", *corpus_args, f"out={tmp_path}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "embodied_rm", *args, "num_workers=2"], stdout=subprocess.DEVNULL, start_new_session=True
     )
-    until(lambda: list(tmp_path.glob(f"{SHARDS_DIR}/*.parquet")) or child.poll() is not None, "a shard")
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    until(lambda: nobody_left(child.pid), "the end of the workers, who have lost their driver")
-    assert main(line) == 2 and "already holds a run" in capsys.readouterr().err
-    assert main([*line, "resume=true"]) == 0
+    until(lambda: list(tmp_path.glob(f"{SHARDS_DIR}/*.parquet")) or process.poll() is not None, "a shard")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: process_group_ended(process.pid), "the end of the workers after the loss of their driver")
+    assert main(args) == 2 and "already holds a run" in capsys.readouterr().err
+    assert main([*args, "resume=true"]) == 0
     assert (tmp_path / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()
-    metas = LeRobotDataset(words[0].removeprefix("data=")).meta
-    told = json.loads((tmp_path / "metrics.json").read_text())["score"]
-    assert told["skipped_episodes"] == [metas[2].name] and (told["episodes"], told["invalid"]) == (NUM_EPISODES - 1, 0)
-    assert told["frames"] == sum(meta.length for meta in metas) - metas[2].length
+    metas = LeRobotDataset(corpus_args[0].removeprefix("data=")).meta
+    metrics = json.loads((tmp_path / "metrics.json").read_text())["score"]
+    assert metrics["skipped_episodes"] == [metas[2].name] and (metrics["episodes"], metrics["invalid"]) == (
+        NUM_EPISODES - 1,
+        0,
+    )
+    assert metrics["frames"] == sum(meta.length for meta in metas) - metas[2].length
     for number, meta in enumerate(metas):
         assert {(tmp_path / f"{meta.name}{kind}").exists() for kind in (".png", ".mp4")} == {number != 2}
     page = (tmp_path / "report.html").read_text()
@@ -80,22 +83,22 @@ def test_a_run_that_was_killed_goes_on_in_other_hands_to_the_same_table(
     assert f"left out: {metas[2].name}" in "".join(capsys.readouterr().out.split("\n"))
 
 
-def test_what_may_not_be_gone_on_with(
-    words: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_runs_with_other_settings_cannot_be_resumed(
+    corpus_args: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(undisturbed, tmp_path / "run")
-    line = ["score", *words, "videos=false", f"out={tmp_path / 'run'}", "resume=true"]
-    assert main(line) == 0 and "is already finished" in capsys.readouterr().out
+    args = ["score", *corpus_args, "videos=false", f"out={tmp_path / 'run'}", "resume=true"]
+    assert main(args) == 0 and "is already finished" in capsys.readouterr().out
     (tmp_path / "run" / "metrics.json").unlink()
-    assert main([*line, "frame_stride=2"]) == 2 and "other values of frame_stride" in capsys.readouterr().err
-    checkpoint = Path(words[1].removeprefix("checkpoint="))
+    assert main([*args, "frame_stride=2"]) == 2 and "other values of frame_stride" in capsys.readouterr().err
+    checkpoint = Path(corpus_args[1].removeprefix("checkpoint="))
     shutil.copytree(checkpoint, tmp_path / "before")
     try:
         save_net(checkpoint, seed=1)
-        assert main(line) == 2
+        assert main(args) == 2
         assert "00000.parquet: was scored with other model" in capsys.readouterr().err.replace("\n", "")
     finally:
         shutil.rmtree(checkpoint)
         shutil.copytree(tmp_path / "before", checkpoint)
-    assert main(line) == 0, "nothing is missing: it is put together again"
+    assert main(args) == 0, "all shards are there: only the table is written again"
     assert (tmp_path / "run" / TABLE_FILE).read_bytes() == (undisturbed / TABLE_FILE).read_bytes()
