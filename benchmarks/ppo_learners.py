@@ -52,7 +52,12 @@ class DenseFinalObs(VectorWrapper):
         for row in np.flatnonzero(terminated | truncated):
             final_obs[row] = infos["final_obs"][row]
         zeros = np.zeros(self.num_envs)
-        dense_infos = {"final_obs": final_obs, "valid": zeros == 0, "potential": zeros, "next_potential": zeros}
+        dense_infos = {
+            "final_obs": final_obs,
+            "valid_transition": zeros == 0,
+            "potential": zeros,
+            "next_potential": zeros,
+        }
         return observation, reward, terminated, truncated, dense_infos
 
 

@@ -62,7 +62,7 @@ class NoiseVecEnv(VectorEnv):
         self._step_index %= EPISODE_STEPS
         infos = {
             "final_obs": final_obs,
-            "valid": self._all_true,
+            "valid_transition": self._all_true,
             "potential": self._zeros,
             "next_potential": self._zeros,
         }
