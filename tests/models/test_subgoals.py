@@ -111,9 +111,7 @@ def test_next_subgoal_starts_where_the_previous_one_is_done():
     assert column(outputs) == [0.1, 0.2, 0.3, 0.5, 0.75, 0.75]
     assert column(outputs, "subtask") == [0, 0, 0, 1, 1, 1]
     assert column(outputs, "uncertainty") == [0.05, 0.1, 0.15, 0.0, 0.125, 0.125]
-    assert state.states[1].first_frame.tolist() == [4], (
-        "the first frame of the second subgoal completes the first"
-    )
+    assert state.states[1].first_frame.tolist() == [4], "the first frame of the second subgoal completes the first"
 
 
 def test_success_is_that_of_the_last_subgoal():
