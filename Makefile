@@ -1,12 +1,12 @@
-# Two commands do everything from a fresh clone: `make demo` and `make test`.
+# From a fresh clone: `make demo` and `make test`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full checkpoint long labels refinement lerobot real test bench clean
+.PHONY: help install demo demo-full checkpoint long labels refinement lerobot real test docs bench clean
 
-# The first Python that is new enough; 3.11 first, for it is what constraints.txt was tested on.
+# The first Python that is new enough; 3.11 first, since constraints.txt was tested on it.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo "$$python" && break; done)
-# A package index with CPU builds of torch, where the usual one has CUDA builds only (see README, "Install").
+# A package index with CPU builds of torch, if the default one has CUDA builds only (see README, "Install").
 TORCH_INDEX ?=
 # A folder with the recordings episode_001 (annotated) and episode_002.
 DATA ?= ../shared/data/real_bimanual
@@ -26,17 +26,17 @@ VIEWS := 'tasks=[open_drawer,turn_lever,lift_cube]' 'rules=[shaped]' num_seeds=3
 	collect.num_successes=60 task_presets.open_drawer.num_demonstrations=60 task_presets.turn_lever.num_demonstrations=15 \
 	task_presets.lift_cube.num_demonstrations=60
 LONG := runs/refinement/long
-GUIDE := runs/refinement/guide
-BOX := assets/checkpoints
+LONG_TUNED := runs/refinement/long_tuned
+CHECKPOINTS := assets/checkpoints
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
-demo: install  ## the whole loop in minutes: judge the reward model in the box, clone, refine on it, report
+demo: install  ## the whole loop in minutes: evaluate the bundled reward model, clone, refine on it, report
 	$(BIN)/embodied-rm demo out=$(RUN)
 
-demo-full: demo  ## the same, then the long task, cube_in_drawer, with a reward model of its own
+demo-full: demo  ## the same, then the long task cube_in_drawer with a newly trained reward model
 	$(BIN)/embodied-rm demo train_reward_model=true 'tasks=[cube_in_drawer]' 'collect.tasks=[cube_in_drawer]' \
 		demonstration_data.num_successes=40 train.steps=1500 out=$(RUN)/long
 
@@ -46,30 +46,33 @@ test: .venv/installed-dev  ## lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n logical --dist loadfile
 
-checkpoint: install  ## the model in the box and its card, from nothing (two hours)
+docs: .venv/installed-dev  ## the documentation site: site/
+	$(BIN)/mkdocs build --strict --quiet
+
+checkpoint: install  ## build the bundled model and its card (two hours)
 	$(BIN)/embodied-rm build-checkpoint install_dir=assets/checkpoints/tabletop out=$(RUN)
 
-client: install  ## the client of the reward service as a wheel of its own: dist/
+client: install  ## the client of the reward service as a separate wheel: dist/
 	$(BIN)/python -c "from embodied_rm.serve.build_client_wheel import build_client_wheel; build_client_wheel('dist')"
 
 labels: install  ## the default model trained by every labeling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels results_page=docs/results/labels.md out=$(RUN)
 
-refinement: install  ## every rule side by side: docs/results/refine.md (days; what its ledgers hold is read)
+refinement: install  ## compare all reward rules: docs/results/refine.md (days; finished cells are read from the results cache)
 	$(COMPARE) name=learned $(CLONED) 'rules=[shaped,dense]' out=$(RUN)/learned
 	$(COMPARE) name=honest $(CLONED) 'rules=[shaped]' num_seeds=3 out=$(RUN)/honest
 	$(COMPARE) name=easy $(EASY) 'rules=[shaped,sparse]' refine.reward.success_source=simulator \
 		refine.reward.score_every=4 refine.eval_episodes=32 out=$(RUN)/easy
 	$(COMPARE) name=rules 'tasks=[lift_cube]' 'rules=[shaped,sparse,hold,raw,difference]' num_seeds=3 \
 		refine.reward.success_source=simulator out=$(RUN)/rules
-	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/cube_in_drawer
-	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(BOX)/long out=$(RUN)/sort_two
+	$(COMPARE) name=cube_in_drawer 'tasks=[cube_in_drawer]' $(HARD) checkpoint=$(CHECKPOINTS)/long out=$(RUN)/cube_in_drawer
+	$(COMPARE) name=sort_two 'tasks=[sort_two]' $(HARD) checkpoint=$(CHECKPOINTS)/long out=$(RUN)/sort_two
 	$(COMPARE) name=insert_peg 'tasks=[insert_peg]' $(HARD) out=$(RUN)/insert_peg
 	$(COMPARE) name=few 'tasks=[close_drawer]' 'rules=[dense,shaped,sparse]' $(FEW) out=$(RUN)/few
 	$(COMPARE) name=views $(VIEWS) out=$(RUN)/views
 	$(BIN)/embodied-rm bench cloning results_page=docs/results/refine.md out=$(RUN)/cloning
 
-$(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the one in the box never saw
+$(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one of which the bundled model is not trained on
 	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two,insert_peg]' num_successes=80 num_failures=120 num_post_success=20 \
 		'env.views=[front,side,wrist]' seed=500 out=$(LONG)/recordings
 	$(BIN)/embodied-rm train data=$(LONG)/recordings steps=4000 augment.shift=0.06 augment.view_dropout_prob=0.2 \
@@ -77,51 +80,51 @@ $(LONG)/train/metrics.json: | install  # a reward model of the hard tasks, one o
 
 LEARNER := reward.rule=dense reward.success_source=simulator stop_patience=1000 env.num_envs=32 eval_episodes=32 \
 	ppo.gamma=0.99 ppo.gae_lambda=0.9 rollout_steps=180 seed=70
-PLAYERS := $(GUIDE)/players
+POLICIES := $(LONG_TUNED)/policies
 CLONED_cube_in_drawer := num_demonstrations=3 log_std_init=-1.0
 CLONED_sort_two := num_demonstrations=7 log_std_init=-2.0
 LEARNED_cube_in_drawer := iterations=40
 LEARNED_sort_two := iterations=60
 
-# Learners of the long tasks on demonstrations that no comparison uses: cloned, half learned, learned.
-$(PLAYERS)/%/whole/metrics.json: | install
+# Policies of the long tasks from demonstrations that no comparison uses: cloned, half refined, fully refined.
+$(POLICIES)/%/full/metrics.json: | install
 	$(BIN)/embodied-rm collect 'tasks=[$*]' num_successes=20 num_failures=0 action_noise=0.1 'speed_range=[1.0,1.0]' seed=70 \
-		out=$(PLAYERS)/$*/demonstrations
-	$(BIN)/embodied-rm clone task=$* data=$(PLAYERS)/$*/demonstrations $(CLONED_$*) seed=70 out=$(PLAYERS)/$*/clone
-	$(BIN)/embodied-rm refine task=$* policy=$(PLAYERS)/$*/clone $(LEARNER) $(LEARNED_$*) out=$(PLAYERS)/$*/half
-	$(BIN)/embodied-rm refine task=$* policy=$(PLAYERS)/$*/half $(LEARNER) $(LEARNED_$*) out=$(PLAYERS)/$*/whole
+		out=$(POLICIES)/$*/demonstrations
+	$(BIN)/embodied-rm clone task=$* data=$(POLICIES)/$*/demonstrations $(CLONED_$*) seed=70 out=$(POLICIES)/$*/clone
+	$(BIN)/embodied-rm refine task=$* policy=$(POLICIES)/$*/clone $(LEARNER) $(LEARNED_$*) out=$(POLICIES)/$*/half
+	$(BIN)/embodied-rm refine task=$* policy=$(POLICIES)/$*/half $(LEARNER) $(LEARNED_$*) out=$(POLICIES)/$*/full
 
-# That model, taught by what they do.
-PLAY := $(foreach task,cube_in_drawer sort_two,$(addprefix $(PLAYERS)/$(task)/,clone half whole))
+# That reward model, fine-tuned on rollouts of these policies.
+PLAY := $(foreach task,cube_in_drawer sort_two,$(addprefix $(POLICIES)/$(task)/,clone half whole))
 COMMA := ,
 SPACE := $() $()
-$(GUIDE)/train/metrics.json: $(LONG)/train/metrics.json $(PLAYERS)/cube_in_drawer/whole/metrics.json \
-		$(PLAYERS)/sort_two/whole/metrics.json
+$(LONG_TUNED)/train/metrics.json: $(LONG)/train/metrics.json $(POLICIES)/cube_in_drawer/full/metrics.json \
+		$(POLICIES)/sort_two/full/metrics.json
 	$(BIN)/embodied-rm collect 'tasks=[cube_in_drawer,sort_two]' num_successes=20 num_failures=40 num_post_success=8 rollouts_per_policy=50 \
 		'policies=[$(subst $(SPACE),$(COMMA),$(PLAY))]' 'env.views=[front,side,wrist]' seed=700 \
-		out=$(GUIDE)/recordings
-	$(BIN)/embodied-rm train data=$(GUIDE)/recordings init_from=$(LONG)/train steps=2000 learning_rate=1e-3 \
-		augment.shift=0.06 augment.view_dropout_prob=0.2 out=$(GUIDE)/train
+		out=$(LONG_TUNED)/recordings
+	$(BIN)/embodied-rm train data=$(LONG_TUNED)/recordings init_from=$(LONG)/train steps=2000 learning_rate=1e-3 \
+		augment.shift=0.06 augment.view_dropout_prob=0.2 out=$(LONG_TUNED)/train
 
-long: $(GUIDE)/train/metrics.json  ## the guide to the long tasks in the box, from nothing, judged on a learner that it never saw (two hours)
+long: $(LONG_TUNED)/train/metrics.json  ## build the bundled model of the long tasks, evaluated on an unseen policy (two hours)
 	for task in cube_in_drawer sort_two; do set -e; \
 		$(BIN)/embodied-rm collect "tasks=[$$task]" num_successes=20 num_failures=0 action_noise=0.1 'speed_range=[1.0,1.0]' seed=71 \
 			out=$(RUN)/$$task/demonstrations; \
 		$(BIN)/embodied-rm clone task=$$task data=$(RUN)/$$task/demonstrations seed=71 out=$(RUN)/$$task/clone; \
 		$(BIN)/embodied-rm collect "tasks=[$$task]" num_successes=10 num_failures=20 rollouts_per_policy=30 frame_stride=2 seed=900 \
 			"policies=[$(RUN)/$$task/clone]" 'env.views=[front,side,wrist]' out=$(RUN)/$$task/unseen; \
-		for model in $(LONG) $(GUIDE); do $(BIN)/embodied-rm evaluate data=$(RUN)/$$task/unseen checkpoint=$$model/train \
+		for model in $(LONG) $(LONG_TUNED); do $(BIN)/embodied-rm evaluate data=$(RUN)/$$task/unseen checkpoint=$$model/train \
 			out=$(RUN)/$$task/$${model##*/}; done; \
 	done
-	rm -f $(BOX)/long/tensors-*
-	cp $(GUIDE)/train/checkpoint/* $(BOX)/long/
+	rm -f $(CHECKPOINTS)/long/tensors-*
+	cp $(LONG_TUNED)/train/checkpoint/* $(CHECKPOINTS)/long/
 
 real: install  ## adapt to your own robot video, score it, compare with its annotation (DATA=folder)
 	$(BIN)/embodied-rm adapt data=$(DATA)/episode_001 out=$(RUN)/adapt
 	$(BIN)/embodied-rm score data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt out=$(RUN)/score
 	$(BIN)/embodied-rm evaluate data=$(DATA)/episode_002 checkpoint=$(RUN)/adapt model_name=real out=$(RUN)/evaluate
 
-bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with other engines and libraries (three hours)
+bench: .venv/installed-bench  ## speed, cost of a learned reward, parity with other backends and libraries (three hours)
 	$(BIN)/python benchmarks/render_speed.py
 	$(BIN)/embodied-rm bench sim results_page=docs/benchmarks.md out=$(RUN)/sim
 	$(BIN)/embodied-rm bench reward results_page=docs/benchmarks.md out=$(RUN)/reward
@@ -138,7 +141,7 @@ bench: .venv/installed-bench  ## speed, what a learned reward costs, parity with
 	$(BIN)/python benchmarks/corrupted_dataset.py
 	$(BIN)/python benchmarks/frozen_encoder_training.py --rounds 3
 
-lerobot: install  ## exchange datasets with LeRobot's own package, in environments of its own (six gigabytes)
+lerobot: install  ## exchange datasets with the lerobot package, in separate virtual environments (six gigabytes)
 	for version in 0.4.4 0.3.3; do \
 		test -x .venv-lerobot/$$version/bin/python || $(PYTHON) -m venv .venv-lerobot/$$version; \
 		.venv-lerobot/$$version/bin/python -m pip install --quiet lerobot==$$version || exit 1; \
@@ -146,15 +149,15 @@ lerobot: install  ## exchange datasets with LeRobot's own package, in environmen
 	$(BIN)/python benchmarks/lerobot_exchange.py --v30-python .venv-lerobot/0.4.4/bin/python \
 		--v21-python .venv-lerobot/0.3.3/bin/python
 
-install: .venv/installed  ## only what demo does first: .venv and the pinned set
+install: .venv/installed  ## only create .venv with the pinned packages
 
 .venv/bin/python:
 	@if [ -z "$(PYTHON)" ]; then echo "error: no Python >= 3.11 found; install one or pass PYTHON=/path/to/python" >&2; exit 2; fi
 	$(PYTHON) -m venv .venv
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) -e .
-	@# Without a working OpenGL the simulator is drawn by the ray tracer of mujoco-warp, an optional package.
+	$(PIP) -e '.[all]'
+	@# Without a working OpenGL, the optional package mujoco-warp renders the simulator with its ray tracer.
 	@$(BIN)/python -c 'import sys; from embodied_sim.render.gl_context import working_platform; sys.exit(working_platform() is None)' \
 		|| $(PIP) -e '.[warp]'
 	@touch $@
