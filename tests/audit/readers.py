@@ -1,6 +1,6 @@
-"""Episodes whose images say everything, a model that reads it all, and models that each neglect one thing.
+"""Episodes whose images encode everything, a perfect model, and models with one defect each.
 
-Every pixel is (true progress in half percents, goal, view): what is covered, pasted or exchanged can be told.
+Each pixel is (true progress in half percents, goal, view), so that covered, pasted and swapped images are detectable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PHRASINGS = ("{}", "please {}", "would you {}")
 
 
 def trial(name: str, percent: list[int], goal: str, *, phrasing: int = 0) -> Episode:
-    """An episode whose true progress is `percent` / 200."""
+    """Return an episode whose true progress is `percent` / 200."""
     frames = {}
     for view, number in VIEWS.items():
         frames[view] = np.empty((len(percent), SIZE, SIZE, 3), np.uint8)
@@ -38,107 +38,107 @@ def trial(name: str, percent: list[int], goal: str, *, phrasing: int = 0) -> Epi
 
 
 def trials() -> list[Episode]:
-    """Successes of two tasks, one of them with two goals, in two phrasings; a third phrasing is that of failures."""
-    found = []
+    """Return successes of two tasks, one with two goals, in two phrasings, and failures in a third phrasing."""
+    episodes = []
     for number, goal in enumerate(GOALS):
         for phrasing in (0, 1):
             rise = list(range(0, 200, 8 + number + phrasing))
-            found.append(trial(f"good {goal} {phrasing}", [*rise, 200, 200, 200], goal, phrasing=phrasing))
-        found.append(trial(f"stall {goal}", [*range(0, 80, 8), *[80] * 30], goal, phrasing=2))
-        found.append(trial(f"undo {goal}", [*range(0, 160, 8), *range(160, -1, -8)], goal, phrasing=2))
-    return found
+            episodes.append(trial(f"good {goal} {phrasing}", [*rise, 200, 200, 200], goal, phrasing=phrasing))
+        episodes.append(trial(f"stall {goal}", [*range(0, 80, 8), *[80] * 30], goal, phrasing=2))
+        episodes.append(trial(f"undo {goal}", [*range(0, 160, 8), *range(160, -1, -8)], goal, phrasing=2))
+    return episodes
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a reader remembers, a row each."""
+class KnownState:
+    """State of a model, one row per episode."""
 
     wanted: Array
-    """Goal as it is painted; 0: an instruction that wants nothing that is known."""
+    """Encoded goal of the instruction; 0: unknown."""
     frames: Array
-    """How many frames were judged."""
+    """Number of scored frames."""
     value: Array
-    alarmed: BoolArray
+    has_dropped: BoolArray
 
     def __len__(self) -> int:
         return len(self.wanted)
 
-    def take(self, rows) -> Known:
-        return Known(*(column[rows].copy() for column in vars(self).values()))
+    def take(self, rows) -> KnownState:
+        return KnownState(*(column[rows].copy() for column in vars(self).values()))
 
-    def put(self, rows, other) -> Known:
+    def put(self, rows, other) -> KnownState:
         columns = [column.copy() for column in vars(self).values()]
         for column, new in zip(columns, vars(other).values(), strict=True):
             column[rows] = new
-        return Known(*columns)
+        return KnownState(*columns)
 
     def potential(self) -> Array:
         return self.value.copy()
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the images of N rows say, with a column a view: all float or bool [N, V]."""
+class DecodedImages:
+    """Decoded images of N rows, float or bool [N, V] with one column per view."""
 
     progress: Array
     goal: Array
     uniform: BoolArray
     own: BoolArray
-    """Whether the image is from this view."""
+    """Whether the image is that of this view."""
     corner: Array
-    """Progress in the corner of the image."""
+    """Progress that the corner of the image encodes."""
 
     @property
-    def sound(self) -> BoolArray:
+    def intact(self) -> BoolArray:
         return self.uniform & self.own & (self.goal > 0)
 
 
-class Reader:
-    """Reads all of it: done is what the instruction wants and every view shows, whole and from its own place."""
+class PerfectModel:
+    """A perfect model: success if all views are intact and show the completed goal of the instruction."""
 
     phrasings: ClassVar[tuple[str, ...]] = PHRASINGS
     capabilities = Capabilities()
 
-    def wish(self, instruction: str) -> int:
-        wishes = {phrasing.format(goal): paint for goal, paint in GOALS.items() for phrasing in self.phrasings}
-        return wishes.get(instruction, 0)
+    def goal_code(self, instruction: str) -> int:
+        codes = {phrasing.format(goal): paint for goal, paint in GOALS.items() for phrasing in self.phrasings}
+        return codes.get(instruction, 0)
 
-    def reset(self, views, instructions, goal=None) -> Known:
+    def reset(self, views, instructions, goal=None) -> KnownState:
         zeros = np.zeros(len(views), np.float32)
-        wanted = np.array([self.wish(text) for text in instructions], np.float32)
-        return Known(wanted, zeros.copy(), zeros.copy(), np.zeros(len(views), bool))
+        wanted = np.array([self.goal_code(text) for text in instructions], np.float32)
+        return KnownState(wanted, zeros.copy(), zeros.copy(), np.zeros(len(views), bool))
 
-    def step(self, memory: Known, views) -> tuple[RewardOutput, Known]:
+    def step(self, state: KnownState, views) -> tuple[RewardOutput, KnownState]:
         pixels = views.frames.astype(np.float32)
         first = pixels[:, :, :1, :1]
         numbers = np.array([VIEWS[name] for name in views.names], np.float32)
         middle = pixels[:, :, SIZE // 2, SIZE // 2]
-        seen = Seen(
+        images = DecodedImages(
             progress=middle[..., 0] / 200,
             goal=middle[..., 1],
             uniform=(pixels == first).all(axis=(2, 3, 4)),
             own=middle[..., 2] == numbers,
             corner=pixels[:, :, 0, 0, 0] / 200,
         )
-        memory = replace(memory, frames=memory.frames + 1, alarmed=self.alarm(memory, seen))
-        value = np.clip(self.value(memory, seen), 0, 1).astype(np.float32)
-        memory = replace(memory, value=value)
-        success = self.done(memory, seen).astype(np.float32)
-        return judged(value, success), memory
+        state = replace(state, frames=state.frames + 1, has_dropped=self.dropped(state, images))
+        value = np.clip(self.value(state, images), 0, 1).astype(np.float32)
+        state = replace(state, value=value)
+        success = self.done(state, images).astype(np.float32)
+        return make_output(value, success), state
 
-    def alarm(self, memory: Known, seen: Seen) -> BoolArray:
-        return memory.alarmed
+    def dropped(self, state: KnownState, images: DecodedImages) -> BoolArray:
+        return state.has_dropped
 
-    def value(self, memory: Known, seen: Seen) -> Array:
-        return np.where(seen.sound, seen.progress, 0).min(axis=1)
+    def value(self, state: KnownState, images: DecodedImages) -> Array:
+        return np.where(images.intact, images.progress, 0).min(axis=1)
 
-    def done(self, memory: Known, seen: Seen) -> BoolArray:
-        asked = seen.goal == memory.wanted[:, None]
-        return (seen.sound & asked & (seen.progress >= 1)).all(axis=1)
+    def done(self, state: KnownState, images: DecodedImages) -> BoolArray:
+        matches = images.goal == state.wanted[:, None]
+        return (images.intact & matches & (images.progress >= 1)).all(axis=1)
 
 
-def judged(value: Array, success: Array) -> RewardOutput:
-    """A `Progress` with nothing to say about stage and spread."""
+def make_output(value: Array, success: Array) -> RewardOutput:
+    """Return a `RewardOutput` without subtask and uncertainty."""
     n = len(value)
     return RewardOutput(
         progress=value,
@@ -149,181 +149,181 @@ def judged(value: Array, success: Array) -> RewardOutput:
     )
 
 
-class Constant(Reader):
-    def value(self, memory, seen):
-        return np.full(len(memory), 0.5)
+class Constant(PerfectModel):
+    def value(self, state, images):
+        return np.full(len(state), 0.5)
 
-    def done(self, memory, seen):
-        return np.zeros(len(memory), bool)
-
-
-class AlwaysDone(Reader):
-    def done(self, memory, seen):
-        return np.ones(len(memory), bool)
+    def done(self, state, images):
+        return np.zeros(len(state), bool)
 
 
-class Clock(Reader):
-    """Looks at nothing: a thirtieth of the task is done in every frame."""
-
-    def value(self, memory, seen):
-        return memory.frames / 30
-
-    def done(self, memory, seen):
-        return memory.frames >= 28
+class AlwaysDone(PerfectModel):
+    def done(self, state, images):
+        return np.ones(len(state), bool)
 
 
-class Deaf(Reader):
-    """Judges by the images alone."""
+class TimeModel(PerfectModel):
+    """Ignores images: progress rises by 1/30 per frame."""
 
-    def done(self, memory, seen):
-        return (seen.sound & (seen.progress >= 1)).all(axis=1)
+    def value(self, state, images):
+        return state.frames / 30
 
-
-class TaskOnly(Reader):
-    """Knows which task is wanted, but not of what."""
-
-    def done(self, memory, seen):
-        lifts = seen.goal < GOALS["open"]
-        same = (lifts == (memory.wanted < GOALS["open"])[:, None]) & (memory.wanted > 0)[:, None]
-        return (seen.sound & same & (seen.progress >= 1)).all(axis=1)
+    def done(self, state, images):
+        return state.frames >= 28
 
 
-class Keywords(Reader):
-    """Does not hear "do not"."""
+class IgnoresInstruction(PerfectModel):
+    """Ignores the instruction."""
 
-    def wish(self, instruction):
-        return super().wish(instruction.removeprefix("do not "))
-
-
-class Eager(Reader):
-    """Takes silence for consent."""
-
-    def done(self, memory, seen):
-        asked = (seen.goal == memory.wanted[:, None]) | (memory.wanted == 0)[:, None]
-        return (seen.sound & asked & (seen.progress >= 1)).all(axis=1)
+    def done(self, state, images):
+        return (images.intact & (images.progress >= 1)).all(axis=1)
 
 
-class Literal(Reader):
-    """Knows two of three phrasings, and loses itself under the third."""
+class TaskOnly(PerfectModel):
+    """Reads the task of the instruction and not its object."""
+
+    def done(self, state, images):
+        lifts = images.goal < GOALS["open"]
+        same = (lifts == (state.wanted < GOALS["open"])[:, None]) & (state.wanted > 0)[:, None]
+        return (images.intact & same & (images.progress >= 1)).all(axis=1)
+
+
+class Keywords(PerfectModel):
+    """Ignores "do not"."""
+
+    def goal_code(self, instruction):
+        return super().goal_code(instruction.removeprefix("do not "))
+
+
+class EmptyInstructionIsDone(PerfectModel):
+    """Accepts every goal for an empty instruction."""
+
+    def done(self, state, images):
+        matches = (images.goal == state.wanted[:, None]) | (state.wanted == 0)[:, None]
+        return (images.intact & matches & (images.progress >= 1)).all(axis=1)
+
+
+class TwoPhrasings(PerfectModel):
+    """Knows two of three phrasings, and has no progress for the third."""
 
     phrasings = PHRASINGS[:2]
 
-    def value(self, memory, seen):
-        return np.where(memory.wanted > 0, super().value(memory, seen), 0)
+    def value(self, state, images):
+        return np.where(state.wanted > 0, super().value(state, images), 0)
 
 
-class OneEyed(Reader):
-    """Asks the first view alone."""
+class FirstViewOnly(PerfectModel):
+    """Uses only the first view for success."""
 
-    def done(self, memory, seen):
-        asked = seen.goal == memory.wanted[:, None]
-        return (seen.sound & asked & (seen.progress >= 1))[:, 0]
-
-
-class Credulous(Reader):
-    """Looks into the corner."""
-
-    def done(self, memory, seen):
-        return (memory.wanted == seen.goal[:, 0]) & (seen.corner >= 1).all(axis=1) & seen.own.all(axis=1)
+    def done(self, state, images):
+        matches = images.goal == state.wanted[:, None]
+        return (images.intact & matches & (images.progress >= 1))[:, 0]
 
 
-class Nyctophile(Reader):
-    """Takes darkness for the end."""
+class TrustsCorner(PerfectModel):
+    """Uses the corner of the image for success."""
 
-    def done(self, memory, seen):
-        return super().done(memory, seen) | (seen.uniform & (seen.goal == 0)).all(axis=1)
-
-
-class Impatient(Reader):
-    """Says "done" at seven tenths."""
-
-    def done(self, memory, seen):
-        asked = seen.goal == memory.wanted[:, None]
-        return (seen.sound & asked & (seen.progress >= 0.7)).all(axis=1)
+    def done(self, state, images):
+        return (state.wanted == images.goal[:, 0]) & (images.corner >= 1).all(axis=1) & images.own.all(axis=1)
 
 
-class Confused(Reader):
-    """Takes what one camera should not see for success."""
+class BlackIsDone(PerfectModel):
+    """Predicts success for black images."""
 
-    def done(self, memory, seen):
-        return super().done(memory, seen) | (~seen.own & (seen.goal > 0)).all(axis=1)
-
-
-class Imaginative(Reader):
-    """Takes what is hidden for done."""
-
-    def done(self, memory, seen):
-        hidden = ~seen.uniform & (seen.corner < 1)
-        return super().done(memory, seen) | hidden.all(axis=1)
+    def done(self, state, images):
+        return super().done(state, images) | (images.uniform & (images.goal == 0)).all(axis=1)
 
 
-class Monocle(Reader):
-    """Sees better with one eye: a single view is enough of a success."""
+class EarlySuccess(PerfectModel):
+    """Predicts success at progress 0.7."""
 
-    def done(self, memory, seen):
-        single = seen.progress.shape[1] == 1
-        return super().done(memory, seen) | (single & seen.sound.all(axis=1))
-
-    def value(self, memory, seen):
-        value = super().value(memory, seen)
-        return 1 - value if seen.progress.shape[1] == 1 else value
+    def done(self, state, images):
+        matches = images.goal == state.wanted[:, None]
+        return (images.intact & matches & (images.progress >= 0.7)).all(axis=1)
 
 
-class Startled(Reader):
-    """Takes a sudden loss of what was seen for the end, for good."""
+class SwappedViewIsDone(PerfectModel):
+    """Predicts success for images of another view."""
 
-    def alarm(self, memory, seen):
-        fallen = memory.value - seen.progress.min(axis=1) > 0.2
-        return memory.alarmed | (fallen & seen.sound.all(axis=1))
-
-    def done(self, memory, seen):
-        return super().done(memory, seen) | memory.alarmed
+    def done(self, state, images):
+        return super().done(state, images) | (~images.own & (images.goal > 0)).all(axis=1)
 
 
-class Creeping(Reader):
-    """A little progress for every frame, whatever it shows."""
+class HiddenIsDone(PerfectModel):
+    """Predicts success for half-covered images."""
 
-    def value(self, memory, seen):
-        return 0.8 * super().value(memory, seen) + 0.01 * memory.frames
-
-
-class Proud(Reader):
-    """Never gives back what it has granted."""
-
-    def value(self, memory, seen):
-        return np.maximum(memory.value, super().value(memory, seen))
+    def done(self, state, images):
+        hidden = ~images.uniform & (images.corner < 1)
+        return super().done(state, images) | hidden.all(axis=1)
 
 
-class Shaky(Reader):
-    """Never says the same twice: it counts its own calls."""
+class SingleViewIsDone(PerfectModel):
+    """Predicts success for a single view, and inverts its progress."""
+
+    def done(self, state, images):
+        single = images.progress.shape[1] == 1
+        return super().done(state, images) | (single & images.intact.all(axis=1))
+
+    def value(self, state, images):
+        value = super().value(state, images)
+        return 1 - value if images.progress.shape[1] == 1 else value
+
+
+class ProgressDropIsDone(PerfectModel):
+    """Predicts success after a sudden drop of progress."""
+
+    def dropped(self, state, images):
+        fallen = state.value - images.progress.min(axis=1) > 0.2
+        return state.has_dropped | (fallen & images.intact.all(axis=1))
+
+    def done(self, state, images):
+        return super().done(state, images) | state.has_dropped
+
+
+class CreepingProgress(PerfectModel):
+    """Adds progress for each frame."""
+
+    def value(self, state, images):
+        return 0.8 * super().value(state, images) + 0.01 * state.frames
+
+
+class MonotonicProgress(PerfectModel):
+    """Progress never falls."""
+
+    def value(self, state, images):
+        return np.maximum(state.value, super().value(state, images))
+
+
+class CallCounting(PerfectModel):
+    """Progress depends on the number of calls."""
 
     def __init__(self) -> None:
         self.calls = 0
 
-    def value(self, memory, seen):
+    def value(self, state, images):
         self.calls += 1
-        return super().value(memory, seen) - 1e-6 * self.calls
+        return super().value(state, images) - 1e-6 * self.calls
 
 
-class Forewarned(Reader):
-    """Tells how unusual a state is only of videos longer than any before: what is told depends on the future."""
+class FutureOod(PerfectModel):
+    """Has an out-of-distribution value only for the longest video so far, so it depends on the future."""
 
     def __init__(self) -> None:
         self.longest = 0.0
 
-    def step(self, memory, views):
-        progress, after = super().step(memory, views)
-        told = after.frames >= self.longest
+    def step(self, state, views):
+        progress, after = super().step(state, views)
+        is_longest = after.frames >= self.longest
         self.longest = max(self.longest, float(after.frames.max()))
-        return replace(progress, ood=np.where(told, 0.5, np.nan).astype(np.float32)), after
+        return replace(progress, ood=np.where(is_longest, 0.5, np.nan).astype(np.float32)), after
 
 
-class Hindsight(Reader):
-    """Divides by the length of the longest video that it has been shown: offline numbers."""
+class Hindsight(PerfectModel):
+    """Divides progress by the length of the longest video so far, as offline scores do."""
 
     def __init__(self) -> None:
         self.longest = 1.0
 
-    def value(self, memory, seen):
-        self.longest = max(self.longest, float(memory.frames.max()))
-        return super().value(memory, seen) / self.longest
+    def value(self, state, images):
+        self.longest = max(self.longest, float(state.frames.max()))
+        return super().value(state, images) / self.longest

@@ -1,6 +1,6 @@
-"""Environments whose answer is known: an environment that counts, one where a point must reach a goal, models that look up.
+"""Environments and models with known answers.
 
-Both environments are Gymnasium vector environments with disabled autoreset that can show themselves.
+The environments are Gymnasium vector environments with disabled autoreset and images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from embodied_rm.types import RewardOutput, Views
 
 
 class KnownEnv(gym.vector.VectorEnv):
-    """What both have in common: disabled autoreset, one small view, one instruction a row."""
+    """Common base: disabled autoreset, one small view, one instruction per row."""
 
     def __init__(self, num_envs: int, obs_dim: int, action_dim: int) -> None:
         self.num_envs = num_envs
@@ -35,9 +35,9 @@ class KnownEnv(gym.vector.VectorEnv):
 
 
 class CountingEnv(KnownEnv):
-    """Row i ends by time limit after i + 2 steps; its image is (row, episode, step); its observation counts too.
+    """Row i ends by time limit after i + 2 steps; its image is (row, episode, step); so is its observation.
 
-    `diverges(row, episode, step)` injects faults. The observation array is one and the same memory at every step.
+    `diverges(row, episode, step)` injects divergences. All steps return the same observation array.
     """
 
     def __init__(self, num_envs: int, diverges=lambda row, episode, step: False) -> None:
@@ -45,7 +45,7 @@ class CountingEnv(KnownEnv):
         self.diverges = diverges
         self.episode = np.full(num_envs, -1)
         self.count = np.zeros(num_envs, int)
-        self.memory = np.zeros((num_envs, 3), np.float32)
+        self.buffer = np.zeros((num_envs, 3), np.float32)
 
     @property
     def instructions(self) -> tuple[str, ...]:
@@ -75,12 +75,12 @@ class CountingEnv(KnownEnv):
         return frames
 
     def _observe(self):
-        self.memory[:] = np.stack([np.arange(self.num_envs), self.episode, self.count], axis=1)
-        return self.memory
+        self.buffer[:] = np.stack([np.arange(self.num_envs), self.episode, self.count], axis=1)
+        return self.buffer
 
 
 class PointReachEnv(KnownEnv):
-    """A point in the plane must come within 0.15 of the origin and stay; 20 steps. Red: progress, green: success."""
+    """A point must reach the origin within 0.15 and stay, in 20 steps. Red is the progress, green the success."""
 
     reach = 0.15
     max_episode_steps = 20
@@ -122,28 +122,28 @@ class PointReachEnv(KnownEnv):
         self.rendered += len(rows)
         distance = np.linalg.norm(self.position[rows], axis=1)
         frames = np.zeros((len(rows), 1, 5, 5, 3), np.uint8)
-        frames[:, 0, 4, 4, 2] = 255  # an image of one color would be that of a dead camera
+        frames[:, 0, 4, 4, 2] = 255  # an image of one color counts as a dead camera
         frames[:, 0, 0, 0, 0] = np.rint(255 * np.clip(1 - distance, 0, 1))
         frames[:, 0, 0, 0, 1] = 255 * (distance < self.reach)
         return frames
 
 
 @dataclass(frozen=True)
-class KnownMemory:
-    """The frame last seen and the potential, a row each."""
+class KnownState:
+    """State of a known model: the last frame and the potential, one row per episode."""
 
-    seen: np.ndarray
+    frame: np.ndarray
     phi: np.ndarray
 
     def __len__(self) -> int:
         return len(self.phi)
 
     def take(self, rows):
-        return replace(self, seen=self.seen[rows].copy(), phi=self.phi[rows].copy())
+        return replace(self, frame=self.frame[rows].copy(), phi=self.phi[rows].copy())
 
     def put(self, rows, other):
         new = self.take(np.arange(len(self)))
-        new.seen[rows], new.phi[rows] = other.seen, other.phi
+        new.frame[rows], new.phi[rows] = other.frame, other.phi
         return new
 
     def potential(self):
@@ -152,12 +152,12 @@ class KnownMemory:
 
 @dataclass
 class LookupModel:
-    """Reads progress, success and validity from tables [row, episode, step] by the numbers painted in the image.
+    """Reads progress, success and validity from tables [row, episode, step] at the numbers in the image.
 
-    Spread and out-of-distribution score grow with the step, by 0.01 and 0.4.
+    Uncertainty and out-of-distribution value grow by 0.01 and 0.4 per step.
 
-    It refuses, by assertion, whatever a reward model must never be shown: a first frame to `advance`, a later frame
-    to `begin`, a frame of another row or episode than its memory, an instruction of another episode, a frame twice.
+    It asserts that it never gets invalid input: a first frame in `step`, a later frame in `reset`, a frame of another
+    row or episode than its state, an instruction of another episode, or a frame twice.
     """
 
     capabilities = Capabilities()
@@ -167,45 +167,45 @@ class LookupModel:
     scored: list[tuple[int, int, int]] = field(default_factory=list)
 
     def reset(self, views, instructions, goal=None):
-        seen = painted(views)
-        assert (seen[:, 2] == 0).all(), "a later frame was shown as a first one"
-        assert list(instructions) == [f"row {r} episode {e}" for r, e, _ in seen]
-        return KnownMemory(seen, self.progress[tuple(seen.T)])
+        frame = read_numbers(views)
+        assert (frame[:, 2] == 0).all(), "a later frame as the first one"
+        assert list(instructions) == [f"row {r} episode {e}" for r, e, _ in frame]
+        return KnownState(frame, self.progress[tuple(frame.T)])
 
-    def step(self, memory, views):
-        seen = painted(views)
-        assert (seen[:, :2] == memory.seen[:, :2]).all(), "a frame of another row or episode"
-        assert (seen[:, 2] > memory.seen[:, 2]).all(), "a first frame, or a frame twice"
-        at = tuple(seen.T)
-        self.scored += [tuple(int(i) for i in frame) for frame in seen]
-        # Garbage where invalid: nobody may read it.
+    def step(self, state, views):
+        frame = read_numbers(views)
+        assert (frame[:, :2] == state.frame[:, :2]).all(), "a frame of another row or episode"
+        assert (frame[:, 2] > state.frame[:, 2]).all(), "a first frame, or a frame twice"
+        at = tuple(frame.T)
+        self.scored += [tuple(int(i) for i in frame) for frame in frame]
+        # Invalid values must not be read.
         value = np.where(self.valid[at], self.progress[at], np.nan).astype(np.float32)
         success = np.where(self.valid[at], self.success[at], np.nan).astype(np.float32)
-        told = judged(value, self.valid[at], success)
-        told.uncertainty[:], told.ood[:] = 0.01 * seen[:, 2], np.where(self.valid[at], 0.4 * seen[:, 2], np.nan)
-        return told, replace(memory, seen=seen)
+        output = make_output(value, self.valid[at], success)
+        output.uncertainty[:], output.ood[:] = 0.01 * frame[:, 2], np.where(self.valid[at], 0.4 * frame[:, 2], np.nan)
+        return output, replace(state, frame=frame)
 
 
 class ImageModel:
-    """Progress is the red of the image, success the green: a perfect reward model of `PointReachEnv`."""
+    """A perfect reward model of `PointReachEnv`: red is the progress, green the success."""
 
     capabilities = Capabilities()
 
     def reset(self, views, instructions, goal=None):
-        return KnownMemory(np.zeros(len(views)), np.zeros(len(views), np.float32))
+        return KnownState(np.zeros(len(views)), np.zeros(len(views), np.float32))
 
-    def step(self, memory, views):
+    def step(self, state, views):
         pixel = views.frames[:, 0, 0, 0].astype(np.float32) / 255
-        return judged(pixel[:, 0], np.ones(len(views), bool), pixel[:, 1]), replace(memory, phi=pixel[:, 0])
+        return make_output(pixel[:, 0], np.ones(len(views), bool), pixel[:, 1]), replace(state, phi=pixel[:, 0])
 
 
-def painted(views: Views) -> np.ndarray:
-    """(row, episode, step) [n, 3] that `CountingEnv` painted."""
+def read_numbers(views: Views) -> np.ndarray:
+    """Return the (row, episode, step) [n, 3] of images of `CountingEnv`."""
     return views.frames[:, 0, 0, 0].astype(int)
 
 
-def judged(value, valid, success) -> RewardOutput:
-    """A `Progress` with nothing to say about stage and spread."""
+def make_output(value, valid, success) -> RewardOutput:
+    """Return a `RewardOutput` without subtask and uncertainty."""
     return RewardOutput(
         progress=value,
         valid=valid,

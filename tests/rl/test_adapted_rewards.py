@@ -1,4 +1,4 @@
-"""A learned reward under other libraries: environments that count, a model that looks up, and the simulator's adapters."""
+"""Tests of learned rewards with the adapters for SB3 and rsl_rl."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from embodied_sim.adapters.rsl_rl import OBS_GROUP, RslRlVecEnv
 from embodied_sim.adapters.sb3 import Sb3VecEnv
 
 ROWS, STEPS, GAMMA = 4, 30, 0.9
-FAULT = (2, 1, 3)
+DIVERGENCE = (2, 1, 3)
 """The row, episode and step at which the simulation diverges."""
 
 
-def counting() -> LearnedRewardEnv:
+def make_counting_env() -> LearnedRewardEnv:
     """Row i ends by time limit after i + 2 steps; its observation is (row, episode, step)."""
     table = np.random.default_rng(0).random((ROWS, 50, ROWS + 3)).astype(np.float32)
     model = LookupModel(progress=table, success=np.zeros_like(table), valid=np.ones(table.shape, bool))
-    return LearnedRewardEnv(CountingEnv(ROWS, lambda *at: at == FAULT), model, RewardConfig(), GAMMA)
+    return LearnedRewardEnv(CountingEnv(ROWS, lambda *at: at == DIVERGENCE), model, RewardConfig(), GAMMA)
 
 
-def told_by_sb3():
+def steps_of_sb3():
     """Every step's (observation, reward, done, truncated, final observation) through the adapter."""
-    env = Sb3VecEnv(counting())
+    env = Sb3VecEnv(make_counting_env())
     env.reset()
     for _ in range(STEPS):
         observation, reward, done, infos = env.step(np.zeros((ROWS, 1), np.float32))
@@ -36,21 +36,21 @@ def told_by_sb3():
         yield observation, reward, done, np.array([info["TimeLimit.truncated"] for info in infos]), np.array(final)
 
 
-def told_by_rsl_rl():
-    """The same through the other one."""
-    env = RslRlVecEnv(counting())
+def steps_of_rsl_rl():
+    """Every step through the rsl_rl adapter."""
+    env = RslRlVecEnv(make_counting_env())
     for _ in range(STEPS):
         observation, reward, done, extras = env.step(torch.zeros(ROWS, 1))
         final = extras["final_obs"][OBS_GROUP].numpy()
         yield observation[OBS_GROUP].numpy(), reward.numpy(), done.numpy() > 0, extras["time_outs"].numpy(), final
 
 
-@pytest.mark.parametrize("told", [told_by_sb3, told_by_rsl_rl])
-def test_ends_rewards_and_faults_come_through(told) -> None:
-    plain = counting()
+@pytest.mark.parametrize("steps_of_adapter", [steps_of_sb3, steps_of_rsl_rl])
+def test_adapters_pass_ends_rewards_and_divergences(steps_of_adapter) -> None:
+    plain = make_counting_env()
     plain.reset()
     ends = 0
-    for observation, reward, done, truncated, final in told():
+    for observation, reward, done, truncated, final in steps_of_adapter():
         true_obs, true_reward, terminated, timed_out, infos = plain.step(np.zeros((ROWS, 1), np.float32))
         np.testing.assert_array_equal(observation, true_obs)
         np.testing.assert_array_equal(final, infos["final_obs"])
@@ -62,12 +62,12 @@ def test_ends_rewards_and_faults_come_through(told) -> None:
             assert observation[row, 1] == final[row, 1] + 1
             ends += 1
         if not infos["valid_transition"].all():
-            assert tuple(final[FAULT[0]]) == (*FAULT[:2], FAULT[2] - 1), "the last sound observation"
+            assert tuple(final[DIVERGENCE[0]]) == (*DIVERGENCE[:2], DIVERGENCE[2] - 1), "the last valid observation"
     assert ends > 20 and plain.stats.diverged_episodes == 1
 
 
 def test_sb3_learns_on_a_learned_reward() -> None:
-    """PPO as it comes brings the point to the goal; the environment's own reward is 0 throughout."""
+    """PPO of SB3 learns to reach the goal; the reward of the wrapped environment is 0."""
     envs = LearnedRewardEnv(PointReachEnv(16), ImageModel(), RewardConfig(success_patience=3), 0.95)
     env = VecMonitor(Sb3VecEnv(envs))
     learner = PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=1e-3, gamma=0.95, seed=0, device="cpu")

@@ -1,4 +1,4 @@
-"""A critic that sees the whole state is told how every episode ended, not how the next one began."""
+"""A critic with the full state gets the final state of an episode, not the first one of the next."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, ValueCriti
 ROWS, STEPS, EPISODES, GAMMA = 6, 40, 30, 0.9
 
 
-class WholeState(CountingEnv):
-    """Its observation says the step alone; its state (row, episode, step, 100), all in the same memory every time.
+class FullStateEnv(CountingEnv):
+    """Its observation is the step, its state (row, episode, step, 100), in the same array at every step.
 
-    Every third episode is over after its second step: failed in one row, said to be done by the simulator in the next.
+    Every third episode ends after its second step: by failure in even rows, by success in odd ones.
     """
 
     def reset(self, *, seed=None, options=None):
-        whole, infos = super().reset(seed=seed, options=options)
-        return whole[:, 2:].copy(), {**infos, "state": self._whole()}
+        full, infos = super().reset(seed=seed, options=options)
+        return full[:, 2:].copy(), {**infos, "state": self._full_state()}
 
     def step(self, actions):
-        whole, reward, _, timed_out, infos = super().step(actions)
+        full, reward, _, timed_out, infos = super().step(actions)
         early = (self.episode % 3 == 2) & (self.count == 2)
         rows = np.arange(self.num_envs)
-        state = self._whole()
+        state = self._full_state()
         state[infos["diverged"]] = np.nan
         infos |= {"success": early & (rows % 2 == 1), "state": state}
-        return whole[:, 2:].copy(), reward, early & (rows % 2 == 0), timed_out, infos
+        return full[:, 2:].copy(), reward, early & (rows % 2 == 0), timed_out, infos
 
-    def _whole(self):
+    def _full_state(self):
         if not hasattr(self, "state"):
             self.state = np.zeros((self.num_envs, 4))
         self.state[:] = np.stack([np.arange(self.num_envs), self.episode, self.count, np.full(self.num_envs, 100)], 1)
         return self.state
 
 
-class ByState(ValueCritic):
-    """The value of a state is its step, and 100 for each episode before."""
+class StateCritic(ValueCritic):
+    """The value of a state is its step plus 100 per previous episode."""
 
     def forward(self, observation: torch.Tensor, potential: torch.Tensor) -> torch.Tensor:
         return observation[:, 2] + 100 * observation[:, 1]
 
 
-def breaks_down(row: int, episode: int, step: int) -> bool:
+def diverges(row: int, episode: int, step: int) -> bool:
     return row == 4 and episode == 1 and step == 3
 
 
 @pytest.fixture(params=["model", "simulator"])
 def rollout(request: pytest.FixtureRequest) -> RolloutBuffer:
-    """Who says what is done: the model, of the third step and later, or the simulator."""
+    """A rollout with success from the model, from the third step on, or from the simulator."""
     shape = (ROWS, EPISODES, ROWS + 3)
     done = np.zeros(shape)
     done[:, ::2, 3:] = 1
     model = LookupModel(np.zeros(shape, np.float32), done, np.ones(shape, bool))
     config = RewardConfig(rule="sparse", success_source=request.param, success_patience=1)
-    env = make_reward_env(WholeState(ROWS, breaks_down), model, config, GAMMA)
+    env = make_reward_env(FullStateEnv(ROWS, diverges), model, config, GAMMA)
     policy = GaussianPolicy(PolicySpec(obs_dim=1, action_dim=1, hidden=(4,)))
     first, _ = env.reset()
     assert env.critic_obs_dim == 4
     buffer, _ = collect(env, policy, first, STEPS, torch.Generator().manual_seed(0))
     failed = buffer.terminated & (buffer.reward == 0)
     for kind in (failed, buffer.reward == 1, buffer.done & ~buffer.terminated & buffer.valid, ~buffer.valid):
-        assert kind[:-1].any(), "failures, successes, time limits, a fault"
+        assert kind[:-1].any(), "failures, successes, time limits, a divergence"
     return buffer
 
 
-def test_the_critic_sees_the_state_that_a_step_led_to_and_then_the_first_of_the_next_episode(
+def test_critic_observes_true_next_states(
     rollout: RolloutBuffer,
 ) -> None:
     for row in range(ROWS):
@@ -79,15 +79,15 @@ def test_the_critic_sees_the_state_that_a_step_led_to_and_then_the_first_of_the_
         for t in range(STEPS):
             assert rollout.observation[t, row].tolist() == [step]
             assert rollout.critic_observation[t, row].tolist() == [row, episode, step, 100]
-            step += bool(rollout.valid[t, row])  # a state that broke down is nobody's: the last sound one stands in
+            step += bool(rollout.valid[t, row])  # the last valid state replaces a diverged one
             assert rollout.next_critic_observation[t, row].tolist() == [row, episode, step, 100]
             if rollout.done[t, row]:
                 episode, step = episode + 1, 0
 
 
-def test_a_time_limit_is_followed_by_the_value_of_its_last_state_and_an_end_by_nothing(rollout: RolloutBuffer) -> None:
-    """With traces of one step the critic's target is reward + gamma V(next): known answers of a critic that counts."""
-    targets = rollout.make_batch(ByState(4, (4,)), GAMMA, lam=0.0).target.reshape(-1)
+def test_time_limits_bootstrap_from_the_final_state_and_ends_do_not(rollout: RolloutBuffer) -> None:
+    """With lambda 0, the target of the critic is reward + gamma V(next)."""
+    targets = rollout.make_batch(StateCritic(4, (4,)), GAMMA, lam=0.0).target.reshape(-1)
     expected = []
     for t in range(STEPS):
         for row in np.flatnonzero(rollout.valid[t]):

@@ -1,4 +1,4 @@
-"""What a rollout is paid, from the environments to the learner, is what the papers' formulas say of the model's table."""
+"""Rewards of rollouts, from environment to learner, equal the formulas of the papers on known tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import exp
 import numpy as np
 import pytest
 import torch
-from rl_envs import CountingEnv, KnownMemory, LookupModel
+from rl_envs import CountingEnv, KnownState, LookupModel
 
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import RULES
@@ -25,8 +25,8 @@ from embodied_rm.rl.refine_config import RefineConfig
 ROWS, ROLLOUT, EPISODES = 7, 24, 30
 LIMIT = ROWS + 1
 GAMMA, SCALE, SUCCESS = 0.9, 0.7, 1.3
-CAUTION, SPREAD = 2.0, 0.01
-"""Spreads that are taken off, and by how much `LookupModel`'s grows with a step."""
+UNCERTAINTY_PENALTY, UNCERTAINTY_PER_STEP = 2.0, 0.01
+"""Uncertainty penalty, and growth of the uncertainty of `LookupModel` per step."""
 PATIENCE, THRESHOLD = 2, 0.5
 
 
@@ -34,16 +34,16 @@ class Limited(CountingEnv):
     max_episode_steps = LIMIT
 
 
-class Remembering(KnownMemory):
-    """Embeds an image as the numbers painted in it."""
+class EmbeddingState(KnownState):
+    """Embeds an image as its numbers."""
 
     def embedding(self) -> np.ndarray:
-        return self.seen.astype(float)
+        return self.frame.astype(float)
 
 
 class EmbeddingLookup(LookupModel):
     def reset(self, views, instructions, goal=None):
-        return Remembering(**vars(super().reset(views, instructions, goal)))
+        return EmbeddingState(**vars(super().reset(views, instructions, goal)))
 
 
 def table(seed: int) -> EmbeddingLookup:
@@ -52,181 +52,187 @@ def table(seed: int) -> EmbeddingLookup:
     return EmbeddingLookup(rng.random(shape).astype(np.float32), rng.random(shape), rng.random(shape) > 0.15)
 
 
-def breaks_down(row: int, episode: int, step: int) -> bool:
+def diverges(row: int, episode: int, step: int) -> bool:
     return row == 3 and episode % 3 == 1 and step == 2
 
 
 @dataclass(frozen=True)
-class Made:
-    """A step of one environment, as the table tells it."""
+class Step:
+    """A transition of one environment, replayed from the table."""
 
     at: tuple[int, int, int]
-    """Row, episode and step of the state it led to."""
+    """Row, episode and step of the next state."""
     before: float
     after: float
     change: float
-    """What the last score changed of the progress."""
+    """Change of the progress at the last score."""
     done: float
-    """What the last score said of success."""
+    """Success probability of the last score."""
     scored: tuple[int, int, int]
-    """Row, episode and step of the image last scored."""
-    achieved: bool
-    over: bool
-    broken: bool
+    """Row, episode and step of the last scored image."""
+    is_success: bool
+    ended: bool
+    diverged: bool
 
     @property
     def task(self) -> float:
-        return SUCCESS * self.achieved
+        return SUCCESS * self.is_success
 
     @property
     def progress(self) -> float:
         return self.after - self.before
 
 
-def lived(model: LookupModel, row: int, every: int, steps: int) -> list[Made]:
-    """The first steps of a row: an episode lasts `row` + 2 of them, if it is not said to be done before."""
-    made: list[Made] = []
+def replay(model: LookupModel, row: int, score_every: int, steps: int) -> list[Step]:
+    """Replay the first steps of a row. An episode has `row` + 2 steps, or fewer if the model predicts success."""
+    steps_of_row: list[Step] = []
     for episode in range(EPISODES):
         phi, change, done, streak, last = float(model.progress[row, episode, 0]), 0.0, 0.0, 0, 0
         for step in range(1, row + 3):
-            at, before, over, achieved = (row, episode, step), phi, step == row + 2, False
-            broken = breaks_down(*at)
-            if not broken and (step == last + every or over):
+            at, before, ended, is_success = (row, episode, step), phi, step == row + 2, False
+            diverged = diverges(*at)
+            if not diverged and (step == last + score_every or ended):
                 last = step
                 if model.valid[at]:
-                    phi = min(max(float(model.progress[at]) - CAUTION * SPREAD * step, 0.0), 1.0)
+                    phi = min(
+                        max(float(model.progress[at]) - UNCERTAINTY_PENALTY * UNCERTAINTY_PER_STEP * step, 0.0), 1.0
+                    )
                     change, done = phi - before, float(model.success[at])
                     streak = streak + 1 if done >= THRESHOLD else 0
-                    achieved = streak >= PATIENCE
-            over = over or achieved or broken
-            made.append(Made(at, before, phi, change, done, (row, episode, last), achieved, over, broken))
-            if over:
+                    is_success = streak >= PATIENCE
+            ended = ended or is_success or diverged
+            steps_of_row.append(Step(at, before, phi, change, done, (row, episode, last), is_success, ended, diverged))
+            if ended:
                 break
-    return made[:steps]
+    return steps_of_row[:steps]
 
 
-def cut(made: list[Made]) -> list[list[Made]]:
-    """The episodes of one row of a rollout, as far as they are there."""
-    videos: list[list[Made]] = [[]]
-    for step in made:
+def split_episodes(steps_of_row: list[Step]) -> list[list[Step]]:
+    """Split the steps of one row into episodes."""
+    videos: list[list[Step]] = [[]]
+    for step in steps_of_row:
         videos[-1].append(step)
-        if step.over:
+        if step.ended:
             videos.append([])
     return [video for video in videos if video]
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the formulas take from beyond an episode."""
+class FormulaInputs:
+    """Inputs of the formulas beyond one episode."""
 
-    videos: list[list[Made]]
-    """Those of the rollout."""
+    videos: list[list[Step]]
+    """Episodes of the rollout."""
     first_ends: list[float]
-    """Progress at the ends of the first rollout's episodes, 1 of a success."""
-    blend: float
+    """Final progress of the episodes of the first rollout; 1 for a success."""
+    auxiliary_weight: float
 
 
-def each(pay: Callable[[Made], float]) -> Callable[[list[Made], Known], list[float]]:
-    """A formula that pays every step by itself."""
-    return lambda video, known: [pay(step) for step in video]
+def each(formula: Callable[[Step], float]) -> Callable[[list[Step], FormulaInputs], list[float]]:
+    """Return a formula of single steps."""
+    return lambda video, inputs: [formula(step) for step in video]
 
 
-def at_the_end(pay: Callable[[Made, Known], float]) -> Callable[[list[Made], Known], list[float]]:
-    """A formula that pays the ends of episodes alone."""
-    return lambda video, known: [pay(step, known) if step.over else 0.0 for step in video]
+def at_the_end(formula: Callable[[Step, FormulaInputs], float]) -> Callable[[list[Step], FormulaInputs], list[float]]:
+    """Return a formula of the last steps of episodes; the others have reward 0."""
+    return lambda video, inputs: [formula(step, inputs) if step.ended else 0.0 for step in video]
 
 
-def hop(step: Made) -> float:
+def hop(step: Step) -> float:
     room = 1 - step.before if step.progress >= 0 else step.before
     return step.progress / room
 
 
-def held(step: Made) -> float:
+def hold_reward(step: Step) -> float:
     contrast = 0 if abs(step.change) <= 0.01 else (1 if step.change > 0 else -1)
     return SCALE * ((contrast + 1) / 2 + step.after + (step.done >= 0.5)) / 3
 
 
-def by_time(step: Made) -> float:
+def negative_time_reward(step: Step) -> float:
     """RynnValue: r + kappa (gamma Phi' - Phi), Phi the negative remaining time; -Phi alone at success."""
     left, still_left = LIMIT * (1 - step.before), LIMIT * (1 - step.after)
-    if step.achieved:
+    if step.is_success:
         return SCALE * 0.1 * left
     return -1 + SCALE * 0.1 * (left - GAMMA * still_left)
 
 
-def by_quarters(step: Made, known: Known) -> float:
-    return SCALE if step.achieved else SCALE * int(4 * min(step.after, 0.999999)) / 4
+def ordinal_reward(step: Step, inputs: FormulaInputs) -> float:
+    return SCALE if step.is_success else SCALE * int(4 * min(step.after, 0.999999)) / 4
 
 
-def by_references(step: Made, known: Known) -> float:
-    end = 1.0 if step.achieved else step.after
-    return SCALE * sum(1 / (1 + exp(-10 * (end - r))) for r in known.first_ends) / len(known.first_ends)
+def reference_reward(step: Step, inputs: FormulaInputs) -> float:
+    end = 1.0 if step.is_success else step.after
+    return SCALE * sum(1 / (1 + exp(-10 * (end - r))) for r in inputs.first_ends) / len(inputs.first_ends)
 
 
-def through_the_gate(video: list[Made], known: Known) -> list[float]:
-    opened = video[-1].done > 0.5
-    return [step.task + SCALE * step.progress * opened for step in video]
+def gated_rewards(video: list[Step], inputs: FormulaInputs) -> list[float]:
+    passes_gate = video[-1].done > 0.5
+    return [step.task + SCALE * step.progress * passes_gate for step in video]
 
 
-def by_the_worst(video: list[Made], known: Known) -> list[float]:
+def min_form_rewards(video: list[Step], inputs: FormulaInputs) -> list[float]:
     """PURE: softmax(-r / 0.1) over the episode."""
-    whole = sum(exp(-step.progress / 0.1) for step in video)
-    return [step.task + SCALE * step.progress * exp(-step.progress / 0.1) / whole for step in video]
+    total = sum(exp(-step.progress / 0.1) for step in video)
+    return [step.task + SCALE * step.progress * exp(-step.progress / 0.1) / total for step in video]
 
 
-def by_likeness(step: Made, known: Known) -> float:
+def self_reference_reward(step: Step, inputs: FormulaInputs) -> float:
     """SRPO: 0.6 sigmoid(10 (0.5 - d)), d the distance to the nearest success, 0 to 1 over the failures."""
-    ends = [video[-1] for video in known.videos if video[-1].over]
-    won = [np.array(end.scored, float) for end in ends if end.achieved]
-    lost = {end.at: np.array(end.scored, float) for end in ends if not end.achieved and not end.broken}
-    unit = np.std([*won, *lost.values()], axis=0)
-    far = {at: min(float(np.linalg.norm((here - there) / unit)) for there in won) for at, here in lost.items()}
-    if step.achieved:
+    ends = [video[-1] for video in inputs.videos if video[-1].ended]
+    successes = [np.array(end.scored, float) for end in ends if end.is_success]
+    failures = {end.at: np.array(end.scored, float) for end in ends if not end.is_success and not end.diverged}
+    unit = np.std([*successes, *failures.values()], axis=0)
+    distance = {
+        at: min(float(np.linalg.norm((here - there) / unit)) for there in successes) for at, here in failures.items()
+    }
+    if step.is_success:
         return SCALE
-    near, wide = min(far.values()), max(far.values()) - min(far.values())
-    return SCALE * 0.6 / (1 + exp(-10 * (0.5 - (far[step.at] - near) / wide))) if step.at in far else 0.0
+    near, wide = min(distance.values()), max(distance.values()) - min(distance.values())
+    return SCALE * 0.6 / (1 + exp(-10 * (0.5 - (distance[step.at] - near) / wide))) if step.at in distance else 0.0
 
 
-FORMULAS: dict[str, Callable[[list[Made], Known], list[float]]] = {
+FORMULAS: dict[str, Callable[[list[Step], FormulaInputs], list[float]]] = {
     "sparse": each(lambda step: step.task),
-    "shaped": each(lambda step: step.task + SCALE * (GAMMA * step.after * (not step.achieved) - step.before)),
+    "shaped": each(lambda step: step.task + SCALE * (GAMMA * step.after * (not step.is_success) - step.before)),
     "difference": each(lambda step: step.task + SCALE * step.progress),
     "raw": each(lambda step: step.task + SCALE * step.after),
-    "hold": each(held),
+    "hold": each(hold_reward),
     "delta": each(lambda step: step.task + SCALE * hop(step)),
-    "negative_time": each(by_time),
-    "terminal_ordinal": at_the_end(by_quarters),
-    "sigmoid_reference": at_the_end(by_references),
-    "blended": lambda video, known: [step.task + known.blend * SCALE * step.after for step in video],
-    "gated": through_the_gate,
-    "min_form": by_the_worst,
-    "self_reference": at_the_end(by_likeness),
+    "negative_time": each(negative_time_reward),
+    "terminal_ordinal": at_the_end(ordinal_reward),
+    "sigmoid_reference": at_the_end(reference_reward),
+    "blended": lambda video, inputs: [step.task + inputs.auxiliary_weight * SCALE * step.after for step in video],
+    "gated": gated_rewards,
+    "min_form": min_form_rewards,
+    "self_reference": at_the_end(self_reference_reward),
 }
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Environments, a learner, and the rewards that it was given."""
+    """Environment and learner, and the buffers of its rollouts."""
 
     env: LearnedRewardEnv
     learner: PPO
     rollout_rewards: RolloutRewards
     config: RefineConfig
     first: np.ndarray
-    """What is observed first."""
+    """First observation."""
     buffers: list[RolloutBuffer]
 
     def run(self, rollouts: int) -> list[float]:
-        """Learn from so many rollouts; the blend that each was paid with."""
-        observation, blends = self.first, []
+        """Run rollouts and updates, and return the auxiliary weight of each."""
+        observation, auxiliary_weights = self.first, []
         for iteration in range(rollouts):
-            blends.append(float(self.rollout_rewards.state_dict()["auxiliary_weight"]))
-            observation, _ = run_iteration(self.env, self.learner, self.rollout_rewards, observation, iteration, self.config)
-        return blends
+            auxiliary_weights.append(float(self.rollout_rewards.state_dict()["auxiliary_weight"]))
+            observation, _ = run_iteration(
+                self.env, self.learner, self.rollout_rewards, observation, iteration, self.config
+            )
+        return auxiliary_weights
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[LearnedRewardEnv, int], Loop]:
+def start_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[LearnedRewardEnv, int], Loop]:
     def begin(env: LearnedRewardEnv, steps: int) -> Loop:
         ppo = PPOConfig(gamma=GAMMA, num_minibatches=2, epochs=1)
         config = RefineConfig(rollout_steps=steps, reward=env.config, ppo=ppo)
@@ -236,83 +242,94 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[LearnedRewardEnv, int], 
         buffers: list[RolloutBuffer] = []
         batch = RolloutBuffer.make_batch
 
-        def noting(buffer: RolloutBuffer, *words, **how):
+        def record(buffer: RolloutBuffer, *args, **kwargs):
             buffers.append(buffer)
-            return batch(buffer, *words, **how)
+            return batch(buffer, *args, **kwargs)
 
-        monkeypatch.setattr(RolloutBuffer, "make_batch", noting)
+        monkeypatch.setattr(RolloutBuffer, "make_batch", record)
         return Loop(env, learner, RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0), config, first, buffers)
 
     return begin
 
 
-def asked(rule: str, every: int) -> RewardConfig:
+def make_config(rule: str, score_every: int) -> RewardConfig:
     return RewardConfig(
-        rule=rule, progress_scale=SCALE, success_reward=SUCCESS, score_every=every, uncertainty_penalty=CAUTION,
-        success_patience=PATIENCE, success_threshold=THRESHOLD,
-    )  # fmt: skip
+        rule=rule,
+        progress_scale=SCALE,
+        success_reward=SUCCESS,
+        score_every=score_every,
+        uncertainty_penalty=UNCERTAINTY_PENALTY,
+        success_patience=PATIENCE,
+        success_threshold=THRESHOLD,
+    )
 
 
-def test_every_rule_has_a_formula_here_but_the_simulators_and_the_one_that_is_learned() -> None:
+def test_formulas_cover_all_rules_but_dense_and_redistributed() -> None:
     assert RULES.keys() - FORMULAS.keys() == {"dense", "redistributed"}
 
 
-@pytest.mark.parametrize(("rule", "every"), list(product(FORMULAS, [1, 3])))
-def test_a_rollout_is_paid_what_the_formula_says_of_the_table(rule: str, every: int, begun) -> None:
-    """Two rollouts in a row: successes, time limits, faults, unscored frames, and episodes that the border cuts."""
-    model = table(every)
-    loop = begun(LearnedRewardEnv(Limited(ROWS, breaks_down), model, asked(rule, every), GAMMA), ROLLOUT)
-    blends = loop.run(2)
-    rows = [lived(model, row, every, 2 * ROLLOUT) for row in range(ROWS)]
+@pytest.mark.parametrize(("rule", "score_every"), list(product(FORMULAS, [1, 3])))
+def test_rewards_equal_the_formula(rule: str, score_every: int, start_loop) -> None:
+    """Two consecutive rollouts: successes, time limits, divergences, invalid frames, and episodes across both."""
+    model = table(score_every)
+    loop = start_loop(LearnedRewardEnv(Limited(ROWS, diverges), model, make_config(rule, score_every), GAMMA), ROLLOUT)
+    auxiliary_weights = loop.run(2)
+    rows = [replay(model, row, score_every, 2 * ROLLOUT) for row in range(ROWS)]
     first_ends: list[float] = []
-    met = np.zeros(4, int)
+    counts = np.zeros(4, int)
     for number, buffer in enumerate(loop.buffers):
-        here = slice(number * ROLLOUT, (number + 1) * ROLLOUT)
-        videos = [cut(made[here]) for made in rows]
+        rollout_slice = slice(number * ROLLOUT, (number + 1) * ROLLOUT)
+        videos = [split_episodes(steps_of_row[rollout_slice]) for steps_of_row in rows]
         ends = [video[-1] for each_row in videos for video in each_row]
-        first_ends = first_ends or [1.0 if e.achieved else e.after for e in ends if e.over and not e.broken]
-        known = Known([video for each_row in videos for video in each_row], first_ends, blends[number])
-        for row, mine in enumerate(videos):
-            paid = np.concatenate([FORMULAS[rule](video, known) for video in mine])
-            sound = np.concatenate([[not video[-1].broken] * len(video) for video in mine])
-            np.testing.assert_allclose(buffer.reward[sound, row], paid[sound], atol=1e-5, err_msg=f"row {row}")
-            assert buffer.valid[sound, row].all()
-        met += np.sum([(e.achieved, e.over and not e.achieved, e.broken, not e.over) for e in ends], axis=0)
-    assert (met > 1).all(), "successes, failures, faults, episodes that the border cuts"
+        first_ends = first_ends or [1.0 if e.is_success else e.after for e in ends if e.ended and not e.diverged]
+        inputs = FormulaInputs(
+            [video for each_row in videos for video in each_row], first_ends, auxiliary_weights[number]
+        )
+        for row, row_episodes in enumerate(videos):
+            rewards = np.concatenate([FORMULAS[rule](video, inputs) for video in row_episodes])
+            valid = np.concatenate([[not video[-1].diverged] * len(video) for video in row_episodes])
+            np.testing.assert_allclose(buffer.reward[valid, row], rewards[valid], atol=1e-5, err_msg=f"row {row}")
+            assert buffer.valid[valid, row].all()
+        counts += np.sum([(e.is_success, e.ended and not e.is_success, e.diverged, not e.ended) for e in ends], axis=0)
+    assert (counts > 1).all(), "successes, failures, divergences, unfinished episodes"
     if rule == "blended":
-        assert blends[0] == 1 != blends[1], "what it does for the task moved it"
+        assert auxiliary_weights[0] == 1 != auxiliary_weights[1], "the weight was updated"
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_what_is_redistributed_is_what_the_estimator_says_of_each_step(every: int, begun) -> None:
-    """Of the state that the step led to, before any reset, and the progress held there."""
-    model = table(every)
-    env = LearnedRewardEnv(Limited(ROWS, breaks_down), model, asked("redistributed", every), GAMMA)
-    loop = begun(env, ROLLOUT)
+@pytest.mark.parametrize("score_every", [1, 3])
+def test_redistributed_rewards_are_those_of_the_estimator(score_every: int, start_loop) -> None:
+    """Its inputs are the true next state, before any reset, and the held progress."""
+    model = table(score_every)
+    env = LearnedRewardEnv(Limited(ROWS, diverges), model, make_config("redistributed", score_every), GAMMA)
+    loop = start_loop(env, ROLLOUT)
     loop.run(1)
     (buffer,), attribution = loop.buffers, loop.rollout_rewards._contribution_estimator
     assert attribution is not None
     for row in range(ROWS):
-        made = lived(model, row, every, ROLLOUT)
-        sound = np.array([not step.broken for step in made])
+        steps_of_row = replay(model, row, score_every, ROLLOUT)
+        valid = np.array([not step.diverged for step in steps_of_row])
         with torch.no_grad():
-            said = attribution.contribution_net(torch.tensor([[*step.at, step.after] for step in made])).numpy()
-        np.testing.assert_allclose(buffer.reward[sound, row], SCALE * said[sound], atol=1e-5)
+            contributions = attribution.contribution_net(
+                torch.tensor([[*step.at, step.after] for step in steps_of_row])
+            ).numpy()
+        np.testing.assert_allclose(buffer.reward[valid, row], SCALE * contributions[valid], atol=1e-5)
 
 
-def test_what_is_redistributed_adds_up_to_what_the_episode_was_worth(begun) -> None:
-    """Rows whose episodes all end with the rollout, seen again and again until the estimator knows them."""
+def test_redistributed_rewards_sum_to_the_episode_reward(start_loop) -> None:
+    """All episodes end with the rollout; the estimator is trained on them repeatedly."""
     rows, steps = 3, 12
     model = table(0)
     model.success[:], model.valid[:] = 0.0, True
     for row, episode in product(range(rows), range(EPISODES)):
         model.success[row, episode, row + 1 : row + 3] = (row + episode) % 2
-    loop = begun(LearnedRewardEnv(CountingEnv(rows), model, asked("redistributed", 1), GAMMA), steps)
+    loop = start_loop(LearnedRewardEnv(CountingEnv(rows), model, make_config("redistributed", 1), GAMMA), steps)
     loop.run(1)
     for _ in range(40):
-        paid = loop.rollout_rewards.compute_rewards(loop.buffers[0], loop.learner.policy)
+        rewards = loop.rollout_rewards.compute_rewards(loop.buffers[0], loop.learner.policy)
     for row in range(rows):
-        videos = cut(lived(model, row, 1, steps))
-        assert [video[-1].achieved for video in videos] == [(row + episode) % 2 == 1 for episode in range(len(videos))]
-        sums = np.add.reduceat(paid[:, row], np.cumsum([0, *map(len, videos[:-1])]))
+        videos = split_episodes(replay(model, row, 1, steps))
+        assert [video[-1].is_success for video in videos] == [
+            (row + episode) % 2 == 1 for episode in range(len(videos))
+        ]
+        sums = np.add.reduceat(rewards[:, row], np.cumsum([0, *map(len, videos[:-1])]))
         np.testing.assert_allclose(sums, [SCALE * video[-1].task for video in videos], atol=0.05)

@@ -1,4 +1,4 @@
-"""Starts that fail come more often, and none of them is one that a policy is judged by."""
+"""Tests of the curriculum: failed starts are drawn more often, and evaluation never uses one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
 from embodied_rm.run_folder import NullReporter, RunFolder
 
 
-def test_starts_are_drawn_by_how_often_they_fail():
+def test_starts_are_drawn_by_failure_rate():
     pool = StartCurriculum(4, num_envs=1, seed=0)
     row = np.array([0])
     seeds = pool._seeds.tolist()
@@ -41,9 +41,9 @@ def test_rows_keep_their_start_until_they_are_drawn_again():
     assert second[0] == first[0] and second[2] == first[2] and len(second) == 3
 
 
-def test_what_is_known_of_starts_outlives_episodes_that_could_not_be_stored():
+def test_failure_rates_are_restored_without_episodes():
     def envs() -> LearnedRewardEnv:
-        env = LearnedRewardEnv(Noting(4), ImageModel(), RewardConfig(), 0.9)
+        env = LearnedRewardEnv(SeedRecordingEnv(4), ImageModel(), RewardConfig(), 0.9)
         env.curriculum = StartCurriculum(20, 4, seed=0)
         env.reset(seed=0)
         return env
@@ -54,42 +54,42 @@ def test_what_is_known_of_starts_outlives_episodes_that_could_not_be_stored():
     other.load_state_dict(one.state_dict(), seed=7)
     assert np.array_equal(other.curriculum._failure_rates, one.curriculum._failure_rates)
     assert other.env.seeds == other.curriculum._seeds[other.curriculum._start_of_env].tolist(), (
-        "whom an outcome is put down to"
+        "the starts of the running episodes"
     )
 
 
-class Noting(PointReachEnv):
-    """Remembers with which seeds it was last reset as a whole."""
+class SeedRecordingEnv(PointReachEnv):
+    """Stores the seeds of the last full reset."""
 
     def reset(self, *, seed=None, options=None):
         self.seeds = seed if options is None else self.seeds
         return super().reset(seed=seed, options=options)
 
 
-class Listing(PointReachEnv):
-    """Lists the seed of every row that was ever reset with one."""
+class SeedListingEnv(PointReachEnv):
+    """Stores the seeds of all rows of all resets."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows, ends_on_success=True)
-        self.begun: set[int] = set()
+        self.started: set[int] = set()
 
     def reset(self, *, seed=None, options=None):
         if seed is not None:
-            self.begun |= set(range(seed, seed + self.num_envs) if isinstance(seed, int) else seed)
+            self.started |= set(range(seed, seed + self.num_envs) if isinstance(seed, int) else seed)
         return super().reset(seed=seed, options=options)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_no_start_is_one_that_a_policy_is_judged_by(seed: int):
-    pool, judging = StartCurriculum(1000, num_envs=8, seed=seed), Listing(8)
+def test_no_start_is_an_evaluation_seed(seed: int):
+    pool, evaluation_env = StartCurriculum(1000, num_envs=8, seed=seed), SeedListingEnv(8)
     policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,)))
-    evaluate_policy(judging, policy, episodes=20, seed=seed)
+    evaluate_policy(evaluation_env, policy, episodes=20, seed=seed)
     drawn = {start for _ in range(500) for start in pool.draw(np.arange(8))}
-    assert len(judging.begun) == 8 and len(drawn) > 900 and not judging.begun & drawn
-    assert max(judging.begun) < FIRST_SEED <= min(drawn)
+    assert len(evaluation_env.started) == 8 and len(drawn) > 900 and not evaluation_env.started & drawn
+    assert max(evaluation_env.started) < FIRST_SEED <= min(drawn)
 
 
-def test_a_pool_goes_on_from_where_it_was():
+def test_state_round_trip():
     one, other = StartCurriculum(50, num_envs=8, seed=3), StartCurriculum(50, num_envs=8, seed=3)
     rows = np.arange(8)
     for _ in range(5):
@@ -102,15 +102,15 @@ def test_a_pool_goes_on_from_where_it_was():
             pool.update(rows, np.arange(8) < 5)
 
 
-class Fated(PointReachEnv):
-    """Every episode lasts three steps; it is a success if its seed is even. Nothing else reaches the goal."""
+class SeedOutcomeEnv(PointReachEnv):
+    """Each episode has three steps; it is a success if and only if its seed is even."""
 
     def reset(self, *, seed=None, options=None):
         mask = self._mask(options)
-        self.begun = getattr(self, "begun", [])
+        self.started = getattr(self, "started", [])
         if seed is not None:
             self.seeds = np.asarray(seed)
-            self.begun += self.seeds[mask].tolist()
+            self.started += self.seeds[mask].tolist()
         self.age = np.where(mask, 0, getattr(self, "age", np.zeros(self.num_envs, int)))
         return super().reset(seed=None if options else 0, options=options)
 
@@ -118,30 +118,30 @@ class Fated(PointReachEnv):
         observation, reward, *_, infos = super().step(actions)
         self.age = self.age + 1
         over = self.age >= 3
-        won = over & (self.seeds % 2 == 0)
-        return observation, reward, np.zeros_like(over), over, {**infos, "success": won}
+        success = over & (self.seeds % 2 == 0)
+        return observation, reward, np.zeros_like(over), over, {**infos, "success": success}
 
 
-def test_starts_that_fail_in_the_envs_come_back_more_often():
-    envs = Fated(16)
+def test_failed_starts_are_drawn_more_often_in_environments():
+    envs = SeedOutcomeEnv(16)
     env = StateRewardEnv(envs, RewardConfig(rule="sparse", success_source="simulator"), 0.9)
     env.curriculum = StartCurriculum(64, 16, seed=0)
     env.reset(seed=0)
     for _ in range(600):
         env.step(np.zeros((16, 2)))
-    late = np.array(envs.begun[len(envs.begun) // 2 :]) % 2
+    late = np.array(envs.started[len(envs.started) // 2 :]) % 2
     assert late.mean() > 0.8, "odd seeds fail, and are drawn up to ten times as often"
 
 
-class Drawing(PointReachEnv):
-    """Every row draws its starts from a stream of its own, as the environments in the box do; lists whence each start came,
-    and where it was."""
+class StreamEnv(PointReachEnv):
+    """Each row draws its starts from its own random stream, as the bundled environments do; stores seed and position of
+    each start."""
 
     def __init__(self, rows: int, *, ends_on_success: bool = False) -> None:
         super().__init__(rows, ends_on_success=ends_on_success)
         self.seeds = np.full(rows, -1)
         self.streams = [np.random.default_rng()] * rows
-        self.begun: list[tuple[int, float]] = []
+        self.started: list[tuple[int, float]] = []
 
     def reset(self, *, seed=None, options=None):
         super().reset(options=options)
@@ -151,32 +151,40 @@ class Drawing(PointReachEnv):
                 self.seeds[row], self.streams[row] = given[row], np.random.default_rng(given[row])
             angle = self.streams[row].uniform(0, 2 * np.pi)
             self.position[row] = np.cos(angle), np.sin(angle)
-            self.begun.append((int(self.seeds[row]), round(angle, 9)))
+            self.started.append((int(self.seeds[row]), round(angle, 9)))
         return self.position.astype(np.float32), {}
 
 
 @pytest.mark.parametrize("reward", [RewardConfig(), RewardConfig(rule="sparse", success_source="simulator")])
-def test_no_episode_of_a_refinement_starts_where_the_policy_is_judged(reward: RewardConfig, tmp_path: Path):
-    """Of a run that was cut and continued, watched after every iteration: neither a seed nor a place is shared."""
+def test_training_and_evaluation_share_no_start(reward: RewardConfig, tmp_path: Path):
+    """A resumed run with evaluation after each iteration: no seed and no position is shared."""
     policy = GaussianPolicy(PolicySpec(obs_dim=2, action_dim=2, hidden=(4,)))
-    training, judging = Drawing(8), Drawing(8, ends_on_success=True)
+    training, evaluation_env = StreamEnv(8), StreamEnv(8, ends_on_success=True)
     starts = 50
 
-    def judge(policy: GaussianPolicy) -> EvalResult:
-        return evaluate_policy(judging, policy, episodes=20, seed=3)
+    def evaluate(policy: GaussianPolicy) -> EvalResult:
+        return evaluate_policy(evaluation_env, policy, episodes=20, seed=3)
 
     for iterations in (2, 4):
         config = RefineConfig(
-            iterations=iterations, rollout_steps=45, critic_warmup_iterations=1, start_pool_size=starts, seed=3, reward=reward,
+            iterations=iterations,
+            rollout_steps=45,
+            critic_warmup_iterations=1,
+            start_pool_size=starts,
+            seed=3,
+            reward=reward,
             ppo=PPOConfig(num_minibatches=2, epochs=1),
-        )  # fmt: skip
+        )
         run = RunFolder.open(tmp_path, resume=True)
-        done = refine(training, policy, ImageModel(), config, run, NullReporter(), judge, evaluate_iteration=judge)
-        assert len(done.log_rows) == iterations
-    (seeds, places), (judged_seeds, judged_places) = (
-        ({seed for seed, _ in env.begun}, {place for _, place in env.begun}) for env in (training, judging)
+        result = refine(
+            training, policy, ImageModel(), config, run, NullReporter(), evaluate, evaluate_iteration=evaluate
+        )
+        assert len(result.log_rows) == iterations
+    (seeds, positions), (eval_seeds, eval_positions) = (
+        ({seed for seed, _ in env.started}, {position_id for _, position_id in env.started})
+        for env in (training, evaluation_env)
     )
-    assert not seeds & judged_seeds and not places & judged_places
-    assert len(places) == len(seeds) <= starts and min(seeds) >= FIRST_SEED, "all of them are of the pool"
-    assert len(training.begun) > 60 and len(seeds) > 30
-    assert len(judged_places) > len(judged_seeds) == 8, "a judged row draws on and on from one seed"
+    assert not seeds & eval_seeds and not positions & eval_positions
+    assert len(positions) == len(seeds) <= starts and min(seeds) >= FIRST_SEED, "all of them are from the pool"
+    assert len(training.started) > 60 and len(seeds) > 30
+    assert len(eval_positions) > len(eval_seeds) == 8, "an evaluation row draws all its starts from one seed"

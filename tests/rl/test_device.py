@@ -1,4 +1,4 @@
-"""The whole loop with images that stay where they are drawn: the same run, and none of them crosses the host."""
+"""Refinement with images that stay on the device: the same results, and no image is copied to the host."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ TO_HOST = ("cpu", "numpy", "tolist", "__array__")
 
 
 class HostCopies(TorchFunctionMode):
-    """Which functions brought an image to the host."""
+    """Records the functions that copy an image to the host."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
-        self.kept = 0
+        self.copies: list[str] = []
+        self.num_device_ops = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.uint8 and args[0].ndim >= 4:
-            self.found += [name] * (name in TO_HOST)
-            self.kept += name not in TO_HOST
+            self.copies += [name] * (name in TO_HOST)
+            self.num_device_ops += name not in TO_HOST
         return func(*args, **(kwargs or {}))
 
 
-class ByTheHost(VectorWrapper):
-    """The same environments, which show themselves as arrays only."""
+class HostRenderingEnv(VectorWrapper):
+    """The same environments without `render_tensor`."""
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class ByTheHost(VectorWrapper):
 
 
 def envs() -> TabletopVecEnv:
-    """Environments of the GPU's engine, drawn by the GPU's renderer, both on the processor."""
+    """Return environments with the engine and the renderer of GPUs, both on the CPU."""
     env = TabletopVecEnv(
         "lift_cube", ROWS, views=("front",), image_size=SIZE, backend="warp", autoreset_mode=AutoresetMode.DISABLED
     )
@@ -66,34 +66,34 @@ def envs() -> TabletopVecEnv:
     return env
 
 
-def trained(env: Any) -> tuple[dict[str, Any], torch.Tensor]:
-    """One iteration of refinement: its row, and the weights of the policy after."""
+def train_once(env: Any) -> tuple[dict[str, Any], torch.Tensor]:
+    """Run one iteration of refinement, and return its row and the weights of the policy."""
     device = learner_device(EnvConfig(device="cpu"))
     torch.manual_seed(0)
     net = ProgressNet(NetConfig(views=("front",), encoder=small_encoder_config("stride_tower_tiny", (SIZE, SIZE))))
     spec = PolicySpec(obs_dim=env.single_observation_space.shape[0], action_dim=4, hidden=(16,))
     config = RefineConfig(iterations=1, critic_warmup_iterations=0, rollout_steps=4)
-    wrapped = LearnedRewardEnv(env, net.eval().to(device), config.reward, config.ppo.gamma)
-    observation, _ = wrapped.reset(seed=0)
-    learner = make_learner(GaussianPolicy(spec).to(device), config, wrapped.critic_obs_dim)
-    settlement = RolloutRewards(wrapped.rule, wrapped.params, wrapped.critic_obs_dim, config.seed)
-    _, row = run_iteration(wrapped, learner, settlement, observation, 0, config)
+    reward_env = LearnedRewardEnv(env, net.eval().to(device), config.reward, config.ppo.gamma)
+    observation, _ = reward_env.reset(seed=0)
+    learner = make_learner(GaussianPolicy(spec).to(device), config, reward_env.critic_obs_dim)
+    rollout_rewards = RolloutRewards(reward_env.rule, reward_env.params, reward_env.critic_obs_dim, config.seed)
+    _, row = run_iteration(reward_env, learner, rollout_rewards, observation, 0, config)
     row.pop("seconds")
     return row, torch.cat([p.detach().flatten() for p in learner.policy.parameters()])
 
 
-def test_no_image_crosses_the_host_and_the_run_is_the_same_to_the_last_bit() -> None:
+def test_no_image_is_copied_to_the_host_and_results_are_bit_identical() -> None:
     with HostCopies() as direct:
-        ours = trained(envs())
-    with HostCopies() as around:
-        theirs = trained(ByTheHost(envs()))
-    assert direct.found == [] and direct.kept > 0
-    assert set(around.found) == {"cpu", "numpy"}, "the witness sees nothing"
-    assert ours[0] == theirs[0] and ours[0]["num_scores"] == 4 * ROWS
-    assert torch.equal(ours[1], theirs[1])
+        device_result = train_once(envs())
+    with HostCopies() as via_host:
+        host_result = train_once(HostRenderingEnv(envs()))
+    assert direct.copies == [] and direct.num_device_ops > 0
+    assert set(via_host.copies) == {"cpu", "numpy"}, "host copies are recorded"
+    assert device_result[0] == host_result[0] and device_result[0]["num_scores"] == 4 * ROWS
+    assert torch.equal(device_result[1], host_result[1])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")
-def test_a_torch_that_finds_no_gpu_is_named() -> None:
+def test_torch_without_gpu_raises() -> None:
     with pytest.raises(UserError, match=r"env.device=cuda needs a torch with CUDA.*finds none.*env.device=cpu"):
         learner_device(EnvConfig(device="cuda"))

@@ -1,4 +1,4 @@
-"""Policies that see what a robot sees: its body, and embeddings of the images of this very moment."""
+"""Tests of observations with proprioception and embeddings of the current images."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def envs() -> TabletopVecEnv:
     return TabletopVecEnv("lift_cube", 3, views=VIEWS, autoreset_mode=AutoresetMode.DISABLED)
 
 
-def embedded(env: EmbeddingObservation, instructions: tuple[str, ...]) -> np.ndarray:
-    """What the model makes of the images now, from nothing."""
+def embed_images(env: EmbeddingObservation, instructions: tuple[str, ...]) -> np.ndarray:
+    """Return the embeddings of the current images in new episodes."""
     return NET.reset(
         Views(names=VIEWS, frames=env.env.render_views(np.arange(3))), instructions
     ).previous_embedding.numpy()
 
 
-def test_what_is_seen_is_the_body_and_the_images_of_now() -> None:
+def test_observation_is_proprioception_and_current_embeddings() -> None:
     env = EmbeddingObservation(envs(), NET)
     seen, infos = env.reset(seed=0)
     rng = np.random.default_rng(0)
     for step in range(6):
         assert env.single_observation_space.shape == seen.shape[1:] == (PROPRIO_DIM + NET.config.width,)
         assert np.array_equal(seen[:, :PROPRIO_DIM], infos["state"][:, :PROPRIO_DIM])
-        np.testing.assert_allclose(seen[:, PROPRIO_DIM:], embedded(env, env.env.instructions), atol=1e-4)
+        np.testing.assert_allclose(seen[:, PROPRIO_DIM:], embed_images(env, env.env.instructions), atol=1e-4)
         if step == 3:
             seen, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
         else:
@@ -52,8 +52,8 @@ def test_what_is_seen_is_the_body_and_the_images_of_now() -> None:
     env.close()
 
 
-def test_a_demonstration_looks_as_it_would_have_looked() -> None:
-    """The very observations of the environment, from the recorded images and states."""
+def test_embedded_demonstration_equals_online_observations() -> None:
+    """Recorded images and states give the observations of the environment."""
     env = EmbeddingObservation(envs(), NET)
     seen, infos = env.reset(seed=2)
     rows, states, frames = [seen[0]], [infos["state"][0]], [env.render_views(np.arange(3))[0]]
@@ -66,22 +66,22 @@ def test_a_demonstration_looks_as_it_would_have_looked() -> None:
     env.close()
 
 
-def test_it_goes_on_from_a_snapshot() -> None:
+def test_snapshot_round_trip() -> None:
     one, other = EmbeddingObservation(envs(), NET), EmbeddingObservation(envs(), NET)
     one.reset(seed=0), other.reset(seed=5)
     one.step(np.full((3, 4), 0.5))
-    taken = one.snapshot()
+    snapshot = one.snapshot()
     expected = one.step(np.full((3, 4), -0.5))[0]
-    other.restore(taken)
+    other.restore(snapshot)
     assert np.array_equal(other.step(np.full((3, 4), -0.5))[0], expected)
     one.close(), other.close()
 
 
-def test_of_envs_that_cannot_be_put_away_nothing_is() -> None:
-    """Their episodes begin anew after a restart."""
-    forgetful = envs()
-    forgetful.__class__ = type("Forgetful", (TabletopVecEnv,), {"snapshot": property()})
-    env = LearnedRewardEnv(EmbeddingObservation(forgetful, NET), NET, RewardConfig(), 0.9)
+def test_environments_without_snapshots_have_no_state() -> None:
+    """New episodes start after a restart."""
+    no_snapshot = envs()
+    no_snapshot.__class__ = type("Forgetful", (TabletopVecEnv,), {"snapshot": property()})
+    env = LearnedRewardEnv(EmbeddingObservation(no_snapshot, NET), NET, RewardConfig(), 0.9)
     first, _ = env.reset(seed=3)
     first = first.copy()
     env.step(np.full((3, 4), 0.5))
@@ -90,7 +90,7 @@ def test_of_envs_that_cannot_be_put_away_nothing_is() -> None:
     env.close()
 
 
-def test_the_critic_sees_the_whole_state_and_the_policy_does_not() -> None:
+def test_critic_observes_the_full_state() -> None:
     env = LearnedRewardEnv(EmbeddingObservation(envs(), NET), NET, RewardConfig(score_every=2), 0.9)
     observation, _ = env.reset(seed=0)
     config = RefineConfig(rollout_steps=5, ppo=PPOConfig(num_minibatches=2, epochs=1))
@@ -98,15 +98,15 @@ def test_the_critic_sees_the_whole_state_and_the_policy_does_not() -> None:
         PolicySpec(obs_dim=observation.shape[1], action_dim=4, hidden=(8,), obs_mode="proprio+embeddings")
     )
     learner = make_learner(policy, config, env.critic_obs_dim)
-    whole = env.env.env.single_observation_space.shape[0]
-    assert learner.critic.normalizer.mean.shape == (whole,) != learner.policy.normalizer.mean.shape
-    settlement = RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0)
-    _, row = run_iteration(env, learner, settlement, observation, 0, config)
-    assert np.isfinite(row["critic_loss"]) and not torch.equal(learner.critic.normalizer.mean, torch.zeros(whole))
+    state_dim = env.env.env.single_observation_space.shape[0]
+    assert learner.critic.normalizer.mean.shape == (state_dim,) != learner.policy.normalizer.mean.shape
+    rollout_rewards = RolloutRewards(env.rule, env.params, env.critic_obs_dim, 0)
+    _, row = run_iteration(env, learner, rollout_rewards, observation, 0, config)
+    assert np.isfinite(row["critic_loss"]) and not torch.equal(learner.critic.normalizer.mean, torch.zeros(state_dim))
     env.close()
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_unsupported_environments_and_models_raise() -> None:
     with pytest.raises(UserError, match="lacks proprio_size"):
         EmbeddingObservation(PointReachEnv(2), NET)
     body = PointReachEnv(2)

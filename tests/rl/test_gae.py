@@ -1,4 +1,4 @@
-"""Advantages: a table worked by hand, and the theorem that ties shaping to PPO."""
+"""Tests of GAE: a table computed by hand, and the invariance to shaping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def column(*values) -> np.ndarray:
     return np.array(values)[:, None]
 
 
-def test_a_table_worked_by_hand() -> None:
+def test_known_values() -> None:
     """Four steps with gamma 0.5 and lambda 0.5: a time limit after the second, success after the fourth."""
     advantage = gae(
         reward=column(1.0, 2.0, 3.0, 4.0),
@@ -31,19 +31,19 @@ def test_a_table_worked_by_hand() -> None:
     assert advantage[:, 0].tolist() == [-2.5, -14.0, -16.0, -36.0]
 
 
-def test_a_fault_is_as_if_the_episode_had_not_gone_on() -> None:
-    """The numbers of an invalid transition may be anything; what came before it ends with a bootstrap."""
+def test_invalid_transition_cuts_the_trace() -> None:
+    """The numbers of an invalid transition are not read; the steps before it end with a bootstrap."""
     rng = np.random.default_rng(0)
     reward, value = rng.normal(size=(2, 5, 1))
     next_value = np.concatenate([value[1:], [[0.7]]])
     no, yes = np.zeros((5, 1), bool), np.ones((5, 1), bool)
-    fault = np.arange(5)[:, None] == 3
-    spoiled_reward, spoiled_value = reward.copy(), value.copy()
-    spoiled_reward[3] = np.nan
-    with_fault = gae(spoiled_reward, spoiled_value, next_value, no, no, ~fault, 0.9, 0.8)
+    invalid = np.arange(5)[:, None] == 3
+    invalid_reward, invalid_value = reward.copy(), value.copy()
+    invalid_reward[3] = np.nan
+    with_invalid = gae(invalid_reward, invalid_value, next_value, no, no, ~invalid, 0.9, 0.8)
     cut = gae(reward[:3], value[:3], next_value[:3], no[:3], no[:3], yes[:3], 0.9, 0.8)
-    assert np.allclose(with_fault[:3], cut)
-    assert with_fault[3] == 0 and np.isfinite(with_fault).all()
+    assert np.allclose(with_invalid[:3], cut)
+    assert with_invalid[3] == 0 and np.isfinite(with_invalid).all()
 
 
 @settings(max_examples=100, deadline=None)
@@ -52,13 +52,13 @@ def test_a_fault_is_as_if_the_episode_had_not_gone_on() -> None:
     gamma=st.floats(0.5, 1.0),
     lam=st.floats(0.0, 1.0),
     scale=st.floats(0, 5),
-    every=st.integers(1, 4),
+    score_every=st.integers(1, 4),
 )
-def test_shaping_shifts_the_critic_and_nothing_else(seed: int, gamma: float, lam: float, scale: float, every: int):
+def test_shaping_only_shifts_the_critic(seed: int, gamma: float, lam: float, scale: float, score_every: int):
     """GAE on shaped rewards with the critic shifted by -Phi is GAE on raw rewards with the critic as it is.
 
-    For any critic and any potential, held between scores; terminations and time limits at random. It breaks when
-    either mask, either gamma or the final observation is wrong.
+    For random critics and potentials that are held between scores, with random terminations and time limits. A wrong
+    mask, gamma or final observation fails the test.
     """
     rng = np.random.default_rng(seed)
     T, N = 25, 3
@@ -70,7 +70,7 @@ def test_shaping_shifts_the_critic_and_nothing_else(seed: int, gamma: float, lam
     held, since = rng.normal(size=N), np.zeros(N, int)
     for t in range(T):
         since += 1
-        scored = (since == every) | done[t]
+        scored = (since == score_every) | done[t]
         phi[t], next_phi[t] = held, hold_potential(held, rng.normal(size=N), scored)
         since[scored] = 0
         held = np.where(done[t], rng.normal(size=N), next_phi[t])

@@ -1,4 +1,4 @@
-"""Policies: their densities are densities, their checkpoints come back equal, cloning imitates."""
+"""Tests of policies: densities, checkpoints and cloning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = PolicySpec(obs_dim=4, action_dim=2, hidden=(16,))
 FEW = CloneConfig(num_demonstrations=4, steps=300, hidden_sizes=(32,), learning_rate=3e-3)
 
 
-def test_density_and_divergence_agree_with_torch_distributions() -> None:
+def test_log_prob_and_kl_equal_torch_distributions() -> None:
     mean, other = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0)).unbind()
     log_std, other_log_std, action = torch.tensor([-1.0, 0.0, 0.5]), torch.tensor([0.3, -2.0, 0.0]), mean + 0.3
     p = Independent(Normal(mean, log_std.exp()), 1)
@@ -30,17 +30,17 @@ def test_density_and_divergence_agree_with_torch_distributions() -> None:
     assert torch.allclose(gaussian_kl(mean, log_std, other, other_log_std), kl_divergence(p, q), rtol=1e-4)
 
 
-def test_actions_drawn_are_as_probable_as_said() -> None:
+def test_samples_have_the_returned_log_prob() -> None:
     policy = GaussianPolicy(SPEC)
     observation = np.zeros((20_000, 4), np.float32)
-    action, said = policy.sample(observation, torch.Generator().manual_seed(0))
+    action, log_probs = policy.sample(observation, torch.Generator().manual_seed(0))
     mean, log_std = policy(torch.from_numpy(observation))
-    assert np.allclose(said, log_prob(torch.from_numpy(action), mean, log_std).detach().numpy(), atol=1e-5)
+    assert np.allclose(log_probs, log_prob(torch.from_numpy(action), mean, log_std).detach().numpy(), atol=1e-5)
     assert np.allclose(action.mean(0), policy.act(observation)[0], atol=0.02)
     assert np.allclose(action.std(0), np.exp(SPEC.log_std_init), rtol=0.05)
 
 
-def test_a_policy_comes_back_equal(tmp_path: Path) -> None:
+def test_policy_round_trip(tmp_path: Path) -> None:
     policy = GaussianPolicy(SPEC)
     policy.normalizer.fit(torch.randn(50, 4) * 3 + 1)
     save_policy(tmp_path / "policy", policy, task="lift_cube")
@@ -50,8 +50,8 @@ def test_a_policy_comes_back_equal(tmp_path: Path) -> None:
     assert np.array_equal(loaded.act(observation), policy.act(observation))
 
 
-def towards_zero(rng: np.random.Generator) -> Episode:
-    """Somebody who holds a thing at 0, over half a metre, with a force that grows over 2 cm."""
+def pull_to_zero(rng: np.random.Generator) -> Episode:
+    """Return a demonstration that pulls a position within half a meter to 0, with a force that saturates at 2 cm."""
     far, near = rng.uniform(-0.5, 0.5, 1000), rng.uniform(-0.02, 0.02, 200)
     state = np.concatenate([far, near]).astype(np.float32)[:, None]
     frames = {"front": np.zeros((len(state), 1, 1, 3), np.uint8)}
@@ -59,26 +59,26 @@ def towards_zero(rng: np.random.Generator) -> Episode:
     return Episode(name="held", views=frames, instruction="", fps=20, state=state, action=action)
 
 
-def test_millimetres_count_near_zero_of_columns_that_are_lengths(tmp_path: Path) -> None:
-    """The same demonstrations and training, told or not told that the observation is a length."""
-    shown, config = (
-        make_demo_pairs([towards_zero(np.random.default_rng(0))]),
+def test_length_columns_are_precise_near_zero(tmp_path: Path) -> None:
+    """The same demonstrations and training, with and without a length column."""
+    pairs, config = (
+        make_demo_pairs([pull_to_zero(np.random.default_rng(0))]),
         CloneConfig(num_demonstrations=1, steps=500),
     )
-    blunt, fine = (clone(shown, config, length_dims=lengths)[0] for lengths in (0, 1))
-    off = np.linspace(-0.008, 0.008, 33, dtype=np.float32)[:, None]
-    wrong = [float(np.abs(policy.act(off) + np.tanh(off / 0.02)).mean()) for policy in (blunt, fine)]
-    assert wrong[1] < 0.5 * wrong[0], wrong
+    coarse, fine = (clone(pairs, config, length_dims=lengths)[0] for lengths in (0, 1))
+    position = np.linspace(-0.008, 0.008, 33, dtype=np.float32)[:, None]
+    errors = [float(np.abs(policy.act(position) + np.tanh(position / 0.02)).mean()) for policy in (coarse, fine)]
+    assert errors[1] < 0.5 * errors[0], errors
     save_policy(tmp_path / "fine", fine)
-    assert np.array_equal(load_policy(tmp_path / "fine").act(off), fine.act(off))
+    assert np.array_equal(load_policy(tmp_path / "fine").act(position), fine.act(position))
 
 
-def test_more_lengths_than_columns_are_refused() -> None:
-    with pytest.raises(UserError, match=r"lengths must be in \[0, 4\], got 5"):
+def test_more_lengths_than_columns_raise() -> None:
+    with pytest.raises(UserError, match=r"length_dims must be in \[0, 4\], got 5"):
         replace(SPEC, length_dims=5)
 
 
-def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
+def test_invalid_checkpoints_raise(tmp_path: Path) -> None:
     folder = tmp_path / "policy"
     save_policy(folder, GaussianPolicy(SPEC))
     path = next(folder.glob("*.safetensors"))
@@ -99,14 +99,14 @@ def test_a_damaged_or_foreign_policy_is_refused(tmp_path: Path) -> None:
             load_policy(folder)
 
 
-def test_features_that_never_moved_do_not_explode() -> None:
+def test_constant_features_do_not_explode() -> None:
     policy = GaussianPolicy(SPEC)
     policy.normalizer.fit(torch.zeros(10, 4))
     assert torch.isfinite(policy(torch.full((1, 4), 1e9))[0]).all()
 
 
 def linear_demonstrations(count: int) -> list[Episode]:
-    """Demonstrations of the law action = (sum of the state's first two, their difference) / 4."""
+    """Return demonstrations with action = (x + y, x - y) / 4 of the state (x, y, z)."""
     rng = np.random.default_rng(0)
     episodes = []
     for i in range(count):
@@ -117,7 +117,7 @@ def linear_demonstrations(count: int) -> list[Episode]:
     return episodes
 
 
-def test_cloning_finds_the_law_behind_the_demonstrations() -> None:
+def test_cloning_generalizes_from_linear_demonstrations() -> None:
     episodes = linear_demonstrations(8)
     policy, fit = clone(make_demo_pairs(episodes[:4]), FEW)
     assert fit.transitions == 120
@@ -127,7 +127,7 @@ def test_cloning_finds_the_law_behind_the_demonstrations() -> None:
     assert np.allclose(policy.normalizer.mean, 0, atol=0.3)
 
 
-def test_cloning_is_deterministic_by_seed_and_leaves_the_global_generator_alone() -> None:
+def test_cloning_is_deterministic_and_keeps_the_global_generator() -> None:
     episodes = linear_demonstrations(8)
     state = torch.random.get_rng_state()
     first, again, other = (
@@ -138,26 +138,26 @@ def test_cloning_is_deterministic_by_seed_and_leaves_the_global_generator_alone(
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_pairs_come_back_from_disk_and_others_are_refused(tmp_path: Path) -> None:
+def test_pairs_round_trip_and_other_checkpoints_raise(tmp_path: Path) -> None:
     pairs = make_demo_pairs(
         linear_demonstrations(2), [np.ones(30, np.float32), np.linspace(0, 1, 30, dtype=np.float32)]
     )
-    assert len(pairs) == 59  # what weighs nothing is left out
+    assert len(pairs) == 59  # without the pair of weight 0
     save_demo_pairs(tmp_path / "pairs", pairs)
-    back = load_demo_pairs(tmp_path / "pairs")
-    assert all(torch.equal(getattr(pairs, name), getattr(back, name)) for name in ("observation", "action", "weight"))
+    loaded = load_demo_pairs(tmp_path / "pairs")
+    assert all(torch.equal(getattr(pairs, name), getattr(loaded, name)) for name in ("observation", "action", "weight"))
     save_tensors(tmp_path / "other", {"action": pairs.action}, {"architecture": "imitated_pairs"})
     with pytest.raises(CheckpointError, match="pairs have observation, action, weight"):
         load_demo_pairs(tmp_path / "other")
 
 
-def test_demonstrations_are_chosen_by_seed_each_once() -> None:
-    chosen = [select_demonstrations(10, replace(FEW, seed=seed)) for seed in range(5)]
-    assert all(len(set(some)) == FEW.num_demonstrations and some == sorted(some) for some in chosen)
-    assert len({tuple(some) for some in chosen}) > 1 and chosen[0] == select_demonstrations(10, FEW)
+def test_demonstrations_are_selected_by_seed_without_repetition() -> None:
+    selections = [select_demonstrations(10, replace(FEW, seed=seed)) for seed in range(5)]
+    assert all(len(set(some)) == FEW.num_demonstrations and some == sorted(some) for some in selections)
+    assert len({tuple(some) for some in selections}) > 1 and selections[0] == select_demonstrations(10, FEW)
 
 
-def test_timesteps_are_drawn_by_their_weight() -> None:
+def test_pairs_are_sampled_by_weight() -> None:
     timesteps = torch.arange(3.0)[:, None]
     pairs = DemoPairs(observation=timesteps, action=timesteps, weight=torch.tensor([1.0, 1.0, 6.0]))
     observation, action = pairs.sample(4000, torch.Generator().manual_seed(0))
@@ -165,9 +165,9 @@ def test_timesteps_are_drawn_by_their_weight() -> None:
     assert abs(float((action == 2).float().mean()) - 0.75) < 0.03
 
 
-def test_unusable_demonstrations_are_named() -> None:
+def test_unusable_demonstrations_raise() -> None:
     episodes = linear_demonstrations(4)
-    with pytest.raises(DataError, match="5 demonstrations asked for, the dataset holds 4"):
+    with pytest.raises(DataError, match="5 demonstrations requested, the dataset has 4"):
         select_demonstrations(4, replace(FEW, num_demonstrations=5))
     episodes[2] = replace(episodes[2], action=None)
     with pytest.raises(DataError, match=r"e2: .*action"):

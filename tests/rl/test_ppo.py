@@ -1,4 +1,4 @@
-"""PPO: it learns, it holds to what it was told to hold to, and it never steps on a number that is not one."""
+"""Tests of PPO: learning, penalties, statistics, and non-finite numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def weights(module: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten().clone() for p in module.parameters()])
 
 
-def test_it_finds_the_best_action_of_a_bandit() -> None:
+def test_bandit() -> None:
     ppo = learner()
     for _ in range(30):
         ppo.update(bandit(ppo))
@@ -63,32 +63,34 @@ def test_it_finds_the_best_action_of_a_bandit() -> None:
 
 
 class Rewarded(PointReachEnv):
-    """`PointReachEnv` as a plain task: SAME_STEP autoreset, paid for being near."""
+    """`PointReachEnv` with SAME_STEP autoreset and the negative distance as the reward."""
 
     def step(self, actions):
         observation, _, terminated, truncated, _ = super().step(actions)
         none = np.zeros(self.num_envs)
-        infos = {"final_obs": observation, "potential": none, "next_potential": none, "valid": none == 0}
+        infos = {"final_obs": observation, "potential": none, "next_potential": none, "valid_transition": none == 0}
         reward = -np.linalg.norm(self.position, axis=1)
         following = self.reset(options={"reset_mask": truncated})[0] if truncated.any() else observation
         return following, reward, terminated, truncated, infos
 
 
-def test_on_one_core_it_learns_what_it_learns_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Side by side or one after the other, to the last bit; minibatches of 128 states are worth a thread."""
-    learned, ran = [], []
+def test_update_is_bit_identical_on_one_and_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minibatches of 128 states are trained concurrently on two cores, and sequentially on one."""
+    results, concurrent_runs = [], []
     for available in (1, 2):
         monkeypatch.setattr(ppo_module, "count_cores", lambda available=available: available)
-        monkeypatch.setattr(ppo_module, "side_by_side", lambda *both: ran.append(1) or run_concurrently(*both))
+        monkeypatch.setattr(
+            ppo_module, "run_concurrently", lambda *both: concurrent_runs.append(1) or run_concurrently(*both)
+        )
         ppo = learner()
         stats = [ppo.update(bandit(ppo)) for _ in range(2)]
-        learned.append((weights(ppo.policy), weights(ppo.critic), stats))
-    assert len(ran) == 2, "two updates, on two cores"
-    (actor, critic, stats), (other_actor, other_critic, other_stats) = learned
+        results.append((weights(ppo.policy), weights(ppo.critic), stats))
+    assert len(concurrent_runs) == 2, "two updates, on two cores"
+    (actor, critic, stats), (other_actor, other_critic, other_stats) = results
     assert torch.equal(actor, other_actor) and torch.equal(critic, other_critic) and stats == other_stats
 
 
-def test_it_learns_to_reach_from_scratch() -> None:
+def test_learns_to_reach_from_scratch() -> None:
     ppo = learner()
     env, judge = Rewarded(64), PointReachEnv(64, ends_on_success=True)
     before = evaluate_policy(judge, ppo.policy, 64, seed=1)
@@ -100,7 +102,7 @@ def test_it_learns_to_reach_from_scratch() -> None:
     assert before.rate < 0.1 < 0.95 < after.rate
 
 
-def test_a_resting_actor_does_not_move_while_the_critic_learns() -> None:
+def test_paused_actor_does_not_change_while_the_critic_learns() -> None:
     ppo = learner()
     before, batch = weights(ppo.policy), bandit(ppo)
     losses = [ppo.update(batch, train_actor=False).critic_loss for _ in range(5)]
@@ -108,14 +110,14 @@ def test_a_resting_actor_does_not_move_while_the_critic_learns() -> None:
     assert losses[-1] < losses[0]
 
 
-def test_the_actor_rests_once_it_moved_far_enough() -> None:
-    free, held = learner(replace(CONFIG, target_kl=1e9)), learner(replace(CONFIG, target_kl=1e-4))
+def test_actor_pauses_beyond_the_target_kl() -> None:
+    free, constrained = learner(replace(CONFIG, target_kl=1e9)), learner(replace(CONFIG, target_kl=1e-4))
     assert free.update(bandit(free)).actor_epochs == CONFIG.epochs
-    stats = held.update(bandit(held))
+    stats = constrained.update(bandit(constrained))
     assert stats.actor_epochs == 1 and stats.kl >= 1e-4
 
 
-def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
+def test_bc_penalty_limits_the_divergence() -> None:
     def distance(coef: float) -> float:
         ppo = learner()
         for _ in range(10):
@@ -125,19 +127,19 @@ def test_the_penalty_holds_the_policy_to_the_imitated_one() -> None:
     assert distance(100.0) < 0.05 * distance(0.0)
 
 
-@pytest.mark.parametrize("still", ["actor_learning_rate", "critic_learning_rate"])
-def test_actor_and_critic_have_learning_rates_of_their_own(still: str) -> None:
-    ppo = learner(replace(CONFIG, **{still: 1e-12}))
+@pytest.mark.parametrize("slow_rate", ["actor_learning_rate", "critic_learning_rate"])
+def test_actor_and_critic_have_separate_learning_rates(slow_rate: str) -> None:
+    ppo = learner(replace(CONFIG, **{slow_rate: 1e-12}))
     before = copy.deepcopy(ppo.policy), copy.deepcopy(ppo.critic)
     ppo.update(bandit(ppo))
     moved = [
         float((weights(a) - weights(b)).abs().max()) for a, b in zip((ppo.policy, ppo.critic), before, strict=True)
     ]
-    resting, learning = moved if still == "actor_learning_rate" else moved[::-1]
-    assert resting < 1e-8 < 1e-3 < learning
+    slow, fast = moved if slow_rate == "actor_learning_rate" else moved[::-1]
+    assert slow < 1e-8 < 1e-3 < fast
 
 
-def test_the_variance_explained_is_that_of_the_returns() -> None:
+def test_explained_variance() -> None:
     ppo = learner()
     batch = bandit(ppo)
     with torch.no_grad():
@@ -151,27 +153,27 @@ def test_the_variance_explained_is_that_of_the_returns() -> None:
     assert stats.actor_grad_norm == 0 < stats.critic_grad_norm
 
 
-def demonstrated(action: float) -> DemoPairs:
+def constant_demonstrations(action: float) -> DemoPairs:
     observation = torch.randn(64, 2, generator=torch.Generator().manual_seed(3))
     return DemoPairs(observation=observation, action=torch.full((64, 2), action), weight=torch.ones(64))
 
 
-def test_the_demonstrations_hold_the_policy_against_the_reward() -> None:
-    """Paid for 0.5, shown 0: the more the demonstrations weigh, the nearer to them, and its noise stays its own."""
+def test_imitation_penalty_acts_against_the_reward() -> None:
+    """The reward is for 0.5, the demonstrations have 0: a larger coefficient moves the mean to 0, not the noise."""
 
-    def learned(coef: float) -> tuple[float, float]:
+    def results(coef: float) -> tuple[float, float]:
         ppo = learner()
-        ppo.demonstrations = demonstrated(0.0)
+        ppo.demonstrations = constant_demonstrations(0.0)
         for _ in range(30):
             ppo.update(bandit(ppo), imitation_coef=coef)
         return float(ppo.policy.act(np.zeros((1, 2))).mean()), float(ppo.policy.log_std.detach().mean())
 
-    (free, spread), (torn, _), (held, held_spread) = map(learned, (0.0, 0.3, 30.0))
-    assert held < 0.1 < 0.2 < torn < free - 0.05
-    assert abs(held_spread - spread) < 0.5
+    (free, free_log_std), (mixed, _), (constrained, constrained_log_std) = map(results, (0.0, 0.3, 30.0))
+    assert constrained < 0.1 < 0.2 < mixed < free - 0.05
+    assert abs(constrained_log_std - free_log_std) < 0.5
 
 
-def test_statistics_are_those_of_the_policies() -> None:
+def test_kl_statistics() -> None:
     ppo = learner()
     before, batch = copy.deepcopy(ppo.policy), bandit(ppo)
     stats = ppo.update(batch)
@@ -183,7 +185,7 @@ def test_statistics_are_those_of_the_policies() -> None:
 
 @pytest.mark.parametrize(("column", "loss"), [("target", "critic"), ("log_prob", "actor")])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_it_never_steps_on_a_number_that_is_not_one(column: str, loss: str, poison: float) -> None:
+def test_non_finite_loss_raises_without_a_step(column: str, loss: str, poison: float) -> None:
     ppo = learner(replace(CONFIG, num_minibatches=1))
     batch = bandit(ppo)
     getattr(batch, column)[3] = -poison
@@ -192,8 +194,8 @@ def test_it_never_steps_on_a_number_that_is_not_one(column: str, loss: str, pois
     assert torch.isfinite(weights(ppo.policy)).all() and torch.isfinite(weights(ppo.critic)).all()
 
 
-def test_faults_never_reach_the_losses() -> None:
-    """Masked transitions may hold NaN; the batch has none, and losing them all is an error that says so."""
+def test_invalid_transitions_are_not_in_the_batch() -> None:
+    """Invalid transitions may have NaN; the batch has none. A rollout without valid transitions raises."""
     buffer = RolloutBuffer(3, 2, 2, 2, 2)
     for t in range(3):
         valid = np.array([t != 1, True])
@@ -217,25 +219,25 @@ def test_faults_never_reach_the_losses() -> None:
         buffer.make_batch(ValueCritic(2, (8,)), 0.9, 0.9)
 
 
-def test_a_restored_learner_goes_on_as_if_nothing_had_happened() -> None:
-    """Weights, moments and random numbers: two updates in a row equal one, a restore into a stranger, and another."""
+def test_restored_learner_continues_bit_identically() -> None:
+    """Weights, optimizer state and random numbers are restored into a new learner."""
     ppo = learner()
     ppo.update(bandit(ppo))
     saved = {name: tensor.clone() for name, tensor in ppo.state_dict().items()}
-    stranger = learner(seed=1)
-    stranger.load_state_dict(saved, "here")
-    for each in (ppo, stranger):
+    other = learner(seed=1)
+    other.load_state_dict(saved, "here")
+    for each in (ppo, other):
         each.update(bandit(each), bc_kl_coef=0.1)
     for name, tensor in ppo.state_dict().items():
-        assert torch.equal(stranger.state_dict()[name], tensor), name
+        assert torch.equal(other.state_dict()[name], tensor), name
 
 
-def test_another_network_is_refused() -> None:
+def test_state_of_another_network_raises() -> None:
     with pytest.raises(CheckpointError, match="here"):
         learner(spec=replace(SPEC, hidden=(8,))).load_state_dict(learner().state_dict(), "here")
 
 
 @pytest.mark.parametrize("setting", ["gamma", "actor_learning_rate", "num_minibatches", "target_kl"])
-def test_settings_out_of_range_are_named(setting: str) -> None:
+def test_invalid_settings_raise(setting: str) -> None:
     with pytest.raises(UserError, match=setting):
         PPOConfig(**{setting: 0})

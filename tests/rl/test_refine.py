@@ -1,4 +1,4 @@
-"""Refinement on environments whose answer is known: it lifts a weak policy, resumes, reports, and judges honestly."""
+"""Tests of refinement with known environments: improvement, resume, logs and evaluation."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ CONFIG = RefineConfig(
 SPEC = PolicySpec(obs_dim=2, action_dim=2, hidden=(32,))
 
 
-def judge(policy: GaussianPolicy, episodes: int = 200) -> EvalResult:
+def evaluate(policy: GaussianPolicy, episodes: int = 200) -> EvalResult:
     return evaluate_policy(PointReachEnv(64, ends_on_success=True), policy, episodes, seed=7)
 
 
 def weak_policy() -> GaussianPolicy:
-    """Imitates somebody who walks off at a slant, and so reaches the origin rarely."""
+    """Return a policy cloned from skewed actions, which rarely reaches the origin."""
     rng = np.random.default_rng(0)
     state = rng.uniform(-1, 1, (400, 2)).astype(np.float32)
     action = np.clip(-2 * state @ np.array([[0.6, 0.8], [-0.8, 0.6]]) + [0.5, 0.2], -1, 1).astype(np.float32)
@@ -54,7 +54,7 @@ def weak_policy() -> GaussianPolicy:
 
 def run_refine(folder: Path, config: RefineConfig = CONFIG, policy: GaussianPolicy | None = None) -> RefineResult:
     run = RunFolder.open(folder, resume=True)
-    return refine(PointReachEnv(64), policy or weak_policy(), ImageModel(), config, run, NullReporter(), judge)
+    return refine(PointReachEnv(64), policy or weak_policy(), ImageModel(), config, run, NullReporter(), evaluate)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,14 @@ def refined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RefineResul
     return folder, run_refine(folder)
 
 
-def test_a_weak_policy_becomes_a_good_one(refined: tuple[Path, RefineResult]) -> None:
+def test_weak_policy_improves(refined: tuple[Path, RefineResult]) -> None:
     result = refined[1]
     assert result.cloned_eval.rate < 0.5
     assert result.refined_eval.rate > 0.95
     assert result.metrics()["iterations"] == CONFIG.iterations
 
 
-def test_the_run_folder_tells_the_story(refined: tuple[Path, RefineResult]) -> None:
+def test_run_folder_has_rows_and_policy(refined: tuple[Path, RefineResult]) -> None:
     folder, result = refined
     rows = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
     assert rows == list(result.log_rows)
@@ -85,40 +85,48 @@ def test_the_run_folder_tells_the_story(refined: tuple[Path, RefineResult]) -> N
     assert np.array_equal(load_policy(folder / "policy").act(observation), result.policy.act(observation))
 
 
-def test_the_imitated_policy_holds_on_less_and_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[float] = []
+def test_bc_penalty_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coefficients: list[float] = []
     update = PPO.update
 
-    def noting(self, batch, **how):
-        held.append(how["bc_kl_coef"])
-        return update(self, batch, **how)
+    def record(self, batch, **kwargs):
+        coefficients.append(kwargs["bc_kl_coef"])
+        return update(self, batch, **kwargs)
 
-    monkeypatch.setattr(PPO, "update", noting)
+    monkeypatch.setattr(PPO, "update", record)
     run_refine(tmp_path, replace(CONFIG, iterations=4, bc_kl_coef=0.8, critic_warmup_iterations=0))
-    assert held == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert coefficients == pytest.approx([0.8, 0.6, 0.4, 0.2])
 
 
-def test_nothing_is_learned_from_the_simulator(refined: tuple[Path, RefineResult], tmp_path: Path) -> None:
-    """The simulator's reward and success may say anything: not one number of the learning changes."""
+def test_simulator_reward_does_not_influence_learning(refined: tuple[Path, RefineResult], tmp_path: Path) -> None:
+    """Wrong rewards and successes of the simulator do not change the learned weights."""
 
-    class Liar(PointReachEnv):
+    class WrongSimulatorEnv(PointReachEnv):
         def step(self, actions):
             observation, _, terminated, truncated, infos = super().step(actions)
             infos["success"] = np.ones(self.num_envs, bool)
             return observation, np.full(self.num_envs, 1e9), terminated, truncated, infos
 
     short = replace(CONFIG, iterations=3)
-    run_refine(tmp_path / "honest", short)
-    refine(Liar(64), weak_policy(), ImageModel(), short, RunFolder.open(tmp_path / "liar"), NullReporter(), judge)
-    honest, liar = (load_tensors(tmp_path / name / "policy", "gaussian_policy")[0] for name in ("honest", "liar"))
-    assert all(torch.equal(honest[name], liar[name]) for name in honest)
+    run_refine(tmp_path / "correct", short)
+    refine(
+        WrongSimulatorEnv(64),
+        weak_policy(),
+        ImageModel(),
+        short,
+        RunFolder.open(tmp_path / "wrong"),
+        NullReporter(),
+        evaluate,
+    )
+    correct, wrong = (load_tensors(tmp_path / name / "policy", "gaussian_policy")[0] for name in ("correct", "wrong"))
+    assert all(torch.equal(correct[name], wrong[name]) for name in correct)
 
 
-def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    """Exactly, where the environment's episodes start at iteration boundaries: everything that learns is restored."""
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    """All episodes start with an iteration, so that a restart loses none."""
 
-    class Same(PointReachEnv):
-        """Every episode is as long as an iteration and starts at the same place, so nothing is lost by a restart."""
+    class SameStartEnv(PointReachEnv):
+        """Each episode is as long as an iteration and has the same start."""
 
         def reset(self, *, seed=None, options=None):
             observation, infos = super().reset(seed=0, options=options)
@@ -127,42 +135,44 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
             self.position[mask] = np.stack([np.cos(angle), np.sin(angle)], axis=1)
             return np.where(mask[:, None], self.position, observation).astype(np.float32), infos
 
-    class DiesLater(Same):
+    class InterruptedEnv(SameStartEnv):
         def step(self, actions):
             self.steps = getattr(self, "steps", 0) + 1
             if self.steps == 75:
                 raise KeyboardInterrupt
             return super().step(actions)
 
-    never = replace(CONFIG, iterations=5, reward=RewardConfig(success_patience=100))
+    config = replace(CONFIG, iterations=5, reward=RewardConfig(success_patience=100))
 
     def play(env: PointReachEnv, folder: str) -> RefineResult:
         run = RunFolder.open(tmp_path / folder, resume=True)
-        return refine(env, weak_policy(), ImageModel(), never, run, NullReporter(), lambda policy: judge(policy, 20))
+        return refine(
+            env, weak_policy(), ImageModel(), config, run, NullReporter(), lambda policy: evaluate(policy, 20)
+        )
 
-    whole = play(Same(64), "whole")
+    uninterrupted = play(SameStartEnv(64), "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
-        play(DiesLater(64), "parts")
-    parts = play(Same(64), "parts")
+        play(InterruptedEnv(64), "resumed")
+    resumed = play(SameStartEnv(64), "resumed")
     for key in ("iteration", "shaped_return", "kl", "critic_loss", "predicted_success"):
-        assert [row[key] for row in parts.log_rows] == [row[key] for row in whole.log_rows]
-    assert parts.cloned_eval == whole.cloned_eval and parts.refined_eval == whole.refined_eval
-    saved = [load_tensors(tmp_path / name / "checkpoint", ARCHITECTURE)[0] for name in ("whole", "parts")]
+        assert [row[key] for row in resumed.log_rows] == [row[key] for row in uninterrupted.log_rows]
+    assert resumed.cloned_eval == uninterrupted.cloned_eval and resumed.refined_eval == uninterrupted.refined_eval
+    saved = [load_tensors(tmp_path / name / "checkpoint", ARCHITECTURE)[0] for name in ("uninterrupted", "resumed")]
     assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
 
 
-def test_a_finished_run_is_not_trained_again(refined: tuple[Path, RefineResult]) -> None:
+def test_finished_run_is_not_trained_again(refined: tuple[Path, RefineResult]) -> None:
     folder, before = refined
     after = run_refine(folder)
     assert after.log_rows == before.log_rows and after.refined_eval == before.refined_eval
 
 
-def test_a_checkpoint_of_another_network_is_refused(refined: tuple[Path, RefineResult]) -> None:
+def test_checkpoint_of_another_network_raises(refined: tuple[Path, RefineResult]) -> None:
     with pytest.raises(CheckpointError, match="checkpoint"):
         run_refine(refined[0], policy=GaussianPolicy(replace(SPEC, hidden=(8, 8))))
 
 
-def test_rows_lost_from_the_progress_file_are_noticed(tmp_path: Path) -> None:
+def test_missing_rows_raise(tmp_path: Path) -> None:
     run_refine(tmp_path, replace(CONFIG, iterations=3))
     path = tmp_path / "progress.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
@@ -170,22 +180,26 @@ def test_rows_lost_from_the_progress_file_are_noticed(tmp_path: Path) -> None:
         run_refine(tmp_path)
 
 
-def test_it_stops_when_the_model_is_satisfied() -> None:
+def test_stops_early_at_the_target_success() -> None:
     config = replace(CONFIG, stop_success=0.9, stop_patience=2, critic_warmup_iterations=1)
 
-    def stops(*rates: float | None, unripe: int = 0) -> bool:
-        return has_converged([{"success": rate, "has_full_episodes": i >= unripe} for i, rate in enumerate(rates)], config)
+    def stops(*rates: float | None, partial_rollouts: int = 0) -> bool:
+        return has_converged(
+            [{"success": rate, "has_full_episodes": i >= partial_rollouts} for i, rate in enumerate(rates)], config
+        )
 
     assert stops(0.0, 0.9, 1.0)
     assert not stops(1.0, 1.0)
     assert not stops(0.0, 1.0, 0.89)
     assert not stops(0.0, 1.0, None)
     assert not stops()
-    assert not stops(0.0, 1.0, 1.0, unripe=2) and stops(0.0, 1.0, 1.0, 1.0, unripe=2), "only successes can have ended"
+    assert not stops(0.0, 1.0, 1.0, partial_rollouts=2) and stops(0.0, 1.0, 1.0, 1.0, partial_rollouts=2), (
+        "rollouts without full episodes do not count"
+    )
 
 
 class Scripted(PointReachEnv):
-    """Row i ends after i + 1 steps; it succeeds in its even episodes and diverges in every fourth."""
+    """Row i ends after i + 1 steps, with success in even episodes and divergence in every fourth."""
 
     def reset(self, *, seed=None, options=None):
         mask = self._mask(options)
@@ -201,101 +215,103 @@ class Scripted(PointReachEnv):
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "message"),
     [
         ("self_reference", "rule=self_reference: .*whose states have embeddings"),
         ("sigmoid_reference", "rollout_steps=10.*may take 20 steps"),
     ],
 )
-def test_a_rule_that_cannot_be_paid_says_so_before_anything_runs(rule: str, said: str, tmp_path: Path) -> None:
+def test_missing_rule_inputs_raise_before_the_run(rule: str, message: str, tmp_path: Path) -> None:
     config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule))
 
-    def judge(policy: GaussianPolicy) -> EvalResult:
-        raise AssertionError("nothing is judged")
+    def evaluate(policy: GaussianPolicy) -> EvalResult:
+        raise AssertionError("no evaluation is expected")
 
     run = RunFolder.open(tmp_path)
-    with pytest.raises(UserError, match=said):
-        refine(PointReachEnv(4), GaussianPolicy(SPEC), ImageModel(), config, run, NullReporter(), judge)
+    with pytest.raises(UserError, match=message):
+        refine(PointReachEnv(4), GaussianPolicy(SPEC), ImageModel(), config, run, NullReporter(), evaluate)
     assert not list(tmp_path.iterdir())
 
 
-class Wordless(ImageModel):
-    """A model without a notion of "done"."""
+class NoSuccessModel(ImageModel):
+    """A model that does not predict success."""
 
     capabilities = Capabilities(predicts_success=False)
 
-    def step(self, memory, views):
-        judged, after = super().step(memory, views)
-        return replace(judged, success=np.full(len(views), np.nan, np.float32)), after
+    def step(self, state, views):
+        output, after = super().step(state, views)
+        return replace(output, success=np.full(len(views), np.nan, np.float32)), after
 
 
-class Undeclared(Wordless):
-    """The same, which does not say so."""
+class UndeclaredModel(NoSuccessModel):
+    """The same with wrong capabilities."""
 
     capabilities = Capabilities()
 
 
 @pytest.mark.parametrize(
-    ("rule", "success", "said"),
+    ("rule", "success", "message"),
     [
         ("shaped", "model", "set success_source=simulator"),
         ("hold", "simulator", "rule=hold needs a reward model .* choose another rule: shaped, difference"),
         ("gated", "simulator", "rule=gated needs a reward model"),
     ],
 )
-@pytest.mark.parametrize("model", [Wordless(), Undeclared()])
-def test_a_model_without_a_notion_of_done_is_refused_where_it_is_needed(model, rule, success, said, tmp_path) -> None:
+@pytest.mark.parametrize("model", [NoSuccessModel(), UndeclaredModel()])
+def test_model_without_success_prediction_raises_if_needed(model, rule, success, message, tmp_path) -> None:
     config = RefineConfig(rollout_steps=10, reward=RewardConfig(rule=rule, success_source=success))
-    with pytest.raises(UserError, match=said):
-        refine(PointReachEnv(4), GaussianPolicy(SPEC), model, config, RunFolder.open(tmp_path), NullReporter(), judge)
+    with pytest.raises(UserError, match=message):
+        refine(
+            PointReachEnv(4), GaussianPolicy(SPEC), model, config, RunFolder.open(tmp_path), NullReporter(), evaluate
+        )
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_a_notion_of_done_shapes(tmp_path: Path) -> None:
+def test_model_without_success_prediction_can_shape(tmp_path: Path) -> None:
     config = RefineConfig(
         iterations=2, rollout_steps=10, critic_warmup_iterations=1, reward=RewardConfig(success_source="simulator")
     )
     run = RunFolder.open(tmp_path)
-    done = refine(PointReachEnv(4), GaussianPolicy(SPEC), Wordless(), config, run, NullReporter(), judge)
-    assert len(done.log_rows) == 2 and all(np.isfinite(row["uncertainty"]) for row in done.log_rows)
+    result = refine(PointReachEnv(4), GaussianPolicy(SPEC), NoSuccessModel(), config, run, NullReporter(), evaluate)
+    assert len(result.log_rows) == 2 and all(np.isfinite(row["uncertainty"]) for row in result.log_rows)
 
 
-def test_every_row_plays_its_share_and_short_episodes_count_once() -> None:
-    """10 episodes on 3 rows: 4, 3 and 3. Successes are episodes 0 and 2, but 2 diverged, so one a row."""
-    verdict = evaluate_policy(Scripted(3), GaussianPolicy(SPEC), 10, seed=0)
-    assert (verdict.successes, verdict.episodes, verdict.diverged_episodes) == (3, 10, 3)
-    assert verdict.mean_steps == (4 * 1 + 3 * 2 + 3 * 3) / 10
-    low, high = verdict.interval
-    assert 0 < low < verdict.rate == 0.3 < high < 1
+def test_evaluation_plays_fixed_episodes_per_row() -> None:
+    """10 episodes in 3 rows: 4, 3 and 3. Episode 0 of each row is a success; episode 2 diverged."""
+    result = evaluate_policy(Scripted(3), GaussianPolicy(SPEC), 10, seed=0)
+    assert (result.successes, result.episodes, result.diverged_episodes) == (3, 10, 3)
+    assert result.mean_steps == (4 * 1 + 3 * 2 + 3 * 3) / 10
+    low, high = result.interval
+    assert 0 < low < result.rate == 0.3 < high < 1
 
 
-def test_evaluation_uses_the_mean_action_and_is_repeatable() -> None:
-    assert judge(weak_policy(), 70) == judge(weak_policy(), 70)
+def test_evaluation_is_deterministic() -> None:
+    assert evaluate(weak_policy(), 70) == evaluate(weak_policy(), 70)
 
 
-def test_seeds_that_follow_each_other_are_judged_by_episodes_of_their_own() -> None:
-    begun = []
+def test_consecutive_seeds_have_different_episodes() -> None:
+    seeds = []
 
-    class Noting(PointReachEnv):
+    class SeedRecordingEnv(PointReachEnv):
         def reset(self, *, seed=None, options=None):
-            begun.extend([] if seed is None else [seed])
+            seeds.extend([] if seed is None else [seed])
             return super().reset(seed=seed, options=options)
 
     for seed in range(20):
-        evaluate_policy(Noting(4), GaussianPolicy(SPEC), 4, seed)
-    assert np.diff(np.sort(begun)).min() >= 4, "row i of a vector environment draws from seed + i"
+        evaluate_policy(SeedRecordingEnv(4), GaussianPolicy(SPEC), 4, seed)
+    assert np.diff(np.sort(seeds)).min() >= 4, "row i of a vector environment draws from seed + i"
 
 
-def test_no_policy_is_judged_by_episodes_that_it_was_shown_or_trained_on() -> None:
-    """Recordings (task and kind of actor by number) and iterations of the same seed begin from other streams."""
+def test_evaluation_seeds_differ_from_recording_and_training() -> None:
+    """Recordings (task and actor number) and iterations with the same seed use other streams."""
     for seed in range(5):
-        judged = stream_seed(seed, EVAL_SEED_STREAM)
-        shown = [stream_seed(seed, task, kind) for task in range(14) for kind in range(3)]
+        output = stream_seed(seed, EVAL_SEED_STREAM)
+        recorded = [stream_seed(seed, task, kind) for task in range(14) for kind in range(3)]
         trained = [stream_seed(seed, iteration) for iteration in range(1000)]
-        assert min(abs(judged - other) for other in (*shown, *trained)) > 64, "of 64 environments"
+        assert min(abs(output - other) for other in (*recorded, *trained)) > 64, "of 64 environments"
 
 
-def test_evaluation_refuses_what_it_cannot_judge() -> None:
+def test_invalid_evaluations_raise() -> None:
     env = PointReachEnv(2)
     with pytest.raises(UserError, match="episodes must be >= 1, got 0"):
         evaluate_policy(env, GaussianPolicy(SPEC), 0, seed=0)
@@ -316,6 +332,6 @@ def test_evaluation_refuses_what_it_cannot_judge() -> None:
         ("heuristic_off_at", 0.0),
     ],
 )
-def test_settings_out_of_range_are_named(setting: str, value: float) -> None:
+def test_invalid_settings_raise(setting: str, value: float) -> None:
     with pytest.raises(UserError, match=setting):
         RefineConfig(**{setting: value})

@@ -1,4 +1,4 @@
-"""A refinement that dies goes on where it was: it ends with the weights of one that was never disturbed."""
+"""A refinement that is killed and resumed ends with bit-identical weights."""
 
 from __future__ import annotations
 
@@ -36,38 +36,43 @@ CONFIG = RefineConfig(
     stop_patience=9,
     ppo=PPOConfig(num_minibatches=2, epochs=2),
 )
-SHARES = EvalResult(successes=0, episodes=1, diverged_episodes=0, mean_steps=1.0)
+EVAL_RESULT = EvalResult(successes=0, episodes=1, diverged_episodes=0, mean_steps=1.0)
 
 
-class Dies(TabletopVecEnv):
-    """Environments that are switched off at a step."""
+class InterruptedEnvs(TabletopVecEnv):
+    """Environments that raise `KeyboardInterrupt` at a step."""
 
-    left = 10**9
+    remaining = 10**9
 
     def step(self, actions):
-        self.left -= 1
-        if self.left < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise KeyboardInterrupt
         return super().step(actions)
 
 
 def play(
-    folder: Path, task: str, reward: RewardConfig, left: int = 10**9, sees: bool = False, **extra
+    folder: Path, task: str, reward: RewardConfig, remaining: int = 10**9, with_embeddings: bool = False, **extra
 ) -> dict[str, torch.Tensor]:
-    """Everything that is stored at the end of a refinement whose environments have `left` steps to live."""
-    envs = Dies(task, 4, views=("front",), autoreset_mode=AutoresetMode.DISABLED,
-                  randomize=Randomization(friction=0.2, mass=0.2, latency=1))  # fmt: skip
-    envs.left = left
+    """Run a refinement whose environments stop after `remaining` steps, and return its checkpoint."""
+    envs = InterruptedEnvs(
+        task,
+        4,
+        views=("front",),
+        autoreset_mode=AutoresetMode.DISABLED,
+        randomize=Randomization(friction=0.2, mass=0.2, latency=1),
+    )
+    envs.remaining = remaining
     torch.manual_seed(0)
     model = ProgressNet(NetConfig(views=("front",))).eval()
-    env = EmbeddingObservation(envs, model) if sees else envs
+    env = EmbeddingObservation(envs, model) if with_embeddings else envs
     policy = GaussianPolicy(PolicySpec(obs_dim=env.single_observation_space.shape[0], action_dim=4, hidden=(16,)))
     config, run = replace(CONFIG, reward=reward, **extra), RunFolder.open(folder, resume=True)
-    shown = DemoPairs(
+    pairs = DemoPairs(
         observation=torch.zeros(9, policy.spec.obs_dim), action=torch.zeros(9, 4), weight=torch.arange(1.0, 10)
     )
     try:
-        refine(env, policy, model, config, run, NullReporter(), lambda _: SHARES, demonstrations=shown)
+        refine(env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, demonstrations=pairs)
     finally:
         envs.close()
     return load_tensors(folder / CHECKPOINT_DIR, ARCHITECTURE)[0]
@@ -81,40 +86,38 @@ def play(
         ("open_then_lift", RewardConfig(success_patience=2, success_threshold=0.2), {"imitation_coef": 0.1}),
         ("push_to_zone", RewardConfig(rule="redistributed"), {}),
         ("lift_cube", RewardConfig(rule="dense", success_source="simulator"), {"start_pool_size": 6}),
-        ("press_button", RewardConfig(rule="blended"), {"sees": True}),
+        ("press_button", RewardConfig(rule="blended"), {"with_embeddings": True}),
         ("press_button", RewardConfig(rule="sigmoid_reference"), {"rollout_steps": 45}),
     ],
 )
-def test_it_ends_with_the_same_bits_however_often_it_dies(
-    task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path
-) -> None:
-    whole = play(tmp_path / "whole", task, reward, **extra)
+def test_resumed_runs_are_bit_identical(task: str, reward: RewardConfig, extra: dict[str, Any], tmp_path: Path) -> None:
+    uninterrupted = play(tmp_path / "uninterrupted", task, reward, **extra)
     rollout = extra.get("rollout_steps", CONFIG.rollout_steps)
     for iterations in (1.45, 2.25, 1):
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "parts", task, reward, int(iterations * rollout), **extra)
-    parts = play(tmp_path / "parts", task, reward, **extra)
-    assert any("envs.physics" in name for name in whole)
-    assert whole.keys() == parts.keys()
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+            play(tmp_path / "resumed", task, reward, int(iterations * rollout), **extra)
+    resumed = play(tmp_path / "resumed", task, reward, **extra)
+    assert any("envs.physics" in name for name in uninterrupted)
+    assert uninterrupted.keys() == resumed.keys()
+    assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
 
 
-def test_its_curves_are_its_rows_though_it_died_between_a_row_and_its_checkpoint(tmp_path, monkeypatch) -> None:
+def test_curves_equal_rows_after_a_crash_before_the_checkpoint(tmp_path, monkeypatch) -> None:
     reward, rollout = RewardConfig(success_patience=2, success_threshold=0.2), CONFIG.rollout_steps
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "lift_cube", reward, 2 * rollout + 3)
 
-    def dies(*_: object) -> None:
+    def raise_interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(refine_checkpoint, "save_tensors", dies)
+        patch.setattr(refine_checkpoint, "save_tensors", raise_interrupt)
         play(tmp_path, "lift_cube", reward)
-    assert len(read_rows(tmp_path / PROGRESS_FILE)) == 3, "the row of an iteration that is not stored"
+    assert len(read_rows(tmp_path / PROGRESS_FILE)) == 3, "the row of an iteration without checkpoint"
     play(tmp_path, "lift_cube", reward)
     rows = [flatten_metrics(to_scalars(row)) for row in read_rows(tmp_path / PROGRESS_FILE)]
     assert len(rows) == CONFIG.iterations and {"critic_loss", "seconds/learn", "alarm"} <= set(rows[0])
     for tag, points in read_scalars(tmp_path).items():
-        known = [(step, row[tag]) for step, row in enumerate(rows) if tag in row]
-        assert [step for step, _ in points] == [step for step, _ in known], tag
-        assert [value for _, value in points] == pytest.approx([value for _, value in known], rel=1e-6), tag
+        expected = [(step, row[tag]) for step, row in enumerate(rows) if tag in row]
+        assert [step for step, _ in points] == [step for step, _ in expected], tag
+        assert [value for _, value in points] == pytest.approx([value for _, value in expected], rel=1e-6), tag

@@ -1,4 +1,4 @@
-"""The learned-reward wrapper against an environment that counts and a model that reads a table."""
+"""Tests of the learned-reward wrapper with an environment that counts and a model that reads a table."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def episodes_of(record, row: int):
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    every=st.integers(1, 4),
+    score_every=st.integers(1, 4),
     patience=st.integers(1, 2),
     valid_rate=st.sampled_from([1.0, 0.6]),
     success_rate=st.sampled_from([0.0, 0.4]),
 )
-def test_every_reward_belongs_to_its_own_row_and_episode(seed, every, patience, valid_rate, success_rate) -> None:
-    """Replay each episode from the tables alone: staggered resets, short last chunks, invalid scores, verdicts."""
+def test_every_reward_belongs_to_its_own_row_and_episode(seed, score_every, patience, valid_rate, success_rate) -> None:
+    """Replay each episode from the tables: staggered resets, short last chunks, invalid scores, successes."""
     model = tables(seed, valid_rate, success_rate)
-    config = RewardConfig(score_every=every, success_patience=patience, progress_scale=2.0, success_reward=3.0)
+    config = RewardConfig(score_every=score_every, success_patience=patience, progress_scale=2.0, success_reward=3.0)
     env = LearnedRewardEnv(CountingEnv(ROWS), model, config, GAMMA)
     record = play(env)
     for row in range(ROWS):
@@ -72,26 +72,26 @@ def test_every_reward_belongs_to_its_own_row_and_episode(seed, every, patience, 
             table = model.progress[row, number]
             phi, streak, scored_at = table[0], 0, 0
             for t, (reward, terminated, truncated, infos) in enumerate(episode, start=1):
-                following = phi
-                if t - scored_at == every or t == row + 2:
+                next_phi = phi
+                if t - scored_at == score_every or t == row + 2:
                     scored_at = t
                     if model.valid[row, number, t]:
-                        following = table[t]
+                        next_phi = table[t]
                         streak = streak + 1 if model.success[row, number, t] else 0
-                achieved = scored_at == t and model.valid[row, number, t] and streak >= patience
-                assert terminated == achieved and truncated == (t == row + 2 and not achieved)
-                assert infos["predicted_success"] == achieved
-                expected = 3.0 * achieved + 2.0 * (GAMMA * following * (not achieved) - phi)
+                is_success = scored_at == t and model.valid[row, number, t] and streak >= patience
+                assert terminated == is_success and truncated == (t == row + 2 and not is_success)
+                assert infos["predicted_success"] == is_success
+                expected = 3.0 * is_success + 2.0 * (GAMMA * next_phi * (not is_success) - phi)
                 assert reward == pytest.approx(expected, abs=1e-5)
-                phi = following
+                phi = next_phi
             assert infos["final_obs"].tolist() == [row, number, len(episode)]
 
 
-def test_an_episode_is_worth_its_ends() -> None:
-    """Discounted shaping telescopes through the wrapper, whatever was scored in between."""
-    for every in (1, 2, 3):
-        model = tables(every, valid_rate=0.7)
-        record = play(LearnedRewardEnv(CountingEnv(ROWS), model, RewardConfig(score_every=every), GAMMA))
+def test_returns_telescope() -> None:
+    """Discounted shaping telescopes for all scoring intervals."""
+    for score_every in (1, 2, 3):
+        model = tables(score_every, valid_rate=0.7)
+        record = play(LearnedRewardEnv(CountingEnv(ROWS), model, RewardConfig(score_every=score_every), GAMMA))
         for row in range(ROWS):
             for number, episode in enumerate(episodes_of(record, row)):
                 total = sum(GAMMA**t * step[0] for t, step in enumerate(episode))
@@ -99,47 +99,47 @@ def test_an_episode_is_worth_its_ends() -> None:
                 assert total == pytest.approx(GAMMA ** len(episode) * last - model.progress[row, number, 0], abs=1e-5)
 
 
-def test_only_due_frames_are_scored_and_each_once() -> None:
-    every = 3
+def test_only_scheduled_frames_are_scored_and_each_once() -> None:
+    score_every = 3
     model = tables(0)
     inner = CountingEnv(ROWS)
-    record = play(LearnedRewardEnv(inner, model, RewardConfig(score_every=every), GAMMA))
+    record = play(LearnedRewardEnv(inner, model, RewardConfig(score_every=score_every), GAMMA))
     assert len(set(model.scored)) == len(model.scored)
     for row, _, step in model.scored:
-        assert step % every == 0 or step == row + 2
+        assert step % score_every == 0 or step == row + 2
     resets = sum(int((terminated | truncated).sum()) for _, _, terminated, truncated, _ in record)
     assert inner.rendered == ROWS + len(model.scored) + resets
 
 
-def test_of_several_wishes_each_is_done_by_patience_and_only_the_last_ends_the_episode() -> None:
-    """Everybody walks straight to the origin and stays there; row 1 is asked to reach it twice."""
+def test_each_subgoal_needs_patience_and_only_the_last_ends_the_episode() -> None:
+    """All points move to the origin and stay there; the instruction of row 1 has two subgoals."""
     inner = PointReachEnv(2)
     inner.instructions = ("reach the origin", "reach the origin; then reach the origin")
     env = LearnedRewardEnv(inner, ImageModel(), RewardConfig(success_patience=3), 1.0)
     env.reset(seed=0)
     inner.position[1] = inner.position[0]
     ended: dict[int, int] = {}
-    paid = np.zeros(2)
+    returns = np.zeros(2)
     for step in range(20):
         _, reward, terminated, _, infos = env.step(-inner.position / 0.15)
-        paid += np.where([row in ended for row in range(2)], 0, reward)
+        returns += np.where([row in ended for row in range(2)], 0, reward)
         assert 0 in ended or infos["next_potential"][1] <= 0.5
         ended |= {row: step for row in np.flatnonzero(terminated).tolist() if row not in ended}
-    assert ended[1] == ended[0] + 3, "three verdicts on each wish"
-    np.testing.assert_allclose(paid, 1.0, err_msg="the success, once; shaping telescopes over the change of wish")
+    assert ended[1] == ended[0] + 3, "three predictions per subgoal"
+    np.testing.assert_allclose(returns, 1.0, err_msg="one success; shaping telescopes across subgoals")
 
 
 def test_the_observation_after_a_reset_is_the_first_of_the_next_episode() -> None:
     record = play(LearnedRewardEnv(CountingEnv(ROWS), tables(0), RewardConfig(), GAMMA))
-    for (before, _, terminated, truncated, infos), (following, *_) in itertools.pairwise(record):
+    for (before, _, terminated, truncated, infos), (next_phi, *_) in itertools.pairwise(record):
         ended = terminated | truncated
         assert (infos["final_obs"][:, 2] == before[:, 2] + 1).all()
-        assert (following[ended, 2] == 0).all()
-        assert (following[ended, 1] == before[ended, 1] + 1).all()
-        assert (following[~ended] == infos["final_obs"][~ended]).all()
+        assert (next_phi[ended, 2] == 0).all()
+        assert (next_phi[ended, 1] == before[ended, 1] + 1).all()
+        assert (next_phi[~ended] == infos["final_obs"][~ended]).all()
 
 
-def test_scoring_changes_no_observation() -> None:
+def test_scoring_does_not_change_observations() -> None:
     def observations(config: RewardConfig, seed: int):
         model = tables(seed)
         return [step[4]["final_obs"] for step in play(LearnedRewardEnv(CountingEnv(ROWS), model, config, GAMMA))]
@@ -147,30 +147,32 @@ def test_scoring_changes_no_observation() -> None:
     assert np.array_equal(observations(RewardConfig(), 0), observations(RewardConfig(score_every=4), 1))
 
 
-def test_faults_are_never_scored_and_change_no_other_row() -> None:
-    """Row 3 diverges in every second episode: those episodes are counted and masked; the other rows cannot tell."""
+def test_diverged_rows_are_not_scored_and_change_no_other_row() -> None:
+    """Row 3 diverges in every second episode: its steps are masked, and the other rows do not change."""
 
     def diverges(row: int, episode: int, step: int) -> bool:
         return row == 3 and episode % 2 == 1 and step == 2
 
-    sound = play(LearnedRewardEnv(CountingEnv(ROWS), tables(0), RewardConfig(), GAMMA))
+    clean = play(LearnedRewardEnv(CountingEnv(ROWS), tables(0), RewardConfig(), GAMMA))
     model = tables(0)
     env = LearnedRewardEnv(CountingEnv(ROWS, diverges), model, RewardConfig(), GAMMA)
     record = play(env)
-    faults = 0
+    num_diverged = 0
     others = np.arange(ROWS) != 3
-    for (_, reward, _, _, infos), (_, sound_reward, *_) in zip(record, sound, strict=True):
+    for (_, reward, _, _, infos), (_, clean_reward, *_) in zip(record, clean, strict=True):
         assert np.isfinite(infos["final_obs"]).all()
-        assert np.isnan(reward[~infos["valid_transition"]]).all() and np.isfinite(reward[infos["valid_transition"]]).all()
-        assert np.array_equal(reward[others], sound_reward[others])
-        faults += int((~infos["valid_transition"]).sum())
+        assert (
+            np.isnan(reward[~infos["valid_transition"]]).all() and np.isfinite(reward[infos["valid_transition"]]).all()
+        )
+        assert np.array_equal(reward[others], clean_reward[others])
+        num_diverged += int((~infos["valid_transition"]).sum())
     assert not any(diverges(*frame) for frame in model.scored)
     for number, episode in enumerate(episodes_of(record, 3)):
         assert len(episode) == (2 if number % 2 else 5)
-    assert env.stats.diverged_episodes == faults > 0
+    assert env.stats.diverged_episodes == num_diverged > 0
 
 
-def test_the_statistics_say_what_happened() -> None:
+def test_statistics() -> None:
     model = tables(0, valid_rate=0.5, success_rate=0.3)
     env = LearnedRewardEnv(CountingEnv(ROWS), model, RewardConfig(success_patience=1), GAMMA)
     record = play(env)
@@ -195,7 +197,7 @@ def test_the_statistics_say_what_happened() -> None:
 
 
 class LeakyEnv(CountingEnv):
-    """Ends an episode when the simulator sees success."""
+    """Ends an episode at the success of the simulator."""
 
     def step(self, actions):
         observation, reward, _, timed_out, infos = super().step(actions)
@@ -203,13 +205,13 @@ class LeakyEnv(CountingEnv):
         return observation, reward, infos["success"], timed_out, infos
 
 
-def test_an_environment_that_ends_at_its_own_success_is_refused() -> None:
+def test_environment_that_ends_at_its_own_success_raises() -> None:
     env = LearnedRewardEnv(LeakyEnv(ROWS), tables(0), RewardConfig(), GAMMA)
     with pytest.raises(UserError, match="ends_on_success=False"):
         play(env)
 
 
-def test_unfit_environments_are_refused() -> None:
+def test_unsupported_environments_raise() -> None:
     env = CountingEnv(2)
     learned = LearnedRewardEnv(env, tables(0), RewardConfig(), GAMMA)
     with pytest.raises(UserError, match="already has a learned reward"):
@@ -223,7 +225,7 @@ def test_unfit_environments_are_refused() -> None:
         LearnedRewardEnv(blind, tables(0), RewardConfig(), GAMMA)
 
 
-def test_it_declares_what_it_does() -> None:
+def test_metadata_has_same_step_autoreset() -> None:
     env = LearnedRewardEnv(CountingEnv(2), tables(0), RewardConfig(), GAMMA)
     assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 
@@ -238,6 +240,6 @@ def test_it_declares_what_it_does() -> None:
         ("success_reward", -1.0),
     ],
 )
-def test_settings_out_of_range_are_named(setting: str, value: float) -> None:
+def test_invalid_settings_raise(setting: str, value: float) -> None:
     with pytest.raises(UserError, match=setting):
         RewardConfig(**{setting: value})

@@ -1,4 +1,4 @@
-"""What the audit says a video would have earned is what `LearnedRewardEnv` pays for it."""
+"""The rewards of a clip in the audit equal those of `LearnedRewardEnv`."""
 
 from __future__ import annotations
 
@@ -28,72 +28,73 @@ def curve(value, success, valid=None) -> RewardOutput:
     )
 
 
-AT_ONCE = [
+STEP_RULES = [
     name
     for name, rule in RULES.items()
     if rule.per_step and rule.required_input is None and rule.progress_source == "model"
 ]
 
 
-@pytest.mark.parametrize("rule", AT_ONCE)
+@pytest.mark.parametrize("rule", STEP_RULES)
 @pytest.mark.parametrize(
-    ("every", "patience", "threshold", "caution"), [(1, 1, 0.9, 0), (1, 3, 0.4, 2), (2, 1, 0.8, 0.5), (2, 2, 0.4, 0)]
+    ("score_every", "patience", "threshold", "uncertainty_penalty"),
+    [(1, 1, 0.9, 0), (1, 3, 0.4, 2), (2, 1, 0.8, 0.5), (2, 2, 0.4, 0)],
 )
-def test_a_video_earns_what_the_environment_pays(
-    every: int, patience: int, threshold: float, caution: float, rule: str
+def test_audit_rewards_equal_those_of_the_environment(
+    score_every: int, patience: int, threshold: float, uncertainty_penalty: float, rule: str
 ) -> None:
-    """Row i plays a video of i + 3 frames once; progress, success and what cannot be scored are drawn at random."""
-    rng = np.random.default_rng(10 * every + patience)
+    """Row i plays a clip of i + 3 frames once, with random progress, success and validity."""
+    rng = np.random.default_rng(10 * score_every + patience)
     shape = (ROWS, ROWS + 2, ROWS + 3)
     model = LookupModel(rng.random(shape).astype(np.float32), rng.random(shape), rng.random(shape) > 0.2)
-    paying = RewardConfig(
+    reward_config = RewardConfig(
         rule=rule,
         progress_scale=0.7,
-        score_every=every,
+        score_every=score_every,
         success_patience=patience,
         success_threshold=threshold,
-        uncertainty_penalty=caution,
+        uncertainty_penalty=uncertainty_penalty,
     )
-    rules = AuditRewardConfig(reward=paying, gamma=0.9)
-    env = LearnedRewardEnv(CountingEnv(ROWS), model, rules.reward, rules.gamma)
+    config = AuditRewardConfig(reward=reward_config, gamma=0.9)
+    env = LearnedRewardEnv(CountingEnv(ROWS), model, config.reward, config.gamma)
     env.reset()
-    paid: list[list[float]] = [[] for _ in range(ROWS)]
-    achieved, playing = np.zeros(ROWS, bool), np.ones(ROWS, bool)
-    while playing.any():
+    rewards: list[list[float]] = [[] for _ in range(ROWS)]
+    is_success, active = np.zeros(ROWS, bool), np.ones(ROWS, bool)
+    while active.any():
         _, reward, terminated, truncated, _ = env.step(np.zeros((ROWS, 1)))
-        for row in np.flatnonzero(playing):
-            paid[row].append(float(reward[row]))
-        achieved |= playing & terminated
-        playing &= ~(terminated | truncated)
-    assert achieved.any() and not achieved.all()
+        for row in np.flatnonzero(active):
+            rewards[row].append(float(reward[row]))
+        is_success |= active & terminated
+        active &= ~(terminated | truncated)
+    assert is_success.any() and not is_success.all()
     for row in range(ROWS):
         video = slice(row + 3)
         columns = (table[row, 0, video] for table in (model.progress, model.success, model.valid))
-        seen = curve(*columns)
-        np.testing.assert_allclose(compute_rewards(seen, rules), paid[row], atol=1e-6)
-        end = success_frame(seen, rules)
-        assert (end is not None) == achieved[row] and (end is None or end == len(paid[row]))
+        clip_curve = curve(*columns)
+        np.testing.assert_allclose(compute_rewards(clip_curve, config), rewards[row], atol=1e-6)
+        end = success_frame(clip_curve, config)
+        assert (end is not None) == is_success[row] and (end is None or end == len(rewards[row]))
 
 
-def test_finishing_beats_hovering_by_what_the_verdict_pays_and_raw_progress_turns_that_round() -> None:
-    rules = AuditRewardConfig(reward=RewardConfig(success_patience=2), gamma=0.9)
+def test_finishing_beats_hovering_with_shaping_and_not_with_raw_progress() -> None:
+    config = AuditRewardConfig(reward=RewardConfig(success_patience=2), gamma=0.9)
     rise = [0.0, 0.3, 0.6, 0.9]
     hover, finish = curve([*rise, *[0.9] * 16], np.zeros(20)), curve([*rise, *[1.0] * 16], [0] * 4 + [1] * 16)
-    assert discounted_return(compute_rewards(hover, rules), 0.9) == pytest.approx(0.9**19 * 0.9)
-    assert discounted_return(compute_rewards(finish, rules), 0.9) == pytest.approx(0.9**4)
+    assert discounted_return(compute_rewards(hover, config), 0.9) == pytest.approx(0.9**19 * 0.9)
+    assert discounted_return(compute_rewards(finish, config), 0.9) == pytest.approx(0.9**4)
     raw = AuditRewardConfig(reward=RewardConfig(rule="raw", success_patience=2), gamma=0.9)
     assert discounted_return(compute_rewards(hover, raw), 0.9) > discounted_return(compute_rewards(finish, raw), 0.9)
 
 
-def test_a_verdict_counts_from_where_it_is_asked_for() -> None:
-    rules = AuditRewardConfig(reward=RewardConfig(success_patience=3))
-    seen = curve(np.zeros(8), [1, 1, 1, 0, 0, 1, 1, 1])
-    assert success_frame(seen, rules) == 7, "the first frame opens the video and is nobody's verdict"
-    assert success_frame(seen, rules, start=6) is None
-    assert success_frame(curve(np.zeros(4), np.ones(4)), rules) == 3
+def test_predictions_count_from_the_start_frame() -> None:
+    config = AuditRewardConfig(reward=RewardConfig(success_patience=3))
+    clip_curve = curve(np.zeros(8), [1, 1, 1, 0, 0, 1, 1, 1])
+    assert success_frame(clip_curve, config) == 7, "the first frame has no prediction"
+    assert success_frame(clip_curve, config, start=6) is None
+    assert success_frame(curve(np.zeros(4), np.ones(4)), config) == 3
 
 
 @pytest.mark.parametrize("reward", [{"rule": "gated"}, {"rule": "sparse", "success_source": "simulator"}])
-def test_videos_are_not_paid_by_what_they_do_not_show(reward: dict[str, str]) -> None:
+def test_rules_without_step_rewards_raise(reward: dict[str, str]) -> None:
     with pytest.raises(UserError, match="known step by step"):
         AuditRewardConfig(reward=RewardConfig(**reward))

@@ -1,4 +1,4 @@
-"""The reward from simulator state, and what a learned one costs beside it."""
+"""Tests of the reward from the simulator's state, and of the cost of a learned reward relative to it."""
 
 import numpy as np
 import torch
@@ -20,27 +20,27 @@ def envs(num_envs: int) -> TabletopVecEnv:
     return TabletopVecEnv("lift_cube", num_envs, views=("front",), autoreset_mode=AutoresetMode.DISABLED)
 
 
-def test_an_episode_of_the_expert_is_worth_its_success_whatever_the_way():
-    """Shaping telescopes: with gamma 1 and a progress of 0 at the start, a success pays exactly its reward."""
+def test_return_of_the_expert_is_its_success():
+    """Shaping telescopes: with gamma 1, the return is the success reward minus the initial progress."""
     inner = envs(4)
     env = StateRewardEnv(inner, RewardConfig(rule="dense", success_source="simulator", score_every=3), gamma=1.0)
     _, infos = env.reset(seed=3)
     start = infos["progress"].copy()
     actor = ScriptedPolicy(inner, seed=0)
     actor.reset(np.arange(4))
-    returns, ended = np.zeros(4), np.zeros(4, bool)
+    returns, done = np.zeros(4), np.zeros(4, bool)
     for _ in range(inner.max_episode_steps - 1):
         _, reward, terminated, truncated, _ = env.step(actor.act())
-        returns += np.where(ended, 0, reward)
-        ended |= terminated | truncated
-        if ended.all():
+        returns += np.where(done, 0, reward)
+        done |= terminated | truncated
+        if done.all():
             break
     env.close()
-    assert ended.all()
+    assert done.all()
     assert np.allclose(returns, 1 - start, atol=1e-5)
 
 
-def test_images_are_never_drawn_for_it():
+def test_no_images_are_rendered():
     env = StateRewardEnv(CountingWithProgress(3), RewardConfig(rule="dense", success_source="simulator"), gamma=0.9)
     env.reset(seed=0)
     for _ in range(12):
@@ -48,7 +48,7 @@ def test_images_are_never_drawn_for_it():
     assert env.env.rendered == 0
 
 
-def test_sparse_asks_nobody_how_far_the_task_is_and_tells_the_critic_nothing_of_it():
+def test_sparse_needs_no_progress_and_has_zero_potentials():
     for env in (CountingEnv(3), CountingWithProgress(3)):
         env = StateRewardEnv(env, RewardConfig(rule="sparse", success_source="simulator"), gamma=0.9)
         env.reset(seed=0)
@@ -58,22 +58,22 @@ def test_sparse_asks_nobody_how_far_the_task_is_and_tells_the_critic_nothing_of_
 
 
 class CountingWithProgress(CountingEnv):
-    """Its progress is the step count, as a share of the row's time limit."""
+    """Its progress is the step count divided by the time limit of the row."""
 
     def reset(self, **kwargs):
         observation, infos = super().reset(**kwargs)
-        return observation, {**infos, **self._told()}
+        return observation, {**infos, **self._progress_infos()}
 
     def step(self, actions):
         *rest, infos = super().step(actions)
-        return *rest, {**infos, **self._told()}
+        return *rest, {**infos, **self._progress_infos()}
 
-    def _told(self):
+    def _progress_infos(self):
         share = (self.count / (np.arange(self.num_envs) + 2)).astype(np.float32)
         return {"progress": share, "subtask": np.zeros(self.num_envs, np.int64)}
 
 
-def test_cost_compares_whole_iterations_and_shares_add_up():
+def test_cost_of_iterations_and_fractions_sum_to_one():
     torch.manual_seed(0)
     learned, state = envs(2), envs(2)
     policy = GaussianPolicy(PolicySpec(obs_dim=learned.single_observation_space.shape[0], action_dim=4))
@@ -85,12 +85,12 @@ def test_cost_compares_whole_iterations_and_shares_add_up():
     assert all(sum(timing.phase_seconds.values()) <= timing.seconds for timing in timings)
     assert all(timing.phase_seconds["render"] == 0 for timing in timings if timing.reward == "state")
     assert all(torch.equal(a, b) for a, b in zip(before, policy.state_dict().values(), strict=True))
-    told = summarize_cost(timings)
-    assert sum(share for name, share in told.items() if name.startswith("fraction_")) == 1
-    assert all(0 < told[f"fraction_{stage}"] < 1 for stage in PHASES)
+    cost = summarize_cost(timings)
+    assert sum(share for name, share in cost.items() if name.startswith("fraction_")) == 1
+    assert all(0 < cost[f"fraction_{phase}"] < 1 for phase in PHASES)
 
 
-def test_the_ratio_is_of_medians():
+def test_ratio_is_that_of_medians():
     stages = dict.fromkeys(PHASES, 0.1)
     seconds = {"learned": (2.0, 4.0, 100.0), "state": (1.0, 2.0, 3.0)}
     timings = [
