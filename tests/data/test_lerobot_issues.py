@@ -176,7 +176,7 @@ EXCLUDING_ISSUES = {
     "a name that leads away": (
         set_cells(EPISODES_PATH, name=(1, "../../evil")),
         EPISODES_PATH,
-        "is no name of an episode",
+        "is not a valid episode name",
         "../../evil",
     ),
     "no tasks": (edit_file("meta/tasks.parquet", Path.unlink), "meta", "does not exist", None),
