@@ -235,16 +235,17 @@ def markdown_section(
     lines = [
         f"## {config.name}",
         "",
-        f"`embodied-rm compare`, {config.num_seeds} paired seeds, {config.refine.env.num_envs} environments, scored "
-        f"every {config.refine.reward.score_every} steps (rules of the simulator's state: every step). Success source: "
-        "what decides in training that an episode succeeded, which ends it; all numbers here are those of the "
-        f"simulator. Rollouts: training episodes until {config.target_success:g} of {config.refine.eval_episodes} "
-        "evaluation episodes succeeded, median over seeds; seeds that never reached it count as infinite. "
-        f"After 150 episodes: the first {config.refine.critic_warmup_iterations} iterations train only the critic. Refined: "
-        f"{config.refine.final_eval_episodes} episodes per seed. Hover rate: fraction of the last iteration's episodes "
-        f"that end at the time limit without success, with a potential of at least {HOVER_POTENTIAL:g}. Ranking "
-        "agreement: Kendall's tau_a of the policies of all iterations, ranked by predicted and by true success, if the "
-        "model ends the episodes. p: one-sided paired permutation test, with censored runs. All cells as data: "
+        f"`embodied-rm compare`, {config.num_seeds} paired seeds, {config.refine.env.num_envs} environments, "
+        f"scored every {config.refine.reward.score_every} steps (rules of the simulator's state: every step). "
+        "Success source: what decides in training that an episode succeeded, which ends it; all numbers here are "
+        f"those of the simulator. Rollouts: training episodes until {config.target_success:g} of "
+        f"{config.refine.eval_episodes} evaluation episodes succeeded, median over seeds; seeds that never "
+        f"reached it count as infinite. After 150 episodes: the first {config.refine.critic_warmup_iterations} "
+        f"iterations train only the critic. Refined: {config.refine.final_eval_episodes} episodes per seed. Hover "
+        "rate: fraction of the last iteration's episodes that end at the time limit without success, with a "
+        f"potential of at least {HOVER_POTENTIAL:g}. Ranking agreement: Kendall's tau_a of the policies of all "
+        "iterations, ranked by predicted and by true success, if the model ends the episodes. p: one-sided "
+        "paired permutation test, with censored runs. All cells as data: "
         f"`{companion_path(page, config.name, '.jsonl').name}`, measured by {num_versions} "
         f"version{'s' * (num_versions > 1)} of the code.",
         "",

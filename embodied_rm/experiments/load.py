@@ -14,7 +14,6 @@ from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.datasets import load_dataset
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.judges.factory import open_judge
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel
@@ -103,5 +102,7 @@ def load_model_or_judge(
     if judge.type is not None:
         if checkpoint is not None:
             raise UserError(f"checkpoint={checkpoint} and judge={judge.type} both select the model: set one of them")
+        from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
+
         return open_judge(judge), {}
     return load_net(checkpoint)
