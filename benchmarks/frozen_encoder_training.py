@@ -23,12 +23,12 @@ from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.models.feature_cache import FeatureCache
-from embodied_rm.train import TrainConfig, make_net, prepare_batch
-from embodied_rm.train.augment import AugmentConfig
-from embodied_rm.train.batches import LabeledBatchSampler
-from embodied_rm.train.forward import training_forward
-from embodied_rm.train.objective import objective
-from embodied_rm.train.train_state import TrainState
+from embodied_rm.training import TrainConfig, make_net, prepare_batch
+from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.forward import training_forward
+from embodied_rm.training.objective import objective
+from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode, Subtask
 
 import open_clip  # isort: skip (torchvision needs definitions of embodied_rm first)

@@ -18,7 +18,7 @@ from kill_and_restart import read_manifest_count, run_with_kills
 
 from embodied_rm.checkpoint_io import load_tensors
 from embodied_rm.models.checkpoint import ARCHITECTURE
-from embodied_rm.train import CHECKPOINT_DIR, TRAIN_STATE_DIR
+from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR
 
 NUM_STEPS = 600
 CLI_COMMAND = [sys.executable, "-m", "embodied_rm"]

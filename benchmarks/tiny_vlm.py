@@ -30,7 +30,7 @@ CHAT_TEMPLATE = (
     "{% if turn['content'] is string %}{{ turn['content'] }}{% else %}"
     "{% for part in turn['content'] %}"
     "{% if part['type'] == 'image' %}{% set count.value = count.value + 1 %}"
-    "{% if add_vision_id %}Image {{ count.value }}: {% endif %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% if add_vision_id %}Picture {{ count.value }}: {% endif %}<|vision_start|><|image_pad|><|vision_end|>"
     "{% elif part['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
     "{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
@@ -68,9 +68,12 @@ def make_tokenizer(special_tokens: tuple[str, ...] = SPECIAL_TOKENS, vocab_size:
 
 
 TOKENIZER_CORPUS = [
-    text for module in (prompts, released_prompts) for text in vars(module).values() if isinstance(text, str)
+    text
+    for module in (prompts, released_prompts)
+    for name, text in vars(module).items()
+    if name.isupper() and isinstance(text, str)
 ]
-"""Prompts of the judges."""
+"""Prompts of the judges, without other text of their modules."""
 
 
 def vision_token_ids(tokenizer: Any) -> dict[str, Any]:
@@ -157,22 +160,23 @@ def save_model(folder: Path, family: str = "qwen2_5_vl", seed: int = 0, answer: 
     return folder
 
 
-def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 60) -> None:
-    """Train a model to give one answer to any text about two images."""
+def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 80) -> None:
+    """Train a model to give one answer to any text before and after two images."""
     rng = np.random.default_rng(0)
-    sentences = [TOKENIZER_CORPUS[i] for i in rng.choice(len(TOKENIZER_CORPUS), 6)]
-    frames = rng.integers(0, 255, (6, 2, 32, 32, 3), dtype=np.uint8)
+    texts = [TOKENIZER_CORPUS[i][-300:] for i in rng.choice(len(TOKENIZER_CORPUS), 8)]
+    frames = rng.integers(0, 255, (len(texts), 2, 32, 32, 3), dtype=np.uint8)
     conversations = [
-        (make_conversation(sentence[-300:], pair), answer) for sentence, pair in zip(sentences, frames, strict=True)
+        (make_conversation(texts[i - 1] if i % 2 else "", pair, text), answer)
+        for i, (text, pair) in enumerate(zip(texts, frames, strict=True))
     ]
     loss = train_steps(model, processor, conversations, num_steps, 1e-2)
     assert loss < 0.1, f"the model did not learn to answer {answer!r}: loss {loss}"
 
 
-def make_conversation(sentence: str, images: Any) -> list[dict[str, Any]]:
-    """Return a conversation of one turn with images and a sentence."""
+def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any]]:
+    """Return a conversation of one turn with a header, images and a text."""
     image_parts = [{"type": "image", "image": image} for image in images]
-    return [{"role": "user", "content": [*image_parts, {"type": "text", "text": sentence}]}]
+    return [{"role": "user", "content": [{"type": "text", "text": header}, *image_parts, {"type": "text", "text": text}]}]
 
 
 Conversations = list[tuple[list[dict[str, Any]], str]]

@@ -26,7 +26,7 @@ from embodied_rm.data.lerobot.write import DatasetWriter
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext, init_distributed
 from embodied_rm.experiments.results_page import describe_machine
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import Execution, TrainConfig, fitting, train
+from embodied_rm.training import Execution, TrainConfig, fitting, train
 from embodied_rm.types import Episode, Subtask
 
 VIT_SETTINGS = [

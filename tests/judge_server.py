@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on this machine with a real model behind it, which can be told to fail."""
+"""A local OpenAI-compatible endpoint with a real model and injected failures."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ from embodied_rm.models.judges.chat import Query
 from embodied_rm.models.judges.local import LocalChat
 
 INJECTED_FAILURES = ("500", "429", "garbage", "not json", "slow", "hang up", "nonsense")
-"""How a request may fail. The last is an answer by the protocol that says nothing of what was asked."""
+"""Ways in which a request can fail. "nonsense" is a valid response whose answer cannot be parsed."""
 
 
 class Endpoint:
-    """What the server saw and did."""
+    """State and statistics of the server."""
 
-    def __init__(self, chat: LocalChat, fails: Callable[[str, int], str | None], slow: float) -> None:
-        self.chat, self.fails, self.slow = chat, fails, slow
+    def __init__(self, chat: LocalChat, inject_failure: Callable[[str, int], str | None], slow_s: float) -> None:
+        self.chat, self.inject_failure, self.slow_s = chat, inject_failure, slow_s
         self.attempts: Counter[str] = Counter()
-        """Of each question, by its digest."""
+        """Digest of a query -> number of its attempts."""
         self.outcomes: dict[str, list[str]] = {}
-        """What became of each attempt."""
+        """Digest of a query -> the injected failure of each attempt, or "fine"."""
         self.keys: set[str | None] = set()
-        self.most_at_once = 0
-        self._now = 0
-        self._lock, self._model = threading.Lock(), threading.Lock()
+        self.max_concurrent = 0
+        self._num_active = 0
+        self._lock, self._model_lock = threading.Lock(), threading.Lock()
         self.url = ""
 
-    def begin(self, body: bytes) -> tuple[str, str | None]:
-        """The question's digest, and how this attempt is to fail."""
+    def begin(self, body: bytes) -> str | None:
+        """Count an attempt and return its injected failure, if any."""
         digest = hashlib.sha256(body).hexdigest()
         with self._lock:
-            self._now += 1
-            self.most_at_once = max(self.most_at_once, self._now)
+            self._num_active += 1
+            self.max_concurrent = max(self.max_concurrent, self._num_active)
             attempt = self.attempts[digest]
             self.attempts[digest] += 1
-            failure = self.fails(digest, attempt)
+            failure = self.inject_failure(digest, attempt)
             self.outcomes.setdefault(digest, []).append(failure or "fine")
-        return digest, failure
+        return failure
 
     def end(self) -> None:
         with self._lock:
-            self._now -= 1
+            self._num_active -= 1
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """A chat completion by the model."""
+        """Return the first choice of a chat completion by the model."""
         system = "".join(turn["content"] for turn in body["messages"] if turn["role"] == "system")
         (user,) = (turn["content"] for turn in body["messages"] if turn["role"] == "user")
         parts = tuple(part["text"] if part["type"] == "text" else image(part["image_url"]["url"]) for part in user)
-        with self._model:
+        with self._model_lock:
             if body.get("logprobs"):
-                return self._listed(Query(parts=parts, system=system, choices=("yes", "no")), body["top_logprobs"])
-            (said,) = self.chat.ask([Query(parts=parts, system=system, max_tokens=body["max_tokens"])])
-        return {"message": {"role": "assistant", "content": said.text}}
+                return self._logprobs(Query(parts=parts, system=system, choices=("yes", "no")), body["top_logprobs"])
+            (answer,) = self.chat.ask([Query(parts=parts, system=system, max_tokens=body["max_tokens"])])
+        return {"message": {"role": "assistant", "content": answer.text}}
 
-    def _listed(self, query: Query, most: int) -> dict[str, Any]:
-        (said,) = self.chat.ask([query])
-        assert said.logprobs is not None
-        tops = [{"token": f" {word}", "logprob": value} for word, value in said.logprobs.items()][:most]
-        return {"message": {"content": "yes"}, "logprobs": {"content": [{"token": "yes", "top_logprobs": tops}]}}
+    def _logprobs(self, query: Query, count: int) -> dict[str, Any]:
+        (answer,) = self.chat.ask([query])
+        assert answer.logprobs is not None
+        top = [{"token": f" {word}", "logprob": value} for word, value in answer.logprobs.items()][:count]
+        return {"message": {"content": "yes"}, "logprobs": {"content": [{"token": "yes", "top_logprobs": top}]}}
 
 
 def image(url: str) -> np.ndarray:
@@ -82,10 +82,18 @@ def image(url: str) -> np.ndarray:
 
 @contextmanager
 def serving(
-    chat: LocalChat, fails: Callable[[str, int], str | None] = lambda digest, attempt: None, slow: float = 30.0
+    chat: LocalChat,
+    inject_failure: Callable[[str, int], str | None] = lambda digest, attempt: None,
+    slow_s: float = 30.0,
 ) -> Iterator[Endpoint]:
-    """The endpoint, until the block ends. `fails(digest, attempt)`: how that attempt fails; None: it does not."""
-    endpoint, ended = Endpoint(chat, fails, slow), threading.Event()
+    """Run the endpoint in the context.
+
+    Args:
+        chat: The model.
+        inject_failure: Function of the digest of a query and the number of earlier attempts. None: no failure.
+        slow_s: Maximum delay of a "slow" response, in seconds.
+    """
+    endpoint, ended = Endpoint(chat, inject_failure, slow_s), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -93,7 +101,7 @@ def serving(
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             endpoint.keys.add(self.headers.get("Authorization"))
-            _, failure = endpoint.begin(body)
+            failure = endpoint.begin(body)
             try:
                 self._reply(failure, json.loads(body))
             finally:
@@ -111,7 +119,7 @@ def serving(
             elif failure == "hang up":
                 self.connection.shutdown(socket.SHUT_RDWR)
             elif failure == "slow":
-                ended.wait(endpoint.slow)
+                ended.wait(endpoint.slow_s)
             elif failure == "nonsense":
                 self._send(200, b'{"choices": [{"message": {"content": "I am not sure."}}]}')
             else:
@@ -130,7 +138,7 @@ def serving(
         def handle_one_request(self) -> None:
             try:
                 super().handle_one_request()
-            except (OSError, ValueError):  # whoever asked went away
+            except (OSError, ValueError):  # the client disconnected
                 self.close_connection = True
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

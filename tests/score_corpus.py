@@ -1,4 +1,4 @@
-"""A small corpus on disk and who judges it; workers of other processes import this file."""
+"""A small corpus on disk and its judges. Worker processes import this module."""
 
 from __future__ import annotations
 
@@ -18,75 +18,76 @@ from embodied_rm.models.checkpoint import load_progress_net, model_digest, save_
 from embodied_rm.models.reward_model import Capabilities, InputSpec
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.score import CorpusScores, ScoreConfig, Scorer, score_corpus
-from embodied_rm.train import TrainConfig, make_net
+from embodied_rm.training import TrainConfig, make_net
 from embodied_rm.types import RewardOutput
 
-COUNT = 5
-EVERY = 4
-"""A `Picky` judge leaves every so manieth frame unscored."""
+NUM_EPISODES = 5
+UNSCORED_STRIDE = 4
+"""`FlakyJudge` leaves every fourth frame unscored."""
 
 
 def write_corpus(folder: Path) -> Path:
-    """A LeRobot dataset of `COUNT` episodes of different lengths, each with videos of its own, of two blocks.
+    """Write a LeRobot dataset of `NUM_EPISODES` episodes of different lengths, each with its own videos of two blocks.
 
-    They are so long that what is wrong in their middle is not found when they are opened."""
+    The videos are so long that errors in their middle are not detected when the dataset is opened.
+    """
     with DatasetWriter(folder, video_file_mb=0) as writer:
-        for number in range(COUNT):
+        for number in range(NUM_EPISODES):
             writer.add(episode(number, length=50 + number))
     return folder
 
 
 def save_net(folder: Path, seed: int = 0) -> Path:
-    """A small model with random weights, as a checkpoint."""
+    """Write a small model with random weights as a checkpoint."""
     save_progress_net(folder, make_net(episodes(2), TrainConfig(image_size=(32, 32), seed=seed)).eval(), {})
     return folder
 
 
-class Picky:
-    """A judge of other people's: the net of a checkpoint, which has an answer to some moments only."""
+class FlakyJudge:
+    """A judge that leaves some frames unscored: the net of a checkpoint without some of its predictions."""
 
     def __init__(self, folder: Path) -> None:
         self._net = load_progress_net(folder)
         self.input_spec: InputSpec = self._net.input_spec
         self.failures: Counter[str] = Counter()
-        self._asked = 0
+        self._num_steps = 0
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(failures=self.failures)
 
     def reset(self, views, instructions, goal=None, reference=None):
-        self._asked = 0
+        self._num_steps = 0
         return self._net.reset(views, instructions, goal)
 
-    def step(self, memory, views):
-        judged, memory = self._net.step(memory, views)
-        self._asked += 1
-        if self._asked % EVERY:
-            return judged, memory
+    def step(self, state, views):
+        output, state = self._net.step(state, views)
+        self._num_steps += 1
+        if self._num_steps % UNSCORED_STRIDE:
+            return output, state
         self.failures["no answer"] += 1
-        return RewardOutput(**{**vars(judged), "valid": np.zeros(1, bool)}), memory
+        return RewardOutput(**{**vars(output), "valid": np.zeros(1, bool)}), state
 
 
 def open_net(folder: Path) -> Scorer:
     return Scorer(model=load_progress_net(folder))
 
 
-def open_picky(folder: Path) -> Scorer:
-    return Scorer(model=Picky(folder))
+def open_flaky(folder: Path) -> Scorer:
+    return Scorer(model=FlakyJudge(folder))
 
 
-def open_mistaken(folder: Path) -> Scorer:
-    raise UserError(f"{folder}: is nowhere to be found")
+def raise_user_error(folder: Path) -> Scorer:
+    raise UserError(f"{folder}: not found by the test")
 
 
-def open_killed(folder: Path) -> Scorer:
+def kill_worker(folder: Path) -> Scorer:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
-def scored_by(opener, net: Path, data: LeRobotDataset, out: Path, **settings) -> CorpusScores:
-    """The corpus scored with two episodes a shard and no images, unless it is said otherwise."""
+def run_score(scorer_factory, net: Path, data: LeRobotDataset, out: Path, **settings) -> CorpusScores:
+    """Score the corpus, by default with two episodes per shard and without images."""
     config = ScoreConfig(**{"shard_episodes": 2, "plots": False, "videos": False, **settings})
     run = RunFolder.open(out, resume=True)
-    return score_corpus(partial(opener, net), data, config, run, NullReporter(), {"model": model_digest(net)})
+    return score_corpus(partial(scorer_factory, net), data, config, run, NullReporter(), {"model": model_digest(net)})

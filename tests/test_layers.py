@@ -18,7 +18,7 @@ APPLICATION = {"cli", "experiments", "tabletop"}
 ARROWS = {
     "": {"api", "errors", "rewards.reward_config", "types"},
     "api": BASIC
-    | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "train"}
+    | {"audit", "checkpoint_io", "data", "evaluate", "models", "paths", "rewards", "rl", "run_folder", "training"}
     | {"serve.client"},
     "__main__": {"cli.main"},
     "errors": set(),
@@ -52,7 +52,7 @@ ARROWS = {
     "audit": BASIC
     | {"models.reward_model", "models.scoring", "models.subgoals", "labels", "metrics", "rewards", "run_folder"},
 }
-PIPELINES = ("train", "score", "evaluate")
+PIPELINES = ("training", "score", "evaluate")
 BELOW_PIPELINES = BASIC | {"data", "models", "labels", "metrics", "run_folder", "checkpoint_io"}
 BELOW_PIPELINES |= {"distributed", "ray_cluster", "logs"}
 LIGHT = ("rewards", "serve.client")

@@ -23,7 +23,7 @@ from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.report.rerun_export import MAX_HEIGHT_PX, display_size, write_rerun
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.score import TABLE_FILE, plot_series
-from embodied_rm.train import TrainConfig, make_net
+from embodied_rm.training import TrainConfig, make_net
 from embodied_rm.types import RewardOutput, Subtask, Views
 
 CURVES = ("progress", "low", "high", "success", "uncertainty")

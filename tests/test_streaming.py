@@ -24,9 +24,9 @@ from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import Execution, TrainConfig, train
-from embodied_rm.train.batches import LabeledBatchSampler
-from embodied_rm.train.streaming import BYTES_PER_GB, MEAN_DRAWS_PER_EPISODE, StreamingEpisodes
+from embodied_rm.training import Execution, TrainConfig, train
+from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.streaming import BYTES_PER_GB, MEAN_DRAWS_PER_EPISODE, StreamingEpisodes
 from embodied_rm.types import Episode
 
 EPISODES = [episode(i, success=i % 3 != 2, task=("carry", "return")[i % 2]) for i in range(24)]

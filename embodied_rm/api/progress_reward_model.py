@@ -1,4 +1,4 @@
-"""The reward model that `embodied_rm.load_reward_model` and `embodied_rm.train` return."""
+"""The reward model that `embodied_rm.load_reward_model` and `embodied_rm.training` return."""
 
 from __future__ import annotations
 

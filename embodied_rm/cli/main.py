@@ -38,6 +38,21 @@ RESUMABLE_COMMANDS = (
     "train",
 )
 
+EXTRAS = {
+    "grpc": "serve",
+    "grpc_health": "serve",
+    "msgspec": "serve",
+    "onnx": "onnx",
+    "prometheus_client": "serve",
+    "ray": "ray",
+    "rerun": "rerun",
+    "starlette": "serve",
+    "transformers": "transformers",
+    "uvicorn": "serve",
+    "wandb": "wandb",
+}
+"""Optional package -> the extra that installs it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process, and return the exit code."""
@@ -69,6 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ServiceError as error:
         _print_error(f"error: {error}")
         return 4
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        _print_error(f"error: this needs {package}: pip install 'embodied-rm[{EXTRAS[package]}]'")
+        return 2
 
 
 def dispatch(words: Sequence[str]) -> int:

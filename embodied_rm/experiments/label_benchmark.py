@@ -30,7 +30,7 @@ from embodied_rm.open_run import open_run
 from embodied_rm.paths import resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import collect_episodes
-from embodied_rm.train import CHECKPOINT_DIR, TrainConfig, train
+from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, train
 from embodied_rm.types import Episode
 
 COLUMN_TITLES = {

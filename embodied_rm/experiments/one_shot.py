@@ -22,9 +22,9 @@ from embodied_rm.paths import DATASET_DIR, resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
 from embodied_rm.tabletop import collect_episodes
-from embodied_rm.train import CHECKPOINT_DIR
-from embodied_rm.train.adaptation import AdaptConfig, adapt
-from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.training import CHECKPOINT_DIR
+from embodied_rm.training.adaptation import AdaptConfig, adapt
+from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.types import Episode
 from embodied_sim.holdout import Holdout
 from embodied_sim.registry import find_task

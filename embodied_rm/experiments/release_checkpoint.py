@@ -20,7 +20,7 @@ from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop import collect_episodes
 from embodied_rm.tabletop.envs import EnvConfig
 from embodied_rm.tabletop.splits import ALL_UNSEEN, Split, load_split
-from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.training.augment import AugmentConfig
 from embodied_sim.vec_env import VIEW_NAMES
 
 TRAIN_SPLIT = "seen"

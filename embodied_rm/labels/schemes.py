@@ -38,7 +38,7 @@ LossTerm = Literal[
     "subtask",
     "success_contrast",
 ]
-"""Name of a loss term; see `embodied_rm.train.objective`."""
+"""Name of a loss term; see `embodied_rm.training.objective`."""
 INCREMENTAL_TERMS: frozenset[LossTerm] = frozenset({"all_pairs", "adjacent_pairs", "rewind_pairs"})
 """Loss terms that teach hops from the previous frame."""
 

@@ -234,7 +234,7 @@ def run_iteration(
 
 
 def rollouts_until_full_episodes(max_episode_steps: int, rollout_steps: int) -> int:
-    """Return the number of rollouts, after all episodes started anew, in which no episode can reach the time limit.
+    """Return the number of rollouts, after all episodes restarted, in which no episode can reach the time limit.
 
     Only episodes that end early can have ended in them, so their rates are not those of the policy.
     """

@@ -14,7 +14,6 @@ from embodied_rm.data.record_wrapper import RecordEpisodes
 from embodied_rm.distributed import DistContext, init_distributed
 from embodied_rm.errors import UserError, lookup
 from embodied_rm.models.checkpoint import load_progress_net, weights_digest
-from embodied_rm.models.judges.factory import open_judge
 from embodied_rm.models.judges.judge_config import JudgeConfig, judge_digest
 from embodied_rm.models.judges.remote import RemoteRewardModel
 from embodied_rm.models.judges.shuffled import OFFLINE_ONLY_MESSAGE
@@ -133,6 +132,8 @@ def open_labeler(
     """Open the labeler of the videos of rank 0, a context manager of None without one."""
     if config.labeler.type is None or dist.rank:
         return nullcontext()
+    from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
+
     scorer = Scorer(model=open_judge(config.labeler))
     return AsyncLabeler(scorer, run.path / LABELS_DIR, config.labeling, judge_digest(config.labeler))
 
@@ -156,6 +157,8 @@ def load_reward_model(config: RefineCommand) -> DescribedRewardModel:
     if config.judge.type is not None:
         if config.fusion is not None:
             raise UserError(f"fusion is for a checkpoint of this package, not for judge={config.judge.type}")
+        from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
+
         judge = open_judge(config.judge)
         if isinstance(judge, VideoRewardModel):
             raise UserError(OFFLINE_ONLY_MESSAGE)

@@ -17,8 +17,8 @@ from sprites import episodes
 from embodied_rm.logs import flatten_metrics, open_logger
 from embodied_rm.logs.event_file import EVENT_FILE_PREFIX, EventFileWriter
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TRAIN_STATE_DIR, TrainConfig, train
-from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.training import TRAIN_STATE_DIR, TrainConfig, train
+from embodied_rm.training.augment import AugmentConfig
 
 QUICK = TrainConfig(
     image_size=(32, 32),

@@ -20,7 +20,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.logs import open_logger
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TrainConfig, train
+from embodied_rm.training import TrainConfig, train
 
 QUICK = TrainConfig(image_size=(32, 32), steps=3, batch_size=4, frames_per_episode=4, wandb_project="drawers")
 

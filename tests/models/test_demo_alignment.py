@@ -27,7 +27,7 @@ from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.progress_net_state import ProgressNetState
 from embodied_rm.models.scoring import score_episodes, views_at
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TrainConfig, train
+from embodied_rm.training import TrainConfig, train
 from embodied_rm.types import Views
 
 KEYFRAMES = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0)).cumsum(dim=1)

@@ -12,7 +12,7 @@ import torch
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.encoders import VOCAB_SIZE, Encoder, resize_frames, small_encoder_config
-from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.tokens import simple_tokenizer, tokenize
 
 import open_clip  # isort: skip

@@ -14,11 +14,11 @@ from sprites import episodes
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.feature_cache import FeatureCache
-from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TrainConfig, train
-from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.training import TrainConfig, train
+from embodied_rm.training.augment import AugmentConfig
 
 NO_IMAGE_AUGMENTATION = AugmentConfig(shift=0.0, color_jitter=0.0, brightness_jitter=0.0, view_dropout_prob=0.3)
 FROZEN = TrainConfig(

@@ -6,7 +6,7 @@ import torch
 
 from embodied_rm.metrics import spearman
 from embodied_rm.models.heads import MIN_EXPECTED_ERROR, Heads
-from embodied_rm.train.losses import error_nll_loss
+from embodied_rm.training.losses import error_nll_loss
 
 WIDTH = 8
 

@@ -14,11 +14,11 @@ from test_transformers_towers import save_clip, save_vision_model
 from embodied_rm.errors import UserError
 from embodied_rm.models import lora
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import CHECKPOINT_DIR, TrainConfig, train
-from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, train
+from embodied_rm.training.augment import AugmentConfig
 
 import timm  # isort: skip
 import transformers  # isort: skip

@@ -22,12 +22,12 @@ from embodied_rm.models.onnx_net import OnnxNet
 from embodied_rm.models.ood import EmbeddingDistribution
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import RewardModel
-from embodied_rm.train.adaptation import AdaptConfig, adapt
-from embodied_rm.train.augment import AugmentConfig
-from embodied_rm.train.batches import LabeledBatchSampler
-from embodied_rm.train.forward import augment_batch, training_forward
-from embodied_rm.train.objective import objective
-from embodied_rm.train.train_state import TrainState
+from embodied_rm.training.adaptation import AdaptConfig, adapt
+from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.forward import augment_batch, training_forward
+from embodied_rm.training.objective import objective
+from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode, Subtask, Views
 
 NAMES = ("front", "side", "wrist")

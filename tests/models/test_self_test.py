@@ -15,7 +15,7 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.checkpoint import load_progress_net, model_digest, save_progress_net
 from embodied_rm.models.self_test import MANIFEST_KEY, matches_expected, read_expected, run_self_test, self_test_values
 from embodied_rm.paths import BUNDLED_CHECKPOINT
-from embodied_rm.train import TrainConfig, make_net
+from embodied_rm.training import TrainConfig, make_net
 
 
 def test_self_test_is_stored_and_detects_other_weights(tmp_path: Path) -> None:

@@ -39,27 +39,27 @@ def embed_images(env: EmbeddingObservation, instructions: tuple[str, ...]) -> np
 
 def test_observation_is_proprioception_and_current_embeddings() -> None:
     env = EmbeddingObservation(envs(), NET)
-    seen, infos = env.reset(seed=0)
+    obs, infos = env.reset(seed=0)
     rng = np.random.default_rng(0)
     for step in range(6):
-        assert env.single_observation_space.shape == seen.shape[1:] == (PROPRIO_DIM + NET.config.width,)
-        assert np.array_equal(seen[:, :PROPRIO_DIM], infos["state"][:, :PROPRIO_DIM])
-        np.testing.assert_allclose(seen[:, PROPRIO_DIM:], embed_images(env, env.env.instructions), atol=1e-4)
+        assert env.single_observation_space.shape == obs.shape[1:] == (PROPRIO_DIM + NET.config.width,)
+        assert np.array_equal(obs[:, :PROPRIO_DIM], infos["state"][:, :PROPRIO_DIM])
+        np.testing.assert_allclose(obs[:, PROPRIO_DIM:], embed_images(env, env.env.instructions), atol=1e-4)
         if step == 3:
-            seen, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
+            obs, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
         else:
-            seen, _, _, _, infos = env.step(rng.uniform(-1, 1, (3, 4)))
+            obs, _, _, _, infos = env.step(rng.uniform(-1, 1, (3, 4)))
     env.close()
 
 
 def test_embedded_demonstration_equals_online_observations() -> None:
     """Recorded images and states give the observations of the environment."""
     env = EmbeddingObservation(envs(), NET)
-    seen, infos = env.reset(seed=2)
-    rows, states, frames = [seen[0]], [infos["state"][0]], [env.render_views(np.arange(3))[0]]
+    obs, infos = env.reset(seed=2)
+    rows, states, frames = [obs[0]], [infos["state"][0]], [env.render_views(np.arange(3))[0]]
     for _ in range(4):
-        seen, _, _, _, infos = env.step(np.full((3, 4), 0.3))
-        rows.append(seen[0]), states.append(infos["state"][0]), frames.append(env.render_views(np.arange(3))[0])
+        obs, _, _, _, infos = env.step(np.full((3, 4), 0.3))
+        rows.append(obs[0]), states.append(infos["state"][0]), frames.append(env.render_views(np.arange(3))[0])
     views = {name: np.stack(frames)[:, v] for v, name in enumerate(VIEWS)}
     demo = Episode(name="demo", views=views, instruction=env.env.instructions[0], fps=20, state=np.stack(states))
     np.testing.assert_allclose(embed_observations(NET, demo, PROPRIO_DIM).state, np.stack(rows), atol=1e-4)

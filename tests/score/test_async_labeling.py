@@ -1,4 +1,4 @@
-"""Labels that are made beside something else: what is stored is learned from, and what is not is counted."""
+"""`AsyncLabeler` stores videos with their scores, and counts dropped episodes."""
 
 from __future__ import annotations
 
@@ -19,54 +19,57 @@ from embodied_rm.score.async_labeling import VIDEOS_DIR, AsyncLabeler, LabelingC
 from embodied_rm.types import RewardOutput
 
 
-class Waiting:
-    """Says how many hundredths of a hundred frames have gone by, and judges nothing before it may."""
+class BlockingJudge:
+    """Scores the number of past frames in percent; blocks until it is released."""
 
     input_spec = InputSpec()
     capabilities = Capabilities()
 
     def __init__(self) -> None:
-        self.may = threading.Event()
+        self.released = threading.Event()
 
     def reset(self, views, instructions, goal=None, reference=None) -> int:
-        self.may.wait(30)
+        self.released.wait(30)
         return 0
 
-    def step(self, memory: int, views) -> tuple[RewardOutput, int]:
+    def step(self, state: int, views) -> tuple[RewardOutput, int]:
         zero = np.zeros(1, np.float32)
-        value = zero + (memory + 1) / 100
-        valid, stage = np.ones(1, bool), np.zeros(1, np.int64)
-        return RewardOutput(progress=value, valid=valid, subtask=stage, success=zero, uncertainty=zero), memory + 1
+        progress = zero + (state + 1) / 100
+        valid, subtask = np.ones(1, bool), np.zeros(1, np.int64)
+        return RewardOutput(progress=progress, valid=valid, subtask=subtask, success=zero, uncertainty=zero), state + 1
 
 
-class Broken(Waiting):
-    def step(self, memory: int, views) -> tuple[RewardOutput, int]:
-        raise UserError("the judge fell ill")
+class FailingJudge(BlockingJudge):
+    def step(self, state: int, views) -> tuple[RewardOutput, int]:
+        raise UserError("the judge failed")
 
 
-def labels(folder: Path, model: Waiting | None = None, judge: str = "counter", **how: int) -> AsyncLabeler:
-    model = model or Waiting()
-    if "max_queue" not in how:
-        model.may.set()
-    return AsyncLabeler(Scorer(model=model), folder, LabelingConfig(**{"episodes_per_dataset": 3, **how}), judge)
+def make_labeler(
+    folder: Path, model: BlockingJudge | None = None, judge_digest: str = "counter", **settings: int
+) -> AsyncLabeler:
+    model = model or BlockingJudge()
+    if "max_queue" not in settings:
+        model.released.set()
+    config = LabelingConfig(**{"episodes_per_dataset": 3, **settings})
+    return AsyncLabeler(Scorer(model=model), folder, config, judge_digest)
 
 
-def test_videos_and_what_was_said_of_them_lie_side_by_side(tmp_path: Path) -> None:
+def test_videos_and_scores_are_stored_and_extended(tmp_path: Path) -> None:
     videos = [episode(number, length=5 + number) for number in range(7)]
-    with labels(tmp_path) as some:
+    with make_labeler(tmp_path) as labeler:
         for video in videos[:5]:
-            some.submit(video)
-        some.finish(NullReporter())
-        assert len(some) == 5
-    with labels(tmp_path) as more:  # the run is gone on with
+            labeler.submit(video)
+        labeler.finish(NullReporter())
+        assert len(labeler) == 5
+    with make_labeler(tmp_path) as resumed_labeler:
         for video in videos[5:]:
-            more.submit(video)
-        more.finish(NullReporter())
-        assert len(more) == 7 and more.num_dropped == 0
+            resumed_labeler.submit(video)
+        resumed_labeler.finish(NullReporter())
+        assert len(resumed_labeler) == 7 and resumed_labeler.num_dropped == 0
     assert sorted(path.name for path in (tmp_path / VIDEOS_DIR).iterdir()) == ["00000", "00001", "00002"]
-    source, told = open_dataset(tmp_path / VIDEOS_DIR), ScoreTable.read(tmp_path)
+    source, score_table = open_dataset(tmp_path / VIDEOS_DIR), ScoreTable.read(tmp_path)
     for row, video in enumerate(videos):
-        stored = told.attach_predictions(
+        stored = score_table.attach_predictions(
             source.episode(row), source.meta[row].episode_index, source.meta[row].length, 1
         )
         assert stored.instruction == video.instruction
@@ -75,41 +78,41 @@ def test_videos_and_what_was_said_of_them_lie_side_by_side(tmp_path: Path) -> No
         assert stored.predictions.valid.all()
 
 
-def test_more_than_may_wait_are_dropped_and_counted(tmp_path: Path) -> None:
-    judge = Waiting()
-    with labels(tmp_path, judge, max_queue=2) as some:
+def test_episodes_beyond_the_queue_are_dropped_and_counted(tmp_path: Path) -> None:
+    judge = BlockingJudge()
+    with make_labeler(tmp_path, judge, max_queue=2) as labeler:
         for number in range(6):
-            some.submit(episode(number, length=5))
-        assert some.num_dropped == 4
-        judge.may.set()
-        some.finish(NullReporter())
-        assert len(some) == 2
+            labeler.submit(episode(number, length=5))
+        assert labeler.num_dropped == 4
+        judge.released.set()
+        labeler.finish(NullReporter())
+        assert len(labeler) == 2
 
 
-def test_half_a_dataset_of_a_killed_run_is_no_dataset(tmp_path: Path) -> None:
-    with labels(tmp_path) as some:
+def test_partial_dataset_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    with make_labeler(tmp_path) as labeler:
         for number in range(3):
-            some.submit(episode(number, length=5))
-        some.finish(NullReporter())
-    left = tmp_path / VIDEOS_DIR / ".00001.partial-abcdef01"
-    left.mkdir()
-    with labels(tmp_path) as more:
-        assert not left.exists() and len(more) == 3
-        more.submit(episode(9, length=6))
-        more.finish(NullReporter())
+            labeler.submit(episode(number, length=5))
+        labeler.finish(NullReporter())
+    partial_dir = tmp_path / VIDEOS_DIR / ".00001.partial-abcdef01"
+    partial_dir.mkdir()
+    with make_labeler(tmp_path) as resumed_labeler:
+        assert not partial_dir.exists() and len(resumed_labeler) == 3
+        resumed_labeler.submit(episode(9, length=6))
+        resumed_labeler.finish(NullReporter())
     assert [meta.length for meta in open_dataset(tmp_path / VIDEOS_DIR).meta] == [5, 5, 5, 6]
 
 
-def test_a_judge_that_fails_is_told_to_whoever_makes_videos(tmp_path: Path) -> None:
-    with labels(tmp_path, Broken()) as some, pytest.raises(UserError, match="fell ill"):
-        some.submit(episode(0, length=5))
-        some.finish(NullReporter())
+def test_error_of_the_judge_is_raised_by_finish(tmp_path: Path) -> None:
+    with make_labeler(tmp_path, FailingJudge()) as labeler, pytest.raises(UserError, match="the judge failed"):
+        labeler.submit(episode(0, length=5))
+        labeler.finish(NullReporter())
 
 
-def test_another_judge_does_not_go_on_with_it(tmp_path: Path) -> None:
-    with labels(tmp_path):
+def test_another_judge_or_an_invalid_setting_is_rejected(tmp_path: Path) -> None:
+    with make_labeler(tmp_path):
         pass
     with pytest.raises(UserError, match="another judge labeled this"):
-        labels(tmp_path, judge="somebody")
+        make_labeler(tmp_path, judge_digest="other")
     with pytest.raises(UserError, match=r"labeling\.episodes_per_dataset must be >= 1, got 0"):
         LabelingConfig(episodes_per_dataset=0)

@@ -1,4 +1,4 @@
-"""Whoever does the work, the bytes are the same."""
+"""All engines write the same bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from score_corpus import COUNT, open_killed, open_mistaken, open_net, open_picky, save_net, scored_by, write_corpus
+from score_corpus import (
+    NUM_EPISODES,
+    kill_worker,
+    open_flaky,
+    open_net,
+    raise_user_error,
+    run_score,
+    save_net,
+    write_corpus,
+)
 
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.errors import UserError
@@ -23,7 +32,7 @@ from embodied_rm.score.engines.ray_actors import actor_resources, cpus_per_worke
 from embodied_rm.score.job import ScoreJob
 from embodied_rm.score.shards import SHARDS_DIR
 
-KINDS = {
+ENGINE_SETTINGS = {
     "two processes": {"num_workers": 2},
     "two actors of Ray": {"engine": "ray", "num_workers": 2},
 }
@@ -40,48 +49,53 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors of Ray import what they are handed, here the helpers of this folder."""
+def python_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ray actors import the helpers of the tests."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_bytes_are_those_of_one_process(
-    kind: str, data: LeRobotDataset, net: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("engine", ENGINE_SETTINGS)
+def test_output_equals_that_of_one_process(
+    engine: str, data: LeRobotDataset, net: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The counts of what a judge leaves unscored too; with images; and whoever goes on."""
-    one = scored_by(open_picky, net, data, tmp_path / "one")
-    shared = scored_by(open_picky, net, data, tmp_path / "shared", videos=True, **KINDS[kind])
+    """Also the counts of unscored frames, with videos, and after a resume with another engine."""
+    single = run_score(open_flaky, net, data, tmp_path / "one")
+    parallel = run_score(open_flaky, net, data, tmp_path / "shared", videos=True, **ENGINE_SETTINGS[engine])
     assert (tmp_path / "shared" / TABLE_FILE).read_bytes() == (tmp_path / "one" / TABLE_FILE).read_bytes()
-    assert shared.num_unscored == one.num_unscored and list(shared.predictions) == list(range(COUNT))
-    assert len(list((tmp_path / "shared").glob("*.mp4"))) == COUNT
+    assert parallel.num_unscored == single.num_unscored and list(parallel.predictions) == list(range(NUM_EPISODES))
+    assert len(list((tmp_path / "shared").glob("*.mp4"))) == NUM_EPISODES
     assert "Traceback" not in capfd.readouterr().err
     next((tmp_path / "shared" / SHARDS_DIR).glob("00001*")).unlink()
-    scored_by(
-        open_picky, net, data, tmp_path / "shared", videos=True, **{**KINDS[kind], "engine": "local", "num_workers": 1}
+    run_score(
+        open_flaky,
+        net,
+        data,
+        tmp_path / "shared",
+        videos=True,
+        **{**ENGINE_SETTINGS[engine], "engine": "local", "num_workers": 1},
     )
     assert (tmp_path / "shared" / TABLE_FILE).read_bytes() == (tmp_path / "one" / TABLE_FILE).read_bytes()
 
 
-def test_a_mistake_that_a_worker_meets_is_told_as_it_is_here(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is nowhere to be found"):
-        scored_by(open_mistaken, net, data, tmp_path, num_workers=2)
+def test_user_error_of_a_worker_is_raised(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not found by the test"):
+        run_score(raise_user_error, net, data, tmp_path, num_workers=2)
 
 
-def descendants(of: int) -> set[int]:
-    """The processes that this one has started, those that they have, and so on."""
+def descendants(ancestor: int) -> set[int]:
+    """Return the ids of all child processes, recursively."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # one that has just ended
+        with contextlib.suppress(OSError):  # a process that just ended
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found = {of}
-    while young := {child for child, parent in parents.items() if parent in found} - found:
-        found |= young
-    return found - {of}
+    family = {ancestor}
+    while children := {child for child, parent in parents.items() if parent in family} - family:
+        family |= children
+    return family - {ancestor}
 
 
-def listening(pids: set[int]) -> set[str]:
-    """The addresses, in hexadecimal, at which processes wait for connections."""
+def listening_addresses(pids: set[int]) -> set[str]:
+    """Return the hexadecimal addresses at which processes listen for connections."""
     sockets = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -90,60 +104,60 @@ def listening(pids: set[int]) -> set[str]:
     return {row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
-def test_a_ray_of_our_own_listens_to_this_machine_only_reports_to_nobody_and_goes_when_we_go(
+def test_own_ray_instance_is_local_sends_no_usage_statistics_and_is_stopped(
     data: LeRobotDataset, net: Path, tmp_path: Path
 ) -> None:
-    """And is told a mistake that an actor meets, as a Ray that is there already is."""
+    """A `UserError` in an actor is raised, also with an existing Ray instance."""
     before = descendants(os.getpid())
     with connect_ray("engine=ray", None, 2) as ray:
-        addresses = listening(descendants(os.getpid()) - before | {os.getpid()})
+        addresses = listening_addresses(descendants(os.getpid()) - before | {os.getpid()})
         assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
         assert not import_module("ray._common.usage.usage_lib").usage_stats_enabled()
-        with pytest.raises(UserError, match="is nowhere to be found"):
-            scored_by(open_mistaken, net, data, tmp_path, engine="ray")
+        with pytest.raises(UserError, match="not found by the test"):
+            run_score(raise_user_error, net, data, tmp_path, engine="ray")
         folder = Path(import_module("ray._private.worker").global_worker.node.get_session_dir_path())
         assert ray.is_initialized() and folder.exists()
     assert not ray.is_initialized() and descendants(os.getpid()) <= before
     assert not folder.exists()
     with pytest.raises(Exception, match="Ray"):
         ray.nodes()
-    assert not ray.is_initialized(), "nor does it come back"
+    assert not ray.is_initialized(), "it is not started again"
 
 
-def test_a_worker_that_is_killed_is_told(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
+def test_killed_worker_is_reported(data: LeRobotDataset, net: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"killed by signal 9.*resume=true and fewer workers"):
-        scored_by(open_killed, net, data, tmp_path, num_workers=2)
+        run_score(kill_worker, net, data, tmp_path, num_workers=2)
 
 
-def test_mistakes(data: LeRobotDataset, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_are_rejected(
+    data: LeRobotDataset, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UserError, match=r"unknown engine 'rai'. Did you mean 'ray'\?"):
         ScoreConfig(engine="rai")
     with pytest.raises(UserError, match="num_workers must be >= 1, got 0"):
         ScoreConfig(num_workers=0)
-    with pytest.raises(UserError, match="ray_address=auto is of a Ray cluster: it needs engine=ray"):
+    with pytest.raises(UserError, match="ray_address=auto needs engine=ray"):
         ScoreConfig(ray_address="auto")
     run = RunFolder.open(tmp_path / "run")
-    with pytest.raises(UserError, match="score_corpus is for other engines"):
+    with pytest.raises(UserError, match="use score_corpus for other engines"):
         score(open_net(net).model, data, ScoreConfig(num_workers=2), run, NullReporter())
     with pytest.raises(UserError, match=r"no Ray cluster is reached at address=127\.0\.0\.1:1"):
         ray = ScoreConfig(engine="ray", ray_address="127.0.0.1:1")
         score_corpus(partial(open_net, net), data, ray, run, NullReporter(), {})
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"engine=ray needs Ray.*embodied-rm\[ray\]"):
-        scored_by(open_net, net, data, tmp_path / "none", engine="ray")
+        run_score(open_net, net, data, tmp_path / "none", engine="ray")
 
 
 @pytest.mark.parametrize(
-    ("nodes", "workers", "each"),
+    ("nodes", "num_workers", "expected"),
     [((2,), 1, 2), ((2,), 2, 1), ((2,), 5, 1), ((4, 4), 3, 2), ((3, 3), 2, 3), ((5, 3), 2, 3), ((64, 64), 128, 1)],
 )
-def test_processors_are_shared_so_that_every_worker_finds_room_on_one_machine(
-    nodes: tuple[int, ...], workers: int, each: int
-) -> None:
-    assert cpus_per_worker(nodes, workers) == each
+def test_no_worker_spans_two_machines(nodes: tuple[int, ...], num_workers: int, expected: int) -> None:
+    assert cpus_per_worker(nodes, num_workers) == expected
 
 
-def test_room_on_a_cluster(data: LeRobotDataset, tmp_path: Path) -> None:
+def test_actor_resources(data: LeRobotDataset, tmp_path: Path) -> None:
     job = ScoreJob(
         scorer_factory=open,
         source=data,
@@ -159,15 +173,13 @@ def test_room_on_a_cluster(data: LeRobotDataset, tmp_path: Path) -> None:
         actor_resources(job, [{"memory": 1.0}])
 
 
-def test_threads_are_those_of_the_kind_of_judge_inside_and_as_before_behind(net: Path) -> None:
-    """They move the last bits of a sum: our models have one wherever they run."""
-    ours, other = open_net(net).model, open_picky(net).model
-    assert (num_torch_threads(ours, ScoreConfig(), 6), num_torch_threads(other, ScoreConfig(), 6)) == (1, 6)
-    assert (
-        num_torch_threads(ours, ScoreConfig(num_threads=3), 6)
-        == num_torch_threads(other, ScoreConfig(num_threads=3), 6)
-        == 3
-    )
+def test_number_of_torch_threads_depends_on_the_model_and_is_restored(net: Path) -> None:
+    """It affects the last bits of a sum, so `ProgressNet` always has one thread."""
+    progress_net, judge = open_net(net).model, open_flaky(net).model
+    assert num_torch_threads(progress_net, ScoreConfig(), 6) == 1
+    assert num_torch_threads(judge, ScoreConfig(), 6) == 6
+    assert num_torch_threads(progress_net, ScoreConfig(num_threads=3), 6) == 3
+    assert num_torch_threads(judge, ScoreConfig(num_threads=3), 6) == 3
     before = torch.get_num_threads()
     with torch_thread_count(before + 1):
         assert torch.get_num_threads() == before + 1

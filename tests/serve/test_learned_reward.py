@@ -302,7 +302,7 @@ def test_invalid_arguments_raise_before_anything_is_scored(url) -> None:
         with pytest.raises(ValueError, match="DISABLED"):
             make_env(AutoresetMode.NEXT_STEP, success_source="model")
         with pytest.raises(ValueError, match="success_source must be"):
-            make_env(AutoresetMode.DISABLED, success_source="nobody")
+            make_env(AutoresetMode.DISABLED, success_source="other")
         with pytest.raises(ValueError, match="3 instructions, got 1"):
             make_env(AutoresetMode.DISABLED, instructions=[LIFT]).reset()
         with pytest.raises(ValueError, match="gamma must be"):

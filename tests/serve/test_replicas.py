@@ -15,7 +15,7 @@ from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.self_test import NUM_EPISODES, NUM_FRAMES
 from embodied_rm.serve.service_config import RayConfig, ServeConfig
-from embodied_rm.train import TrainConfig, make_net
+from embodied_rm.training import TrainConfig, make_net
 
 
 @pytest.mark.timeout(400)

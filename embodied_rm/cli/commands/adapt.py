@@ -12,7 +12,7 @@ from embodied_rm.data.source import find_index
 from embodied_rm.experiments.datasets import load_dataset
 from embodied_rm.experiments.load import load_net
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.train.adaptation import AdaptConfig, adapt
+from embodied_rm.training.adaptation import AdaptConfig, adapt
 
 
 @dataclass(frozen=True, kw_only=True)

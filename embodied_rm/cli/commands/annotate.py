@@ -17,7 +17,6 @@ from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.open_dataset import open_annotations
 from embodied_rm.errors import UserError
 from embodied_rm.experiments.datasets import load_dataset
-from embodied_rm.models.judges.factory import open_judge
 from embodied_rm.models.judges.judge_config import JudgeConfig
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.paths import resolve_dataset
@@ -50,6 +49,8 @@ def make_proposer(config: AnnotateCommand) -> SubtaskProposer:
         return change_point_proposer(config.subtasks)
     if not config.subtasks:
         raise UserError("a judge predicts progress and not the subtasks: name them, subtasks=[...]")
+    from embodied_rm.models.judges.factory import open_judge  # by transformers, which is optional
+
     judge = open_judge(config.judge)
 
     def progress(episode: Episode) -> Array:

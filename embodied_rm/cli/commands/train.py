@@ -18,9 +18,9 @@ from embodied_rm.experiments.datasets import load_dataset, read_valid_episodes
 from embodied_rm.experiments.load import load_net
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.tabletop.splits import NO_SPLIT, Split, check_split, check_split_membership
-from embodied_rm.train import Execution, TrainConfig, check_streamable, train
-from embodied_rm.train.streaming import StreamingEpisodes
-from embodied_rm.train.time_reversal import add_time_reversals
+from embodied_rm.training import Execution, TrainConfig, check_streamable, train
+from embodied_rm.training.streaming import StreamingEpisodes
+from embodied_rm.training.time_reversal import add_time_reversals
 from embodied_rm.types import Episode
 
 
@@ -44,7 +44,7 @@ class TrainCommand(TrainConfig):
     frame_cache_gb: float | None = None
     """Memory for decoded frames, GB per process; None: all frames are kept."""
     time_reversal: bool = False
-    """Whether reversed episodes are added, see `embodied_rm.train.time_reversal`."""
+    """Whether reversed episodes are added, see `embodied_rm.training.time_reversal`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -95,7 +95,7 @@ class EndpointChat:
         try:
             import httpx  # optional
         except ModuleNotFoundError as error:
-            raise UserError("an endpoint needs httpx: pip install 'embodied-rm[endpoint]'") from error
+            raise UserError("an endpoint needs httpx: pip install httpx") from error
         self.config, self._httpx = config, httpx
         self._client = httpx.Client(
             base_url=config.url.rstrip("/") + "/",

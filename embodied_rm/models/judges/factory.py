@@ -60,7 +60,7 @@ def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:
     try:
         from embodied_rm.serve.client.reward_client import RewardClient  # by httpx, which is optional
     except ModuleNotFoundError as error:
-        raise UserError("the client of a service needs httpx: pip install 'embodied-rm[endpoint]'") from error
+        raise UserError("the client of a service needs httpx: pip install httpx") from error
     return RemoteRewardModel(
         RewardClient(
             config.url,

@@ -1,4 +1,4 @@
-"""A chat whose answers are a function of what it is asked: what a judge makes of them is then known."""
+"""A chat model whose answers are a function of the query, so that the expected scores are known."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from embodied_rm.types import Episode
 
 
 class Scripted:
-    """A `Chat`; keeps every query."""
+    """A `ChatModel` that records every query."""
 
     def __init__(self, answer: Callable[[Query], Answer]) -> None:
         self.answer = answer
-        self.asked: list[Query] = []
+        self.queries: list[Query] = []
         self.calls = 0
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         self.calls += 1
-        self.asked += queries
+        self.queries += queries
         return [self.answer(query) for query in queries]
 
 
@@ -33,14 +33,14 @@ def text(query: Query) -> str:
 
 
 def brightness(query: Query) -> int:
-    """The red of the middle of the last image."""
+    """Return the red value at the center of the last image."""
     last = images(query)[-1]
     return int(last[last.shape[0] // 2, last.shape[1] // 2, 0])
 
 
 def ramp(length: int, views: tuple[str, ...] = ("front",), start: int = 0, step: int = 10) -> Episode:
-    """A video whose middle grows brighter by `step` a frame."""
+    """Return a video whose center gets brighter by `step` per frame."""
     frames = np.zeros((length, 8, 8, 3), np.uint8)
-    frames[:, :, :4] = 255  # an image of one color shows nothing
+    frames[:, :, :4] = 255  # an image of a single color is not visible
     frames[:, 4, 4] = (start + step * np.arange(length))[:, None]
     return Episode(name="ramp", views=dict.fromkeys(views, frames), instruction="make it bright", fps=10.0)

@@ -1,4 +1,4 @@
-"""What is kept of a video: never too much, evenly over its time, and as the past alone decides."""
+"""`FrameHistory` keeps a bounded number of evenly spaced frames."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from hypothesis import strategies as st
 from embodied_rm.models.judges.frame_history import FrameHistory, MultiViewFrame
 
 
-def image(number: int) -> MultiViewFrame:
+def make_frame(number: int) -> MultiViewFrame:
     return MultiViewFrame(np.full((1, 1, 1, 3), number % 256, np.uint8), np.ones(1, bool))
 
 
-def video(length: int, room: int) -> FrameHistory:
-    made = FrameHistory(capacity=room)
+def make_history(length: int, capacity: int) -> FrameHistory:
+    history = FrameHistory(capacity=capacity)
     for number in range(length):
-        made = made.append(image(number))
-    return made
+        history = history.append(make_frame(number))
+    return history
 
 
-def numbers(images: list[MultiViewFrame] | tuple[MultiViewFrame, ...]) -> list[int]:
-    return [int(one.frames[0, 0, 0, 0]) for one in images]
+def frame_numbers(frames: list[MultiViewFrame] | tuple[MultiViewFrame, ...]) -> list[int]:
+    return [int(frame.frames[0, 0, 0, 0]) for frame in frames]
 
 
 @given(st.integers(1, 200), st.integers(1, 20))
-def test_the_first_frame_stays_and_the_rest_lies_evenly_within_the_room(length: int, room: int) -> None:
-    kept = numbers(video(length, room).frames)
-    assert kept[0] == 0 and len(kept) <= room
-    assert len(set(np.diff(kept).tolist())) <= 1, "one distance between all"
-    if room > 1:
-        assert len(kept) >= min(length, room) // 2, "half of the room at least is used"
+def test_first_frame_is_kept_and_spacing_is_even(length: int, capacity: int) -> None:
+    numbers = frame_numbers(make_history(length, capacity).frames)
+    assert numbers[0] == 0 and len(numbers) <= capacity
+    assert len(set(np.diff(numbers).tolist())) <= 1, "equal distances"
+    if capacity > 1:
+        assert len(numbers) >= min(length, capacity) // 2, "at least half of the capacity is used"
 
 
 @given(st.integers(1, 40), st.integers(1, 12))
-def test_a_video_that_fits_is_sampled_evenly_from_the_first_to_now(length: int, most: int) -> None:
-    shown = numbers(video(length, 64).sample_evenly(image(length), most))
-    wanted = np.unique(np.linspace(0, length, min(most, length + 1)).round())
-    assert shown == wanted.astype(int).tolist()
+def test_sampling_of_a_short_video_is_even(length: int, max_frames: int) -> None:
+    numbers = frame_numbers(make_history(length, 64).sample_evenly(make_frame(length), max_frames))
+    expected = np.unique(np.linspace(0, length, min(max_frames, length + 1)).round())
+    assert numbers == expected.astype(int).tolist()
 
 
 @given(st.integers(1, 200), st.integers(2, 16), st.integers(2, 8))
-def test_first_and_present_are_shown_however_long_it_is(length: int, room: int, most: int) -> None:
-    shown = numbers(video(length, room).sample_evenly(image(length), most))
-    assert shown[0] == 0 and shown[-1] == length and len(shown) <= most and shown == sorted(set(shown))
+def test_sampling_includes_the_first_and_the_current_frame(length: int, capacity: int, max_frames: int) -> None:
+    numbers = frame_numbers(make_history(length, capacity).sample_evenly(make_frame(length), max_frames))
+    assert numbers[0] == 0 and numbers[-1] == length
+    assert len(numbers) <= max_frames and numbers == sorted(set(numbers))

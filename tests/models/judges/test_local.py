@@ -1,4 +1,4 @@
-"""A model of `transformers` in this process: what it says is what the library says, and its folder runs no code."""
+"""`LocalChat` gives the outputs of `transformers`, and executes no code of the model folder."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return tiny_vlm.save_model(tmp_path_factory.mktemp("vlm") / request.param, request.param)
 
 
-def test_it_writes_what_the_library_writes_alone_or_side_by_side(folder: Path) -> None:
+def test_text_is_that_of_transformers_with_and_without_batching(folder: Path) -> None:
     chat = LocalChat(folder)
-    together = [answer.text for answer in chat.ask(QUERIES)]
-    assert together == [chat.ask([query])[0].text for query in QUERIES]
+    texts = [answer.text for answer in chat.ask(QUERIES)]
+    assert texts == [chat.ask([query])[0].text for query in QUERIES]
     processor = transformers.AutoProcessor.from_pretrained(folder)
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
-    for query, text in zip(QUERIES, together, strict=True):
-        given = processor.apply_chat_template(
+    for query, text in zip(QUERIES, texts, strict=True):
+        inputs = processor.apply_chat_template(
             chat_messages(query), tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
         )
-        said = model.generate(**given, do_sample=False, max_new_tokens=6)[:, given["input_ids"].shape[1] :]
-        assert text == processor.batch_decode(said, skip_special_tokens=True)[0]
+        generated = model.generate(**inputs, do_sample=False, max_new_tokens=6)[:, inputs["input_ids"].shape[1] :]
+        assert text == processor.batch_decode(generated, skip_special_tokens=True)[0]
 
 
-def test_log_probabilities_are_those_of_the_words_one_after_the_other(folder: Path) -> None:
-    """Of words of one token and of several, against a forward pass for each token."""
+def test_logprobs_equal_one_forward_pass_per_token(folder: Path) -> None:
+    """The words have one or several tokens."""
     chat = LocalChat(folder)
     choices = ("yes", "no", "True", "7")
     queries = [Query(parts=query.parts, choices=choices) for query in QUERIES]
@@ -66,7 +66,7 @@ def test_log_probabilities_are_those_of_the_words_one_after_the_other(folder: Pa
             assert answer.logprobs[word] == pytest.approx(total, abs=1e-4), word
 
 
-def test_a_video_of_queries_is_answered_in_its_order_whatever_is_asked(folder: Path) -> None:
+def test_mixed_queries_are_answered_in_order(folder: Path) -> None:
     chat = LocalChat(folder, batch_size=2)
     mixed = [QUERIES[0], Query(parts=QUERIES[1].parts, choices=("yes",)), QUERIES[1]]
     answers = chat.ask(mixed)
@@ -74,7 +74,7 @@ def test_a_video_of_queries_is_answered_in_its_order_whatever_is_asked(folder: P
     assert answers[2].text == chat.ask([QUERIES[1]])[0].text
 
 
-def test_it_learns_to_be_asked_and_is_then_scored(tmp_path: Path) -> None:
+def test_trained_model_scores_an_episode(tmp_path: Path) -> None:
     from sprites import episode
 
     chat = LocalChat(tiny_vlm.save_model(tmp_path, answer="<progress>40%</progress>"))
@@ -84,7 +84,7 @@ def test_it_learns_to_be_asked_and_is_then_scored(tmp_path: Path) -> None:
     assert ((curve.progress[1:] > 0) & (curve.progress[1:] < 1)).all()
 
 
-def test_a_folder_that_is_none_is_told_by_name_and_runs_nothing(folder: Path, tmp_path: Path) -> None:
+def test_invalid_folder_is_named_and_its_code_is_not_executed(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"empty: no config.json"):
         LocalChat(tmp_path / "empty")
     broken = tmp_path / "broken"
@@ -95,11 +95,11 @@ def test_a_folder_that_is_none_is_told_by_name_and_runs_nothing(folder: Path, tm
     save_file(
         {k: t for k, t in weights.items() if "layers.1.mlp" not in k}, broken / "model.safetensors", {"format": "pt"}
     )
-    with pytest.raises(CheckpointError, match=r"[34] of its weights are missing, .*layers\.1\.mlp"):
+    with pytest.raises(CheckpointError, match=r"[34] weights are missing, the first is .*layers\.1\.mlp"):
         LocalChat(broken)
-    described = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     (broken / "evil.py").write_text("raise RuntimeError('code of a checkpoint was run')\n")
-    described |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
-    (broken / "config.json").write_text(json.dumps(described))
-    with pytest.raises(CheckpointError, match="not a vision-language model that can be loaded"):
+    config |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
+    (broken / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="cannot be loaded as a vision-language model"):
         LocalChat(broken)

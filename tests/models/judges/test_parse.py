@@ -1,4 +1,4 @@
-"""What answers say: numbers and choices in the forms that were asked for, and nothing else."""
+"""Parsers accept numbers and choices in the requested forms only."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from embodied_rm.models.judges import parse
         ("", None),
     ],
 )
-def test_progress_is_the_last_tagged_percentage_of_the_task(text: str, value: float | None) -> None:
+def test_progress_is_the_last_tagged_percentage(text: str, value: float | None) -> None:
     assert parse.progress(text) == value
 
 
 @given(st.integers(0, 100), st.text(alphabet=st.characters(exclude_characters="<>")))
-def test_what_stands_around_a_tagged_number_does_not_matter(number: int, talk: str) -> None:
-    assert parse.progress(f"{talk}<progress>{number}%</progress>{talk}") == pytest.approx(number / 100)
+def test_text_around_a_tagged_number_is_ignored(number: int, text: str) -> None:
+    assert parse.progress(f"{text}<progress>{number}%</progress>{text}") == pytest.approx(number / 100)
 
 
 @pytest.mark.parametrize(
     ("text", "word"),
     [("Yes, it is.", "yes"), ("no", "no"), ("  **No**", "no"), ("Done: yes", None), ("maybe yes", None), ("1", None)],
 )
-def test_only_the_first_word_is_a_yes_or_a_no(text: str, word: str | None) -> None:
+def test_first_word_is_the_choice(text: str, word: str | None) -> None:
     assert parse.first_word(text, ("yes", "no")) == word
 
 
 @pytest.mark.parametrize(
     ("text", "grade"), [("ANSWER: 3", "3"), ("ANSWER: 1. No: answer: **5**", "5"), ("ANSWER: 7", None), ("3", None)]
 )
-def test_a_grade_stands_behind_the_last_answer(text: str, grade: str | None) -> None:
+def test_grade_follows_the_last_answer_tag(text: str, grade: str | None) -> None:
     assert parse.answer(text, ("1", "2", "3", "4", "5")) == grade
 
 
@@ -58,17 +58,17 @@ def test_a_grade_stands_behind_the_last_answer(text: str, grade: str | None) -> 
         ("nothing", None),
     ],
 )
-def test_a_field_is_that_of_the_last_object(text: str, value: object) -> None:
+def test_json_field_is_read_from_the_last_object(text: str, value: object) -> None:
     assert parse.json_field(text, "more") == value
 
 
 @given(st.dictionaries(st.sampled_from("ABCDE"), st.floats(-800, 0), min_size=1))
-def test_probabilities_of_choices_sum_to_one_and_keep_their_ratios(logprobs: dict[str, float]) -> None:
-    found = parse.normalize_logprobs(logprobs)
-    assert sum(found.values()) == pytest.approx(1)
+def test_probabilities_sum_to_one_and_ignore_a_common_shift(logprobs: dict[str, float]) -> None:
+    probabilities = parse.normalize_logprobs(logprobs)
+    assert sum(probabilities.values()) == pytest.approx(1)
     shift = math.log(1e-3)
-    assert parse.normalize_logprobs({k: v + shift for k, v in logprobs.items()}) == pytest.approx(found)
+    assert parse.normalize_logprobs({k: v + shift for k, v in logprobs.items()}) == pytest.approx(probabilities)
 
 
-def test_a_choice_that_is_not_listed_beside_one_that_is_counts_nothing() -> None:
+def test_unlisted_choice_has_probability_zero() -> None:
     assert parse.normalize_logprobs({"yes": -0.1, "no": -math.inf}) == {"yes": 1.0, "no": 0.0}

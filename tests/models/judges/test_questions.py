@@ -1,4 +1,4 @@
-"""What each question makes of its answers."""
+"""Queries and parsed answers of each question."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from embodied_rm.models.judges.judge_state import EpisodeContext
 from embodied_rm.models.judges.questions import CLOSER_HOP, LOGPROB_QUESTIONS, TEXT_QUESTIONS, interleave_images
 
 
-def timestep(value: float = 0.5, length: int = 3) -> EpisodeContext:
-    shown = [MultiViewFrame(frame[None], np.ones(1, bool)) for frame in ramp(length + 1).views["front"]]
-    video = FrameHistory(capacity=64)
-    for image in shown[:-1]:
-        video = video.append(image)
+def make_context(potential: float = 0.5, length: int = 3) -> EpisodeContext:
+    frames = [MultiViewFrame(frame[None], np.ones(1, bool)) for frame in ramp(length + 1).views["front"]]
+    history = FrameHistory(capacity=64)
+    for frame in frames[:-1]:
+        history = history.append(frame)
     return EpisodeContext(
         instruction="lift it",
         view_names=("front",),
-        history=video,
-        first=shown[0],
-        previous=shown[-2],
-        current=shown[-1],
-        potential=value,
+        history=history,
+        first=frames[0],
+        previous=frames[-2],
+        current=frames[-1],
+        potential=potential,
     )
 
 
@@ -45,10 +45,10 @@ def timestep(value: float = 0.5, length: int = 3) -> EpisodeContext:
         (TEXT_QUESTIONS["rubric"], "ANSWER: 5", 1.0, 1.0),
     ],
 )
-def test_written_answers(question, answer: str, value: float, success: float) -> None:
-    said = question.parse_answers([Answer(text=answer)], timestep())
-    assert said is not None
-    assert said == pytest.approx((value, success), nan_ok=True)
+def test_text_answers(question, answer: str, value: float, success: float) -> None:
+    parsed = question.parse_answers([Answer(text=answer)], make_context())
+    assert parsed is not None
+    assert parsed == pytest.approx((value, success), nan_ok=True)
     assert question.predicts_success != math.isnan(success)
 
 
@@ -68,34 +68,33 @@ def test_written_answers(question, answer: str, value: float, success: float) ->
         ("true_logprob", {"True": -60.0}, 0.0, math.nan),
     ],
 )
-def test_answers_by_log_probabilities(name: str, logprobs: dict[str, float], value: float, success: float) -> None:
-    said = LOGPROB_QUESTIONS[name].parse_answers([Answer(logprobs=logprobs)], timestep())
-    assert said is not None and said == pytest.approx((value, success), nan_ok=True)
+def test_logprob_answers(name: str, logprobs: dict[str, float], value: float, success: float) -> None:
+    parsed = LOGPROB_QUESTIONS[name].parse_answers([Answer(logprobs=logprobs)], make_context())
+    assert parsed is not None and parsed == pytest.approx((value, success), nan_ok=True)
 
 
 @pytest.mark.parametrize("name", TEXT_QUESTIONS)
-def test_what_cannot_be_parsed_is_nothing_and_not_zero(name: str) -> None:
+def test_unparsable_text_gives_none(name: str) -> None:
     for text in ("", "I am a language model.", "0", "null"):
-        assert TEXT_QUESTIONS[name].parse_answers([Answer(text=text)], timestep()) is None
+        assert TEXT_QUESTIONS[name].parse_answers([Answer(text=text)], make_context()) is None
 
 
-def test_a_question_shows_what_it_asks_about() -> None:
-    now = timestep()
-    last = [
-        images(question.build_queries(now)[0])[-1][4, 4, 0]
+def test_queries_end_with_the_current_frame() -> None:
+    context = make_context()
+    last_brightness = [
+        images(question.build_queries(context)[0])[-1][4, 4, 0]
         for question in (*TEXT_QUESTIONS.values(), *LOGPROB_QUESTIONS.values())
     ]
-    assert set(last) == {30}, "the present frame comes last"
-    assert len(images(TEXT_QUESTIONS["rubric"].build_queries(timestep(length=20))[0])) == 8, (
-        "of a long video, eight moments"
+    assert set(last_brightness) == {30}
+    assert len(images(TEXT_QUESTIONS["rubric"].build_queries(make_context(length=20))[0])) == 8, (
+        "eight timesteps of a long video"
     )
-    dark = replace(now, current=MultiViewFrame(now.current.frames, np.zeros(1, bool)), history=FrameHistory(capacity=1))
-    assert images(TEXT_QUESTIONS["progress"].build_queries(dark)[0])[-1][4, 4, 0] == 0, (
-        "a view that is not there is not shown"
-    )
+    invisible = MultiViewFrame(context.current.frames, np.zeros(1, bool))
+    dark = replace(context, current=invisible, history=FrameHistory(capacity=1))
+    assert images(TEXT_QUESTIONS["progress"].build_queries(dark)[0])[-1][4, 4, 0] == 0, "invisible views are left out"
 
 
-def test_a_prompt_with_places_for_images_is_filled_in_order() -> None:
+def test_template_is_filled_with_images_in_order() -> None:
     frames = [np.full((1, 1, 3), i, np.uint8) for i in range(2)]
     parts = interleave_images("<image> first, then\n<image>", "x", frames)
     assert [part if isinstance(part, str) else int(part[0, 0, 0]) for part in parts] == [0, " first, then\n", 1]

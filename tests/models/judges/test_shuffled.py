@@ -1,4 +1,4 @@
-"""Moments of a whole video out of order: each gets what was said of it, and nobody can be paid by it."""
+"""`ShuffledJudge` scores shuffled frames of complete videos, and cannot be used online."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ from embodied_rm.models.scoring import score_episodes, score_video, views_at
 from embodied_rm.types import Views
 
 
-def brightness_of_each(query: Query) -> Answer:
-    """The truth about every moment, in the order in which they are shown."""
+def answer_brightness(query: Query) -> Answer:
+    """Return the true progress of every frame, in the order of the query."""
     lines = [f"moment {i}: <progress>{int(p[4, 4, 0])}%</progress>" for i, p in enumerate(images(query)) if i]
     return Answer(text="\n".join(lines))
 
 
-def test_each_timestep_gets_what_was_said_of_it_however_they_are_shuffled() -> None:
-    chat = Scripted(brightness_of_each)
+def test_each_frame_gets_its_own_progress_despite_shuffling() -> None:
+    chat = Scripted(answer_brightness)
     judge = ShuffledJudge(chat)
     assert isinstance(judge, DescribedRewardModel) and isinstance(judge, VideoRewardModel)
     (curve,) = score_episodes(judge, [ramp(11, step=10)])
     assert curve.progress == pytest.approx(np.arange(11) / 10) and curve.valid.all()
-    order = [int(image[4, 4, 0]) for image in images(chat.asked[0])]
-    assert order[0] == 0 and order != sorted(order), "the first one is what it is, the others are out of order"
+    order = [int(image[4, 4, 0]) for image in images(chat.queries[0])]
+    assert order[0] == 0 and order != sorted(order), "the first frame comes first, the others are shuffled"
 
 
-def test_of_a_long_video_some_are_asked_about_and_between_them_is_a_straight_line() -> None:
-    chat = Scripted(brightness_of_each)
+def test_long_video_is_subsampled_and_interpolated() -> None:
+    chat = Scripted(answer_brightness)
     episode = ramp(90, step=1)
     blocks = [Views(names=("front",), frames=episode.views["front"][at : at + 32][:, None]) for at in range(0, 90, 32)]
     curve = score_video(ShuffledJudge(chat), episode.instruction, blocks)
-    assert len(images(chat.asked[0])) == MAX_FRAMES
+    assert len(images(chat.queries[0])) == MAX_FRAMES
     assert curve.progress == pytest.approx(np.arange(90) / 100, abs=0.02)
 
 
-def test_what_is_not_told_of_is_left_out_and_nothing_told_is_nothing_scored() -> None:
-    def half(query: Query) -> Answer:
-        text = brightness_of_each(query).text or ""
+def test_unanswered_frames_are_interpolated_or_invalid() -> None:
+    def answer_half(query: Query) -> Answer:
+        text = answer_brightness(query).text or ""
         return Answer(text="\n".join(line for line in text.split("\n") if int(re.findall(r"\d+", line)[0]) % 2))
 
-    (curve,) = score_episodes(ShuffledJudge(Scripted(half)), [ramp(11, step=10)])
+    (curve,) = score_episodes(ShuffledJudge(Scripted(answer_half)), [ramp(11, step=10)])
     assert curve.progress[:9] == pytest.approx(np.arange(9) / 10, abs=0.21)
     judge = ShuffledJudge(Scripted(lambda query: Answer(text="I see a robot.")))
     (curve,) = score_episodes(judge, [ramp(6)])
     assert curve.valid.tolist() == [True, *[False] * 5] and judge.failures == {"unparsable": 5}
-    late = ShuffledJudge(Scripted(lambda query: Answer(failure="timeout")))
-    score_episodes(late, [ramp(6)])
-    assert late.failures == {"timeout": 5}
+    failing_judge = ShuffledJudge(Scripted(lambda query: Answer(failure="timeout")))
+    score_episodes(failing_judge, [ramp(6)])
+    assert failing_judge.failures == {"timeout": 5}
 
 
-def test_it_has_no_say_before_the_end() -> None:
-    judge, episode = ShuffledJudge(Scripted(brightness_of_each)), ramp(3)
-    with pytest.raises(UserError, match="looks at the whole video before it says anything"):
+def test_online_use_is_rejected() -> None:
+    judge, episode = ShuffledJudge(Scripted(answer_brightness)), ramp(3)
+    with pytest.raises(UserError, match="needs the complete video"):
         judge.reset(views_at([episode], 0), ["a"])
-    with pytest.raises(UserError, match="nobody can be paid by it"):
+    with pytest.raises(UserError, match="not as a reward"):
         judge.step(None, views_at([episode], 1))  # type: ignore[arg-type]
 
 
-def test_frames_that_show_nothing_take_no_place() -> None:
+def test_invisible_frames_are_left_out() -> None:
     episode = ramp(11, step=10)
     episode.views["front"][5] = 9
-    chat = Scripted(brightness_of_each)
+    chat = Scripted(answer_brightness)
     (curve,) = score_episodes(ShuffledJudge(chat), [episode])
-    assert len(images(chat.asked[0])) == 10
+    assert len(images(chat.queries[0])) == 10
     assert curve.progress == pytest.approx(np.arange(11) / 10)

@@ -1,4 +1,4 @@
-"""The six released models, made once."""
+"""Fixture of the six released models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from released_layouts import LAYOUTS
 
 @pytest.fixture(scope="session")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Path]]:
-    """Name of a model -> where its files are."""
-    made: dict[str, dict[str, Path]] = {}
+    """Return a function: name of a model -> its folders."""
+    folders: dict[str, dict[str, Path]] = {}
 
-    def find(name: str) -> dict[str, Path]:
-        if name not in made:
-            made[name] = LAYOUTS[name](tmp_path_factory.mktemp("released") / name)
-        return made[name]
+    def write_or_reuse(name: str) -> dict[str, Path]:
+        if name not in folders:
+            folders[name] = LAYOUTS[name](tmp_path_factory.mktemp("released") / name)
+        return folders[name]
 
-    return find
+    return write_or_reuse

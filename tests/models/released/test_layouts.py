@@ -1,4 +1,4 @@
-"""Each of the six released models, in its own layout: it loads, and is scored, evaluated, audited and learned from."""
+"""Each of the six released models works with `score`, `evaluate`, `audit` and `refine` in its own file layout."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from embodied_rm.models.scoring import score_episodes
 
 Layout = Callable[[str], dict[str, Path]]
 NAMES = sorted(LAYOUTS)
-FIRST = {"robo_dopamine": 0.3, "vlac": 0.01, "robo_reward": 0.75, "lrm": (1 + 0.4 + 0) / 3}
-"""What the first scored frame is worth by what each has learned to say."""
+EXPECTED_PROGRESS = {"robo_dopamine": 0.3, "vlac": 0.01, "robo_reward": 0.75, "lrm": (1 + 0.4 + 0) / 3}
+"""Progress of the first scored frame, from the answer that each model was trained on."""
 
 
-def words(name: str, layout: Layout) -> list[str]:
+def judge_args(name: str, layout: Layout) -> list[str]:
     return [f"judge={name}", *(f"judge.{key}={path}" for key, path in layout(name).items())]
 
 
@@ -57,34 +57,48 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_judges_by_the_contract_row_by_row_and_causally(name: str, layout: Layout) -> None:
+def test_rows_are_independent_and_outputs_are_valid(name: str, layout: Layout) -> None:
     judge = open_judge(JudgeConfig(type=name, **layout(name)))  # type: ignore[arg-type]
     assert isinstance(judge, DescribedRewardModel)
     long, other = episode(0, length=6), episode(1, length=5)
-    whole, beside = score_episodes(judge, [long, other])
-    (alone,) = score_episodes(judge, [other])
-    assert whole.valid.all() and not judge.failures
-    assert beside.progress == pytest.approx(alone.progress, abs=1e-5), "rows do not depend on each other"
-    assert ((whole.progress >= 0) & (whole.progress <= 1)).all()
-    assert np.isnan(whole.success[1:]).all() != judge.capabilities.predicts_success
-    if name in FIRST:
-        assert whole.progress[1] == pytest.approx(FIRST[name], abs=1e-6)
+    long_output, other_output = score_episodes(judge, [long, other])
+    (single_output,) = score_episodes(judge, [other])
+    assert long_output.valid.all() and not judge.failures
+    assert other_output.progress == pytest.approx(single_output.progress, abs=1e-5), "rows do not depend on each other"
+    assert ((long_output.progress >= 0) & (long_output.progress <= 1)).all()
+    assert np.isnan(long_output.success[1:]).all() != judge.capabilities.predicts_success
+    if name in EXPECTED_PROGRESS:
+        assert long_output.progress[1] == pytest.approx(EXPECTED_PROGRESS[name], abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_scores_a_dataset(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
-    code = main(["score", f"data={videos}", f"out={tmp_path}/run", "frame_stride=5", "videos=false", *words(name, layout)])
-    numbers = json.loads((tmp_path / "run" / "metrics.json").read_text())["score"]
-    assert code == 0 and numbers["episodes"] == 2 and numbers["invalid"] == 0
+def test_score(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
+    code = main(
+        ["score", f"data={videos}", f"out={tmp_path}/run", "frame_stride=5", "videos=false", *judge_args(name, layout)]
+    )
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["score"]
+    assert code == 0 and metrics["episodes"] == 2 and metrics["invalid"] == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_evaluated_and_audited(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
-    assert main(["evaluate", f"data={videos}", f"out={tmp_path}/evaluated", *words(name, layout)]) == 0
-    measured = json.loads((tmp_path / "evaluated" / "metrics.json").read_text())["reward_model"]
-    assert "mae_failures" in measured and ("completion_accuracy" in measured) == (name != "rewind")
-    every = "reward.score_every=1"
-    assert main(["audit", f"data={videos}", f"out={tmp_path}/audited", "frame_stride=4", every, *words(name, layout)]) == 0
+def test_evaluate_and_audit(name: str, layout: Layout, videos: Path, tmp_path: Path) -> None:
+    assert main(["evaluate", f"data={videos}", f"out={tmp_path}/evaluated", *judge_args(name, layout)]) == 0
+    metrics = json.loads((tmp_path / "evaluated" / "metrics.json").read_text())["reward_model"]
+    assert "mae_failures" in metrics and ("completion_accuracy" in metrics) == (name != "rewind")
+    score_every = "reward.score_every=1"
+    assert (
+        main(
+            [
+                "audit",
+                f"data={videos}",
+                f"out={tmp_path}/audited",
+                "frame_stride=4",
+                score_every,
+                *judge_args(name, layout),
+            ]
+        )
+        == 0
+    )
     cases = json.loads((tmp_path / "audited" / "metrics.json").read_text())["cases"]
     assert cases["future"]["measured"] == pytest.approx(0, abs=1e-5), "causal"
     left_out = [case for case in cases.values() if "when a task is done" in case.get("left_out", "")]
@@ -92,31 +106,35 @@ def test_it_is_evaluated_and_audited(name: str, layout: Layout, videos: Path, tm
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_policy_is_refined_by_it(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None:
+def test_refine(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None:
     small = ["iterations=1", "warmup_iterations=0", "rollout_steps=6", "final_eval_episodes=2", "eval_episodes=0"]
     env = ["env.views=[front]", "env.num_envs=2", "env.image_size=32", "reward.score_every=3"]
-    said = ["reward.success_source=simulator"] if name == "rewind" else []
-    refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *said]
-    assert main([*refine, *words(name, layout)]) == 0
+    success_args = ["reward.success_source=simulator"] if name == "rewind" else []
+    refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *success_args]
+    assert main([*refine, *judge_args(name, layout)]) == 0
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "progress.jsonl").read_text().splitlines()]
     assert row["scored"] > 0 and row["invalid_rate"] == 0
 
 
-def test_one_that_does_not_say_when_a_task_is_done_is_refused_where_that_is_asked(
+def test_refine_rejects_a_judge_without_success_predictions(
     layout: Layout, policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *words("rewind", layout)])
+    code = main(
+        ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *judge_args("rewind", layout)]
+    )
     assert code == 2 and "success_source=simulator" in capsys.readouterr().err
 
 
-def test_a_judge_must_say_where_it_is(tmp_path: Path, videos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for given, said in (
-        (["judge=vlac"], "either judge.folder=..., its files, or judge.url=..."),
+def test_incomplete_or_contradictory_location_is_rejected(
+    tmp_path: Path, videos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for args, message in (
+        (["judge=vlac"], "either its files, judge.folder=..., or its endpoint, judge.url=..."),
         (["judge=lrm", f"judge.folder={tmp_path}"], "judge.base_model=..., the folder of the Qwen3-VL"),
         (["judge=vlac", "judge.url=http://localhost/v1", "judge.model=m"], "runs in this process only"),
-        (["judge=question", "judge.url=http://localhost/v1"], "judge.model must say what"),
+        (["judge=question", "judge.url=http://localhost/v1"], "judge.model must name the model"),
         (["judge=vlac", f"judge.folder={tmp_path}", "checkpoint=x"], "both select the model"),
     ):
-        assert main(["score", f"data={videos}", f"out={tmp_path}/run", *given]) == 2
-        assert said in capsys.readouterr().err
+        assert main(["score", f"data={videos}", f"out={tmp_path}/run", *args]) == 2
+        assert message in capsys.readouterr().err
     assert len(episodes(1)) == 1

@@ -1,4 +1,4 @@
-"""Files of torch.save are read to the last bit, and nothing that is in them is ever run."""
+"""Files of torch.save are read exactly, and their content is never executed."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ from embodied_rm.errors import CheckpointError
 from embodied_rm.models.released.torch_pickle import GlobalName, UnresolvedObject, read_torch_file
 
 
-def saved(path: Path, value: object) -> Path:
+def save(path: Path, value: object) -> Path:
     torch.save(value, path)
     return path
 
 
-def test_a_checkpoint_is_read_to_the_last_bit(tmp_path: Path) -> None:
+def test_checkpoint_is_read_exactly(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.AdamW(net.parameters())
     net(torch.randn(5, 3)).sum().backward()
     optimizer.step()
     args = argparse.Namespace(lr=1e-4, names=["a", "b"], more={"x": None, "y": (True, -1)})
-    whole = {"args": args, "net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 19, "name": "café"}
-    read = read_torch_file(saved(tmp_path / "a.pth", whole))
+    checkpoint = {
+        "args": args,
+        "net": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "epoch": 19,
+        "name": "café",
+    }
+    read = read_torch_file(save(tmp_path / "a.pth", checkpoint))
     for name, tensor in net.state_dict().items():
         assert read["net"][name].dtype == tensor.dtype and torch.equal(read["net"][name], tensor), name
-    timesteps = optimizer.state_dict()["state"][0]["exp_avg"]
-    assert torch.equal(read["optimizer"]["state"][0]["exp_avg"], timesteps)
+    exp_avg = optimizer.state_dict()["state"][0]["exp_avg"]
+    assert torch.equal(read["optimizer"]["state"][0]["exp_avg"], exp_avg)
     assert (read["epoch"], read["name"]) == (19, "café")
     assert read["args"] == UnresolvedObject(global_name=GlobalName("argparse", "Namespace"), state=vars(args))
 
 
 @given(st.sampled_from([torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]))
-def test_numbers_of_every_kind_and_views_of_others(dtype: torch.dtype) -> None:
+def test_all_dtypes_and_tensor_views_are_read(dtype: torch.dtype) -> None:
     base = torch.arange(24).reshape(4, 6).to(dtype)
+    tensors = [base, base.t(), base[1:3, ::2], base[0, 0], base[:0]]
     buffer = io.BytesIO()
-    torch.save([base, base.t(), base[1:3, ::2], base[0, 0], base[:0]], buffer)
+    torch.save(tensors, buffer)
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"numbers_{os.getpid()}.pth"
     path.write_bytes(buffer.getvalue())
-    for read, meant in zip(read_torch_file(path), [base, base.t(), base[1:3, ::2], base[0, 0], base[:0]], strict=True):
-        assert read.dtype == dtype and torch.equal(read, meant)
+    for read, expected in zip(read_torch_file(path), tensors, strict=True):
+        assert read.dtype == dtype and torch.equal(read, expected)
 
 
-class Evil:
-    """Says by its pickle that a function is to be called."""
+class MaliciousObject:
+    """An object whose pickle calls a function."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,21 +68,21 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-def test_what_would_be_run_is_not(tmp_path: Path) -> None:
-    trap = tmp_path / "ran"
-    path = saved(tmp_path / "evil.pth", {"net": torch.ones(2), "evil": Evil(trap)})
+def test_functions_in_the_pickle_are_not_called(tmp_path: Path) -> None:
+    target_dir = tmp_path / "ran"
+    path = save(tmp_path / "evil.pth", {"net": torch.ones(2), "evil": MaliciousObject(target_dir)})
     read = read_torch_file(path)
-    assert not trap.exists() and read["evil"] == UnresolvedObject(global_name=GlobalName("posix", "mkdir"))
+    assert not target_dir.exists() and read["evil"] == UnresolvedObject(global_name=GlobalName("posix", "mkdir"))
     with zipfile.ZipFile(path) as archive:
         names = [
             argument
             for opcode, argument, _ in pickletools.genops(archive.read("evil/data.pkl"))
             if opcode.name == "GLOBAL"
         ]
-    assert "posix mkdir" in names, "the trap was set"
+    assert "posix mkdir" in names, "the pickle does call the function"
 
 
-def archive(path: Path, pickled: bytes, storages: dict[str, bytes], compress: int = zipfile.ZIP_STORED) -> Path:
+def write_archive(path: Path, pickled: bytes, storages: dict[str, bytes], compress: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", compress) as out:
         out.writestr("a/data.pkl", pickled)
         for name, content in storages.items():
@@ -87,42 +94,44 @@ TENSOR = (
     b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00%(key)sX\x03"
     b"\x00\x00\x00cpuK\x02tQK\x00K%(size)s\x85K%(stride)s\x85\x89ccollections\nOrderedDict\n)RtR."
 )
-"""A pickle of one tensor of two numbers."""
+"""Pickle of one tensor of two numbers."""
 
 
-def test_a_hand_made_file_is_one(tmp_path: Path) -> None:
+def test_handwritten_file_is_read(tmp_path: Path) -> None:
     pickled = TENSOR % {b"key": b"0", b"size": b"\x02", b"stride": b"\x01"}
-    read = read_torch_file(archive(tmp_path / "a.pth", pickled, {"0": torch.tensor([1.0, 2.0]).numpy().tobytes()}))
+    read = read_torch_file(
+        write_archive(tmp_path / "a.pth", pickled, {"0": torch.tensor([1.0, 2.0]).numpy().tobytes()})
+    )
     assert torch.equal(read, torch.tensor([1.0, 2.0]))
 
 
 @pytest.mark.parametrize(
     ("key", "size", "stride", "content", "compress"),
     [
-        (b"0", b"\x02", b"\x01", b"1234", zipfile.ZIP_STORED),  # half of the numbers
-        (b"0", b"\xff", b"\x00", b"12345678", zipfile.ZIP_STORED),  # a tensor far larger than what it is of
-        (b"0", b"\x02", b"\x09", b"12345678", zipfile.ZIP_STORED),  # beyond the end
-        (b"9", b"\x02", b"\x01", b"12345678", zipfile.ZIP_STORED),  # a storage that is not there
+        (b"0", b"\x02", b"\x01", b"1234", zipfile.ZIP_STORED),  # half of the numbers are missing
+        (b"0", b"\xff", b"\x00", b"12345678", zipfile.ZIP_STORED),  # the tensor is larger than its storage
+        (b"0", b"\x02", b"\x09", b"12345678", zipfile.ZIP_STORED),  # the stride exceeds the storage
+        (b"9", b"\x02", b"\x01", b"12345678", zipfile.ZIP_STORED),  # the storage is missing
         (b"/", b"\x02", b"\x01", b"12345678", zipfile.ZIP_STORED),
-        (b"0", b"\x02", b"\x01", b"\0" * 8, zipfile.ZIP_DEFLATED),  # what unfolds in memory
+        (b"0", b"\x02", b"\x01", b"\0" * 8, zipfile.ZIP_DEFLATED),  # a compressed storage
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, key, size, stride, content, compress) -> None:
+def test_inconsistent_file_is_rejected(tmp_path: Path, key, size, stride, content, compress) -> None:
     pickled = TENSOR % {b"key": key, b"size": size, b"stride": stride}
-    with pytest.raises(CheckpointError, match=r"a\.pth: cannot be read without running"):
-        read_torch_file(archive(tmp_path / "a.pth", pickled, {"0": content}, compress))
+    with pytest.raises(CheckpointError, match=r"a\.pth: cannot be read without executing"):
+        read_torch_file(write_archive(tmp_path / "a.pth", pickled, {"0": content}, compress))
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_checkpoint_or_refused(pickled: bytes) -> None:
-    path = archive(Path(os.environ.get("TMPDIR", "/tmp")) / f"bytes_{os.getpid()}.pth", pickled, {})
+def test_random_bytes_raise_no_other_error(pickled: bytes) -> None:
+    path = write_archive(Path(os.environ.get("TMPDIR", "/tmp")) / f"bytes_{os.getpid()}.pth", pickled, {})
     try:
         read_torch_file(path)
     except CheckpointError:
         return
 
 
-def test_no_archive_at_all(tmp_path: Path) -> None:
+def test_file_that_is_no_archive_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.pth").write_bytes(b"\x80\x02K\x01.")
     with pytest.raises(CheckpointError, match=r"not a file of torch\.save, or one from before"):
         read_torch_file(tmp_path / "a.pth")

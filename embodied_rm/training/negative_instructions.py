@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embodied_rm.labels.labeled_episode import LabeledEpisode
-from embodied_rm.train.instruction_augment import InstructionAugmenter
+from embodied_rm.training.instruction_augment import InstructionAugmenter
 
 NO_GOAL_FRACTION = 0.2
 """Fraction of negative instructions without a goal: half are negations of the episode's own, half are empty."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from embodied_rm.errors import UserError
-from embodied_rm.train.augment import AugmentConfig, drop_views, sample_color_jitter, spoof_goal_images, warp
+from embodied_rm.training.augment import AugmentConfig, drop_views, sample_color_jitter, spoof_goal_images, warp
 
 OFF = AugmentConfig(shift=0, zoom=0, rotation=0, color_jitter=0, brightness_jitter=0, view_dropout_prob=0)
 FRAMES = torch.randint(0, 256, (2, 3, 2, 16, 24, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -15,8 +15,8 @@ from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.warm_start import warm_start
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.train.fitting import Execution, fit, make_net
-from embodied_rm.train.train_config import TrainConfig
+from embodied_rm.training.fitting import Execution, fit, make_net
+from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.types import Episode
 
 CHECKPOINT_DIR = "checkpoint"

@@ -20,9 +20,9 @@ from embodied_rm.labels.preferences import (
 )
 from embodied_rm.labels.rewind_labels import rewind_adjacent_mask
 from embodied_rm.labels.schemes import LabelScheme, LossTerm
-from embodied_rm.train import losses
-from embodied_rm.train.batches import LabeledBatch
-from embodied_rm.train.forward import TrainingOutputs
+from embodied_rm.training import losses
+from embodied_rm.training.batches import LabeledBatch
+from embodied_rm.training.forward import TrainingOutputs
 from embodied_rm.types import BoolArray
 
 LOSS_WEIGHTS: Mapping[LossTerm, float] = {

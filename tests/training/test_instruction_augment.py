@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_rm.train.instruction_augment import InstructionAugmenter
+from embodied_rm.training.instruction_augment import InstructionAugmenter
 
 EXAMPLES = [
     ("push", f"{color} {shape} {side}", f"{verb} the {color} {shape} into the {side} zone")

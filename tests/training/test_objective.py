@@ -15,11 +15,11 @@ from embodied_rm.labels.hops import hop
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.schemes import LABEL_SCHEMES, select_schemes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TrainConfig, losses, train
-from embodied_rm.train.augment import AugmentConfig
-from embodied_rm.train.batches import LabeledBatch, LabeledBatchSampler
-from embodied_rm.train.forward import TrainingOutputs
-from embodied_rm.train.objective import LOSS_TERMS, LOSS_WEIGHTS, objective, scheme_loss_terms
+from embodied_rm.training import TrainConfig, losses, train
+from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.batches import LabeledBatch, LabeledBatchSampler
+from embodied_rm.training.forward import TrainingOutputs
+from embodied_rm.training.objective import LOSS_TERMS, LOSS_WEIGHTS, objective, scheme_loss_terms
 
 QUICK = TrainConfig(
     image_size=(32, 32), steps=4, batch_size=4, frames_per_episode=5, augment=AugmentConfig(view_dropout_prob=0.3)

@@ -14,8 +14,8 @@ from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.warm_start import warm_start
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.train import CHECKPOINT_DIR, TrainConfig, fit, make_net
-from embodied_rm.train.augment import AugmentConfig
+from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, fit, make_net
+from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.types import Episode
 
 

@@ -8,7 +8,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.models.progress_net import NetConfig
 from embodied_rm.models.subgoals import split_subgoals
-from embodied_rm.train.train_config import TrainConfig
+from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.types import Episode
 
 

@@ -15,7 +15,7 @@ from embodied_rm.labels import change_points, preferences
 from embodied_rm.labels.schemes import Labeler
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import Encoder, resize_episode
-from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.types import Array, Episode
 

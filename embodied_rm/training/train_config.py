@@ -11,8 +11,8 @@ from embodied_rm.errors import UserError
 from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.logs.wandb_writer import check_wandb_project
 from embodied_rm.models.potential_fusion import FusionKind
-from embodied_rm.train.augment import IMAGE_AUGMENTATIONS, AugmentConfig
-from embodied_rm.train.forward import Precision
+from embodied_rm.training.augment import IMAGE_AUGMENTATIONS, AugmentConfig
+from embodied_rm.training.forward import Precision
 
 
 @dataclass(frozen=True, kw_only=True)

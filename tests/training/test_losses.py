@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from embodied_rm.train.losses import (
+from embodied_rm.training.losses import (
     HUBER_DELTA,
     error_nll_loss,
     hop_loss,

@@ -27,11 +27,11 @@ from embodied_rm.labels.schemes import select_schemes
 from embodied_rm.logs.event_file import EVENT_FILE_PREFIX
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.encoders import resize_episode
-from embodied_rm.train import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_forward, make_net, prepare_batch
-from embodied_rm.train.augment import AugmentConfig
-from embodied_rm.train.batches import LabeledBatchSampler
-from embodied_rm.train.forward import microbatch_forwards, training_forward
-from embodied_rm.train.objective import objective
+from embodied_rm.training import CHECKPOINT_DIR, TRAIN_STATE_DIR, TrainConfig, make_forward, make_net, prepare_batch
+from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.forward import microbatch_forwards, training_forward
+from embodied_rm.training.objective import objective
 
 STEPS = 12
 OVERRIDES = (
@@ -167,7 +167,7 @@ from sprites import episodes
 from embodied_rm.distributed import init_distributed
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import Execution, TrainConfig, fitting, train
+from embodied_rm.training import Execution, TrainConfig, fitting, train
 
 sharded_names = []
 

@@ -14,8 +14,8 @@ from embodied_rm.distributed import DistContext
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.train.augment import AugmentConfig, drop_views, sample_color_jitter, spoof_goal_images, warp
-from embodied_rm.train.batches import LabeledBatch
+from embodied_rm.training.augment import AugmentConfig, drop_views, sample_color_jitter, spoof_goal_images, warp
+from embodied_rm.training.batches import LabeledBatch
 
 Precision = Literal["float32", "bfloat16"]
 """Precision of the forward pass. Weights, losses and optimizer are always float32."""

@@ -16,12 +16,12 @@ from embodied_rm.labels.schemes import LossTerm, select_schemes
 from embodied_rm.logs import MetricsLogger
 from embodied_rm.models.encoders import Encoder
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.train.batches import LabeledBatch, LabeledBatchSampler
-from embodied_rm.train.forward import ForwardFn, TrainingImages, augment_batch, microbatch_forwards
-from embodied_rm.train.objective import all_loss_terms, sum_loss_terms
-from embodied_rm.train.streaming import StreamingEpisodes
-from embodied_rm.train.train_config import TrainConfig
-from embodied_rm.train.train_state import TrainState
+from embodied_rm.training.batches import LabeledBatch, LabeledBatchSampler
+from embodied_rm.training.forward import ForwardFn, TrainingImages, augment_batch, microbatch_forwards
+from embodied_rm.training.objective import all_loss_terms, sum_loss_terms
+from embodied_rm.training.streaming import StreamingEpisodes
+from embodied_rm.training.train_config import TrainConfig
+from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import IntArray
 
 WARMUP_FRACTION = 0.05

@@ -17,20 +17,20 @@ from embodied_rm.logs import open_logger
 from embodied_rm.models import lora
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.feature_cache import FeatureCache
-from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.tokens import known_words
 from embodied_rm.run_folder import Reporter, RunFolder
-from embodied_rm.train.batches import LabeledBatchSampler
-from embodied_rm.train.checks import check_single_subgoal, check_streamable, require_incremental_labels
-from embodied_rm.train.forward import ForwardFn, training_forward
-from embodied_rm.train.labelers import feature_labeler, preference_labeler
-from embodied_rm.train.loop import train_loop
-from embodied_rm.train.objective import LOSS_WEIGHTS
-from embodied_rm.train.sharding import shard_towers
-from embodied_rm.train.streaming import StreamingEpisodes
-from embodied_rm.train.train_config import TrainConfig, to_json_dict
-from embodied_rm.train.train_state import TrainState
+from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.checks import check_single_subgoal, check_streamable, require_incremental_labels
+from embodied_rm.training.forward import ForwardFn, training_forward
+from embodied_rm.training.labelers import feature_labeler, preference_labeler
+from embodied_rm.training.loop import train_loop
+from embodied_rm.training.objective import LOSS_WEIGHTS
+from embodied_rm.training.sharding import shard_towers
+from embodied_rm.training.streaming import StreamingEpisodes
+from embodied_rm.training.train_config import TrainConfig, to_json_dict
+from embodied_rm.training.train_state import TrainState
 from embodied_rm.types import Episode
 
 TRAIN_STATE_DIR = "unfinished"

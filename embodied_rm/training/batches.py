@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from embodied_rm.labels.labeled_episode import LabeledEpisode
 from embodied_rm.labels.targets import Targets, stack_targets
-from embodied_rm.train.frame_sampling import sample_frames
-from embodied_rm.train.instruction_augment import InstructionAugmenter
-from embodied_rm.train.negative_instructions import NegativeInstructions
+from embodied_rm.training.frame_sampling import sample_frames
+from embodied_rm.training.instruction_augment import InstructionAugmenter
+from embodied_rm.training.negative_instructions import NegativeInstructions
 from embodied_rm.types import BoolArray, IntArray
 
 NUM_NEGATIVES = 3

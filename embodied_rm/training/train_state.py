@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from embodied_rm.checkpoint_io import MANIFEST_NAME, add_prefix, load_into, load_tensors, save_tensors, strip_prefix
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.train.sharding import distribute_like, full_tensor, local_shard
+from embodied_rm.training.sharding import distribute_like, full_tensor, local_shard
 
 ARCHITECTURE = "training_state"
 TEXT_TOWER_LR_SCALE = 0.1

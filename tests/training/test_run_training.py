@@ -19,7 +19,7 @@ from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.progress_net import ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import (
+from embodied_rm.training import (
     CHECKPOINT_DIR,
     TRAIN_STATE_DIR,
     TrainConfig,
@@ -28,11 +28,11 @@ from embodied_rm.train import (
     prepare_batch,
     train,
 )
-from embodied_rm.train.augment import AugmentConfig
-from embodied_rm.train.batches import LabeledBatchSampler
-from embodied_rm.train.forward import training_forward
-from embodied_rm.train.objective import objective
-from embodied_rm.train.train_state import TrainState
+from embodied_rm.training.augment import AugmentConfig
+from embodied_rm.training.batches import LabeledBatchSampler
+from embodied_rm.training.forward import training_forward
+from embodied_rm.training.objective import objective
+from embodied_rm.training.train_state import TrainState
 
 QUICK = TrainConfig(
     image_size=(32, 32),

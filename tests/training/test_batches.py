@@ -11,8 +11,8 @@ from embodied_rm.data.fingerprint import check_no_overlap, fingerprint
 from embodied_rm.errors import DataError
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.labels.targets import settled_success_mask
-from embodied_rm.train.batches import NUM_NEGATIVES, LabeledBatch, LabeledBatchSampler
-from embodied_rm.train.negative_instructions import NEGATION_PREFIXES, NO_GOAL_FRACTION
+from embodied_rm.training.batches import NUM_NEGATIVES, LabeledBatch, LabeledBatchSampler
+from embodied_rm.training.negative_instructions import NEGATION_PREFIXES, NO_GOAL_FRACTION
 from embodied_rm.types import Episode, Subtask
 
 LENGTH = 12

@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from embodied_rm.distributed import DistContext
 from embodied_rm.models.progress_net import ProgressNet
-from embodied_rm.train.batches import LabeledBatch
-from embodied_rm.train.forward import ForwardFn, Precision, TrainingImages, TrainingOutputs, training_forward
+from embodied_rm.training.batches import LabeledBatch
+from embodied_rm.training.forward import ForwardFn, Precision, TrainingImages, TrainingOutputs, training_forward
 
 BLOCK_LIST_NAMES = ("blocks", "resblocks", "layers", "layer", "stages")
 """Names of the lists of blocks in towers of timm, open_clip and `transformers`. Blocks run one after the other, so only

@@ -15,12 +15,12 @@ from embodied_rm.labels import change_points
 from embodied_rm.labels.labeled_episode import label
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import small_encoder_config
-from embodied_rm.models.pretrained import make_encoder
+from embodied_rm.models.make_encoder import make_encoder
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
-from embodied_rm.train import TrainConfig, train
-from embodied_rm.train.labelers import extract_features, feature_labeler, preference_labeler
+from embodied_rm.training import TrainConfig, train
+from embodied_rm.training.labelers import extract_features, feature_labeler, preference_labeler
 
 EPISODES = episodes(3)
 

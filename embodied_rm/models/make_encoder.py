@@ -1,0 +1,59 @@
+"""Make an encoder by name: a small tower with random weights, or a pretrained model.
+
+The libraries of pretrained models are imported when one is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from embodied_rm.errors import UserError
+from embodied_rm.models.encoders import Encoder, small_encoder_config
+
+LOCAL_PREFIX, HUB_PREFIX, TRANSFORMERS_PREFIX = "local-dir:", "hf-hub:", "transformers:"
+FROZEN_POOL_SIZE = (8, 8)
+"""Height and width, in cells, that a frozen tower's map is pooled to: the grid of a net, and small enough to cache."""
+
+
+def make_encoder(
+    tower: str,
+    image_size: tuple[int, int],
+    *,
+    feature_level: int = -1,
+    trainable: bool = True,
+    text_tower: str | None = None,
+) -> Encoder:
+    """Make an encoder by the name of its image tower.
+
+    Args:
+        tower: `local-dir:<folder>` or `hf-hub:<owner>/<name>` for a pretrained open_clip model, `transformers:<folder>`
+            for one of `transformers`, else the name of a tower that starts from random weights.
+        image_size: Height and width in pixels; pretrained models have their own.
+        feature_level: Index of the image tower's feature map that is used.
+        trainable: Whether training updates the towers.
+        text_tower: `transformers:<folder>` with the text encoder, for an image tower of `transformers` without one.
+
+    Raises:
+        CheckpointError: If a model cannot be loaded.
+        UserError: For an unknown tower.
+    """
+    pool_size = None if trainable else FROZEN_POOL_SIZE
+    if text_tower is not None and not (
+        tower.startswith(TRANSFORMERS_PREFIX) and text_tower.startswith(TRANSFORMERS_PREFIX)
+    ):
+        raise UserError(f"text_tower and tower must both be {TRANSFORMERS_PREFIX}<folder>, got {text_tower}, {tower}")
+    if tower.startswith(TRANSFORMERS_PREFIX):
+        text_folder = None if text_tower is None else Path(text_tower.removeprefix(TRANSFORMERS_PREFIX))
+        from embodied_rm.models.pretrained import load_transformers
+
+        config, clip = load_transformers(Path(tower.removeprefix(TRANSFORMERS_PREFIX)), text_folder)
+        return Encoder(replace(config, feature_level=feature_level, trainable=trainable, pool_size=pool_size), clip)
+    if tower.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+        from embodied_rm.models.pretrained import load_open_clip
+
+        config, clip = load_open_clip(tower)
+        return Encoder(replace(config, feature_level=feature_level, trainable=trainable, pool_size=pool_size), clip)
+    return Encoder(
+        replace(small_encoder_config(tower, image_size, feature_level), trainable=trainable, pool_size=pool_size)
+    )
