@@ -176,7 +176,9 @@ def train_to_answer(model: Any, processor: Any, answer: str, num_steps: int = 80
 def make_conversation(header: str, images: Any, text: str) -> list[dict[str, Any]]:
     """Return a conversation of one turn with a header, images and a text."""
     image_parts = [{"type": "image", "image": image} for image in images]
-    return [{"role": "user", "content": [{"type": "text", "text": header}, *image_parts, {"type": "text", "text": text}]}]
+    return [
+        {"role": "user", "content": [{"type": "text", "text": header}, *image_parts, {"type": "text", "text": text}]}
+    ]
 
 
 Conversations = list[tuple[list[dict[str, Any]], str]]
