@@ -126,13 +126,13 @@ real: install  ## adapt to your own robot video, score it, compare with its anno
 
 bench: .venv/installed-bench  ## speed, cost of a learned reward, parity with other backends and libraries (three hours)
 	$(BIN)/python benchmarks/render_speed.py
-	$(BIN)/embodied-rm bench sim results_page=docs/benchmarks.md out=$(RUN)/sim
-	$(BIN)/embodied-rm bench reward results_page=docs/benchmarks.md out=$(RUN)/reward
-	$(BIN)/embodied-rm bench model results_page=docs/benchmarks.md out=$(RUN)/model
-	$(BIN)/embodied-rm bench score results_page=docs/benchmarks.md out=$(RUN)/score
+	$(BIN)/embodied-rm bench sim results_page=docs/results/benchmarks.md out=$(RUN)/sim
+	$(BIN)/embodied-rm bench reward results_page=docs/results/benchmarks.md out=$(RUN)/reward
+	$(BIN)/embodied-rm bench model results_page=docs/results/benchmarks.md out=$(RUN)/model
+	$(BIN)/embodied-rm bench score results_page=docs/results/benchmarks.md out=$(RUN)/score
 	$(BIN)/python benchmarks/score_throughput.py
-	$(BIN)/embodied-rm bench experts results_page=docs/benchmarks.md out=$(RUN)/experts
-	$(BIN)/embodied-rm bench renderers results_page=docs/benchmarks.md out=$(RUN)/renderers
+	$(BIN)/embodied-rm bench experts results_page=docs/results/benchmarks.md out=$(RUN)/experts
+	$(BIN)/embodied-rm bench renderers results_page=docs/results/benchmarks.md out=$(RUN)/renderers
 	$(BIN)/python benchmarks/ppo_speed.py
 	$(BIN)/python benchmarks/planted_hacks.py
 	$(BIN)/python benchmarks/ppo_parity.py

@@ -3,7 +3,7 @@
 Cuts a LeRobot dataset of 100 episodes, 60 to 120 frames of three views each, from the recordings in `--recordings`
 (640x480). Then, interleaved and `--rounds` times, decodes it without scoring, and scores it as `embodied-rm score`
 without plots and videos: in this process, in two processes, and on Ray with one and two actors. The model has the
-bundled model's architecture. All score tables must be byte-identical. Writes its section of docs/benchmarks.md.
+bundled model's architecture. All score tables must be byte-identical. Writes its section of docs/results/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=NUM_EPISODES)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, help="folder of the dataset, for reuse; created if missing")
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="results page")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/benchmarks.md"), help="results page")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Throughput of the service on loopback, relative to in-process scoring: python benchmarks/serve_loopback.py
 
-64 environments, two views, the bundled model; rounds of both alternate. Writes a section of docs/benchmarks.md.
+64 environments, two views, the bundled model; rounds of both alternate. Writes a section of docs/results/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--envs", type=int, default=64, help="number of environments")
     parser.add_argument("--rounds", type=int, default=12, help="rounds of each scorer")
     parser.add_argument("--steps", type=int, default=50, help="steps per round")
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"), help="page with the section")
+    parser.add_argument("--page", type=Path, default=Path("docs/results/benchmarks.md"), help="page with the section")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
