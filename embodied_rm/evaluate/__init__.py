@@ -1,8 +1,14 @@
 """Evaluate a reward model against annotations: order, error, success and subtasks, with baselines without images."""
 
-from embodied_rm.evaluate.blind_baselines import predict_baseline
-from embodied_rm.evaluate.evaluation import GroundTruth, baseline_tables, evaluate, ground_truths, model_table
-from embodied_rm.evaluate.goal_assignment import assign_goal_rows
+from embodied_rm.evaluate.evaluation import (
+    GroundTruth,
+    baseline_tables,
+    evaluate,
+    ground_truths,
+    model_table,
+    predict_baseline,
+)
+from embodied_rm.evaluate.goal_images import assign_goal_rows
 from embodied_rm.evaluate.predictions import PredictionSet, concat_predictions, predict_episodes, reverse_episode
 from embodied_rm.evaluate.progress_metrics import actor_tau, frames_until_success, progress_table
 from embodied_rm.evaluate.success_metrics import (

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_rm.evaluate.blind_baselines import predict_baseline
 from embodied_rm.evaluate.predictions import PredictionSet, predict_episodes
 from embodied_rm.evaluate.progress_metrics import Metrics, actor_tau, frames_until_success, nanmean, progress_table
 from embodied_rm.evaluate.success_metrics import prediction_table
 from embodied_rm.labels.labeled_episode import LabeledEpisode, label
 from embodied_rm.metrics import voc, voc_f1
-from embodied_rm.models.baselines import BASELINES
+from embodied_rm.models.baselines import BASELINES, Baseline
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.run_folder import Reporter
-from embodied_rm.types import Array, Episode
+from embodied_rm.types import Array, BoolArray, Episode, RewardOutput
 
 
 def evaluate(
@@ -103,6 +102,37 @@ def model_table(predictions: PredictionSet, episode_truths: Sequence[GroundTruth
             **prediction_table(predictions.predictions, labels, predictions.interval_scale),
             "seconds_per_frame": predictions.seconds_per_frame,
         }
+    )
+
+
+def predict_baseline(baseline: Baseline, labels: Sequence[LabeledEpisode]) -> PredictionSet:
+    """Return a baseline's predictions of episodes, and of the reversed successes.
+
+    They have no subtasks and uncertainty 0, and take no time.
+    """
+
+    def predict(truth: Array, done: BoolArray) -> RewardOutput:
+        progress, success = baseline(truth, done)
+        return RewardOutput(
+            progress=progress,
+            valid=np.ones(len(progress), bool),
+            subtask=np.full(len(progress), -1),
+            success=success,
+            uncertainty=np.zeros(len(progress), np.float32),
+        )
+
+    def predict_reversed(episode: LabeledEpisode) -> RewardOutput | None:
+        if not episode.success[-1]:
+            return None
+        # The order of `reverse_episode`.
+        frame_indices = np.append(0, np.arange(frames_until_success(episode) - 1, -1, -1))
+        return predict(episode.progress[frame_indices], episode.success[frame_indices])
+
+    return PredictionSet(
+        predictions=tuple(predict(episode.progress, episode.success) for episode in labels),
+        reversed_predictions=tuple(map(predict_reversed, labels)),
+        seconds=0.0,
+        num_frames=0,
     )
 
 

@@ -7,10 +7,26 @@ from pathlib import Path
 
 from embodied_rm.data.goal_images import read_goal_episode
 from embodied_rm.errors import DataError, UserError
-from embodied_rm.evaluate import assign_goal_rows
-from embodied_rm.labels.labeled_episode import label
+from embodied_rm.labels.labeled_episode import LabeledEpisode, label
 from embodied_rm.labels.subtasks import goal_of
 from embodied_rm.types import Episode
+
+
+def assign_goal_rows(labels: Sequence[LabeledEpisode]) -> list[int | None]:
+    """Return for each episode the index of the episode whose last frame is its goal image.
+
+    It is the next successful episode with the same goal, cyclically, and never the episode itself. None: there is none.
+    """
+    success_rows_by_goal: dict[str, list[int]] = {}
+    for row, episode in enumerate(labels):
+        if episode.success[-1]:
+            success_rows_by_goal.setdefault(episode.goal, []).append(row)
+    return [_next_success_row(row, success_rows_by_goal.get(episode.goal, [])) for row, episode in enumerate(labels)]
+
+
+def _next_success_row(row: int, success_rows: Sequence[int]) -> int | None:
+    others = [other for other in success_rows if other != row]
+    return min(others, key=lambda other: (other < row, other), default=None)
 
 
 def find_goal_rows(episodes: Sequence[Episode], data_label: str) -> dict[int, int]:

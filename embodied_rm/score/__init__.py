@@ -6,8 +6,7 @@ Scores are written in shards, so that an interrupted run can be resumed.
 from embodied_rm.score.corpus import score, score_corpus
 from embodied_rm.score.results import CorpusScores
 from embodied_rm.score.score_config import ScoreConfig
-from embodied_rm.score.scorer import Scorer
-from embodied_rm.score.select_views import read_episodes_for, select_views
+from embodied_rm.score.scorer import Scorer, read_episodes_for, select_views
 from embodied_rm.score.visualize import CURVE_SIZE_PX, plot_series
 from embodied_rm.score.write_scores import TABLE_FILE
 

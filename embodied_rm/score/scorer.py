@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -13,11 +13,10 @@ import numpy as np
 from embodied_rm.data.block_reader import iter_blocks, iter_views
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.stride import stride_indices
-from embodied_rm.errors import DataError
-from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.errors import DataError, UserError
+from embodied_rm.models.reward_model import DescribedRewardModel, InputSpec
 from embodied_rm.models.scoring import score_video
 from embodied_rm.run_folder import Reporter
-from embodied_rm.score.select_views import select_views
 from embodied_rm.types import Episode, IntArray, RewardOutput, Views
 
 
@@ -106,3 +105,38 @@ def zero_order_hold(prediction: RewardOutput, frame_indices: IntArray, length: i
     """Extend a prediction of the frames `frame_indices` to all `length` frames, repeating the previous value."""
     source_indices = np.searchsorted(frame_indices, np.arange(length), side="right") - 1
     return RewardOutput(**{name: column[source_indices] for name, column in vars(prediction).items()})
+
+
+def read_episodes_for(
+    input_spec: InputSpec, source: EpisodeSource, rows: Sequence[int] | None = None, frame_stride: int = 1
+) -> Iterator[Episode]:
+    """Read episodes with the views and image size of a model.
+
+    Args:
+        input_spec: Inputs of the model.
+        source: The recordings.
+        rows: Indices of the episodes, default all.
+        frame_stride: Every `frame_stride`-th frame is read, and the last one.
+
+    Raises:
+        UserError: If the source has none of the model's views.
+    """
+    views = select_views(input_spec, source)
+    for row in range(len(source)) if rows is None else rows:
+        yield source.episode(row, views=views, size=input_spec.image_size, stride=frame_stride)
+
+
+def select_views(input_spec: InputSpec, source: EpisodeSource) -> list[str]:
+    """Return the views of a source that the model uses.
+
+    Raises:
+        UserError: If there are none.
+    """
+    if input_spec.views is None:
+        return list(source.views)
+    views = [name for name in source.views if name in input_spec.views]
+    if not views:
+        raise UserError(
+            f"the model uses the views {', '.join(input_spec.views)}; the recording has {', '.join(source.views)}"
+        )
+    return views
