@@ -49,5 +49,5 @@ def test_a_missing_bundled_model_is_an_error_that_says_how_to_build_it(
     monkeypatch.setattr(paths, "BUNDLED_CHECKPOINT", tmp_path / "checkpoints" / "tabletop")
     assert main([*words, f"out={tmp_path / 'run'}"]) == 2
     error = capsys.readouterr().err
-    assert "the bundled model is missing" in error and "`make checkpoint` makes it" in error
+    assert "the bundled model is missing" in error and "`make checkpoint` builds it" in error
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
