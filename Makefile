@@ -95,7 +95,7 @@ $(POLICIES)/%/full/metrics.json: | install
 	$(BIN)/embodied-rm refine task=$* policy=$(POLICIES)/$*/half $(LEARNER) $(LEARNED_$*) out=$(POLICIES)/$*/full
 
 # That reward model, fine-tuned on rollouts of these policies.
-PLAY := $(foreach task,cube_in_drawer sort_two,$(addprefix $(POLICIES)/$(task)/,clone half whole))
+PLAY := $(foreach task,cube_in_drawer sort_two,$(addprefix $(POLICIES)/$(task)/,clone half full))
 COMMA := ,
 SPACE := $() $()
 $(LONG_TUNED)/train/metrics.json: $(LONG)/train/metrics.json $(POLICIES)/cube_in_drawer/full/metrics.json \

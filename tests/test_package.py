@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -107,3 +109,16 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
         "episode_000000.mp4",
     }
     assert {path.name for path in tmp_path.iterdir()} == {"demo", "scored"}
+
+
+def test_the_quickstart_of_the_readme_runs_as_it_stands(installed: Path, tmp_path: Path) -> None:
+    """All of it but the demo, which tests/cli runs."""
+    readme = (ROOT / "README.md").read_text()
+    quickstart = readme[readme.index("## Quickstart") : readme.index("## How it works")]
+    blocks = re.findall(r"```(bash|python)\n(.*?)```", quickstart, re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["bash", "python", "bash"] and blocks[2][1].strip() == "embodied-rm demo"
+    program, *words = shlex.split(blocks[0][1])
+    assert program == "embodied-rm"
+    embodied_rm(*words, installed=installed, cwd=tmp_path)
+    printed = run(sys.executable, "-c", blocks[1][1], cwd=tmp_path, PYTHONPATH=str(installed))
+    assert "nan" not in printed and (tmp_path / "runs" / "my_model" / "manifest.json").is_file()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.cli import help as pages
+from embodied_rm.cli.commands import COMMAND_MODULES
 from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console
 from embodied_rm.cli.thread_affinity import bind_threads_to_cores
 from embodied_rm.command import Command
@@ -170,7 +171,8 @@ def load_command(name: str) -> Command:
 
     Commands are imported only here, so help, completion and most errors do not load torch or mujoco.
     """
-    command: Command = import_module(f"embodied_rm.cli.commands.{name}").COMMAND
+    module = COMMAND_MODULES.get(name, f"embodied_rm.cli.commands.{name}")
+    command: Command = import_module(module).COMMAND
     return command
 
 

@@ -131,8 +131,14 @@ def test_heuristic_keys_do_not_affect_cells_without_a_potential():
 def test_a_policy_of_embeddings_is_cloned_from_the_views_of_its_refinement():
     seeing = compose_typed("compare", ["clone.obs_mode=proprio+embeddings", "clone.env.views=[front]"], CompareConfig)
     two_rules = make_recipe(seeing, 0, "lift_cube", "shaped")
-    eyes = seeing.refine.env.views
-    assert two_rules.collect.env.views == two_rules.clone.env.views == two_rules.refine.env.views == eyes != ("front",)
+    encoder_model = seeing.refine.env.views
+    assert (
+        two_rules.collect.env.views
+        == two_rules.clone.env.views
+        == two_rules.refine.env.views
+        == encoder_model
+        != ("front",)
+    )
 
 
 def test_finished_cells_are_skipped(two_rules):

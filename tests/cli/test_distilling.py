@@ -103,13 +103,13 @@ def test_labeling_during_refinement_does_not_change_it(tmp_path: Path) -> None:
     args += ["eval_episodes=0", "reward.score_every=7", "ppo.num_minibatches=4", "ppo.epochs=1", *tiny]
     assert main([*args, f"out={tmp_path}/alone"]) == 0
     labeler = ["labeler=question", f"labeler.folder={judge}", "labeling.num_envs=2", "labeling.episodes_per_dataset=2"]
-    labeled_args = [*args, f"out={tmp_path}/watched", *labeler, "labeling.frame_stride=20"]
+    labeled_args = [*args, f"out={tmp_path}/evaluated", *labeler, "labeling.frame_stride=20"]
     assert main(labeled_args) == 0
-    first_policy, second_policy = (load_policy(tmp_path / name / "policy") for name in ("alone", "watched"))
+    first_policy, second_policy = (load_policy(tmp_path / name / "policy") for name in ("alone", "evaluated"))
     for first, second in zip(first_policy.parameters(), second_policy.parameters(), strict=True):
         assert torch.equal(first, second)
-    metrics = json.loads((tmp_path / "watched" / "metrics.json").read_text())["tasks"]["lift_cube"]
-    labeled = tmp_path / "watched" / "labels"
+    metrics = json.loads((tmp_path / "evaluated" / "metrics.json").read_text())["tasks"]["lift_cube"]
+    labeled = tmp_path / "evaluated" / "labels"
     videos = open_dataset(labeled / "videos")
     assert len(videos) == metrics["videos_labeled"] >= 4 and metrics["videos_dropped"] == 0
     assert set(videos.views) == {"front", "wrist"}

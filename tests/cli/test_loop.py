@@ -184,7 +184,7 @@ def test_a_policy_of_embeddings_needs_its_own_encoder_and_views(
     assert main([*common, f"out={tmp_path / 'other'}"]) == 2
     assert "was cloned with another reward model" in " ".join(capsys.readouterr().err.split())
     other_views_args = [word.replace("env.views=[wrist]", "env.views=[front]") for word in common]
-    assert main([*other_views_args, f"checkpoint={reward_model}", f"out={tmp_path / 'eyes'}"]) == 2
+    assert main([*other_views_args, f"checkpoint={reward_model}", f"out={tmp_path / 'encoder'}"]) == 2
     assert "cloned from the views wrist, not front: set env.views=[wrist]" in " ".join(capsys.readouterr().err.split())
     assert main([*args, "obs_mode=proprio+embeddings", "env.views=[side]", f"out={tmp_path / 'third'}"]) == 2
     assert "unknown recorded view" in " ".join(capsys.readouterr().err.split())

@@ -33,9 +33,9 @@ def cells(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
     return np.array([[image[y : y + SIZE, x : x + SIZE] for y, x in row] for row in starts])
 
 
-def nearest(shown: np.ndarray, images: np.ndarray) -> list[int]:
-    """Return, for each shown image, the index of the most similar one of `images` [n, SIZE, SIZE, 3]."""
-    error = shown.reshape(-1, 1, SIZE, SIZE, 3).astype(float) - images[None]
+def nearest(frames: np.ndarray, images: np.ndarray) -> list[int]:
+    """Return, for each frames image, the index of the most similar one of `images` [n, SIZE, SIZE, 3]."""
+    error = frames.reshape(-1, 1, SIZE, SIZE, 3).astype(float) - images[None]
     return (error**2).mean(axis=(2, 3, 4)).argmin(axis=1).tolist()
 
 
@@ -93,11 +93,11 @@ def test_ended_rows_repeat_their_last_frame() -> None:
     def video(*values: int) -> np.ndarray:
         return np.array(values, np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2).repeat(3, 3)
 
-    shown = make_grid([[video(1, 2, 3), video(4, 5, 6)], [video(7), video(8)]])
-    assert shown.shape == (3, 2 + GAP_PX + 2, 2 + GAP_PX + 2, 3)
-    assert shown[:, 0, 0, 0].tolist() == [1, 2, 3] and shown[:, 0, -1, 0].tolist() == [4, 5, 6]
-    assert (shown[:, -1, 0] == 7).all() and (shown[:, -1, -1] == 8).all()
-    assert (shown[:, 2:-2] == 0).all() and (shown[:, :, 2:-2] == 0).all()
+    frames = make_grid([[video(1, 2, 3), video(4, 5, 6)], [video(7), video(8)]])
+    assert frames.shape == (3, 2 + GAP_PX + 2, 2 + GAP_PX + 2, 3)
+    assert frames[:, 0, 0, 0].tolist() == [1, 2, 3] and frames[:, 0, -1, 0].tolist() == [4, 5, 6]
+    assert (frames[:, -1, 0] == 7).all() and (frames[:, -1, -1] == 8).all()
+    assert (frames[:, 2:-2] == 0).all() and (frames[:, :, 2:-2] == 0).all()
 
 
 def make_divergence(folder: Path, robot: str = "panda", delay: int = 2) -> tuple[Path, np.ndarray]:
@@ -129,7 +129,7 @@ def test_a_divergence_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[
     if robot.endswith(".xml"):
         folder = shutil.copytree(ROBOTS["six_axis"].mjcf_path.parent, tmp_path / "arms")
         robot = str((folder / ROBOTS["six_axis"].mjcf_path.name).rename(folder / robot))
-    path, last_views = make_divergence(tmp_path / "faults", robot, delay)
+    path, last_views = make_divergence(tmp_path / "divergences", robot, delay)
     robot_args = [f"env.robot={robot}"] if robot.endswith(".xml") else []
     assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}", *robot_args]) == 0
     metrics, reason = play_metrics(tmp_path / "run"), "a speed went beyond 10000"
@@ -153,7 +153,7 @@ def test_a_divergence_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_divergence_that_does_not_recur_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, _ = make_divergence(tmp_path / "faults")
+    path, _ = make_divergence(tmp_path / "divergences")
     path.write_text(json.dumps({**json.loads(path.read_text()), "qvel": [0.0] * 22}))
     assert main(["play", f"replay={path}", f"out={tmp_path / 'run'}", f"env.image_size={SIZE}"]) == 0
     assert play_metrics(tmp_path / "run")["now"] is None and play_metrics(tmp_path / "run")["time_steps"] == 10
@@ -161,7 +161,7 @@ def test_a_divergence_that_does_not_recur_is_reported(tmp_path: Path, capsys: py
 
 
 def test_a_divergence_has_its_own_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, _ = make_divergence(tmp_path / "faults")
+    path, _ = make_divergence(tmp_path / "divergences")
     assert main(["play", f"replay={path}", "task=lift_cube", f"out={tmp_path / 'same'}"]) == 0
     content = json.loads(path.read_text())
     mistakes = {
@@ -190,7 +190,7 @@ def test_a_divergence_file_runs_no_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task_name: str
 ) -> None:
     """A divergence file is data that users exchange: a Python file that it names is not run."""
-    path, _ = make_divergence(tmp_path / "faults")
+    path, _ = make_divergence(tmp_path / "divergences")
     monkeypatch.chdir(path.parent)
     for name in ("evil.py", "lift_cube.py"):
         Path(name).write_text("from pathlib import Path\nPath('PWNED').touch()\n")
@@ -204,7 +204,7 @@ def test_a_divergence_of_a_custom_task_needs_its_file(tmp_path: Path) -> None:
     source = Path(inspect.getfile(type(find_task("lift_cube")))).read_text()
     task_file = tmp_path / "my_task.py"
     task_file.write_text(source.replace('name = "lift_cube"', 'name = "my_lift_cube"'))
-    path, _ = make_divergence(tmp_path / "faults")
+    path, _ = make_divergence(tmp_path / "divergences")
     path.write_text(json.dumps({**json.loads(path.read_text()), "task": "my_lift_cube"}))
     assert main(["play", f"replay={path}", f"task={task_file}", f"out={tmp_path / 'run'}", "env.image_size=64"]) == 0
     assert play_metrics(tmp_path / "run")["task"] == "my_lift_cube"

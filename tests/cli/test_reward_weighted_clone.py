@@ -16,7 +16,7 @@ from embodied_rm.rl.cloning.bc import CloneConfig, select_demonstrations
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.types import Episode
 
-HORIZON, NUM_SHOWN, SEED = 7, 3, 1
+HORIZON, NUM_DEMONSTRATIONS, SEED = 7, 3, 1
 TOLERANCE = 1e-4
 """Gains this close to a threshold are skipped: the last digits of scores depend on the batch."""
 
@@ -34,7 +34,7 @@ def clone_pairs(demos: Path, out: Path, *args: str) -> DemoPairs:
         "steps=2",
         "eval_episodes=2",
         "env.num_envs=2",
-        f"num_demonstrations={NUM_SHOWN}",
+        f"num_demonstrations={NUM_DEMONSTRATIONS}",
         f"progress_horizon={HORIZON}",
     ]
     method_args = ["include_failures=true", "reward_weighted=true", f"seed={SEED}"]
@@ -54,7 +54,7 @@ def imitated_episodes(demos: Path) -> list[Episode]:
         open_dataset(demos / DATASET_DIR),
         load_progress_net(resolve_reward_model(None)).config.encoder.image_size,
     )
-    rows = select_demonstrations(len(data), CloneConfig(num_demonstrations=NUM_SHOWN, seed=SEED))
+    rows = select_demonstrations(len(data), CloneConfig(num_demonstrations=NUM_DEMONSTRATIONS, seed=SEED))
     return [data.episode(row, views=("front", "wrist"), size=size) for row in rows]
 
 

@@ -346,8 +346,8 @@ def test_a_model_is_calibrated_on_unseen_episodes(
     assert all(torch.equal(after.state_dict()[name], weights) for name, weights in before.state_dict().items())
     assert after.with_fusion("forward").capabilities.interval_scale is None, "another fusion has other errors"
     eval_args = ["evaluate", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "report_episodes=1"]
-    assert main([*eval_args, f"out={tmp_path / 'judged'}"]) == 0
-    numbers = metrics(tmp_path / "judged")["reward_model"]
+    assert main([*eval_args, f"out={tmp_path / 'evaluated'}"]) == 0
+    numbers = metrics(tmp_path / "evaluated")["reward_model"]
     assert 0.9 <= numbers["interval_coverage"] < 0.95 and 0 < numbers["ood_rate"] < 0.05
     scored = ["score", f"data={tmp_path / 'fresh'}", f"checkpoint={tmp_path / 'calibrated'}", "videos=false"]
     assert main([*scored, f"out={tmp_path / 'scored'}"]) == 0

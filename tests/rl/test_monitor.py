@@ -45,14 +45,14 @@ def row(episodes: int, learned: int, true: int, eval_episodes: int = 60, **dead:
     }
 
 
-def verified(episodes: int, unfounded: int) -> dict:
+def verified(episodes: int, false_claims: int) -> dict:
     """Return a row with verification episodes and without full training episodes."""
     return {
         **row(60, 0, 60),
         "has_full_episodes": False,
         "verification_episodes": episodes,
         "claimed_successes": episodes,
-        "false_claims": unfounded,
+        "false_claims": false_claims,
     }
 
 

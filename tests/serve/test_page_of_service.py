@@ -247,7 +247,7 @@ def test_recorded_video_without_duration(page, tmp_path):
         (lambda page: page.set_input_files("#saved", [INVALID_CURVE]), "none.json: its format is undefined"),
     ],
 )
-def test_errors_are_shown(page: Page, url: str, folder: Path, action: Callable, message: str) -> None:
+def test_errors_are_displayed(page: Page, url: str, folder: Path, action: Callable, message: str) -> None:
     open_page(page, url)
     choose_files(page, folder / VIDEO_FILES["front"])
     action(page)

@@ -14,7 +14,12 @@ from sprites import episode
 from embodied_rm.errors import DataError
 from embodied_rm.labels.subtasks import goal_of, instructions_of
 from embodied_rm.labels.visual_change import frame_changes
-from embodied_rm.training.time_reversal import STILL_CHANGE_THRESHOLD, add_time_reversals, reverse_episode, undo_progress
+from embodied_rm.training.time_reversal import (
+    STILL_CHANGE_THRESHOLD,
+    add_time_reversals,
+    reverse_episode,
+    undo_progress,
+)
 from embodied_rm.types import Episode
 
 NUM_SUBTASKS = 2

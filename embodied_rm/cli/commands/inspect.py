@@ -103,7 +103,7 @@ def readable_panels(source: EpisodeSource, rows: Sequence[int], reporter: Report
         try:
             yield episode_panel(source, row)
         except DataError as error:
-            reporter.log(f"not shown: {error}")
+            reporter.log(f"not displayed: {error}")
 
 
 def issue_tables(issues: Sequence[DataIssue], root: Path) -> tuple[ReportTable, ...]:

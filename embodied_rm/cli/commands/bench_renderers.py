@@ -1,7 +1,0 @@
-"""`embodied-rm bench renderers`."""
-
-from __future__ import annotations
-
-from embodied_rm.experiments.renderer_benchmark import COMMAND
-
-__all__ = ["COMMAND"]

@@ -1,7 +1,0 @@
-"""`embodied-rm collect`."""
-
-from __future__ import annotations
-
-from embodied_rm.tabletop.collect_episodes import COMMAND
-
-__all__ = ["COMMAND"]

@@ -1,7 +1,0 @@
-"""`embodied-rm evaluate`."""
-
-from __future__ import annotations
-
-from embodied_rm.experiments.evaluate_model import COMMAND
-
-__all__ = ["COMMAND"]

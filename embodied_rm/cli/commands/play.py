@@ -1,7 +1,0 @@
-"""`embodied-rm play`."""
-
-from __future__ import annotations
-
-from embodied_rm.tabletop.play_episodes import COMMAND
-
-__all__ = ["COMMAND"]

@@ -1,7 +1,0 @@
-"""`embodied-rm refine`."""
-
-from __future__ import annotations
-
-from embodied_rm.tabletop.refine_policy import COMMAND
-
-__all__ = ["COMMAND"]
