@@ -7,8 +7,8 @@
 # %% [markdown]
 # # Refine a cloned policy
 #
-# Behavior cloning gives a policy that succeeds sometimes. PPO refines it on the learned reward alone: the simulator's own
-# reward is not used, and its success only evaluates.
+# Behavior cloning gives a policy that succeeds sometimes. PPO refines it on the learned reward alone: the
+# simulator's own reward is not used, and its success only evaluates.
 
 # %%
 import os
@@ -57,8 +57,8 @@ refined = erm.refine(envs, policy, folder=folder / "run", iterations=ITERATIONS,
 # %% [markdown]
 # ## Look at the result
 #
-# `progress.jsonl` has one row per iteration. The reward model's success rate should rise. Compare it with the simulator's
-# before you believe it: `eval_envs=` does that.
+# `progress.jsonl` has one row per iteration. The reward model's success rate should rise. Compare it with the
+# simulator's before you believe it: `eval_envs=` does that.
 
 # %%
 print((folder / "run" / "progress.jsonl").read_text().splitlines()[-1][:300])

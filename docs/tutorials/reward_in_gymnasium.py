@@ -34,8 +34,8 @@ for _ in range(3):
 # %% [markdown]
 # ## A vector of environments
 #
-# These environments reset a row within the step that ends it. `final_views=True` keeps the frames before the reset, which
-# the last reward is computed from. `gamma` must be the learner's discount.
+# These environments reset a row within the step that ends it. `final_views=True` keeps the frames before the reset,
+# which the last reward is computed from. `gamma` must be the learner's discount.
 
 # %%
 keys = {"views": ("front", "wrist"), "image_size": 64, "final_views": True}
@@ -50,8 +50,8 @@ envs.close()
 # %% [markdown]
 # ## Frames from somewhere else
 #
-# `get_frames(env, observation, rows)` returns a view name -> `uint8 [n, H, W, 3]`. An environment whose observation holds
-# an image needs one line.
+# `get_frames(env, observation, rows)` returns a view name -> `uint8 [n, H, W, 3]`. An environment whose observation
+# holds an image needs one line.
 
 
 # %%

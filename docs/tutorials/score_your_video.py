@@ -21,8 +21,8 @@ import embodied_rm as erm
 # %% [markdown]
 # ## A video to score
 #
-# Here the simulator records one: an expert opens a drawer in front of two cameras. A recording of your own is a folder
-# with one mp4 per camera, `front.mp4` and `wrist.mp4`; `open_dataset` opens it the same way.
+# Here the simulator records one: an expert opens a drawer in front of two cameras. A recording of your own is a
+# folder with one mp4 per camera, `front.mp4` and `wrist.mp4`; `open_dataset` opens it the same way.
 
 # %%
 folder = Path("runs/tutorials/score")
@@ -36,8 +36,8 @@ print(episode.instruction, {name: frames.shape for name, frames in episode.views
 # %% [markdown]
 # ## Score it
 #
-# The bundled model knows the cameras `front`, `side` and `wrist` of the simulated tasks. A frame's output depends on
-# earlier frames only, so offline scores are the rewards that a robot would see online.
+# The bundled model knows the cameras `front`, `side` and `wrist` of the simulated tasks. A frame's output depends
+# on earlier frames only, so offline scores are the rewards that a robot would see online.
 
 # %%
 model = erm.load_reward_model()
@@ -59,8 +59,8 @@ assert np.isfinite(output.progress).all()
 # %% [markdown]
 # ## When the camera is another one
 #
-# A view that the model does not know is an error that names both lists. Train a model on your cameras: see *Train from a
-# LeRobot dataset*.
+# A view that the model does not know is an error that names both lists. Train a model on your cameras: see *Train
+# from a LeRobot dataset*.
 
 # %%
 try:

@@ -7,8 +7,8 @@
 # %% [markdown]
 # # Train from a LeRobot dataset
 #
-# Training needs episodes with known progress: annotated subtasks, or a progress column. `embodied-rm annotate` helps you
-# to add subtasks in the browser. Here the simulator records a dataset in the LeRobot v3.0 format.
+# Training needs episodes with known progress: annotated subtasks, or a progress column. `embodied-rm annotate`
+# helps you to add subtasks in the browser. Here the simulator records a dataset in the LeRobot v3.0 format.
 
 # %%
 import os
@@ -30,8 +30,8 @@ if not folder.exists():
 # %% [markdown]
 # ## Open it
 #
-# `open_dataset` reads LeRobot v2.1 and v3.0, mp4 files, tables of them, robomimic and Minari. Episodes with an issue are
-# left out by name: `data.issues` says why.
+# `open_dataset` reads LeRobot v2.1 and v3.0, mp4 files, tables of them, robomimic and Minari. Episodes with an
+# issue are left out by name: `data.issues` says why.
 
 # %%
 data = erm.open_dataset(folder / "demos")

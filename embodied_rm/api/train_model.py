@@ -14,9 +14,9 @@ from embodied_rm.api.datasets import read_at_size
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
-from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.training.run_training import CHECKPOINT_DIR
 from embodied_rm.training.run_training import train as train_net
+from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.types import Episode
 
 

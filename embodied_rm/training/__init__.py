@@ -3,8 +3,8 @@
 from embodied_rm.training.checks import check_streamable
 from embodied_rm.training.fitting import TRAIN_STATE_DIR, Execution, fit, make_forward, make_net
 from embodied_rm.training.loop import learning_rate_factor, prepare_batch
-from embodied_rm.training.train_config import TrainConfig
 from embodied_rm.training.run_training import CHECKPOINT_DIR, train
+from embodied_rm.training.train_config import TrainConfig
 
 __all__ = [
     "CHECKPOINT_DIR",
