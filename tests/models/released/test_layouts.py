@@ -100,20 +100,20 @@ def test_evaluate_and_audit(name: str, layout: Layout, videos: Path, tmp_path: P
         == 0
     )
     cases = json.loads((tmp_path / "audited" / "metrics.json").read_text())["cases"]
-    assert cases["future"]["measured"] == pytest.approx(0, abs=1e-5), "causal"
-    left_out = [case for case in cases.values() if "when a task is done" in case.get("left_out", "")]
-    assert bool(left_out) == (name == "rewind")
+    assert cases["future"]["value"] == pytest.approx(0, abs=1e-5), "causal"
+    skipped = [case for case in cases.values() if "predicts success" in case.get("skipped", "")]
+    assert bool(skipped) == (name == "rewind")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_refine(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None:
-    small = ["iterations=1", "warmup_iterations=0", "rollout_steps=6", "final_eval_episodes=2", "eval_episodes=0"]
+    small = ["iterations=1", "critic_warmup_iterations=0", "rollout_steps=6", "final_eval_episodes=2", "eval_episodes=0"]
     env = ["env.views=[front]", "env.num_envs=2", "env.image_size=32", "reward.score_every=3"]
     success_args = ["reward.success_source=simulator"] if name == "rewind" else []
     refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *success_args]
     assert main([*refine, *judge_args(name, layout)]) == 0
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "progress.jsonl").read_text().splitlines()]
-    assert row["scored"] > 0 and row["invalid_rate"] == 0
+    assert row["num_scores"] > 0 and row["invalid_rate"] == 0
 
 
 def test_refine_rejects_a_judge_without_success_predictions(
