@@ -33,7 +33,7 @@ from embodied_rm.paths import POLICY_DIR, resolve_reward_model
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy, load_policy
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import refine
+from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_checkpoint import PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.hacking_monitor import (
@@ -164,7 +164,8 @@ def refine_with_hack(
         if failure_iteration is not None:
             num_done = len(read_rows(folder / PROGRESS_FILE)) if (folder / PROGRESS_FILE).exists() else 0
             envs = CameraFailure(envs, (failure_iteration - num_done) * FINETUNE_CONFIG.rollout_steps)
-        result = refine(envs, policy, model, config, run, NullReporter(), final_evaluate, evaluate, verify)
+        options = RefineOptions(evaluate_iteration=evaluate, crosscheck=verify)
+        result = refine(envs, policy, model, config, run, NullReporter(), final_evaluate, options)
         run.write_json("metrics.json", result.metrics())
         envs.close()
 

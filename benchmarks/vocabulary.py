@@ -25,11 +25,7 @@ TABLE = json.loads(Path(__file__).with_name("vocabulary.json").read_text())
 PACKAGES = {"embodied_rm": ROOT / "embodied_rm", "embodied_sim": ROOT / "sim" / "embodied_sim"}
 CODE_DIRS = (*PACKAGES.values(), ROOT / "benchmarks", ROOT / "tests", ROOT / "docs" / "examples")
 COMPONENT = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
-IRREGULAR_PARTICIPLES = frozenset(  # noqa: SIM905  a list of 60 literals reads worse
-    "begun bought bound brought built caught chosen done drawn fed felt found given gone got held hidden kept known "
-    "laid led left lent lost made meant met paid said seen sent shown sold spent spoken stood taken taught "
-    "thought thrown told understood won worn written".split()
-)
+IRREGULAR_PARTICIPLES = frozenset(TABLE["irregular_participles"])
 
 BASE_FORMS = frozenset(("embed", "exceed", "feed", "need", "proceed", "seed", "speed"))
 """Words on -ed that are no participles."""

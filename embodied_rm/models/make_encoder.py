@@ -10,8 +10,9 @@ from pathlib import Path
 
 from embodied_rm.errors import UserError
 from embodied_rm.models.encoders import Encoder, small_encoder_config
+from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX
 
-LOCAL_PREFIX, HUB_PREFIX, TRANSFORMERS_PREFIX = "local-dir:", "hf-hub:", "transformers:"
+TRANSFORMERS_PREFIX = "transformers:"
 FROZEN_POOL_SIZE = (8, 8)
 """Height and width, in cells, that a frozen tower's map is pooled to: the grid of a net, and small enough to cache."""
 

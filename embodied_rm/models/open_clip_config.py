@@ -15,6 +15,9 @@ NUMBER_TYPE, INTEGER_TYPE, FLAG_TYPE, TEXT_TYPE = "a number", "an integer", "tru
 SIZE_TYPE, OPTIONS_TYPE = "an integer or a list of them", "numbers by name"
 """Types of values, as error messages name them."""
 
+LOCAL_PREFIX, HUB_PREFIX = "local-dir:", "hf-hub:"
+"""Prefixes of open_clip models in a folder and on the Hugging Face Hub."""
+
 TRANSFORMER_KEYS = {
     "layers": SIZE_TYPE,
     "width": INTEGER_TYPE,

@@ -14,13 +14,13 @@ from open_clip.factory import load_checkpoint
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.clip_builder import build_clip
 from embodied_rm.models.encoders import EncoderConfig
-from embodied_rm.models.make_encoder import HUB_PREFIX, LOCAL_PREFIX
-from embodied_rm.models.open_clip_config import check_open_clip_config
+from embodied_rm.models.open_clip_config import HUB_PREFIX, LOCAL_PREFIX, check_open_clip_config
 from embodied_rm.models.transformers_towers import TEXT_ARCHITECTURES, TransformersTowers, load_towers, pixel_statistics
 
 CONFIG_FILE = "open_clip_config.json"
 WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 """File names under which open_clip looks for weights; its pickled ones are never read."""
+
 
 def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
     """Load the encoders of `transformers` from one folder, or the image and the text encoder from two; see

@@ -71,6 +71,20 @@ class RefineResult:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefineOptions:
+    """What a refinement may be given beyond policy, model and settings."""
+
+    evaluate_iteration: EvaluateFn | None = None
+    """Evaluates the policy after each iteration, for the learning curve and the alarm."""
+    crosscheck: CrosscheckFn | None = None
+    """Checks after each iteration whether the model's successes are successes."""
+    demonstrations: DemoPairs | None = None
+    """The demonstrations that the policy was cloned from, needed with an `imitation_coef`."""
+    dist: DistContext = SINGLE_PROCESS
+    """The processes that share the environments. The first one evaluates and writes."""
+
+
 def refine(
     env: gym.vector.VectorEnv,
     policy: GaussianPolicy,
@@ -79,10 +93,7 @@ def refine(
     run: RunFolder,
     reporter: Reporter,
     evaluate: EvaluateFn | None,
-    evaluate_iteration: EvaluateFn | None = None,
-    crosscheck: CrosscheckFn | None = None,
-    demonstrations: DemoPairs | None = None,
-    dist: DistContext = SINGLE_PROCESS,
+    options: RefineOptions | None = None,
 ) -> RefineResult:
     """Refine `policy` in place on the reward of `model`.
 
@@ -100,14 +111,13 @@ def refine(
         run: Folder of the run.
         reporter: Output for the user.
         evaluate: Evaluation before and after the refinement, on rank 0; None: none.
-        evaluate_iteration: Evaluation after each iteration; None: none.
-        crosscheck: Verification after each iteration whether successes of the model are true; None: none.
-        demonstrations: Those of the imitated policy, needed with an `imitation_coef`.
-        dist: The processes. Rank 0 evaluates and writes.
+        options: Further evaluations, demonstrations and processes; None: none of them.
 
     Raises:
         UserError: The environment does not meet the requirements, or a loss is not finite.
     """
+    options = options or RefineOptions()
+    demonstrations, dist = options.demonstrations, options.dist
     validate_config(config, policy, demonstrations, dist)
     reward_env = make_reward_env(env, model, config.reward, config.ppo.gamma)
     if config.start_pool_size:
@@ -141,8 +151,8 @@ def refine(
             )
             start_time = time.perf_counter()
             iteration_eval = {
-                **eval_columns(evaluate_on_rank0(evaluate_iteration, policy, dist)),
-                **crosscheck_columns(crosscheck_on_rank0(crosscheck, policy, iteration, dist)),
+                **eval_columns(evaluate_on_rank0(options.evaluate_iteration, policy, dist)),
+                **crosscheck_columns(crosscheck_on_rank0(options.crosscheck, policy, iteration, dist)),
             }
             rows.append({**row, "has_full_episodes": iteration >= full_episodes_from, **iteration_eval})
             rows[-1]["seconds"]["evaluate"] = time.perf_counter() - start_time

@@ -24,7 +24,7 @@ from embodied_rm.paths import POLICY_DIR, resolve_checkpoint, resolve_imitation_
 from embodied_rm.report import Report, write_report
 from embodied_rm.rl.learner.demo_pairs import DemoPairs, load_demo_pairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
-from embodied_rm.rl.refine import EvaluateFn, RefineResult, refine
+from embodied_rm.rl.refine import EvaluateFn, RefineOptions, RefineResult, refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import Scorer
@@ -257,10 +257,12 @@ def refine_task(
             run,
             reporter,
             final_evaluate,
-            evaluate_iteration,
-            verify,
-            inputs.demonstrations,
-            dist,
+            RefineOptions(
+                evaluate_iteration=evaluate_iteration,
+                crosscheck=verify,
+                demonstrations=inputs.demonstrations,
+                dist=dist,
+            ),
         )
     finally:
         observed_envs.close()

@@ -14,7 +14,7 @@ from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
 from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import refine
+from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
 from embodied_rm.run_folder import NullReporter, RunFolder
@@ -177,7 +177,14 @@ def test_training_and_evaluation_share_no_start(reward: RewardConfig, tmp_path: 
         )
         run = RunFolder.open(tmp_path, resume=True)
         result = refine(
-            training, policy, ImageModel(), config, run, NullReporter(), evaluate, evaluate_iteration=evaluate
+            training,
+            policy,
+            ImageModel(),
+            config,
+            run,
+            NullReporter(),
+            evaluate,
+            RefineOptions(evaluate_iteration=evaluate),
         )
         assert len(result.log_rows) == iterations
     (seeds, positions), (eval_seeds, eval_positions) = (

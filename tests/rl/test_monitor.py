@@ -15,7 +15,7 @@ from rl_envs import ImageModel, PointReachEnv
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import refine
+from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import EvalResult, evaluate_policy
 from embodied_rm.rl.watch.hacking_monitor import WINDOW_ITERATIONS, detect_reward_hacking
@@ -147,7 +147,8 @@ def alarms(env: PointReachEnv, model: ImageModel, seed: int, folder: Path) -> li
         return evaluate_policy(PointReachEnv(64, ends_on_success=True), policy, 64, seed=7)
 
     run, config = RunFolder.open(folder), replace(CONFIG, seed=seed)
-    return refine(env, GaussianPolicy(SPEC), model, config, run, NullReporter(), evaluate, evaluate).metrics()["alarms"]
+    options = RefineOptions(evaluate_iteration=evaluate)
+    return refine(env, GaussianPolicy(SPEC), model, config, run, NullReporter(), evaluate, options).metrics()["alarms"]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -20,7 +20,7 @@ from embodied_rm.rl.envs.embedding_obs import EmbeddingObservation
 from embodied_rm.rl.learner.demo_pairs import DemoPairs
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.rl.refine import refine
+from embodied_rm.rl.refine import RefineOptions, refine
 from embodied_rm.rl.refine_checkpoint import ARCHITECTURE, CHECKPOINT_DIR, PROGRESS_FILE
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import EvalResult
@@ -72,7 +72,9 @@ def play(
         observation=torch.zeros(9, policy.spec.obs_dim), action=torch.zeros(9, 4), weight=torch.arange(1.0, 10)
     )
     try:
-        refine(env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, demonstrations=pairs)
+        refine(
+            env, policy, model, config, run, NullReporter(), lambda _: EVAL_RESULT, RefineOptions(demonstrations=pairs)
+        )
     finally:
         envs.close()
     return load_tensors(folder / CHECKPOINT_DIR, ARCHITECTURE)[0]
