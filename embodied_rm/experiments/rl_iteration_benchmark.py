@@ -98,7 +98,7 @@ def load_or_make_policy(config: BenchRewardConfig, envs: TabletopVecEnv) -> Gaus
 def markdown_section(config: BenchRewardConfig, metrics: dict[str, float]) -> str:
     """Return the results as Markdown."""
     shares = ", ".join(
-        f"{name} {metrics[f'share_{name}']:.0%}" for name in ("physics", "render", "score", "learn", "act")
+        f"{name} {metrics[f'fraction_{name}']:.0%}" for name in ("physics", "render", "score", "learn", "act")
     )
     size = config.env.image_size
     return f"""## Cost of a learned reward
@@ -110,7 +110,7 @@ def markdown_section(config: BenchRewardConfig, metrics: dict[str, float]) -> st
 | reward | seconds per iteration | ratio |
 |---|---|---|
 | simulator state | {metrics["state_s"]:.2f} | 1 |
-| learned, from images | {metrics["learned_s"]:.2f} | {metrics["learned_to_state"]:.2f} |
+| learned, from images | {metrics["learned_s"]:.2f} | {metrics["learned_over_state"]:.2f} |
 
 Shares of the learned one: {shares}. "score" is the inference of the reward model."""
 

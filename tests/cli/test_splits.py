@@ -383,7 +383,7 @@ def test_bundled_splits_are_fixed() -> None:
         (["collect", "split=seen", "split.holdout.num_templates=2"], "split=seen is fixed"),
         (["collect", "split.holdout.color=sen"], "unknown value of split.holdout.color 'sen'"),
         (["train", "split=unseen_task", "data={seen}"], "episode_000000: it was recorded with split=seen"),
-        (["evaluate", "checkpoint={model}"], "evaluate needs either data=..., recorded episodes, or split=..."),
+        (["evaluate", "checkpoint={model}"], "evaluate needs either data=... (recorded episodes) or split=..."),
         (["evaluate", "checkpoint={model}", "data={seen}", "split=seen"], "evaluate needs either data=..."),
         (["evaluate", "checkpoint={model}", "split=seen", "record.seed=0"], "trained on split=seen (seed 0)"),
         (
