@@ -111,6 +111,7 @@ def test_the_installed_package_does_the_whole_loop_from_another_folder(installed
     assert {path.name for path in tmp_path.iterdir()} == {"demo", "scored"}
 
 
+@pytest.mark.timeout(900)
 def test_the_quickstart_of_the_readme_runs_as_it_stands(installed: Path, tmp_path: Path) -> None:
     """All of it but the demo, which tests/cli runs."""
     readme = (ROOT / "README.md").read_text()

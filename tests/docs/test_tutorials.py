@@ -14,6 +14,7 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 SMALL = {"TUTORIAL_STEPS": "5", "TUTORIAL_ITERATIONS": "2"}
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_runs(tutorial: Path, tmp_path: Path) -> None:
     """In an empty folder, with the commands of this environment on the path."""

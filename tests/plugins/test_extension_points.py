@@ -84,6 +84,7 @@ def embodied_rm(environment: dict[str, str], folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.timeout(900)
 def test_one_of_each_is_used_from_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
     small = ("env.num_envs=2", "env.image_size=32")
     embodied_rm(
