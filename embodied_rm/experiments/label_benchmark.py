@@ -96,9 +96,8 @@ class BenchLabelsConfig:
 
 def main(config: BenchLabelsConfig, run: RunFolder, reporter: Reporter) -> None:
     """Train and evaluate every unfinished cell; write metrics and, if set, a section of the results page."""
-    similarity = (
-        None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
-    )  # a misspelt one is told at once
+    # Opened before training, so that a wrong name fails at once.
+    similarity = None if config.clip_baseline is None else ClipSimilarity(config.clip_baseline)
     cells, bench_data = (
         list(product(config.label_schemes, range(config.num_seeds))),
         LabelBenchData(config, run, reporter),
