@@ -107,7 +107,8 @@ def test_evaluate_and_audit(name: str, layout: Layout, videos: Path, tmp_path: P
 
 @pytest.mark.parametrize("name", NAMES)
 def test_refine(name: str, layout: Layout, policy: Path, tmp_path: Path) -> None:
-    small = ["iterations=1", "critic_warmup_iterations=0", "rollout_steps=6", "final_eval_episodes=2", "eval_episodes=0"]
+    small = ["iterations=1", "critic_warmup_iterations=0", "rollout_steps=6"]
+    small += ["final_eval_episodes=2", "eval_episodes=0"]
     env = ["env.views=[front]", "env.num_envs=2", "env.image_size=32", "reward.score_every=3"]
     success_args = ["reward.success_source=simulator"] if name == "rewind" else []
     refine = ["refine", "task=press_button", f"policy={policy}", f"out={tmp_path}/run", *small, *env, *success_args]
