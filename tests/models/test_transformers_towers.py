@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from embodied_rm.errors import CheckpointError, UserError
 from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.onnx_export import export_graphs
 from embodied_rm.models.make_encoder import make_encoder
+from embodied_rm.models.onnx_export import export_graphs
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.run_folder import NullReporter, RunFolder
 from embodied_rm.training import CHECKPOINT_DIR, TrainConfig, train
