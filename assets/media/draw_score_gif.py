@@ -1,6 +1,6 @@
 """Draw the GIF of the README: a simulated episode, and the bundled model's output for each frame.
 
-python docs/examples/score_gif.py runs/gif assets/media/score.gif
+python assets/media/draw_score_gif.py runs/gif assets/media/score.gif
 """
 
 from __future__ import annotations
