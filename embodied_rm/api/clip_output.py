@@ -47,7 +47,7 @@ def clip_episode(frames: FrameInput, instruction: str, known_views: Sequence[str
     if unknown:
         raise UserError(
             f"the model knows the views {', '.join(known_views or ())}, got {', '.join(map(str, frames))}: name your "
-            "cameras as the model does, or train a model on your own with embodied_rm.training"
+            "cameras as the model does, or train a model on your own with embodied_rm.train"
         )
     views = {name: check_frames(name, array) for name, array in frames.items()}
     return Episode(name="clip", views=views, instruction=instruction, fps=CLIP_FPS)

@@ -1,4 +1,4 @@
-"""The reward model that `embodied_rm.load_reward_model` and `embodied_rm.training` return."""
+"""The reward model that `embodied_rm.load_reward_model` and `embodied_rm.train` return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embodied_rm.api.clip_output import ClipOutput, FrameInput, clip_episode, done_frames
-from embodied_rm.errors import CheckpointError, UserError
+from embodied_rm.errors import UserError
 from embodied_rm.models.checkpoint import save_progress_net
 from embodied_rm.models.encoders import resize_episode
 from embodied_rm.models.progress_net import ProgressNet
@@ -157,12 +157,3 @@ class ProgressRewardModel:
         if size is None:
             return replace(episode, views={name: episode.views[name] for name in known})
         return resize_episode(episode, known, size)
-
-
-def require_net(model: object) -> ProgressNet:
-    """Return the network of a model of this package; raise `CheckpointError` for other models."""
-    if isinstance(model, ProgressRewardModel):
-        return model.net
-    if isinstance(model, ProgressNet):
-        return model
-    raise CheckpointError(f"a checkpoint of this package is needed, got {type(model).__name__}")
