@@ -14,6 +14,7 @@ from embodied_rm.api.local_client import LocalClient
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.serve.client.episode_scorer import ShapingConfig
 from embodied_rm.serve.client.learned_reward import (
     FinalFrameGetter,
@@ -22,10 +23,6 @@ from embodied_rm.serve.client.learned_reward import (
     frames_from_render,
 )
 from embodied_rm.serve.client.learned_reward import LearnedReward as VectorLearnedReward
-
-DEFAULT_GAMMA = 0.98
-"""The discount of `PPOConfig`. It must be the learner's: another one would not leave the optimal policy unchanged."""
-
 
 Instruction = str | Sequence[str] | Callable[[Any], Any]
 
@@ -45,7 +42,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
     model: DescribedRewardModel,
     *,
     instruction: Instruction,
-    gamma: float = DEFAULT_GAMMA,
+    gamma: float = PPOConfig.gamma,
     get_frames: FrameGetter | None = None,
     get_final_frames: FinalFrameGetter | None = None,
     success_source: str = "environment",
@@ -61,7 +58,7 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         model: A reward model, for example of `load_reward_model`.
         instruction: One for all environments, one per environment, or a function of the environment that is called at
             every reset.
-        gamma: The learner's discount, in (0, 1].
+        gamma: The learner's discount, in (0, 1]. Another one would change the optimal policy.
         get_frames: (env, observation, rows) -> view name -> uint8 [n, H, W, 3]. None: `render_views` where the
             environment has it, else what `render()` draws, as the model's first view.
         get_final_frames: (env, infos, rows) -> the frames before the reset; needed by `AutoresetMode.SAME_STEP`.
@@ -77,8 +74,8 @@ def LearnedReward(  # noqa: N802  named like the Gymnasium wrappers that it retu
         UserError: When nothing draws the environment.
         ValueError: For an option that does not fit the environment.
     """
-    client: Any = LocalClient(model)
     config = ShapingConfig(gamma=gamma, **shaping)
+    client: Any = LocalClient(model, config.success_threshold, config.success_patience)
     frame_getter = default_frame_getter(env, model) if get_frames is None else get_frames
     if get_frames is None and get_final_frames is None and frame_getter is frames_from_render_views:
         get_final_frames = final_frames_from_infos

@@ -20,8 +20,9 @@ class LocalClient:
     Environments are numbered from 0. The state of each episode stays here.
     """
 
-    def __init__(self, model: DescribedRewardModel) -> None:
-        self.model = SubgoalRewardModel(model)
+    def __init__(self, model: DescribedRewardModel, success_threshold: float, success_patience: int) -> None:
+        """The threshold and the patience decide when a sub-goal is done; see `SubgoalRewardModel`."""
+        self.model = SubgoalRewardModel(model, success_threshold, success_patience)
         self._predicts_success = model.capabilities.predicts_success
         self._state: RewardState | None = None
 

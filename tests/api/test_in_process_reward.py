@@ -73,6 +73,18 @@ def test_a_vector_of_environments(model: erm.ProgressRewardModel) -> None:
         np.testing.assert_allclose(rewards[6:11, row], expected_rewards(model), atol=1e-6)
 
 
+def test_the_callers_threshold_and_patience_decide_when_a_sub_goal_is_done(model: erm.ProgressRewardModel) -> None:
+    potentials = {}
+    for patience in (1, 5):
+        env = erm.LearnedReward(
+            ColorEnv(), model, instruction="go; then stop", success_threshold=1e-9, success_patience=patience
+        )
+        env.reset(seed=0)
+        potentials[patience] = env.step(0)[4]["next_potential"]
+    assert potentials[1] == 0.5, "the second of two sub-goals starts at the first success"
+    assert potentials[5] < 0.5, "five successes are not reached at the first step"
+
+
 def test_the_simulators_cameras_are_used_by_name(model: erm.ProgressRewardModel) -> None:
     envs = TabletopVecEnv(
         "open_drawer", num_envs=2, views=("front", "wrist"), image_size=64, autoreset_mode=AutoresetMode.DISABLED
