@@ -9,7 +9,6 @@ import argparse
 import subprocess
 from pathlib import Path
 
-import numpy as np
 from PIL import Image, ImageDraw
 
 import embodied_rm as erm
@@ -60,7 +59,6 @@ def main() -> None:
         frames.append(image.quantize(128))
     durations = [int(1000 / episode.fps)] * (len(frames) - 1) + [1500]
     frames[0].save(args.gif, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
-    print(f"{args.gif}: {args.gif.stat().st_size / 1024:.0f} KiB, {np.size(durations)} frames")
 
 
 if __name__ == "__main__":
