@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -84,6 +86,16 @@ class RunFolder:
     def read_json(self, name: str) -> dict[str, Any]:
         """Return the JSON object stored under that name."""
         return json.loads((self.path / name).read_text())
+
+
+@contextmanager
+def open_kept_or_temporary(path: Path | str | None) -> Iterator[RunFolder]:
+    """Open a run folder to continue the run in it; for None, one that is deleted at the end."""
+    if path is not None:
+        yield RunFolder.open(path, resume=True)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        yield RunFolder.open(temporary)
 
 
 def rank_and_world_size() -> tuple[int, int]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.errors import CheckpointError
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.paths import resolve_reward_model
 
@@ -30,26 +29,9 @@ def load_reward_model(source: str | Path | None = None) -> ProgressRewardModel:
         CheckpointError: When a checkpoint is damaged, or cannot be downloaded.
     """
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
-        folder = download_checkpoint(source.removeprefix(HUB_PREFIX))
+        from embodied_rm.models.pretrained import download_model
+
+        folder = download_model(source.removeprefix(HUB_PREFIX), CHECKPOINT_PATTERNS)
     else:
         folder = resolve_reward_model(None if source is None else Path(source))
     return ProgressRewardModel(load_progress_net(folder), read_manifest(folder)["facts"])
-
-
-def download_checkpoint(repository: str) -> Path:
-    """Download a checkpoint from the Hugging Face Hub, or find it in the cache.
-
-    Args:
-        repository: "owner/name".
-
-    Raises:
-        CheckpointError: When there is no such repository, or no network.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(repository, allow_patterns=list(CHECKPOINT_PATTERNS)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"{HUB_PREFIX}{repository}: cannot be downloaded ({reason})") from None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from embodied_rm.rl.learner.policy import GaussianPolicy
 from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
-from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
+from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
 from embodied_rm.serve.client.learned_reward import resolve_instructions
 from embodied_rm.types import Episode
 
@@ -91,14 +89,13 @@ def refine(
             f"the learner's discount is ppo.gamma={refine_config.ppo.gamma}, the reward's is gamma={spec.gamma}: "
             "shaping by another discount would change the optimal policy"
         )
-    with ExitStack() as stack:
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) if folder is None else Path(folder)
+    with open_kept_or_temporary(folder) as run:
         result = refine_policy(
             InstructedEnv(envs.env, spec.instructions),  # type: ignore[attr-defined]
             copy.deepcopy(policy),
             spec.model,
             refine_config,
-            RunFolder.open(path, resume=True),
+            run,
             reporter or NullReporter(),
             None
             if eval_envs is None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from embodied_rm.api.build_config import build_config
 from embodied_rm.api.datasets import read_at_size
 from embodied_rm.api.progress_reward_model import ProgressRewardModel
 from embodied_rm.checkpoint_io import read_manifest
-from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
+from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
 from embodied_rm.training.run_training import CHECKPOINT_DIR
 from embodied_rm.training.run_training import train as train_net
 from embodied_rm.training.train_config import TrainConfig
@@ -48,9 +46,7 @@ def train(
         DataError: When there are no episodes, one has no known progress, or one is held out too.
     """
     train_config = build_config(TrainConfig, config)
-    with ExitStack() as stack:
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) if folder is None else Path(folder)
-        run = RunFolder.open(path, resume=True)
+    with open_kept_or_temporary(folder) as run:
         if init_from is not None:
             train_config = replace(train_config, image_size=init_from.net.config.encoder.image_size)
         net = train_net(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
     folder = (
         Path(source.removeprefix(LOCAL_PREFIX))
         if source.startswith(LOCAL_PREFIX)
-        else _download(source.removeprefix(HUB_PREFIX))
+        else download_model(source.removeprefix(HUB_PREFIX), (CONFIG_FILE, *WEIGHT_FILES))
     )
     config = _read_config(folder)
     weights = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
@@ -88,10 +89,21 @@ def _read_config(folder: Path) -> EncoderConfig:
         raise CheckpointError(f"{path}: not the description of an open_clip model ({error!r})") from None
 
 
-def _download(repo_id: str) -> Path:
+def download_model(repository: str, patterns: Sequence[str]) -> Path:
+    """Download a model from the Hugging Face Hub, or find it in the cache.
+
+    Args:
+        repository: "owner/name".
+        patterns: Files of the repository that are downloaded.
+
+    Returns:
+        The local folder.
+
+    Raises:
+        CheckpointError: When there is no such repository, or no network.
+    """
     try:
-        return Path(snapshot_download(repo_id, allow_patterns=[CONFIG_FILE, *WEIGHT_FILES]))
+        return Path(snapshot_download(repository, allow_patterns=list(patterns)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise CheckpointError(
-            f"{HUB_PREFIX}{repo_id}: cannot be downloaded ({str(error).strip().splitlines()[0]})"
-        ) from None
+        reason = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"{repository}: cannot be downloaded from the Hugging Face Hub ({reason})") from None
