@@ -143,7 +143,9 @@ def test_shard_of_changed_videos_is_rejected(net: Path, tmp_path: Path) -> None:
 def test_moved_corpus_is_accepted(net: Path, tmp_path: Path) -> None:
     root = write_corpus(tmp_path / "data")
     run_score(open_net, net, LeRobotDataset(root), tmp_path / "run")
+    written_ns = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / SHARDS_DIR).iterdir()}
     run_score(open_net, net, LeRobotDataset(root.rename(tmp_path / "elsewhere")), tmp_path / "run")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / SHARDS_DIR).iterdir()} == written_ns
 
 
 def test_invalid_shard_file_is_rejected(data: LeRobotDataset, net: Path, complete_run: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -17,94 +17,95 @@ MAX_HEADERS = 100
 HEADERS_TOO_LARGE_STATUS = b"431 Request Header Fields Too Large"
 
 
+class LimitedProtocol(HttpToolsProtocol):
+    """Closes excess connections, and those with slow or oversized headers."""
+
+    limits: ClassVar[ServeLimits]
+    _awaiting_headers = True
+    """Whether the next bytes belong to headers."""
+    _num_header_bytes = 0
+    """Header bytes received so far."""
+    _timer: asyncio.TimerHandle | None = None
+    _body_buffer: BodyBuffer | None = None
+    _headers_too_large = False
+    """Whether the parser was stopped because of the headers' size."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            transport.abort()
+            return
+        self._start_header_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        if self._body_buffer is not None:
+            self._body_buffer.abort()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._awaiting_headers:
+            self._num_header_bytes += len(data)
+            if self._timer is None:
+                self._start_header_timer()
+        super().data_received(data)
+        if self._awaiting_headers and self._num_header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self._reject(HEADERS_TOO_LARGE_STATUS)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            self._stop_parser("too many headers")  # the parser creates objects per header
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._cancel_timer()
+        self._awaiting_headers = False
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
+            self._stop_parser("the headers are too long")
+        super().on_headers_complete()
+        content_lengths = [value for name, value in self.headers if name == b"content-length"]
+        length = int(content_lengths[0]) if len(content_lengths) == 1 and content_lengths[0].isdigit() else 0
+        self._body_buffer = BodyBuffer(self.cycle, length) if 0 < length <= self.limits.max_body_bytes else None
+        if self._body_buffer is not None:
+            self.scope["state"][STATE_KEY] = self._body_buffer
+
+    def _stop_parser(self, reason: str) -> NoReturn:
+        self._headers_too_large = True
+        raise ValueError(reason)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._headers_too_large:
+            self._reject(HEADERS_TOO_LARGE_STATUS)
+        else:
+            super().send_400_response(msg)
+
+    def on_message_complete(self) -> None:
+        self._awaiting_headers, self._num_header_bytes = True, 0
+        super().on_message_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle.response_complete:
+            return
+        if self._body_buffer is not None and self._body_buffer.is_receiving:
+            self._body_buffer.append(body)
+        else:
+            super().on_body(body)
+
+    def _start_header_timer(self) -> None:
+        self._timer = self.loop.call_later(self.limits.body_timeout_s, self._reject, b"408 Request Timeout")
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _reject(self, status: bytes) -> None:
+        self._cancel_timer()
+        if not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
+
 def limited_protocol(limits: ServeLimits) -> type[HttpToolsProtocol]:
-    """Return uvicorn's HTTP protocol class with these limits."""
-
-    class LimitedProtocol(HttpToolsProtocol):
-        """Closes excess connections, and those with slow or oversized headers."""
-
-        _awaiting_headers = True
-        """Whether the next bytes belong to headers."""
-        _num_header_bytes = 0
-        """Header bytes received so far."""
-        _timer: asyncio.TimerHandle | None = None
-        _body_buffer: BodyBuffer | None = None
-        _headers_too_large = False
-        """Whether the parser was stopped because of the headers' size."""
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > limits.max_connections:
-                transport.abort()
-                return
-            self._start_header_timer()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._cancel_timer()
-            if self._body_buffer is not None:
-                self._body_buffer.abort()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            if self._awaiting_headers:
-                self._num_header_bytes += len(data)
-                if self._timer is None:
-                    self._start_header_timer()
-            super().data_received(data)
-            if self._awaiting_headers and self._num_header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
-                self._reject(HEADERS_TOO_LARGE_STATUS)
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            if len(self.headers) >= MAX_HEADERS:
-                self._stop_parser("too many headers")  # the parser creates objects per header
-            super().on_header(name, value)
-
-        def on_headers_complete(self) -> None:
-            self._cancel_timer()
-            self._awaiting_headers = False
-            if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
-                self._stop_parser("the headers are too long")
-            super().on_headers_complete()
-            content_lengths = [value for name, value in self.headers if name == b"content-length"]
-            length = int(content_lengths[0]) if len(content_lengths) == 1 and content_lengths[0].isdigit() else 0
-            self._body_buffer = BodyBuffer(self.cycle, length) if 0 < length <= limits.max_body_bytes else None
-            if self._body_buffer is not None:
-                self.scope["state"][STATE_KEY] = self._body_buffer
-
-        def _stop_parser(self, reason: str) -> NoReturn:
-            self._headers_too_large = True
-            raise ValueError(reason)
-
-        def send_400_response(self, msg: str) -> None:
-            if self._headers_too_large:
-                self._reject(HEADERS_TOO_LARGE_STATUS)
-            else:
-                super().send_400_response(msg)
-
-        def on_message_complete(self) -> None:
-            self._awaiting_headers, self._num_header_bytes = True, 0
-            super().on_message_complete()
-
-        def on_body(self, body: bytes) -> None:
-            if self.cycle.response_complete:
-                return
-            if self._body_buffer is not None and self._body_buffer.is_receiving:
-                self._body_buffer.append(body)
-            else:
-                super().on_body(body)
-
-        def _start_header_timer(self) -> None:
-            self._timer = self.loop.call_later(limits.body_timeout_s, self._reject, b"408 Request Timeout")
-
-        def _cancel_timer(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _reject(self, status: bytes) -> None:
-            self._cancel_timer()
-            if not self.transport.is_closing():
-                self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-                self.transport.close()
-
-    return LimitedProtocol
+    """Return uvicorn's HTTP protocol class with these limits. Uvicorn makes the instances."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
