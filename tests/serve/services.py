@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from known_models import serve_model
+from known_models import digest_to_progress, initial_digest, next_digest, serve_model
 
 from embodied_rm.serve.server import serve
 from embodied_rm.serve.service_config import ServeConfig
+
+LIFT = "lift the red cube"
 
 
 @contextmanager
@@ -51,3 +53,12 @@ def random_videos(num_rows: int, num_frames: int, seed: int = 0, size: int = 8, 
 def frames_by_view(frames: np.ndarray) -> dict[str, np.ndarray]:
     """Convert [N, V, H, W, 3] to the form that clients take: view -> [N, H, W, 3]."""
     return {name: frames[:, i] for i, name in enumerate(("front", "wrist", "side")[: frames.shape[1]])}
+
+
+def expected_progress(video: np.ndarray, instruction: str = LIFT) -> list[float]:
+    """Return the progress that `HashModel` predicts for a clip [T, V, H, W, 3], from frame 1 on."""
+    digest, progress = initial_digest(instruction, video[0]), []
+    for frames in video[1:]:
+        digest = next_digest(digest, frames)
+        progress.append(float(digest_to_progress(np.array([digest]))[0]))
+    return progress

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from known_models import HashModel, digest_to_progress, initial_digest, next_digest
-from services import serving
+from services import LIFT, serving
 
 from embodied_rm.serve.build_client_wheel import build_client_wheel
 from embodied_rm.serve.client.episode_scorer import ShapingConfig
@@ -28,7 +28,6 @@ from embodied_rm.serve.client.learned_reward import (
 from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.types import RewardOutput
 
-LIFT = "lift the red cube"
 LENGTHS = (3, 4, 6)
 """Length of the episodes of each row; even episodes terminate, odd ones are truncated."""
 GAMMA = 0.9

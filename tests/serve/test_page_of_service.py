@@ -15,7 +15,7 @@ import pytest
 from browsers import open_checked_page
 from known_models import HashModel
 from playwright.sync_api import Browser, Error, Page, expect
-from services import frames_by_view, random_videos, serving
+from services import LIFT, frames_by_view, random_videos, serving
 
 from embodied_rm.data.video.files import read_frames, write_video
 from embodied_rm.models.checkpoint import load_progress_net
@@ -27,7 +27,6 @@ from embodied_rm.types import Episode, Frames
 
 expect.set_options(timeout=20_000)  # a browser is slow while other tests run
 
-LIFT = "lift the red cube"
 FPS, NUM_FRAMES, SCORE_FPS = 10, 24, 5
 TOLERANCE = 0.02
 """Largest difference of predictions, as a browser decodes slightly differently than libav."""

@@ -12,13 +12,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from known_models import HashModel, digest_to_progress, initial_digest, next_digest
 from PIL import Image
-from services import random_videos, serving
+from services import LIFT, random_videos, serving
 
 from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER, decode_response, encode_request
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_MESSAGES, SESSION_CLASSES
 from embodied_rm.serve.service_config import ServeConfig
 
-LIFT = "lift the red cube"
 GRPC_CONFIG = ServeConfig(port=0, grpc_port=0)
 
 
