@@ -53,7 +53,7 @@ checkpoint: install  ## build the bundled model and its card (two hours)
 	$(BIN)/embodied-rm build-checkpoint install_dir=assets/checkpoints/tabletop out=$(RUN)
 
 client: install  ## the client of the reward service as a separate wheel: dist/
-	$(BIN)/python -c "from embodied_rm.serve.build_client_wheel import build_client_wheel; build_client_wheel('dist')"
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./embodied_rm/client
 
 labels: install  ## the default model trained by every labeling scheme: docs/results/labels.md (an hour and a half)
 	$(BIN)/embodied-rm bench labels results_page=docs/results/labels.md out=$(RUN)

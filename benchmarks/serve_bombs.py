@@ -23,8 +23,8 @@ import grpc
 from png_files import build_png
 from serving import HASH_SERVICE_COMMAND, RunningService, free_port, run_service
 
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 from embodied_rm.experiments.results_page import write_section
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
 SERVICE_LIMITS = {"max_body_mb": 4.0, "body_timeout_s": 0.5, "max_queue": 64, "max_image_side": 512}
 MAX_GROWTH_BYTES = 1 << 20

@@ -25,9 +25,9 @@ from mutations import RequestMutator
 from serving import HASH_SERVICE_COMMAND, RunningService, free_port, run_service
 from wire_client import LIFT_INSTRUCTION, VIEW_NAMES, WireConnection, http_head
 
+from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER, decode_response
 from embodied_rm.experiments.results_page import write_section
-from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER, decode_response
 from embodied_rm.serve.grpc.grpc_server import parse_message
 from embodied_rm.serve.grpc.inference import infer as infer_grpc
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES

@@ -15,12 +15,12 @@ import numpy as np
 from serving import SERVE_COMMAND, free_port, run_service
 from wire_client import LIFT_INSTRUCTION
 
+from embodied_rm.client import episode_handles
+from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.experiments.results_page import write_section
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.subgoals import SubgoalRewardModel
 from embodied_rm.paths import BUNDLED_CHECKPOINT
-from embodied_rm.serve.client import episode_handles
-from embodied_rm.serve.client.reward_client import RewardClient
 from embodied_rm.types import Views
 
 VIEW_NAMES = ("front", "wrist")

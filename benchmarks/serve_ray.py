@@ -22,9 +22,9 @@ import numpy as np
 from serving import PROGRESS_TOLERANCE, SERVE_COMMAND, RunningService, free_port, run_service
 from wire_client import LIFT_INSTRUCTION
 
+from embodied_rm.client import episode_handles
+from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.experiments.results_page import write_section
-from embodied_rm.serve.client import episode_handles
-from embodied_rm.serve.client.reward_client import RewardClient
 
 NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE = 4, 12, 64
 REPLICA_PROCESS_NAME = b"ray::ServeReplica:embodied_rm"

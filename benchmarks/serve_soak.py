@@ -20,8 +20,8 @@ import numpy as np
 from serving import PROGRESS_TOLERANCE, SERVE_COMMAND, RunningService, run_service
 from wire_client import LIFT_INSTRUCTION, VIEW_NAMES, WireConnection, frames_header, progress_values
 
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 from embodied_rm.experiments.results_page import write_section
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
 
 NUM_ENVS, NUM_VIDEOS, NUM_FRAMES, IMAGE_SIZE = 8, 4, 25, 64
 STEP_INTERVAL_S = 0.25

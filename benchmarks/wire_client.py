@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from known_models import digest_to_progress, initial_digest, next_digest
 
-from embodied_rm.serve.client.wire import BINARY_CONTENT_TYPE, HEADER_LENGTH_HEADER, decode_response
+from embodied_rm.client.wire import BINARY_CONTENT_TYPE, HEADER_LENGTH_HEADER, decode_response
 
 VIEW_NAMES = ["front", "wrist"]
 LIFT_INSTRUCTION = "lift the red cube"

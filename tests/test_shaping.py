@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embodied_rm.rewards.shaping import hold_potential, shaped_reward
+from embodied_rm.client.shaping import hold_potential, shaped_reward
 
 finite = st.floats(-5, 5)
 gammas = st.floats(0.5, 1.0)

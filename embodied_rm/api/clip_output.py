@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.client.shaping import update_success_streak
 from embodied_rm.errors import UserError
-from embodied_rm.rewards.shaping import update_success_streak
 from embodied_rm.types import BoolArray, Episode, Frames, RewardOutput
 
 CLIP_FPS = 1.0

@@ -11,18 +11,18 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from embodied_rm.api.local_client import LocalClient
-from embodied_rm.errors import UserError
-from embodied_rm.models.reward_model import DescribedRewardModel
-from embodied_rm.rewards.reward_config import RewardConfig
-from embodied_rm.rl.learner.ppo import PPOConfig
-from embodied_rm.serve.client.episode_scorer import ShapingConfig
-from embodied_rm.serve.client.learned_reward import (
+from embodied_rm.client.episode_scorer import ShapingConfig
+from embodied_rm.client.learned_reward import (
     FinalFrameGetter,
     FrameGetter,
     SingleLearnedReward,
     frames_from_render,
 )
-from embodied_rm.serve.client.learned_reward import LearnedReward as VectorLearnedReward
+from embodied_rm.client.learned_reward import LearnedReward as VectorLearnedReward
+from embodied_rm.errors import UserError
+from embodied_rm.models.reward_model import DescribedRewardModel
+from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.learner.ppo import PPOConfig
 
 Instruction = str | Sequence[str] | Callable[[Any], Any]
 

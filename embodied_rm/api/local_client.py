@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from embodied_rm.client.prediction import Frames, RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import DescribedRewardModel, RewardState
 from embodied_rm.models.subgoals import SubgoalRewardModel
-from embodied_rm.serve.client.prediction import Frames, RewardPrediction
 from embodied_rm.types import RewardOutput, Views
 
 

@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from embodied_rm.api.build_config import build_config
 from embodied_rm.api.learned_reward import Instruction, RewardSpec
+from embodied_rm.client.learned_reward import resolve_instructions
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.rl.cloning.bc import CloneConfig
 from embodied_rm.rl.cloning.bc import clone as clone_pairs
@@ -20,7 +21,6 @@ from embodied_rm.rl.refine import refine as refine_policy
 from embodied_rm.rl.refine_config import RefineConfig
 from embodied_rm.rl.watch.evaluate_policy import evaluate_policy
 from embodied_rm.run_folder import NullReporter, Reporter, open_kept_or_temporary
-from embodied_rm.serve.client.learned_reward import resolve_instructions
 from embodied_rm.types import Episode
 
 NUM_EVAL_EPISODES = 200

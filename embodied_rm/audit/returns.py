@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from embodied_rm.audit.test_set import AuditRewardConfig
-from embodied_rm.rewards.episode_reward import EpisodeReward, EpisodeStep
+from embodied_rm.client.episode_reward import EpisodeReward, EpisodeStep
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.transitions import FloatArray, RewardParams
 from embodied_rm.types import RewardOutput

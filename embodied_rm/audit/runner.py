@@ -10,11 +10,11 @@ import numpy as np
 
 from embodied_rm.audit.cases import AUDIT_CASES, AuditCase
 from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditRewardConfig, AuditTrial, select_frames
+from embodied_rm.client.episode_reward import score_mask
 from embodied_rm.metrics import wilson_interval
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.scoring import score_episodes
 from embodied_rm.models.subgoals import SubgoalRewardModel
-from embodied_rm.rewards.episode_reward import score_mask
 from embodied_rm.run_folder import Reporter
 from embodied_rm.types import Episode, RewardOutput
 

@@ -20,11 +20,11 @@ from embodied_rm.cli import help as pages
 from embodied_rm.cli.commands import COMMAND_MODULES
 from embodied_rm.cli.console import ConsoleReporter, format_duration, make_console
 from embodied_rm.cli.thread_affinity import bind_threads_to_cores
+from embodied_rm.client.client_errors import ServiceError
 from embodied_rm.command import Command
 from embodied_rm.config_files import command_display_name, command_names, join_command_words
 from embodied_rm.errors import CheckFailedError, UserError, unknown_name_message
 from embodied_rm.run_folder import NullReporter, RunFolder, rank_and_world_size
-from embodied_rm.serve.client.client_errors import ServiceError
 
 RESUMABLE_COMMANDS = (
     "adapt",

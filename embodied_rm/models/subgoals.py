@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.client.shaping import update_success_streak
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import Capabilities, Demonstration, RewardModel, RewardState
 from embodied_rm.models.subgoal_state import SubgoalState
-from embodied_rm.rewards.shaping import update_success_streak
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 SUBGOAL_SEPARATOR = "; then "
@@ -49,16 +49,10 @@ class SubgoalRewardModel:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> SubgoalState:
-        """Start N episodes.
+        """Start N episodes. Goal images of the end of the whole task are passed to each subgoal.
 
-        Args:
-            views: First frames, one row per environment.
-            instructions: One instruction per environment.
-            goal: Images of the end of the whole task, passed to each subgoal.
-            reference: Demonstrations of the whole task; with them, instructions are not split.
-
-        Raises:
-            UserError: For an empty subgoal, and for the reasons of the model.
+        With demonstrations, which show the whole task, instructions are not split. `UserError` for an empty subgoal,
+        and for the reasons of the model.
         """
         if reference is None:
             subgoals = [split_subgoals(instruction) for instruction in instructions]
@@ -110,8 +104,7 @@ class SubgoalRewardModel:
     def _step_subgoals(
         self, state: SubgoalState, views: Views
     ) -> tuple[RewardOutput, RewardOutput, tuple[RewardState, ...]]:
-        """Predictions of the current and of the previous subgoal (the first one, if there is no previous), and the new
-        states.
+        """Predictions of the current and of the previous subgoal (else the first one), and the new states.
 
         Every subgoal that has started is scored, so that its state follows all frames.
         """
@@ -144,9 +137,7 @@ class SubgoalRewardModel:
         )
 
     def _shift_subgoals(self, state: SubgoalState, offset: IntArray, views: Views) -> SubgoalState:
-        """Move each row by `offset` subgoals, int64 [N]. The next subgoal starts at these views; a previous one
-        resumes.
-        """
+        """Move each row by `offset` subgoals, int64 [N]. The next one starts at these views; a previous one resumes."""
         num_done = state.num_done + offset
         states = list(state.states)
         for index in range(1, len(states)):
@@ -163,12 +154,7 @@ class SubgoalRewardModel:
 
 
 def select_outputs(results: Sequence[tuple[IntArray, RewardOutput]], index: IntArray) -> RewardOutput:
-    """Select one subgoal's prediction per row.
-
-    Args:
-        results: For each subgoal, the rows where it was scored and their prediction.
-        index: Index of the selected subgoal per row, int64 [N].
-    """
+    """Select per row the prediction of the subgoal `index`, int64 [N], from (scored rows, prediction) per subgoal."""
     columns = {f.name: np.zeros(len(index), getattr(results[0][1], f.name).dtype) for f in fields(RewardOutput)}
     for i, (rows, output) in enumerate(results):
         mask = index[rows] == i
@@ -178,11 +164,7 @@ def select_outputs(results: Sequence[tuple[IntArray, RewardOutput]], index: IntA
 
 
 def split_subgoals(instruction: str) -> tuple[str, ...]:
-    """Split an instruction into its subgoals.
-
-    Raises:
-        UserError: If one of several subgoals is empty.
-    """
+    """Split an instruction into its subgoals; `UserError` if one of several is empty."""
     subgoals = tuple(instruction.split(SUBGOAL_SEPARATOR))
     if len(subgoals) > 1 and not all(subgoal.strip() for subgoal in subgoals):
         raise UserError(

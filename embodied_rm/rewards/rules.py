@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from embodied_rm.client.shaping import shaped_reward
 from embodied_rm.errors import lookup
 from embodied_rm.labels.hops import hop
 from embodied_rm.labels.ordinal import rubric_score, score_to_reward
 from embodied_rm.plugins import load_plugins
 from embodied_rm.rewards.rule_registry import RULES, RewardRule, register_reward_rule
-from embodied_rm.rewards.shaping import shaped_reward
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions
 
 __all__ = ["RULES", "RewardRule", "find_rule", "register_reward_rule"]

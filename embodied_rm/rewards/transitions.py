@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_rm.rewards.episode_reward import FloatArray, Transitions
+from embodied_rm.client.episode_reward import FloatArray, Transitions
 from embodied_rm.types import BoolArray, IntArray
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from embodied_rm.serve.client.wire import DATATYPE_NAMES, Message
+from embodied_rm.client.wire import DATATYPE_NAMES, Message
 from embodied_rm.serve.clip_scoring import ClipBatch, score_clips
 from embodied_rm.serve.protocol import parse_header, validate_instructions, validate_view_names, validation_error
 from embodied_rm.serve.request_errors import ErrorCode, RequestError

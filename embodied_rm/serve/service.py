@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embodied_rm.serve.client.wire import Message, encode_response
+from embodied_rm.client.wire import Message, encode_response
 from embodied_rm.serve.engine import InferenceEngine
 from embodied_rm.serve.image_decoding import decode_views
 from embodied_rm.serve.model_handle import ModelHandle

@@ -17,9 +17,9 @@ from embodied_rm.audit.instruction_perturbations import another_goal, another_ta
 from embodied_rm.audit.runner import score_trials
 from embodied_rm.audit.temporal_perturbations import hover, loop, reverse, triangle_wave
 from embodied_rm.audit.test_set import AuditClip
+from embodied_rm.client.episode_reward import score_mask
 from embodied_rm.errors import DataError
 from embodied_rm.models.scoring import score_episodes
-from embodied_rm.rewards.episode_reward import score_mask
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.run_folder import NullReporter
 from embodied_rm.types import Episode

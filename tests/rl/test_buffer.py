@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_rm.rewards.shaping import shaped_reward
+from embodied_rm.client.shaping import shaped_reward
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer
 from embodied_rm.rl.learner.policy import ValueCritic
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embodied_rm.rewards.shaping import hold_potential, shaped_reward
+from embodied_rm.client.shaping import hold_potential, shaped_reward
 from embodied_rm.rl.learner.gae import gae
 
 

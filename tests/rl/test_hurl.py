@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embodied_rm.client.shaping import shaped_reward
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
-from embodied_rm.rewards.shaping import shaped_reward
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer
 from embodied_rm.rl.learner.gae import gae
 from embodied_rm.rl.learner.hurl import Heuristic, heuristic_weight

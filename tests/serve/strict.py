@@ -10,8 +10,8 @@ import numpy as np
 from known_models import digest_to_progress, initial_digest, next_digest
 from services import frames_by_view, random_videos
 
-from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
+from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 from embodied_rm.serve.service_config import ServeLimits
 
 LIFT = "lift the red cube"

@@ -10,7 +10,7 @@ import time
 import pytest
 from strict import PIXELS, VALID_HEADER
 
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 
 
 def address(url: str) -> tuple[str, int]:

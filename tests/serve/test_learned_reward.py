@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import subprocess
-import sys
-import zipfile
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,15 +12,14 @@ from gymnasium.vector import AutoresetMode
 from known_models import HashModel, digest_to_progress, initial_digest, next_digest
 from services import LIFT, serving
 
-from embodied_rm.serve.build_client_wheel import build_client_wheel
-from embodied_rm.serve.client.episode_scorer import ShapingConfig
-from embodied_rm.serve.client.learned_reward import (
+from embodied_rm.client.episode_scorer import ShapingConfig
+from embodied_rm.client.learned_reward import (
     LearnedReward,
     SingleLearnedReward,
     frames_from_observation,
     frames_from_render,
 )
-from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.types import RewardOutput
 
 LENGTHS = (3, 4, 6)
@@ -310,55 +304,3 @@ def test_invalid_arguments_raise_before_anything_is_scored(url) -> None:
             env = make_env(AutoresetMode.DISABLED)
             env.env.reset()
             env.step(np.zeros(3, int))
-
-
-PACKAGE = Path(__file__).parents[2] / "embodied_rm"
-CLIENT = sorted((PACKAGE / "serve" / "client").glob("*.py"))
-REWARDS = [PACKAGE / "rewards" / name for name in ("__init__.py", "episode_reward.py", "shaping.py")]
-WHEEL_FILES = [*CLIENT, *REWARDS, PACKAGE / "serve" / "__init__.py"]
-
-
-@pytest.mark.parametrize("path", WHEEL_FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_wheel_imports_only_numpy_and_httpx_and_parses_with_python_39(path: Path) -> None:
-    tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    allowed = {"__future__", "collections", "dataclasses", "json", "random", "secrets", "time", "typing"}
-    allowed |= {"numpy", "httpx", "gymnasium" if path.stem == "learned_reward" else "numpy"}
-    inside = {f"embodied_rm.serve.client.{module.stem}" for module in CLIENT} | {"embodied_rm.serve.client"}
-    inside |= {"embodied_rm.rewards.shaping"}
-    if path.parent.name == "client":
-        inside |= {"embodied_rm.rewards.episode_reward"}
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            assert name in inside or name.split(".")[0] in allowed, f"{path}: {name}"
-        if isinstance(node, ast.Call):  # keywords that Python 3.9 does not know
-            keywords = {keyword.arg for keyword in node.keywords}
-            function = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            assert not (function == "zip" and "strict" in keywords) and "kw_only" not in keywords
-            assert not (function == "dataclass" and "slots" in keywords)
-
-
-def test_the_wheel_works_alone(url, tmp_path) -> None:
-    """It runs unpacked, without the rest of the package on the path."""
-    wheel = build_client_wheel(tmp_path)
-    assert wheel.read_bytes() == build_client_wheel(tmp_path / "again").read_bytes()
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "alone")
-        names = {name for name in archive.namelist() if name.endswith(".py")}
-        record = next(name for name in archive.namelist() if name.endswith("RECORD"))
-        assert archive.read(record).decode().count("\n") == len(archive.namelist())
-    assert names == {str(path.relative_to(PACKAGE.parent)) for path in (*WHEEL_FILES, PACKAGE / "__init__.py")}
-    script = f"""
-import sys
-sys.path[:0] = [{str(tmp_path / "alone")!r}]
-from embodied_rm.serve.client.reward_client import RewardClient
-import embodied_rm, numpy as np
-assert embodied_rm.__file__.startswith({str(tmp_path)!r}), embodied_rm.__file__
-with RewardClient({url!r}) as client:
-    frames = {{"front": np.zeros((2, 8, 8, 3), np.uint8)}}
-    client.reset([0, 1], [0, 0], ["lift"] * 2, frames)
-    assert client.step([0, 1], [0, 0], [1, 1], frames).valid.all()
-assert not {{"torch", "gymnasium", "msgspec", "starlette"}} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, timeout=60)

@@ -14,7 +14,7 @@ from known_models import HashModel, digest_to_progress, initial_digest, next_dig
 from PIL import Image
 from services import LIFT, random_videos, serving
 
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER, decode_response, encode_request
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER, decode_response, encode_request
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES, INFERENCE_MESSAGES, SESSION_CLASSES
 from embodied_rm.serve.service_config import ServeConfig
 

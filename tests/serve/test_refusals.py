@@ -13,8 +13,8 @@ from known_models import HashModel
 from services import frames_by_view, serving
 from strict import BINARY, LIFT, PIXELS, VALID_HEADER, VIDEO, post
 
-from embodied_rm.serve.client.reward_client import RewardClient
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER
+from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 
 

@@ -13,17 +13,17 @@ import pytest
 from known_models import HashModel, digest_to_progress, initial_digest, next_digest
 from services import LIFT, expected_progress, frames_by_view, random_videos, serving
 
-from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.judges.remote import RemoteRewardModel
-from embodied_rm.models.scoring import score_episodes
-from embodied_rm.paths import BUNDLED_CHECKPOINT
-from embodied_rm.serve.client import episode_handles
-from embodied_rm.serve.client.client_errors import (
+from embodied_rm.client import episode_handles
+from embodied_rm.client.client_errors import (
     EpisodeLostError,
     OutOfOrderError,
     ServiceError,
 )
-from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm.client.reward_client import RewardClient
+from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.models.judges.remote import RemoteRewardModel
+from embodied_rm.models.scoring import score_episodes
+from embodied_rm.paths import BUNDLED_CHECKPOINT
 from embodied_rm.serve.service_config import ServeConfig
 from embodied_rm.types import Episode, Views
 

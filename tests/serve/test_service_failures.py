@@ -11,13 +11,13 @@ import pytest
 from known_models import HashModel, serve_model
 from services import LIFT, expected_progress, frames_by_view, random_videos, serving
 
-from embodied_rm.serve.client import episode_handles
-from embodied_rm.serve.client.client_errors import (
+from embodied_rm.client import episode_handles
+from embodied_rm.client.client_errors import (
     EpisodeLostError,
     ServiceError,
     ServiceUnavailableError,
 )
-from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm.client.reward_client import RewardClient
 from embodied_rm.serve.service_config import ServeConfig, ServeLimits
 
 

@@ -25,9 +25,9 @@ from scene import ACTION_REPEAT, TASK_INSTRUCTIONS
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
-from embodied_rm.serve.client.episode_scorer import ShapingConfig
-from embodied_rm.serve.client.learned_reward import LearnedReward
-from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm.client.episode_scorer import ShapingConfig
+from embodied_rm.client.learned_reward import LearnedReward
+from embodied_rm.client.reward_client import RewardClient
 
 GAMMA = 0.98
 INITIAL_HEURISTIC_COEF = 0.1

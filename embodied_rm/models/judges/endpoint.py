@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from PIL import Image
 
+from embodied_rm.client.wire import LOOPBACK_HOSTS
 from embodied_rm.errors import UserError
 from embodied_rm.models.judges.chat import Answer, ContentPart, Query
-from embodied_rm.serve.client.wire import LOOPBACK_HOSTS
 from embodied_rm.types import Frames
 
 MAX_TOP_LOGPROBS = 20
@@ -57,21 +57,13 @@ class EndpointConfig:
                 raise UserError(f"{name} must be > 0, got {getattr(self, name)}")
 
     def headers(self) -> dict[str, str]:
-        """Return the authorization header, if there is a key.
-
-        Raises:
-            UserError: If the environment variable is not set.
-        """
+        """Return the authorization header, if there is a key."""
         key = read_api_key(self.api_key_env)
         return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 def read_api_key(variable: str | None) -> str | None:
-    """Return the API key in an environment variable; None if no variable is named.
-
-    Raises:
-        UserError: If the variable is not set.
-    """
+    """Return the API key in an environment variable, None if none is named; `UserError` if it is not set."""
     if variable is None:
         return None
     key = os.environ.get(variable)
@@ -81,17 +73,10 @@ def read_api_key(variable: str | None) -> str | None:
 
 
 class EndpointChat:
-    """A `ChatModel` behind an endpoint.
-
-    A failed attempt is repeated after a wait that doubles, or after the wait that the server requests.
-    """
+    """A `ChatModel` behind an endpoint. A failed attempt is repeated after a growing wait, or the one requested."""
 
     def __init__(self, config: EndpointConfig) -> None:
-        """Open the HTTP client.
-
-        Raises:
-            UserError: If httpx or the API key is missing.
-        """
+        """Open the HTTP client; `UserError` if httpx or the API key is missing."""
         try:
             import httpx  # optional
         except ModuleNotFoundError as error:
@@ -106,11 +91,7 @@ class EndpointChat:
         self._executor = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
 
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer every query, in order.
-
-        Raises:
-            UserError: If the endpoint rejects a request (status 4xx).
-        """
+        """Answer every query, in order; `UserError` if the endpoint rejects a request (status 4xx)."""
         return list(self._executor.map(self._answer_with_retries, queries))
 
     def _answer_with_retries(self, query: Query) -> Answer:

@@ -30,9 +30,7 @@ SERVICE_RETRY_TIMEOUT_S = 600.0
 def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardModel:
     """Create the judge of a configuration whose `type` is not None.
 
-    Raises:
-        UserError: If settings contradict each other.
-        CheckpointError: If a file of a model folder cannot be loaded; the message names it.
+    `UserError` if settings contradict each other, `CheckpointError` if a file of a model folder cannot be loaded.
     """
     assert config.type is not None
     config.check_location()
@@ -51,14 +49,10 @@ def open_judge(config: JudgeConfig) -> VlmJudge | ShuffledJudge | RemoteRewardMo
 
 
 def make_remote_model(config: JudgeConfig) -> RemoteRewardModel:
-    """Connect to the model of a reward service.
-
-    Raises:
-        ServiceError: If the service cannot be reached.
-    """
+    """Connect to the model of a reward service; `ServiceError` if it cannot be reached."""
     assert config.url is not None
     try:
-        from embodied_rm.serve.client.reward_client import RewardClient  # by httpx, which is optional
+        from embodied_rm.client.reward_client import RewardClient  # by httpx, which is optional
     except ModuleNotFoundError as error:
         raise UserError("the client of a service needs httpx: pip install httpx") from error
     return RemoteRewardModel(
@@ -135,11 +129,7 @@ def make_rewind(config: JudgeConfig) -> tuple[ChatModel, Question]:
 
 
 def require_base_model(config: JudgeConfig) -> tuple[Path, Path]:
-    """Return the folders of the released files and of the base model.
-
-    Raises:
-        UserError: If the base model is not configured.
-    """
+    """Return the folders of the released files and of the base model; `UserError` without the latter."""
     assert config.folder is not None
     if config.base_model is None:
         raise UserError(f"judge={config.type} needs judge.base_model=..., {BASE_MODEL_HINTS[config.type or '']}")

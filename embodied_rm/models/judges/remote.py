@@ -14,16 +14,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from embodied_rm.client import episode_handles
+from embodied_rm.client.client_errors import OutOfOrderError
+from embodied_rm.client.episode_handles import EpisodeHandle, SavedEpisodeState
+from embodied_rm.client.prediction import RewardPrediction
 from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import Capabilities, Demonstration, InputSpec, RewardState, RowIndices
-from embodied_rm.serve.client import episode_handles
-from embodied_rm.serve.client.client_errors import OutOfOrderError
-from embodied_rm.serve.client.episode_handles import EpisodeHandle, SavedEpisodeState
-from embodied_rm.serve.client.prediction import RewardPrediction
 from embodied_rm.types import Array, RewardOutput, Views
 
 if TYPE_CHECKING:
-    from embodied_rm.serve.client.reward_client import RewardClient  # by httpx, which is optional
+    from embodied_rm.client.reward_client import RewardClient  # by httpx, which is optional
 
 
 class EpisodeLease:
@@ -136,11 +136,7 @@ class RemoteRewardModel:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> RemoteState:
-        """Start N episodes at their first frames.
-
-        Raises:
-            UserError: If a goal or reference is given, which the service does not support, or if lengths differ.
-        """
+        """Start N episodes at their first frames; `UserError` for a goal or a reference, which no service supports."""
         if goal is not None or reference is not None:
             raise UserError("a remote reward model takes neither goal images nor demonstrations")
         if len(instructions) != len(views):
@@ -205,11 +201,7 @@ def object_array(episodes: Sequence[RemoteEpisode]) -> npt.NDArray[np.object_]:
 
 
 def frames_by_view(views: Views) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return view name -> uint8 [N, H, W, 3].
-
-    Raises:
-        UserError: If a view is missing in some rows; a request holds all views of all rows.
-    """
+    """Return view name -> uint8 [N, H, W, 3]; `UserError` if some rows lack a view, which a request cannot express."""
     if views.present is not None and not views.present.all():
         raise UserError("a remote reward model needs the same views of every environment, and one is missing")
     return {name: np.asarray(views.frames[:, i]) for i, name in enumerate(views.names)}

@@ -19,8 +19,8 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from embodied_rm.checkpoint_io import add_prefix, strip_prefix
+from embodied_rm.client.episode_reward import EpisodeReward, EpisodeStep
 from embodied_rm.errors import UserError
-from embodied_rm.rewards.episode_reward import EpisodeReward, EpisodeStep
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.rules import find_rule
 from embodied_rm.rewards.transitions import FloatArray, RewardParams, Transitions

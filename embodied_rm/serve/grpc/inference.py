@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embodied_rm.serve.client.wire import DATATYPE_NAMES
+from embodied_rm.client.wire import DATATYPE_NAMES
 from embodied_rm.serve.clip_scoring import score_clips
 from embodied_rm.serve.grpc.messages import INFERENCE_CLASSES
 from embodied_rm.serve.open_inference import (

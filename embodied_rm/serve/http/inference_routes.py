@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from embodied_rm.serve.client.wire import BINARY_CONTENT_TYPE
+from embodied_rm.client.wire import BINARY_CONTENT_TYPE
 from embodied_rm.serve.http.request_body import (
     JSON_CONTENT_TYPE,
     BodyBudget,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
-from embodied_rm.serve.client.wire import HEADER_LENGTH_HEADER, TIMEOUT_HEADER
+from embodied_rm.client.wire import HEADER_LENGTH_HEADER, TIMEOUT_HEADER
 from embodied_rm.serve.http.body_buffer import STATE_KEY
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.service_config import ServeLimits

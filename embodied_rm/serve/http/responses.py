@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from embodied_rm.serve.client.wire import BINARY_CONTENT_TYPE, HEADER_LENGTH_HEADER, Message
+from embodied_rm.client.wire import BINARY_CONTENT_TYPE, HEADER_LENGTH_HEADER, Message
 from embodied_rm.serve.request_errors import ErrorCode, RequestError
 from embodied_rm.serve.sessions import SessionNotFoundError
 

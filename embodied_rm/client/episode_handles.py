@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from embodied_rm.serve.client.client_errors import EpisodeLostError, OutOfOrderError
-from embodied_rm.serve.client.prediction import Frames, RewardPrediction
+from .client_errors import EpisodeLostError, OutOfOrderError
+from .prediction import Frames, RewardPrediction
 
 if TYPE_CHECKING:
-    from embodied_rm.serve.client.reward_client import RewardClient
+    from .reward_client import RewardClient
 
 
 class SavedEpisodeState(NamedTuple):

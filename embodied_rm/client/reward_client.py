@@ -12,14 +12,14 @@ from typing import Any, Optional
 import httpx
 import numpy as np
 
-from embodied_rm.serve.client.client_errors import (
+from .client_errors import (
     EpisodeLostError,
     OutOfOrderError,
     ServiceError,
     ServiceUnavailableError,
 )
-from embodied_rm.serve.client.prediction import Frames, RewardPrediction
-from embodied_rm.serve.client.wire import (
+from .prediction import Frames, RewardPrediction
+from .wire import (
     BINARY_CONTENT_TYPE,
     HEADER_LENGTH_HEADER,
     LOOPBACK_HOSTS,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Optional
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.rewards.episode_reward import EpisodeReward, EpisodeStep
-from embodied_rm.serve.client import episode_handles
-from embodied_rm.serve.client.episode_handles import EpisodeHandle
-from embodied_rm.serve.client.prediction import Frames, RewardPrediction
+from . import episode_handles
+from .episode_handles import EpisodeHandle
+from .episode_reward import EpisodeReward, EpisodeStep
+from .prediction import Frames, RewardPrediction
 
 if TYPE_CHECKING:
-    from embodied_rm.serve.client.reward_client import RewardClient
+    from .reward_client import RewardClient
 
 RowIndices = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.floating]

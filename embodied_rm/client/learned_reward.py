@@ -9,10 +9,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from embodied_rm.rewards.episode_reward import EpisodeStep
-from embodied_rm.serve.client.episode_scorer import BoolArray, EpisodeScorer, FloatArray, RowIndices, ShapingConfig
-from embodied_rm.serve.client.prediction import Frames
-from embodied_rm.serve.client.reward_client import RewardClient
+from .episode_reward import EpisodeStep
+from .episode_scorer import BoolArray, EpisodeScorer, FloatArray, RowIndices, ShapingConfig
+from .prediction import Frames
+from .reward_client import RewardClient
 
 FrameGetter = Callable[[Any, Any, RowIndices], Frames]
 """(environment, its current observation, rows) -> view name -> uint8 [n, H, W, 3], the current frames of these rows."""

@@ -1,7 +1,6 @@
 """The reward and the success of running episodes, from the predictions of a reward model.
 
-Training, the client of the reward service and the audit all step an `EpisodeReward`. The client's wheel contains this
-file and runs on Python 3.9, so it imports nothing but numpy and `embodied_rm.rewards.shaping`.
+Training, the client of the reward service and the audit all step an `EpisodeReward`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from embodied_rm.rewards.shaping import hold_potential, potential_lower_bound, shaped_reward, update_success_streak
+from .shaping import hold_potential, potential_lower_bound, shaped_reward, update_success_streak
 
 FloatArray = npt.NDArray[np.floating]
 BoolArray = npt.NDArray[np.bool_]

@@ -1,7 +1,5 @@
 """From a potential to a reward: policy-invariant shaping (Ng, Harada and Russell 1999).
 
-The client's wheel contains this file and runs on Python 3.9: it imports nothing but numpy.
-
 With raw progress as the reward, hovering near success is worth more than success. With a difference of potentials, it
 is not.
 """

@@ -1,0 +1,51 @@
+"""Learned rewards in your RL process: the client of the reward service, its environment wrapper, shaping.
+
+The distribution `embodied-rm-client` installs this folder as `embodied_rm_client`; `embodied-rm` installs it as
+`embodied_rm.client`. Its modules import one another relatively, run on Python 3.9, and need only numpy and httpx.
+`LearnedReward` and `SingleLearnedReward` also need gymnasium.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client_errors import EpisodeLostError, OutOfOrderError, ServiceError, ServiceUnavailableError
+    from .episode_scorer import ShapingConfig
+    from .learned_reward import LearnedReward, SingleLearnedReward, frames_from_render
+    from .prediction import RewardPrediction
+    from .reward_client import RewardClient
+
+EXPORTS = {
+    "EpisodeLostError": "client_errors",
+    "LearnedReward": "learned_reward",
+    "OutOfOrderError": "client_errors",
+    "RewardClient": "reward_client",
+    "RewardPrediction": "prediction",
+    "ServiceError": "client_errors",
+    "ServiceUnavailableError": "client_errors",
+    "ShapingConfig": "episode_scorer",
+    "SingleLearnedReward": "learned_reward",
+    "frames_from_render": "learned_reward",
+}
+"""Public name -> module that defines it, imported on first use."""
+
+__all__ = [
+    "EpisodeLostError",
+    "LearnedReward",
+    "OutOfOrderError",
+    "RewardClient",
+    "RewardPrediction",
+    "ServiceError",
+    "ServiceUnavailableError",
+    "ShapingConfig",
+    "SingleLearnedReward",
+    "frames_from_render",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{EXPORTS[name]}", __name__), name)
