@@ -1,6 +1,6 @@
-"""Test of the client wheel in a clean virtual environment: python benchmarks/client_alone.py
+"""Test of the client's distribution in a clean virtual environment: python benchmarks/client_alone.py
 
-Creates a virtual environment with the given Python, installs the wheel, numpy, httpx and gymnasium from the package
+Creates a virtual environment with the given Python, installs the client, numpy, httpx and gymnasium from the package
 index, and computes rewards of a vector environment with a local service.
 """
 
@@ -14,15 +14,12 @@ from pathlib import Path
 
 from serving import HASH_SERVICE_COMMAND, run_service
 
-from embodied_rm.serve.build_client_wheel import build_client_wheel
-
+CLIENT_DIR = Path(__file__).resolve().parent.parent / "embodied_rm" / "client"
 CLIENT_SCRIPT = """
 import sys
 import gymnasium as gym
 import numpy as np
-from embodied_rm.serve.client.episode_scorer import ShapingConfig
-from embodied_rm.serve.client.learned_reward import LearnedReward, SingleLearnedReward, frames_from_render
-from embodied_rm.serve.client.reward_client import RewardClient
+from embodied_rm_client import LearnedReward, RewardClient, ShapingConfig, SingleLearnedReward, frames_from_render
 
 url = sys.argv[1]
 SHAPING, INSTRUCTION = ShapingConfig(gamma=0.99), "hold the pole up"
@@ -42,7 +39,7 @@ with RewardClient(url) as client:
     for _ in range(5):
         single_env.step(single_env.action_space.sample())
     single_env.close()
-unwanted = {"torch", "msgspec", "starlette", "grpc", "mujoco", "pyarrow"} & set(sys.modules)
+unwanted = {"embodied_rm", "torch", "msgspec", "starlette", "grpc", "mujoco", "pyarrow"} & set(sys.modules)
 assert not unwanted, unwanted
 versions = f"Python {sys.version.split()[0]}, gymnasium {gym.__version__}, numpy {np.__version__}"
 print(f"{versions}: {num_ended} episodes ended, total reward {total:.2f}")
@@ -55,10 +52,10 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory() as folder, run_service(HASH_SERVICE_COMMAND) as service:
-        venv_dir, wheel = Path(folder) / "own", build_client_wheel(folder)
+        venv_dir = Path(folder) / "own"
         subprocess.run([args.python, "-m", "venv", str(venv_dir)], check=True)
         python = str(venv_dir / "bin/python")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[gymnasium]", "pygame"], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", f"{CLIENT_DIR}[gymnasium]", "pygame"], check=True)
         command = [python, "-I", "-W", "ignore", "-c", CLIENT_SCRIPT, service.url]
         result = subprocess.run(command, check=True, capture_output=True, text=True)
     logging.info(result.stdout.strip())
