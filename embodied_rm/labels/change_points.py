@@ -36,14 +36,10 @@ MIN_EXPLAINED_VARIANCE = 0.8
 
 
 def label(episodes: Sequence[Episode], features: Sequence[Array] | None = None) -> list[Targets]:
-    """Return the targets per episode. Failures get their outcome only.
+    """Return the targets per episode, from encoder features float32 [T, D] (None: downsampled pixels).
 
-    Args:
-        episodes: All training episodes. The last column of a recorded `action` is the gripper.
-        features: Features per episode, float32 [T, D], from a frozen encoder; None: downsampled pixels.
-
-    Raises:
-        DataError: If no episode has an outcome or none is a demonstration.
+    Failures get their outcome only. The last column of a recorded `action` is the gripper. `DataError` if no episode
+    has an outcome or none is a demonstration.
     """
     require_outcome(episodes, "change_points")
     require_demonstration(episodes, "change_points")
@@ -96,12 +92,9 @@ def _grid_means(frames: npt.NDArray[np.uint8]) -> Array:
 
 
 def gripper_key_frames(gripper: Array) -> BoolArray:
-    """Return the frames at which the gripper begins to be open or closed, bool [T].
+    """Return the frames at which the gripper [T] (command or opening, any unit) begins to be open or closed, bool [T].
 
     The state changes at three quarters of the range, if it lasts `MIN_GRIP_FRAMES` frames or to the end.
-
-    Args:
-        gripper: Command or opening per frame [T], in any unit.
     """
     low, high = gripper.min(), gripper.max()
     if high - low < 1e-6:
@@ -122,11 +115,7 @@ def gripper_key_frames(gripper: Array) -> BoolArray:
 
 
 def choose_segment_count(features: Sequence[Array]) -> int:
-    """Return the fewest segments that explain `MIN_EXPLAINED_VARIANCE` on average; at most `MAX_SEGMENTS`.
-
-    Args:
-        features: Features per demonstration, [T, D].
-    """
+    """Return the fewest segments that explain `MIN_EXPLAINED_VARIANCE` of features [T, D] on average."""
     explained_variance = np.mean([_explained_variance(demonstration) for demonstration in features], axis=0)
     return (
         int(np.argmax(explained_variance >= MIN_EXPLAINED_VARIANCE)) + 1
@@ -144,12 +133,9 @@ def _explained_variance(features: Array) -> npt.NDArray[np.float64]:
 
 
 def segment_sequence(features: Array, count: int, forced_starts: BoolArray) -> list[int]:
-    """Return the edges [0, ..., T] of the segments with the least sum of squared distances to their means.
+    """Return the edges [0, ..., T] of at most `count` segments of features [T, D] with the least variance inside.
 
-    Args:
-        features: Features [T, D].
-        count: Number of segments; at most T are returned.
-        forced_starts: Frames that must start a segment, bool [T]; fewer than `count` after the first frame.
+    `forced_starts`, bool [T]: fewer than `count` frames after the first that must start a segment.
     """
     cost, length = _segment_costs(features), len(features)
     num_forced = np.append(0, np.cumsum(forced_starts))

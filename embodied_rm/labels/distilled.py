@@ -1,7 +1,4 @@
-"""Predictions of another reward model as targets: a slow model labels the data, a fast one learns the labels.
-
-Source: ONI (arXiv 2410.23022).
-"""
+"""Predictions of another reward model as targets: a fast model learns from a slow one (ONI, arXiv 2410.23022)."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ SUCCESS_THRESHOLD = 0.5
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode: predicted progress and success at scored frames.
 
-    Without predicted success, the recorded outcome is the success target of the last frame.
-
-    Raises:
-        DataError: If an episode has no predictions, or no episode has a success prediction or an outcome.
+    Without predicted success, the recorded outcome is the target of the last frame. `DataError` if an episode has no
+    predictions, or no episode has a success prediction or an outcome.
     """
     targets = [_make_targets(episode) for episode in episodes]
     if not any(episode_targets.success_known.any() for episode_targets in targets):

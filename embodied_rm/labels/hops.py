@@ -1,7 +1,6 @@
-"""True progress from subtask boundaries, and the relative hop between two frames.
+"""True progress from subtask boundaries, and the relative hop between two frames (Robo-Dopamine, arXiv 2512.23703).
 
-Source: Robo-Dopamine (arXiv 2512.23703), section 3. Progress counts finished subtasks. A hop is the fraction of the
-remaining progress that is gained, or of the gained progress that is lost, between two frames.
+Progress counts finished subtasks. A hop is a fraction of the remaining progress (gain) or of the gained one (loss).
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ from embodied_rm.types import Array, Episode, Subtask
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """Return the targets per episode.
-
-    Raises:
-        DataError: If the true progress of an episode is unknown.
-    """
+    """Return the targets per episode; `DataError` if the true progress of one is unknown."""
     orders = subtask_orders(episodes)
     subtasks = [subtask_indices(episode, orders.get(task_of(episode), ())) for episode in episodes]
     return [
@@ -35,10 +30,6 @@ def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
 
     tau is the elapsed fraction of the subtask. Progress is constant between subtasks, 0 before the first and 1 after
     the last. It is 1 at the last frame if the last subtask ends there.
-
-    Args:
-        subtasks: At least one subtask, in order.
-        length: Number of frames of the episode.
     """
     assert subtasks and subtasks[-1].end <= length
     knots = [
@@ -54,8 +45,7 @@ def progress_from_subtasks(subtasks: Sequence[Subtask], length: int) -> Array:
 def true_progress(episode: Episode) -> Array:
     """Return the recorded progress, else that of the annotated subtasks of a success; float32 [T] in [0, 1].
 
-    Raises:
-        DataError: If the episode has neither. Subtasks of a failure do not determine how many were left.
+    `DataError` if the episode has neither. Subtasks of a failure do not determine how many were left.
     """
     if episode.progress is not None:
         return episode.progress
@@ -68,14 +58,10 @@ def true_progress(episode: Episode) -> Array:
 
 
 def hop(p: npt.ArrayLike, q: npt.ArrayLike) -> Array:
-    """Return the relative hop from progress p to progress q, float32 in [-1, 1]; `apply_hop` inverts it.
+    """Return the relative hop, float32 in [-1, 1], between progress p and q in [0, 1]; `apply_hop` inverts it.
 
     The hop is (q - p) / (1 - p) forwards and (q - p) / p backwards (equation 3 with a start of 0). It is 0 if nothing
     is left to gain or lose.
-
-    Args:
-        p: Progress in [0, 1]; broadcasts with `q`.
-        q: Progress in [0, 1].
     """
     p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     change = q - p

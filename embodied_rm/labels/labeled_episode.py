@@ -66,16 +66,9 @@ class LabeledEpisode:
 def label(
     episodes: Sequence[Episode], schemes: Sequence[str] = ("hops",), overrides: Mapping[str, Labeler] | None = None
 ) -> list[LabeledEpisode]:
-    """Label episodes with each scheme.
+    """Label episodes with each scheme, or with its override (scheme -> labeler).
 
-    Args:
-        episodes: All training episodes.
-        schemes: Names of labeling schemes.
-        overrides: Scheme -> labeler that replaces the scheme's own.
-
-    Raises:
-        UserError: If a scheme is unknown.
-        DataError: If an episode lacks data that a scheme needs.
+    `UserError` if a scheme is unknown, `DataError` if an episode lacks data that a scheme needs.
     """
     labelers = {name: scheme.label for name, scheme in select_schemes(schemes).items()}
     targets_by_scheme = {name: (overrides or {}).get(name, label_fn)(episodes) for name, label_fn in labelers.items()}

@@ -1,8 +1,7 @@
-"""Scores from 1 to 5 of the final state of a clip.
+"""Scores from 1 to 5 of the final state of a clip; a reward is (score - 1) / 4 (RoboReward).
 
-Source: RoboReward. A reward is (score - 1) / 4. Every prefix of an episode is a clip with its own score (temporal
-clipping). A clip under a negative instruction scores 1 (counterfactual relabeling, the loss term `negative_hop`). The
-true progress is the rater. Values between two scores are not taught.
+Every prefix of an episode is a clip with its own score. A clip under a negative instruction scores 1 (the loss term
+`negative_hop`). The true progress is the rater. Values between two scores are not taught.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ RUBRIC = {1: "nothing achieved", 2: "begun", 3: "partly done", 4: "nearly done",
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode: at each frame the reward of the clip that ends there.
 
-    Raises:
-        DataError: If no episode has an outcome, or the true progress of one is unknown.
+    `DataError` if no episode has an outcome, or the true progress of one is unknown.
     """
     require_outcome(episodes, "ordinal")
     return [

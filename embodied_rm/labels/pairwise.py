@@ -19,11 +19,7 @@ TIE_MARGIN = 0.01
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """Return the targets per episode.
-
-    Raises:
-        DataError: If the true progress of an episode is unknown.
-    """
+    """Return the targets per episode; `DataError` if the true progress of one is unknown."""
     return [targets_with_known_success(episode, true_progress(episode)) for episode in episodes]
 
 
@@ -34,10 +30,6 @@ def preference_matrix(progress: Array) -> Array:
 
 
 def adjacent_mask(frame_indices: IntArray) -> BoolArray:
-    """Return whether no other sampled frame lies between p and q, in both directions; bool [B, M, M].
-
-    Args:
-        frame_indices: Sampled frames, int64 [B, M].
-    """
+    """Return whether no other of the frames int64 [B, M] lies between p and q, in both directions; bool [B, M, M]."""
     rank = np.argsort(np.argsort(frame_indices, axis=1, kind="stable"), axis=1)
     return np.abs(rank[:, :, None] - rank[:, None]) == 1

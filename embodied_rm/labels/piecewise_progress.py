@@ -45,7 +45,7 @@ def subtask_spans(episode: Episode, order: Sequence[str]) -> list[SubtaskSpan]:
 
 
 def piecewise_progress(spans: Sequence[SubtaskSpan], levels: npt.ArrayLike, increments: npt.ArrayLike) -> Array:
-    """Interpolate progress inside spans; float32 [T] in [0, 1].
+    """Interpolate progress inside spans in order of time; float32 [T] in [0, 1].
 
     Inside a finished span, progress rises from the level of its subtask to that of the next one, in proportion to the
     increments. Inside an unfinished span it stays at the level of its subtask. It is constant between spans.
@@ -76,11 +76,7 @@ def known_progress_mask(spans: Sequence[SubtaskSpan], length: int) -> BoolArray:
 
 
 def require_subtasks(episodes: Sequence[Episode], scheme: str) -> None:
-    """Check that every demonstration has annotated subtasks of its task.
-
-    Raises:
-        DataError: If one has none.
-    """
+    """Raise `DataError` unless every demonstration has annotated subtasks of its task."""
     orders = subtask_orders(episodes)
     for episode in episodes:
         if is_demonstration(episode) and not episode.subtasks:

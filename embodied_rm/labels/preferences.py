@@ -29,15 +29,10 @@ BRADLEY_TERRY_RATIONALITY = 4.0
 
 
 def label(episodes: Sequence[Episode], progress_fn: Callable[[Episode], Array] = true_progress) -> list[Targets]:
-    """Return the targets per episode.
+    """Return the targets per episode, from its progress float32 [T] in [0, 1].
 
-    Args:
-        episodes: All training episodes.
-        progress_fn: Progress per frame, float32 [T] in [0, 1]. A function other than `true_progress` does not
-            determine success; the recorded outcome does.
-
-    Raises:
-        DataError: If the true progress of an episode is needed and unknown.
+    A function other than `true_progress` does not determine success; the recorded outcome does. `DataError` if the true
+    progress of an episode is needed and unknown.
     """
     if progress_fn is true_progress:
         return [targets_with_known_success(episode, progress_fn(episode)) for episode in episodes]
@@ -75,14 +70,9 @@ class SegmentPairs:
 
 
 def sample_segment_pairs(frame_indices: IntArray, goals: Sequence[str], rng: np.random.Generator) -> SegmentPairs:
-    """Draw per episode a segment of half its frames, and one of another episode with the same goal.
+    """Draw per episode a segment of half its frames int64 [B, M], and one of another episode with the same goal.
 
     An episode without such a partner is paired with itself.
-
-    Args:
-        frame_indices: Sampled frames, int64 [B, M].
-        goals: Goal per episode [B].
-        rng: Random generator.
     """
     batch_size, num_timesteps = frame_indices.shape
     length = max(num_timesteps // 2, 2)

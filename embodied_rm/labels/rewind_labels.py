@@ -24,8 +24,7 @@ from embodied_rm.types import Array, BoolArray, Episode, IntArray
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode. Failures get their outcome only.
 
-    Raises:
-        DataError: If no episode has an outcome or none is a demonstration.
+    `DataError` if no episode has an outcome or none is a demonstration.
     """
     require_outcome(episodes, "rewind")
     require_demonstration(episodes, "rewind")
@@ -40,12 +39,7 @@ def elapsed_fraction(length: int) -> Array:
 
 
 def sample_rewind(length: int, rng: np.random.Generator) -> IntArray:
-    """Draw the frames of a rewound clip, int64 [n]: forward to a later frame, then back by at most as much.
-
-    Args:
-        length: Number of frames of the video, >= 2.
-        rng: Random generator.
-    """
+    """Draw the frames of a rewound clip of >= 2 frames: forward to a later one, then back by at most as much."""
     first, turning_point = np.sort(rng.choice(length, size=2, replace=False))
     num_back = int(rng.integers(1, turning_point - first + 1))
     return np.concatenate(
@@ -54,12 +48,7 @@ def sample_rewind(length: int, rng: np.random.Generator) -> IntArray:
 
 
 def rewind_adjacent_mask(frame_indices: IntArray, rng: np.random.Generator) -> BoolArray:
-    """Return whether frame q follows frame p in a random rewound clip of the sampled frames, bool [B, M, M].
-
-    Args:
-        frame_indices: Sampled frames, int64 [B, M].
-        rng: Random generator.
-    """
+    """Return whether frame q follows p in a random rewound clip of the frames int64 [B, M]; bool [B, M, M]."""
     mask = np.zeros((*frame_indices.shape, frame_indices.shape[1]), bool)
     for row_mask, order in zip(mask, np.argsort(frame_indices, axis=1, kind="stable"), strict=True):
         clip = order[sample_rewind(len(order), rng)]

@@ -143,11 +143,7 @@ def register_label_scheme(
 
 
 def select_schemes(names: Sequence[str]) -> dict[str, LabelScheme]:
-    """Return the schemes of these names.
-
-    Raises:
-        UserError: If a name is unknown or repeated, or there is none.
-    """
+    """Return the schemes of these names; `UserError` if one is unknown or repeated, or there is none."""
     load_plugins("embodied_rm.label_schemes")
     schemes = {name: lookup(LABEL_SCHEMES, name, "labeling scheme") for name in names}
     if len(schemes) != len(names) or not names:

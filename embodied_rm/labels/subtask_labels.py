@@ -1,8 +1,7 @@
 """Subtask index and elapsed time within the subtask, scaled by the mean subtask durations (scheme `stages`).
 
 Source: SARM (lerobot's `rewards/sarm`): progress = P[k-1] + fraction[k] * tau with tau = (t - start) / (end - start).
-fraction[k] is the mean duration fraction of subtask k over the demonstrations. SARM's look-ahead windows are left out:
-they are not causal.
+SARM's look-ahead windows are left out: they are not causal.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from embodied_rm.types import Array, Episode
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode. Progress inside an unfinished subtask is unknown.
 
-    Raises:
-        DataError: If there is no demonstration, or one has no annotated subtasks.
+    `DataError` if there is no demonstration, or one has no annotated subtasks.
     """
     require_demonstration(episodes, "stages")
     require_subtasks(episodes, "stages")

@@ -41,14 +41,10 @@ def stack_targets(items: Sequence[Targets]) -> Targets:
 
 
 def settled_success_mask(success: BoolArray, settle_frames: int) -> BoolArray:
-    """Return where success is a reliable target, bool [T]: where it is false or settled, and at the last frame.
+    """Return where success, bool [T], is a reliable target: where it is false or settled, and at the last frame.
 
     A new success may be lost again. A model that is trained on those frames predicts success at the boundary, in half
     of the cases before it. Without them, its boundary falls inside the success.
-
-    Args:
-        success: Whether the task is done, bool [T].
-        settle_frames: Frames for which success must have lasted.
     """
     success_start = np.maximum.accumulate(np.where(success, -1, np.arange(len(success)))) + 1
     mask = ~success | (np.arange(len(success)) - success_start >= settle_frames)
@@ -98,11 +94,7 @@ def is_demonstration(episode: Episode) -> bool:
 
 
 def require_demonstration(episodes: Sequence[Episode], scheme: str) -> None:
-    """Check that there is a demonstration.
-
-    Raises:
-        DataError: If every episode is known to have failed.
-    """
+    """Raise `DataError` if every episode is known to have failed."""
     if not any(map(is_demonstration, episodes)):
         raise DataError(
             f"label scheme {scheme!r} needs successes, but the column success is false in all {len(episodes)} "
@@ -111,11 +103,7 @@ def require_demonstration(episodes: Sequence[Episode], scheme: str) -> None:
 
 
 def require_outcome(episodes: Sequence[Episode], scheme: str) -> None:
-    """Check that the outcome of an episode is known.
-
-    Raises:
-        DataError: If none is: nothing would define success.
-    """
+    """Raise `DataError` if the outcome of no episode is known: nothing would define success."""
     if all(episode.success is None for episode in episodes):
         raise DataError(
             f"label scheme {scheme!r} needs outcomes, but the column success is missing in all {len(episodes)} "

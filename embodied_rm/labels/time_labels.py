@@ -11,11 +11,7 @@ from embodied_rm.types import Array, Episode
 
 
 def label(episodes: Sequence[Episode]) -> list[Targets]:
-    """Return the targets per episode, from its length and outcome.
-
-    Raises:
-        DataError: If no episode has an outcome.
-    """
+    """Return the targets per episode, from its length and outcome; `DataError` if no episode has an outcome."""
     require_outcome(episodes, "time")
     return [targets_with_final_outcome(episode, linear_progress(len(episode))) for episode in episodes]
 

@@ -26,8 +26,7 @@ LUMA_WEIGHTS = (0.299, 0.587, 0.114)
 def label(episodes: Sequence[Episode]) -> list[Targets]:
     """Return the targets per episode. Progress of a failure without annotated subtasks is unknown.
 
-    Raises:
-        DataError: If there is no demonstration, or one has no annotated subtasks.
+    `DataError` if there is no demonstration, or one has no annotated subtasks.
     """
     require_demonstration(episodes, "visual_change")
     require_subtasks(episodes, "visual_change")
@@ -61,7 +60,7 @@ def frame_changes(episode: Episode) -> Array:
 
 
 def perceptual_hashes(frames: Frames) -> BoolArray:
-    """Return perceptual hashes of images [T, H, W, 3], bool [T, 63]: which lowest DCT frequencies exceed their median.
+    """Return hashes of images [T, H, W, 3], bool [T, 63]: which lowest DCT frequencies exceed their median.
 
     The mean brightness is left out: it always exceeds the median.
     """

@@ -1,6 +1,4 @@
-"""Scoring of several frames of one episode with `ProgressNet`: embeddings and heads in one batch, fusion frame by
-frame.
-"""
+"""Scoring of several frames of one episode with `ProgressNet`: networks in one batch, fusion frame by frame."""
 
 from __future__ import annotations
 
@@ -26,18 +24,10 @@ def can_batch(state: ProgressNetState, views: Views) -> bool:
 
 
 def step_in_batch(net: ProgressNet, state: ProgressNetState, views: Views) -> tuple[RewardOutput, ProgressNetState]:
-    """Score T frames of one environment, in their order: `ProgressNet.step` up to rounding.
+    """Score T frames of one environment, in their order: `ProgressNet.step` up to rounding; see `can_batch`.
 
     Embeddings and heads do not depend on earlier predictions, so they are computed for all T frames at once. Only the
     potential, its expected error and the belief about the position along a reference are carried from frame to frame.
-
-    Args:
-        net: The net.
-        state: State of one row that has observed a frame.
-        views: T frames, each with a visible view.
-
-    Raises:
-        UserError: If a view is unknown.
     """
     with inference_context(net):
         embeddings, leave_one_out, visible = net._embed_views(views, state.instruction.expand(len(views), -1))

@@ -23,23 +23,13 @@ T = TypeVar("T")
 
 
 def save_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[str, Any]) -> None:
-    """Save a net as a checkpoint folder.
-
-    Args:
-        folder: The checkpoint folder.
-        net: The net.
-        metadata: A JSON object about the net, for example its metrics and the hash of its data.
-    """
+    """Save a net as a checkpoint folder, with a JSON object about it: its metrics, the hash of its data."""
     manifest = {"architecture": ARCHITECTURE, "net": asdict(net.config), "facts": dict(metadata)}
     save_tensors(folder, net.state_dict(), {**manifest, MANIFEST_KEY: self_test_values(net, net.input_spec)})
 
 
 def load_progress_net(folder: Path | str) -> ProgressNet:
-    """Load a net in eval mode; an `OnnxNet` from an exported one.
-
-    Raises:
-        CheckpointError: For anything but an intact checkpoint of these architectures.
-    """
+    """Load a net in eval mode, an `OnnxNet` from an exported one; `CheckpointError` for anything else or damaged."""
     if read_manifest(folder)["architecture"] == ONNX_ARCHITECTURE:
         return _load_onnx_net(folder)
     tensors, manifest = load_tensors(folder, ARCHITECTURE)
@@ -49,11 +39,7 @@ def load_progress_net(folder: Path | str) -> ProgressNet:
 
 
 def export_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[str, Any]) -> OnnxNet:
-    """Export a net as ONNX graphs and load the result.
-
-    Raises:
-        UserError: If a package for ONNX is missing, the net is an exported one, or its tower cannot be exported.
-    """
+    """Export a net as ONNX graphs and load the result; see `export_graphs` for the errors."""
     files = {f"{name}.onnx": content for name, content in export_graphs(net).items()}
     manifest = {"architecture": ONNX_ARCHITECTURE, "net": asdict(net.config), "facts": dict(metadata)}
     exported = OnnxNet(net.config, {name: files[f"{name}.onnx"] for name in GRAPH_OUTPUTS})
@@ -62,21 +48,14 @@ def export_progress_net(folder: Path | str, net: ProgressNet, metadata: Mapping[
 
 
 def model_digest(folder: Path | str) -> str:
-    """SHA-256 of the weights and the configuration of a model.
-
-    Two models from one training run may share their weights and differ in the fusion.
-    """
+    """SHA-256 of weights and configuration: models of one training run may share their weights only."""
     manifest = read_manifest(folder)
     content = {key: value for key, value in manifest.items() if key not in ("facts", MANIFEST_KEY, "manifest_sha256")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def weights_digest(folder: Path | str) -> str:
-    """SHA-256 of the weights of a checkpoint; for an exported model, of the checkpoint that it was exported from.
-
-    Raises:
-        CheckpointError: If an exported model does not name its source.
-    """
+    """SHA-256 of the weights of a checkpoint; for an exported model, of the checkpoint that it was exported from."""
     manifest = read_manifest(folder)
     digest = manifest.get("tensors_sha256") or manifest["facts"].get("exported_from")
     if digest is None:

@@ -17,15 +17,10 @@ from embodied_rm.plugins import load_plugins
 
 
 def build_clip(open_clip: Mapping[str, Any], transformers: Mapping[str, Any] | None) -> Any:
-    """Build a model with random weights from its description.
+    """Build a model with random weights from open_clip's `model_cfg`, or from a description for `TransformersTowers`.
 
-    Args:
-        open_clip: open_clip's `model_cfg`.
-        transformers: Description of a model of `transformers`, see `TransformersTowers`. None: a model of open_clip.
-
-    Raises:
-        UserError: For an unknown timm tower, and for any key that `check_open_clip_config` rejects: a description can
-            make nothing be downloaded or run.
+    `UserError` for an unknown timm tower, and for any key that `check_open_clip_config` rejects: a description can make
+    nothing be downloaded or run.
     """
     if transformers is not None:
         from embodied_rm.models.transformers_towers import TransformersTowers

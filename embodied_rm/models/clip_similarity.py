@@ -1,7 +1,4 @@
-"""Similarity of image and instruction from a pretrained CLIP model as a reward: a baseline without training.
-
-Rocamonde et al., ICLR 2024 (arXiv 2310.12921), with goal-baseline regularization.
-"""
+"""Similarity of image and instruction from a pretrained CLIP model as a reward: a baseline without training."""
 
 from __future__ import annotations
 
@@ -63,19 +60,11 @@ class ClipSimilarity:
 
     Progress is (1 + y) / 2 of the regularized similarity y, averaged over the present views. y is in [-1, 1] and is the
     cosine for alpha = 0. These bounds are fixed: bounds from the episode itself would need its end.
+    Source: Rocamonde et al., ICLR 2024 (arXiv 2310.12921), with goal-baseline regularization.
     """
 
     def __init__(self, source: str, *, baseline: str = BASELINE_TEXT, alpha: float = DEFAULT_ALPHA) -> None:
-        """Load the model.
-
-        Args:
-            source: `local-dir:<folder>` or `hf-hub:<owner>/<name>`, see `load_open_clip`.
-            baseline: The baseline text.
-            alpha: Strength of the regularization, in [0, 1].
-
-        Raises:
-            CheckpointError: If the model cannot be loaded.
-        """
+        """Load the model, see `load_open_clip`; `alpha` in [0, 1] is the strength of the regularization."""
         assert 0 <= alpha <= 1
         config, clip = load_open_clip(source)
         self.config = config
@@ -111,11 +100,7 @@ class ClipSimilarity:
     def similarity(self, image_embedding: Tensor, goal_embedding: Tensor) -> Tensor:
         """Regularized similarity y = 1 - |alpha P(x - g) + (1 - alpha)(x - g)|^2 / 2 in [-1, 1], [P].
 
-        P projects onto the direction from the baseline to the goal g.
-
-        Args:
-            image_embedding: x, [P, D], of unit length.
-            goal_embedding: g, [P, D], of unit length.
+        P projects onto the direction from the baseline to the goal g. x and g are [P, D], of unit length.
         """
         residual, direction = image_embedding - goal_embedding, goal_embedding - self._baseline
         # A goal equal to the baseline has no direction, so nothing is projected.
@@ -130,11 +115,7 @@ class ClipSimilarity:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> SimilarityState:
-        """Start N episodes. First frames, goal images and references are not used.
-
-        Raises:
-            UserError: If the lengths differ.
-        """
+        """Start N episodes. First frames, goal images and references are not used."""
         if len(instructions) != len(views):
             raise UserError(f"reset got views of {len(views)} environments, {len(instructions)} instructions")
         return SimilarityState(
@@ -142,11 +123,7 @@ class ClipSimilarity:
         )
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, SimilarityState]:
-        """Score one new frame set per row; a row without a present view is invalid and carries its last value.
-
-        Raises:
-            UserError: If the lengths differ.
-        """
+        """Score one new frame set per row; a row without a present view is invalid and carries its last value."""
         assert isinstance(state, SimilarityState) and isinstance(views.frames, np.ndarray)
         if len(views) != len(state):
             raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")

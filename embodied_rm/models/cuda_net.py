@@ -19,12 +19,7 @@ class CudaNet(ProgressNet):
     """
 
     def __init__(self, net: ProgressNet, backend: str = "inductor") -> None:
-        """Compile the path from images to embeddings.
-
-        Args:
-            net: The net that provides weights and configuration.
-            backend: Backend of `torch.compile`.
-        """
+        """Compile the path from images to embeddings with a backend of `torch.compile`."""
         nn.Module.__init__(self)
         self.config, self.net = net.config, net
         self.heads = net.heads

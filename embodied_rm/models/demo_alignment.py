@@ -29,13 +29,9 @@ EMISSION_TEMPERATURE = 1.0
 
 
 def stack_demonstrations(demonstrations: list[Episode]) -> Demonstration:
-    """Stack one demonstration per environment for `RewardModel.reset`.
+    """Stack one demonstration with the same views per environment for `RewardModel.reset`.
 
-    Args:
-        demonstrations: Episodes with the same views.
-
-    Raises:
-        DataError: If one has neither annotated subtasks nor progress.
+    `DataError` if one has neither annotated subtasks nor progress.
     """
     keyframes = [np.linspace(0, len(e) - 1, NUM_KEYFRAMES).round().astype(np.int64) for e in demonstrations]
     names = tuple(demonstrations[0].views)

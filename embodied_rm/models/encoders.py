@@ -45,10 +45,7 @@ class EncoderConfig:
 def small_encoder_config(tower: str, image_size: tuple[int, int], feature_level: int = -1) -> EncoderConfig:
     """Describe a small open_clip model with random weights and a two-layer text tower.
 
-    Args:
-        tower: Name of the image tower, of this package (`towers.TOWERS`) or of timm.
-        image_size: Height and width in pixels.
-        feature_level: Index of the feature map that is used.
+    `tower` names the image tower, of this package (`towers.TOWERS`) or of timm.
     """
     vision = {"timm_model_name": tower, "timm_pool": "", "timm_proj": "none", "image_size": list(image_size)}
     text = {"context_length": CONTEXT_LENGTH, "vocab_size": VOCAB_SIZE, "width": 64, "heads": 2, "layers": 2}
@@ -93,12 +90,7 @@ class Encoder(nn.Module):
     offset: Tensor
 
     def __init__(self, config: EncoderConfig, clip: Any = None) -> None:
-        """Build the encoder.
-
-        Args:
-            config: The description.
-            clip: A built model with its weights. None: built from the description with random weights.
-        """
+        """Build the encoder around a model with its weights; None: built from the description with random weights."""
         super().__init__()
         self.config = config
         self.clip: Any = build_clip(config.open_clip, config.transformers) if clip is None else clip

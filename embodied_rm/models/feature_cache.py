@@ -33,14 +33,9 @@ class FeatureCache:
     """Feature maps of videos by one frozen tower, memory-mapped: [T, C, h, w], half precision."""
 
     def __init__(self, folder: Path, encoder: Encoder) -> None:
-        """Open the cache.
+        """Open the cache in a folder, which several towers may share.
 
-        Args:
-            folder: Folder of the cache; several towers may share it.
-            encoder: The encoder, with a frozen image tower.
-
-        Raises:
-            UserError: If the tower is trainable: its maps change with every optimizer step.
+        `UserError` if the tower is trainable: its maps change with every optimizer step.
         """
         if encoder.config.trainable:
             raise UserError("feature_cache_dir needs a frozen image tower, and that of this model is trainable")
@@ -54,14 +49,7 @@ class FeatureCache:
         return {name: self.get(frames) for name, frames in views.items()}
 
     def get(self, frames: Frames) -> CachedFeatures:
-        """Return the feature maps of a video, computed if the cache does not hold them.
-
-        Args:
-            frames: uint8 [T, H, W, 3].
-
-        Raises:
-            DataError: If the file is damaged.
-        """
+        """Return the maps of a video uint8 [T, H, W, 3], computed if not cached; `DataError` if the file is damaged."""
         path = self.folder / f"{hashlib.sha256(np.ascontiguousarray(frames).data).hexdigest()}.safetensors"
         shape = (len(frames), *self._feature_shape)
         if not path.exists():
@@ -100,9 +88,9 @@ def safetensors_header(shape: tuple[int, ...]) -> bytes:
 
 
 class CachedFeatures:
-    """Feature maps in a file, [T, C, h, w].
+    """Feature maps in a file, [T, C, h, w], mapped into memory only during access.
 
-    The file is mapped into memory only during access, since a dataset has more videos than a process may open files.
+    A dataset has more videos than a process may open files.
     """
 
     dtype = np.dtype(np.float16)

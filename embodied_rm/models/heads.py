@@ -1,6 +1,4 @@
-"""The prediction heads of `ProgressNet`: from the embeddings of two frames to hop, error, success, subtask and OOD
-score.
-"""
+"""The prediction heads of `ProgressNet`: from the embeddings of two frames to the fields of `HeadOutputs`."""
 
 from __future__ import annotations
 
@@ -60,11 +58,7 @@ class Heads(nn.Module):
     """The heads of `ProgressNet`."""
 
     def __init__(self, width: int, max_subtasks: int, with_distribution: bool = False) -> None:
-        """Args:
-        width: Length of the embeddings.
-        max_subtasks: Largest number of subtasks of a task.
-        with_distribution: Whether the heads include a distribution of embeddings, see `models.ood`.
-        """
+        """`with_distribution`: whether the heads include a distribution of embeddings, see `models.ood`."""
         super().__init__()
         self.distribution: EmbeddingDistribution | None
         self.register_module("distribution", EmbeddingDistribution(width) if with_distribution else None)
@@ -74,11 +68,9 @@ class Heads(nn.Module):
         self._error = PairHead(width, 1, hidden=(64, 64))
 
     def forward(self, anchors: Tensor, current: Tensor) -> HeadOutputs:
-        """Compute all outputs that a prediction needs.
+        """Compute all outputs that a prediction needs, from the embeddings [N, width] of the current frames.
 
-        Args:
-            anchors: [A, N, width]: embeddings of the previous frame, the first frame and, if given, the goal.
-            current: [N, width]: embeddings of the current frame.
+        `anchors` [A, N, width]: embeddings of the previous frame, the first frame and, if given, the goal.
         """
         first = anchors[1]
         return HeadOutputs(

@@ -13,9 +13,7 @@ from embodied_rm.types import Frames, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBatch:
-    """P images of N frames: image i is `frames[batch_index[i], column[i]]` and shows the network's view
-    `view_index[i]`.
-    """
+    """P images of N frames: image i is `frames[batch_index[i], column[i]]` and shows the view `view_index[i]`."""
 
     frames: Frames | Tensor
     """uint8 [N, V, H, W, 3]."""

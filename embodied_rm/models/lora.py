@@ -25,14 +25,7 @@ class LoraParametrization(nn.Module):
 
 
 def add_lora(tower: nn.Module, rank: int) -> int:
-    """Add trainable low-rank updates to the attention projections of a tower.
-
-    Returns:
-        The number of projections.
-
-    Raises:
-        UserError: If the tower has no attention.
-    """
+    """Add trainable updates to the attention projections of a tower and count them; `UserError` if there are none."""
     targets = [
         (module, "weight") for name, module in tower.named_modules() if name.split(".")[-1] in ATTENTION_PROJECTIONS
     ]

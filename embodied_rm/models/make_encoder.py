@@ -1,7 +1,4 @@
-"""Make an encoder by name: a small tower with random weights, or a pretrained model.
-
-The libraries of pretrained models are imported when one is asked for.
-"""
+"""Make an encoder by name; the libraries of pretrained models are imported when one is asked for."""
 
 from __future__ import annotations
 

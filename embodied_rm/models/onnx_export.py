@@ -46,9 +46,7 @@ class TextGraph(nn.Module):
 
 
 class EmbeddingGraph(nn.Module):
-    """Images uint8 [P, H, W, 3], view and batch indices int64 [P], instructions [N, width], masked views bool [L, V] ->
-    embeddings [L, N, width].
-    """
+    """Images uint8 [P, H, W, 3] and the other arguments of `ProgressNet.embed` -> embeddings [L, N, width]."""
 
     def __init__(self, net: ProgressNet) -> None:
         super().__init__()
@@ -68,8 +66,7 @@ class EmbeddingGraph(nn.Module):
 def fold_normalization(encoder: Encoder) -> bool:
     """Make the first convolution take raw pixels in [0, 255], rows of colors [P, 1, H, 3 W].
 
-    Returns:
-        False, with nothing changed, if the convolution pads: a padded 0 is black in raw pixels only.
+    False, with nothing changed, if the convolution pads: a padded 0 is black in raw pixels only.
     """
     trunk = getattr(encoder.clip.visual, "trunk", None)
     first_stage: Any = trunk.stages[0] if isinstance(trunk, Tower) else [None]
@@ -111,10 +108,7 @@ class ExportableViewFusion(nn.Module):
 
 
 def attention(layer: Any, x: Tensor, mask: Tensor, num_queries: int) -> Tensor:
-    """Attention of the first `num_queries` tokens of `x` [N, T, width] over all tokens.
-
-    `mask` is added to the scores.
-    """
+    """Attention of the first `num_queries` tokens of `x` [N, T, width] over all; `mask` is added to the scores."""
     self_attn, (_, tokens, width) = layer.self_attn, x.shape
     qkv = nn.functional.linear(layer.norm1(x.flatten(0, 1)), self_attn.in_proj_weight, self_attn.in_proj_bias)
     per_head = qkv.view(-1, tokens, 3, self_attn.num_heads, width // self_attn.num_heads).permute(2, 0, 3, 1, 4)
@@ -178,8 +172,7 @@ class SuccessGraph(nn.Module):
 def export_graphs(net: ProgressNet) -> Mapping[str, bytes]:
     """Export the graphs of `GRAPH_OUTPUTS`, serialized, for any number of images, frames and anchors.
 
-    Raises:
-        UserError: If a package for ONNX export is missing, the net is an exported one, or its tower cannot be exported.
+    `UserError` if a package for ONNX is missing, the net is an exported one, or its tower cannot be exported.
     """
     if not list(net.parameters()):
         raise UserError("this model is exported already: export the checkpoint that it was exported from")

@@ -32,15 +32,9 @@ class OnnxNet(ProgressNet):
     """
 
     def __init__(self, config: NetConfig, graphs: Mapping[str, bytes]) -> None:
-        """Load the graphs.
+        """Load the graphs of `onnx_export.GRAPH_OUTPUTS`, by name.
 
-        Args:
-            config: Configuration of the exported net.
-            graphs: The graphs of `onnx_export.GRAPH_OUTPUTS`, by name.
-
-        Raises:
-            UserError: If ONNX Runtime is missing.
-            CheckpointError: If ONNX Runtime rejects a graph.
+        `UserError` if ONNX Runtime is missing, `CheckpointError` if it rejects a graph.
         """
         nn.Module.__init__(self)
         self.config = config
@@ -113,17 +107,7 @@ class OnnxHeads:
 
 
 def load_graph(content: bytes, name: str, outputs: Sequence[str]) -> GraphFn:
-    """Load a graph as a function of CPU tensors that runs on the calling thread.
-
-    Args:
-        content: The serialized graph.
-        name: Name of the graph, for messages.
-        outputs: Names of the outputs that it must have.
-
-    Raises:
-        UserError: If ONNX Runtime is missing.
-        CheckpointError: If ONNX Runtime rejects the graph or its outputs have other names.
-    """
+    """Load a serialized graph, which must have these outputs, as a function of CPU tensors on the calling thread."""
     try:
         import onnxruntime as ort  # optional
     except ModuleNotFoundError as error:

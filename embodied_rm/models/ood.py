@@ -23,10 +23,7 @@ MAX_UNCERTAINTY_FACTOR = 16.0
 
 
 class EmbeddingDistribution(nn.Module):
-    """Embeddings [..., width] -> OOD score [...] >= 0; 1 is exceeded by one in a hundred held-out embeddings.
-
-    Not trained; see `fit`.
-    """
+    """Embeddings [..., width] -> OOD score [...] >= 0; 1 is exceeded by one in a hundred held-out embeddings."""
 
     mean: Tensor
     whitening: Tensor
@@ -42,11 +39,9 @@ class EmbeddingDistribution(nn.Module):
 
     @classmethod
     def fit(cls, embeddings: Tensor, held_out: Tensor) -> EmbeddingDistribution:
-        """Fit mean and covariance, and scale the distance by a quantile of held-out distances.
+        """Fit mean and covariance, and scale the distance by a quantile of the distances of other episodes.
 
-        Args:
-            embeddings: [S, width], at least `MIN_SAMPLES` rows.
-            held_out: [H, width], at least `MIN_SAMPLES` rows, of other episodes.
+        Both arguments have at least `MIN_SAMPLES` rows, [S, width] and [H, width].
         """
         assert min(len(embeddings), len(held_out)) >= MIN_SAMPLES
         distribution = cls(embeddings.shape[1])
@@ -65,14 +60,10 @@ def ood_score(distribution: EmbeddingDistribution | None, embeddings: Tensor) ->
 
 
 def inflate_uncertainty(uncertainty: Array, score: Array, typical_score: float | None) -> Array:
-    """Enlarge the uncertainty [N] of unusual frames, to at most 1.
+    """Enlarge the uncertainty float32 [N] of unusual frames, to at most 1; NaN scores change nothing.
 
-    The factor is the square of the score relative to its typical value: expected errors were learned on typical frames.
-
-    Args:
-        uncertainty: float32 [N].
-        score: OOD scores [N]; NaN changes nothing.
-        typical_score: Median score of held-out episodes. None: `uncertainty` is returned unchanged.
+    The factor is the square of the score relative to its typical value, the median of held-out episodes: expected
+    errors were learned on typical frames. Without a typical score, the uncertainty is returned unchanged.
     """
     if typical_score is None:
         return uncertainty

@@ -80,13 +80,9 @@ REMOTE_KEYS = ("hf_model_name", "hf_tokenizer_name")
 
 
 def check_open_clip_config(config: Mapping[str, Any]) -> None:
-    """Check that a description contains nothing but known keys of an open_clip model.
+    """Check that open_clip's `model_cfg` (`embed_dim`, `vision_cfg`, `text_cfg`, `MODEL_KEYS`) has known keys only.
 
-    Args:
-        config: open_clip's `model_cfg`: `embed_dim`, `vision_cfg`, `text_cfg` and the options of `MODEL_KEYS`.
-
-    Raises:
-        UserError: For an unknown key, a value of the wrong type, and any key that makes open_clip read further files.
+    `UserError` for an unknown key, a value of the wrong type, and any key that makes open_clip read further files.
     """
     schemas = {"vision_cfg": VISION_KEYS, "text_cfg": TEXT_KEYS}
     _check_keys("model_cfg", {key: value for key, value in config.items() if key not in schemas}, MODEL_KEYS)

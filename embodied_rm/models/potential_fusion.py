@@ -91,13 +91,9 @@ def apply_hop(anchor: npt.ArrayLike, hop: npt.ArrayLike) -> Array:
 def fuse(
     kind: FusionKind, previous: npt.ArrayLike, perspectives: Mapping[str, Array], weight: npt.ArrayLike = 0.5
 ) -> Array:
-    """Fuse the available perspectives to a potential in [0, 1].
+    """Fuse the available perspectives (name -> potential [N]) to a potential in [0, 1].
 
-    Args:
-        kind: The fusion; a single perspective must be in `perspectives`.
-        previous: Carried potential [N].
-        perspectives: Perspective -> potential [N].
-        weight: Weight of the incremental perspective for `inverse_variance`, see `hop_weight`.
+    A single perspective must be available. `weight` of the incremental one for `inverse_variance`: see `hop_weight`.
     """
     if kind == "mean":
         fused = fuse_mean(perspectives)
@@ -161,14 +157,8 @@ def propagate_error(
 ) -> Array:
     """Expected error of the fused potential after one frame.
 
-    It is that of an anchored perspective with `error` and an incremental one with `weight`, whatever the fusion.
-
-    Args:
-        previous_error: Expected error of the carried potential [N].
-        hop: Hop from the previous frame [N].
-        error: Expected error of the anchored perspective [N].
-        weight: Weight of the incremental perspective.
-        hop_error: Error that the hop adds.
+    It is that of an anchored perspective with `error` [N] and an incremental one with `weight`, whatever the fusion.
+    `hop_error` is the error that the hop adds.
     """
     hop_term = np.asarray(weight) * (decay_error(previous_error, hop) + hop_error)
     return (hop_term + (1 - np.asarray(weight)) * error).astype(np.float32)

@@ -24,9 +24,7 @@ WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetens
 
 
 def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> tuple[EncoderConfig, TransformersTowers]:
-    """Load the encoders of `transformers` from one folder, or the image and the text encoder from two; see
-    `load_towers`.
-    """
+    """Load the encoders of `transformers` from one folder, or from one each; see `load_towers`."""
     description, towers = load_towers(vision_folder, text_folder)
     model_type = description["vision"]["model_type"]
     size, (mean, std) = towers.visual.model.config.image_size, pixel_statistics(vision_folder, model_type)
@@ -44,8 +42,7 @@ def load_transformers(vision_folder: Path, text_folder: Path | None = None) -> t
 def load_open_clip(source: str) -> tuple[EncoderConfig, Any]:
     """Load the open_clip model at `source`, `local-dir:<folder>` or `hf-hub:<owner>/<name>`, with its weights.
 
-    Raises:
-        CheckpointError: If the model cannot be loaded; names the folder and the reason.
+    `CheckpointError` if it cannot be loaded; names the folder and the reason.
     """
     folder = (
         Path(source.removeprefix(LOCAL_PREFIX))

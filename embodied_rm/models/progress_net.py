@@ -66,12 +66,7 @@ class ProgressNet(nn.Module):
     """
 
     def __init__(self, config: NetConfig, encoder: Encoder | None = None) -> None:
-        """Build the net.
-
-        Args:
-            config: The architecture.
-            encoder: A built encoder of `config.encoder`, with its weights. None: built with random weights.
-        """
+        """Build the net around an encoder with its weights; None: built from `config.encoder` with random weights."""
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder) if encoder is None else encoder
@@ -151,13 +146,7 @@ class ProgressNet(nn.Module):
     def with_calibration(
         self, distribution: EmbeddingDistribution, median_ood: float, interval_scale: float | None = None
     ) -> ProgressNet:
-        """Return a copy that shares the weights and has the given calibration.
-
-        Args:
-            distribution: Distribution of embeddings.
-            median_ood: Median OOD score of held-out episodes.
-            interval_scale: See `NetConfig`.
-        """
+        """Return a copy that shares the weights and has the given calibration, see `NetConfig`."""
         net = copy.copy(self)
         net._modules = {**self._modules, "heads": copy.copy(self.heads)}
         net.heads._modules = {**self.heads._modules, "distribution": distribution}
@@ -173,17 +162,10 @@ class ProgressNet(nn.Module):
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> ProgressNetState:
-        """Start N episodes at their first frames.
+        """Start N episodes at their first frames, with one instruction (goal image, demonstration) per environment.
 
-        Args:
-            views: First frames, one row per environment.
-            instructions: One instruction per environment.
-            goal: Goal images, one row per environment.
-            reference: Demonstrations, one per environment.
-
-        Raises:
-            UserError: If lengths differ, a view is unknown, a goal or a keyframe has no visible view, or the fusion
-                needs goals or references and there are none.
+        `UserError` if lengths differ, a view is unknown, a goal or a keyframe has no visible view, or the fusion needs
+        goals or references and there are none.
         """
         for label, batch in (("goal", goal), ("reference", reference)):
             if len(instructions) != len(views) or (batch is not None and len(batch) != len(views)):
@@ -246,14 +228,10 @@ class ProgressNet(nn.Module):
         return embedding
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, ProgressNetState]:
-        """Score one new frame set per row, fusing the perspectives of the previous frame, first frame, goal and
-        reference.
+        """Score one new frame set per row, fusing the perspectives of `potential_fusion`.
 
         A row without a visible view is invalid and carries its last prediction. A row without an earlier observation
-        starts at this frame.
-
-        Raises:
-            UserError: If the lengths differ or a view is unknown to the model.
+        starts at this frame. `UserError` if the lengths differ or a view is unknown to the model.
         """
         assert isinstance(state, ProgressNetState)
         if len(views) != len(state):

@@ -56,16 +56,7 @@ class ProgressNetState:
         goal_embedding: Tensor | None,
         **reference: Tensor,
     ) -> ProgressNetState:
-        """State after the first frame, with potential 0.
-
-        Args:
-            instruction: Instruction vectors [N, width].
-            embedding: Embeddings of the first frame [N, width].
-            leave_one_out: Embeddings of the first frame without each view [N, V, width].
-            has_observation: bool [N]: where the first frame has a visible view.
-            goal_embedding: Embeddings of the goal images [N, width]; None without goals.
-            **reference: The fields of a reference; none without references.
-        """
+        """State after the first frame, with potential 0."""
         zeros = torch.zeros(len(embedding), device=embedding.device)
         return cls(
             instruction=instruction,
@@ -100,13 +91,7 @@ class ProgressNetState:
         return replace(self, **{k: torch.where(masks[k], tensor, getattr(self, k)) for k, tensor in new.items()})
 
     def to_output(self, valid: Tensor, uncertainty: Array, ood: Array) -> RewardOutput:
-        """Return the prediction that this state holds.
-
-        Args:
-            valid: bool [N]: rows that were scored.
-            uncertainty: Uncertainty [N]; set to 0 where not valid.
-            ood: OOD score [N]; set to NaN where not valid.
-        """
+        """Return the prediction that this state holds; `uncertainty` 0 and `ood` NaN where not `valid`, [N] each."""
         scored = valid.cpu().numpy()
         return RewardOutput(
             progress=self.potential(),
@@ -125,8 +110,7 @@ class ProgressNetState:
     def put(self, rows: RowIndices, other: RewardState) -> ProgressNetState:
         """Return this state with `rows` replaced by the rows of `other`.
 
-        Raises:
-            UserError: If only one of the two states has goals, or only one has references.
+        `UserError` if only one of the two states has goals, or only one has references.
         """
         assert isinstance(other, ProgressNetState)
         for name, label in (("goal_embedding", "goal image"), ("reference_embeddings", "reference")):

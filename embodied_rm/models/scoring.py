@@ -84,17 +84,9 @@ def score_video(
     goal: Episode | None = None,
     reference: Episode | None = None,
 ) -> RewardOutput:
-    """Score one episode that arrives in blocks; only one block is in memory at a time.
+    """Score one episode that arrives in consecutive blocks, one row per frame; only one block is in memory at a time.
 
-    Args:
-        model: The reward model.
-        instruction: The instruction of the episode.
-        blocks: Consecutive blocks of frames, one row per frame.
-        goal: An episode whose last frame is the goal image.
-        reference: A demonstration.
-
-    Returns:
-        The prediction, with one row per frame.
+    `goal` is an episode whose last frame is the goal image, `reference` a demonstration.
     """
     if isinstance(model, VideoRewardModel):
         return model.score_video(instruction, blocks)
@@ -125,16 +117,7 @@ def reset_model(
 
 
 def step_many(model: RewardModel, state: RewardState, views: Views) -> tuple[RewardOutput, RewardState]:
-    """Score consecutive frames of one episode.
-
-    Args:
-        model: The reward model.
-        state: State of one row.
-        views: The frames, one row per frame.
-
-    Returns:
-        The prediction, with one row per frame, and the next state.
-    """
+    """Score consecutive frames of one episode, one row per frame; `state` has one row."""
     if isinstance(model, StepsMany):
         return model.step_many(state, views)
     if isinstance(model, ProgressNet) and isinstance(state, ProgressNetState) and can_batch(state, views):

@@ -33,12 +33,7 @@ class SelfTestResult(NamedTuple):
 
 
 def run_self_test(model: RewardModel, input_spec: InputSpec) -> SelfTestResult:
-    """Score images from a fixed random seed.
-
-    Args:
-        model: The model under test.
-        input_spec: Views and image size of the images.
-    """
+    """Score images from a fixed random seed, with the views and the size of `input_spec`."""
     names = input_spec.views or ("front",)
     shape = (NUM_EPISODES, len(names), *(input_spec.image_size or (IMAGE_SIDE_PX, IMAGE_SIDE_PX)), 3)
     rng = np.random.Generator(np.random.PCG64(0))
@@ -60,13 +55,9 @@ def self_test_values(model: RewardModel, input_spec: InputSpec) -> list[list[flo
 
 
 def read_expected(manifest: Mapping[str, Any]) -> Array | None:
-    """Read the stored predictions from a manifest.
+    """Read the stored predictions, float32 [`NUM_FRAMES`, `NUM_EPISODES`], from a manifest; None if it has none.
 
-    Returns:
-        float32 [`NUM_FRAMES`, `NUM_EPISODES`]; None if the manifest has none.
-
-    Raises:
-        CheckpointError: If the entry has another type or shape.
+    `CheckpointError` if the entry has another type or shape.
     """
     stored = manifest.get(MANIFEST_KEY)
     if stored is None:

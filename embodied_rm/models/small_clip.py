@@ -26,11 +26,7 @@ INIT_LOGIT_SCALE = math.log(1 / 0.07)
 
 
 def is_small_clip(config: Mapping[str, Any]) -> bool:
-    """Return whether an open_clip description is one that `SmallClip` builds.
-
-    Args:
-        config: open_clip's `model_cfg`, as `check_open_clip_config` accepts it.
-    """
+    """Return whether `SmallClip` builds a description that `check_open_clip_config` accepts."""
     vision, text = config["vision_cfg"], config["text_cfg"]
     return (
         vision.get("timm_model_name") in TOWERS
@@ -65,14 +61,7 @@ class SmallClip(nn.Module):
         self.logit_scale = nn.Parameter(torch.ones([]) * INIT_LOGIT_SCALE)
 
     def encode_text(self, token_ids: Tensor) -> Tensor:
-        """Encode instructions.
-
-        Args:
-            token_ids: int64 [N, L].
-
-        Returns:
-            Instruction vectors, float [N, embed_dim]: the state of the last word, which has the highest id.
-        """
+        """Token ids int64 [N, L] -> vectors [N, embed_dim]: the states of the last words, which have the largest id."""
         tokens = self.token_embedding(token_ids) + self.positional_embedding
         states = self.ln_final(self.transformer(tokens, self.attn_mask))
         last = states[torch.arange(len(states), device=states.device), token_ids.argmax(dim=-1)]

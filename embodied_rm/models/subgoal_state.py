@@ -22,9 +22,7 @@ COUNT_FIELDS = ("num_subgoals", "num_done", "done_streak", "undone_streak")
 
 @dataclass(frozen=True, kw_only=True)
 class SubgoalState:
-    """The `RewardState` of `SubgoalRewardModel`: the model's state for each subgoal, and the subgoal counters of each
-    row.
-    """
+    """The `RewardState` of `SubgoalRewardModel`: the state of each subgoal, and the subgoal counters of each row."""
 
     states: tuple[RewardState, ...]
     """One state per subgoal, up to the longest instruction; a row is meaningless in the states of its future subgoals.
@@ -61,11 +59,7 @@ class SubgoalState:
         return SubgoalState(states=tuple(state.put(rows, other_state) for state, other_state in pairs), **columns)
 
     def embedding(self) -> Array:
-        """float32 [N, D]: embeddings of the frames last scored, for the current subgoals.
-
-        Raises:
-            UserError: If the states of the model have no embeddings.
-        """
+        """float32 [N, D]: embeddings of the frames last scored, for the current subgoals; `UserError` without any."""
         if not isinstance(self.states[0], EmbeddingState):
             raise UserError("this needs a reward model whose states have embeddings, such as ProgressNet")
         return self._select_current([state.embedding() for state in self.states if isinstance(state, EmbeddingState)])

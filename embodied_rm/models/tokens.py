@@ -38,8 +38,7 @@ def simple_tokenizer() -> Any:
 
 
 def tokenize(instructions: Sequence[str], context_length: int, vocab_size: int) -> Tensor:
-    """Token ids int64 [N, context_length], with start and end; longer instructions are truncated, shorter ones padded
-    with 0.
+    """Token ids int64 [N, context_length], with start and end, truncated or padded with 0.
 
     With a smaller vocabulary the ids are hashed (Knuth, TAOCP 3, 6.4). Start and end keep the two largest ids, since a
     text tower finds the end by its id. Hashing is deterministic across processes.

@@ -81,13 +81,9 @@ MAX_TOKENS = 64
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Read the encoders' descriptions from a folder.
+    """Read "vision" and "text" -> the fields of the architecture and its `model_type`; either may be missing.
 
-    Returns:
-        "vision" and "text" -> the fields of the architecture and its `model_type`; either may be missing.
-
-    Raises:
-        CheckpointError: If `config.json` is invalid.
+    `CheckpointError` if the folder's `config.json` is invalid.
     """
     path = folder / CONFIG_FILE
     try:
@@ -153,15 +149,10 @@ class TransformersTowers(nn.Module):
     words: Tensor
 
     def __init__(self, description: Mapping[str, Any]) -> None:
-        """Build the encoders with random weights.
+        """Build the encoders with random weights from the parts of `read_description`.
 
-        Args:
-            description: "vision" and "text" as from `read_description`, and "tokenizer_bytes", the length of the
-            tokenizer
-                file, which is stored with the weights.
-
-        Raises:
-            CheckpointError: If a part cannot be built.
+        "tokenizer_bytes" is the length of the tokenizer file, which is stored with the weights. `CheckpointError` if a
+        part cannot be built.
         """
         super().__init__()
         self.visual = VisionEncoder(_build_model(VISION_ARCHITECTURES, description["vision"]))
@@ -248,8 +239,7 @@ def _build_config(architecture: Architecture, fields: Mapping[str, Any]) -> Any:
 def load_towers(vision_folder: Path, text_folder: Path | None) -> tuple[dict[str, Any], TransformersTowers]:
     """Load the image encoder of one folder and the text encoder of another (None: of the same), with their weights.
 
-    Raises:
-        CheckpointError: If a folder has no valid encoder of that kind.
+    `CheckpointError` if a folder has no valid encoder of that kind.
     """
     text_folder = vision_folder if text_folder is None else text_folder
     parts = {"vision": read_description(vision_folder).get("vision"), "text": read_description(text_folder).get("text")}

@@ -23,14 +23,10 @@ MAX_BLANK_RANGE = 8
 
 
 def leave_one_out_success(done: Tensor, leave_one_out: Tensor) -> Tensor:
-    """Limit the success probability by the predictions without each view.
+    """Limit the success probability [N] by the predictions [N, V] without each view.
 
     The limit is the square root of the smallest of them, since fewer views carry less evidence: a probability of 1/4
     without one view still permits 1/2, and 0 permits 0.
-
-    Args:
-        done: Success probability with all views, [N].
-        leave_one_out: Success probability without each view, [N, V].
     """
     return torch.minimum(done, leave_one_out.amin(dim=1).sqrt())
 

@@ -42,13 +42,7 @@ class ViewFusion(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor, present: Tensor, instruction: Tensor) -> Tensor:
-        """Fuse the views of N frames.
-
-        Args:
-            tokens: [N, V, width].
-            present: bool [N, V]; absent tokens are masked.
-            instruction: [N, width].
-        """
+        """Fuse tokens [N, V, width], masked where not `present` (bool [N, V]), and instructions [N, width]."""
         query = self.query.expand(len(tokens), 1, -1)
         sequence = torch.cat([query, instruction[:, None], tokens], dim=1)
         padding_mask = nn.functional.pad(~present, (2, 0), value=False)

@@ -12,16 +12,10 @@ from embodied_rm.models.progress_net import ProgressNet
 
 
 def warm_start(source: ProgressNet, target: ProgressNet) -> ProgressNet:
-    """Copy a net and extend it to the views and the subtask head of another net.
+    """Copy a trained net and extend it to the views and the subtask head of another net.
 
-    A new view embedding starts as the mean of the known ones. A larger subtask head starts from random weights.
-
-    Args:
-        source: The trained net.
-        target: The net whose views and number of subtasks are needed.
-
-    Raises:
-        UserError: If `source` is an exported model.
+    The tower, the image size and the fusion are kept. A new view embedding starts as the mean of the known ones. A
+    larger subtask head starts from random weights. `UserError` if `source` is an exported model.
     """
     if isinstance(source, OnnxNet):
         raise UserError("an exported model cannot be trained: start from the checkpoint that it was exported from")

@@ -47,7 +47,7 @@ def adapt(
     negative_instructions: Sequence[str] = (),
     init_metadata: Mapping[str, Any] | None = None,
 ) -> ProgressNet:
-    """Learn the task of demonstrations and save the model under `<run>/checkpoint`.
+    """Learn the task of demonstrations and save the model under `<run>/checkpoint`; return it in eval mode.
 
     Args:
         demonstrations: Episodes with annotated subtasks or progress, also the same one with several instructions. The
@@ -55,15 +55,11 @@ def adapt(
         config: Configuration of training.
         run: Run folder.
         reporter: Receives progress and tables.
-        init_net: Model to adapt; it is not changed. Its tower, image size and fusion are kept, missing views and
-            subtasks are added. None: random weights.
+        init_net: Model to adapt, see `warm_start`. None: random weights.
         replay_episodes: Episodes of tasks that `init_net` knows. They fill half of every batch, which prevents
             forgetting of failures and of discriminative words.
         negative_instructions: Instructions that no demonstration fulfils.
         init_metadata: Training data of `init_net`, from its checkpoint.
-
-    Returns:
-        The adapted model in eval mode.
 
     Raises:
         DataError: If a demonstration has neither annotated subtasks nor progress.

@@ -57,12 +57,7 @@ class AugmentConfig:
 
 
 def warp(frames: Tensor, config: AugmentConfig, generator: torch.Generator) -> Tensor:
-    """Warp position and color of images, equally for all frames of a view.
-
-    Args:
-        frames: uint8 [B, M, V, H, W, 3].
-        config: Strength of augmentation.
-        generator: Random generator.
+    """Warp position and color of images uint8 [B, M, V, H, W, 3], equally for all frames of a view.
 
     Returns:
         float32 [B, M, V, 3, H, W] in about the same value range.

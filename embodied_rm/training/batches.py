@@ -181,10 +181,7 @@ class LabeledBatchSampler:
 
 
 def share_instructions(episodes: Sequence[LabeledEpisode]) -> list[LabeledEpisode]:
-    """Give each episode the instructions of all episodes of the same task and recorded goal.
-
-    "red left, blue right" and "blue right, red left" are the same goal.
-    """
+    """Give each episode the instructions of all episodes of its task and recorded goal, such as reordered clauses."""
     shared_instructions: dict[tuple[str, str], dict[str, None]] = {}
     for episode in episodes:
         if episode.recorded_goal is not None:
@@ -200,10 +197,7 @@ def share_instructions(episodes: Sequence[LabeledEpisode]) -> list[LabeledEpisod
 
 
 def sampling_weights(episodes: Sequence[LabeledEpisode]) -> npt.NDArray[np.float64]:
-    """Return the sampling weight per episode [E]: the square root of the number of goals of its task.
-
-    Distinguishing twelve goals takes longer to learn than a single goal.
-    """
+    """Return the weight per episode [E]: the root of the number of goals of its task, as more goals take longer."""
     goals: dict[str, set[str]] = {}
     for episode in episodes:
         goals.setdefault(episode.task, set()).add(episode.goal)

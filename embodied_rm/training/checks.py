@@ -13,11 +13,7 @@ from embodied_rm.types import Episode
 
 
 def check_streamable(config: TrainConfig) -> None:
-    """Check that no part of the configuration reads all images before training.
-
-    Raises:
-        UserError: If one does, and so needs all episodes in memory.
-    """
+    """Raise `UserError` if a part of the configuration reads all images before training."""
     names = [name for name, scheme in select_schemes(config.label_schemes).items() if scheme.needs_all_frames]
     conflicts = [f"label_schemes=[{name}]" for name in names]
     conflicts += [f"{key}=" for key in ("preference_model", "feature_cache_dir") if getattr(config, key) is not None]
@@ -28,11 +24,7 @@ def check_streamable(config: TrainConfig) -> None:
 
 
 def check_single_subgoal(episodes: Iterable[Episode]) -> None:
-    """Check that no instruction has several subgoals: inference encodes each subgoal separately.
-
-    Raises:
-        DataError: If one has.
-    """
+    """Raise `DataError` if an instruction has several subgoals: inference encodes each subgoal separately."""
     for episode in episodes:
         if len(subgoals := split_subgoals(episode.instruction)) > 1:
             raise DataError(
@@ -42,11 +34,7 @@ def check_single_subgoal(episodes: Iterable[Episode]) -> None:
 
 
 def require_incremental_labels(net_config: NetConfig, label_schemes: Sequence[str]) -> None:
-    """Check that a label scheme teaches hops from the previous frame, if the fusion uses them.
-
-    Raises:
-        UserError: If none does.
-    """
+    """Raise `UserError` if the fusion uses hops from the previous frame and no label scheme teaches them."""
     if net_config.fusion != "forward" and not any(
         scheme.incremental for scheme in select_schemes(label_schemes).values()
     ):

@@ -69,10 +69,7 @@ def fit(
     negative_instructions: Sequence[str] = (),
     execution: Execution | None = None,
 ) -> None:
-    """Train `net` in place, from the state saved in the run folder if there is one.
-
-    See `LabeledBatchSampler` for `replay_episodes` and `negative_instructions`, and `train` for the other arguments.
-    """
+    """Train `net` in place, from the state saved in the run folder if any; see `LabeledBatchSampler` and `train`."""
     execution = execution or Execution()
     group, stream, fsdp = execution.group, execution.stream, execution.fsdp
     if stream is not None:
@@ -135,8 +132,7 @@ def make_forward(
 ) -> AbstractContextManager[ForwardFn]:
     """Return a context with the forward function of training, with sharded towers for `fsdp`.
 
-    Raises:
-        UserError: If `fsdp` is set for one process, or with cached features.
+    `UserError` if `fsdp` is set for one process, or with cached features.
     """
     if not fsdp:
         return nullcontext(partial(training_forward, net, precision=config.precision))

@@ -116,17 +116,8 @@ def microbatch_forwards(
     """Yield the outputs of the whole batch once per microbatch of this process, with gradients of that microbatch only.
 
     The gradients of all microbatches of all processes sum to that of the whole batch. The result does not depend on
-    their distribution: two microbatches in one process equal one in each of two processes, bit for bit.
-
-    Args:
-        forward_fn: Forward pass.
-        batch: The whole batch.
-        images: Its images.
-        group: Processes that share the batch.
-        accumulation_steps: Number of microbatches per process.
-
-    Raises:
-        UserError: If the batch cannot be divided evenly.
+    their distribution: two microbatches in one process equal one in each of two processes, bit for bit. `UserError` if
+    the batch cannot be divided evenly.
     """
     local_size = group.local_count(len(batch.instructions), "batch_size")
     if local_size % accumulation_steps:

@@ -14,18 +14,10 @@ MAX_ADJACENT_OFFSET_FRAMES = 8
 
 
 def sample_frames(progress: Array, count: int, rng: np.random.Generator) -> IntArray:
-    """Sample frames of an episode: the first, the last and `count - 2` others.
+    """Sample frames of an episode with progress [T]: the first, the last and `count - 2` others; int64 [count].
 
     Half of the others are uniform in time and half in progress, so hops of all sizes and gaps occur, also hops of 0. A
     fraction `ADJACENT_FRACTION` is close to another frame. Follows Robo-Dopamine's 25 hop by 4 gap bins.
-
-    Args:
-        progress: Progress per frame [T].
-        count: Number of frames, >= 3.
-        rng: Random generator.
-
-    Returns:
-        Frame indices, int64 [count].
     """
     assert count >= 3
     last, num_others = len(progress) - 1, count - 2

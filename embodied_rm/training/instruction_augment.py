@@ -10,20 +10,15 @@ import numpy as np
 class InstructionAugmenter:
     """Replaces words that do not discriminate between the intents of a task: those that all intents use.
 
-    Colors, objects and sides are kept if they differ, and so is "open" if there are videos of closing too. The model
-    learns that in "shove the red cube" only "red" matters.
+    Colors, objects and sides are kept if they differ, and so is "open" if there are videos of closing too.
     """
 
     def __init__(
         self, examples: Iterable[tuple[str, str, str]], replacement_words: Sequence[str], replacement_prob: float
     ) -> None:
-        """Create an augmenter.
+        """`examples`: (task, intent, instruction) per episode.
 
-        Args:
-            examples: (task, intent, instruction) per episode. Different intents may have the same goal, such as "red
-                left" and "blue right"; their words are still discriminative.
-            replacement_words: Replacements.
-            replacement_prob: Probability that a word is replaced, in [0, 1).
+        Different intents may have the same goal, such as "red left" and "blue right"; their words still discriminate.
         """
         assert 0 <= replacement_prob < 1 and (replacement_words or not replacement_prob)
         words_by_task: dict[str, dict[str, set[str]]] = {}

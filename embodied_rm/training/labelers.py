@@ -1,7 +1,4 @@
-"""Labelers that run a model: change points in frozen features, and preferences of a reward model.
-
-They replace the pixels or the true progress that the pure schemes of `embodied_rm.labels` use.
-"""
+"""Labelers that run a model: change points in frozen features, and preferences of a reward model."""
 
 from __future__ import annotations
 
@@ -24,16 +21,7 @@ IMAGE_BATCH_SIZE = 256
 
 
 def feature_labeler(tower: str, image_size: tuple[int, int]) -> Labeler:
-    """Return the labeler `change_points` on features of a frozen tower.
-
-    Args:
-        tower: A timm name or a pretrained model, see `make_encoder`.
-        image_size: Height and width of its input.
-
-    Raises:
-        UserError: If the tower is unknown.
-        CheckpointError: If its weights cannot be loaded.
-    """
+    """Return the labeler `change_points` on features of a frozen tower, see `make_encoder`."""
     encoder = make_encoder(tower, image_size, trainable=False).eval()
     return lambda episodes: change_points.label(episodes, [extract_features(encoder, episode) for episode in episodes])
 
@@ -50,11 +38,7 @@ def extract_features(encoder: Encoder, episode: Episode) -> Array:
 
 
 def preference_labeler(checkpoint: Path) -> Labeler:
-    """Return the labeler `preferences` with the progress of a reward model in place of the true one.
-
-    Raises:
-        CheckpointError: If the checkpoint cannot be loaded (on the first call).
-    """
+    """Return the labeler `preferences` with the progress of a reward model, loaded at the first call."""
     return lambda episodes: preferences.label(episodes, model_progress(checkpoint, episodes))
 
 

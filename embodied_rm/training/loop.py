@@ -38,20 +38,9 @@ def train_loop(
     group: DistContext,
     stream: StreamingEpisodes | None,
 ) -> Iterator[int]:
-    """Train until the schedule ends; log every step.
+    """Train until the schedule ends; log every step. Yields each percent of the schedule that is reached.
 
-    Args:
-        train_state: Net and optimizer.
-        forward: Forward pass of the net.
-        batch_sampler: Source of batches.
-        config: Configuration of training.
-        save: Saves the training state; called every `config.checkpoint_seconds`.
-        log: Receives a row per step.
-        group: Processes that share each batch.
-        stream: Loads the episodes, if they are not all in memory.
-
-    Yields:
-        Each percent of the schedule that is reached.
+    `save` is called every `config.checkpoint_seconds`. `stream` loads the episodes, if they are not all in memory.
     """
     assert isinstance(train_state.module, ProgressNet)
     schemes = select_schemes(config.label_schemes)
@@ -110,8 +99,7 @@ def prepare_batch(
 ) -> tuple[LabeledBatch, TrainingImages]:
     """Sample and augment the batch of a step, see `LabeledBatchSampler.sample`.
 
-    The random stream depends on seed and step only, so a resumed run needs no generator state. Preparing the batch in a
-    thread gained nothing on two cores.
+    The random stream depends on seed and step only, so a resumed run needs no generator state.
     """
     rng = np.random.default_rng([config.seed, step, 0])
     batch = batch_sampler.sample(config.batch_size, config.frames_per_episode, rng, rank_pools, visible_rows)

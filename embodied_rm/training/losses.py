@@ -15,15 +15,10 @@ HUBER_DELTA = 0.1
 
 
 def hop_loss(predicted: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean Huber loss of hops in units of `HUBER_DELTA`.
+    """Return the mean Huber loss of hops in [-1, 1] in units of `HUBER_DELTA`.
 
     Compared to cross-entropy over 51 bins (two-hot), it gave better rank correlation and error on real video
     (docs/reward_model.md).
-
-    Args:
-        predicted: Hops in [-1, 1].
-        target: Hops in [-1, 1], same shape.
-        weight: Weights >= 0, same shape; None: all 1.
     """
     return weighted_mean(
         functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA) / HUBER_DELTA, weight
@@ -51,15 +46,10 @@ def bce_loss(logit: Tensor, target: Tensor, weight: Tensor | None = None) -> Ten
 
 
 def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, weight: Tensor) -> Tensor:
-    """Return the cross-entropy of success at the end of a success, under its own and under negative instructions.
+    """Return the cross-entropy of success at the end of a success, under its own [B] and negative [K, B] instructions.
 
     The term `success` contains the own instruction too. With negatives only, the head would answer "no" everywhere and
-    never learn the instruction.
-
-    Args:
-        own_logit: Logits under the own instruction [B].
-        negative_logit: Logits under negative instructions [K, B].
-        weight: Which negatives are known, [K, B].
+    never learn the instruction. `weight` [K, B]: which negatives are known.
     """
     positive_target, negative_target = torch.ones_like(own_logit), torch.zeros_like(negative_logit)
     return 0.5 * (
@@ -69,12 +59,7 @@ def success_contrast_loss(own_logit: Tensor, negative_logit: Tensor, weight: Ten
 
 
 def subtask_loss(logits: Tensor, subtask: Tensor) -> Tensor:
-    """Return the cross-entropy of the current subtask; 0 if nothing is labeled.
-
-    Args:
-        logits: [..., S].
-        subtask: Indices, int64 [...]; negative ones are unlabeled.
-    """
+    """Return the cross-entropy of the current subtask, int64 [...] (negative: unlabeled); 0 if nothing is labeled."""
     labeled = subtask >= 0
     loss = functional.cross_entropy(logits.flatten(0, -2), subtask.clamp(min=0).flatten(), reduction="none")
     return weighted_mean(loss, labeled.flatten().to(loss.dtype))

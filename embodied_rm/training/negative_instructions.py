@@ -26,13 +26,7 @@ class NegativeInstructions:
         augmenter: InstructionAugmenter,
         extra_instructions: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Create a sampler.
-
-        Args:
-            episodes: All training episodes.
-            augmenter: Replaces words.
-            extra_instructions: (task, instruction) of goals that no episode has.
-        """
+        """`extra_instructions`: (task, instruction) of goals that no episode has."""
         self._augmenter = augmenter
         episodes_with_goal = [episode for episode in episodes if episode.recorded_goal is not None]
         examples = {(str(e.recorded_goal), e.task, text) for e in episodes_with_goal for text in e.instructions}

@@ -74,10 +74,7 @@ def scheme_loss_terms(
 
 
 class LossContext:
-    """Loss terms of one scheme on one batch of B episodes and M frames; frame 0 is the first one.
-
-    Each public method is a loss term, see `LOSS_TERMS`.
-    """
+    """Loss terms (`LOSS_TERMS`) of one scheme on one batch of B episodes and M frames; frame 0 is the first one."""
 
     def __init__(
         self, outputs: TrainingOutputs, batch: LabeledBatch, scheme_name: str, rng: np.random.Generator

@@ -33,7 +33,7 @@ def train(
     init_metadata: Mapping[str, Any] | None = None,
     execution: Execution | None = None,
 ) -> ProgressNet:
-    """Train a reward model and save it under `<run>/checkpoint`. An interrupted run resumes from its last saved state.
+    """Train a reward model and save it under `<run>/checkpoint`; return it in eval mode. An interrupted run resumes.
 
     Args:
         episodes: Training episodes.
@@ -41,13 +41,9 @@ def train(
         run: Run folder.
         reporter: Receives progress and tables.
         held_out: Episodes that must not be trained on.
-        init_net: Model to continue from; it is not changed. Its tower, image size and fusion are kept, missing views
-            and subtasks are added. None: random weights.
+        init_net: Model to continue from, see `warm_start`. None: random weights.
         init_metadata: Training data of `init_net`, from its checkpoint.
         execution: Processes and streaming; None: one process with all episodes in memory.
-
-    Returns:
-        The model in eval mode.
 
     Raises:
         DataError: If there are no episodes, one has no true progress, or one is held out or shares its initial scene

@@ -41,12 +41,9 @@ class ShardedForward(nn.Module):
 
 @contextmanager
 def shard_towers(net: ProgressNet, precision: Precision, group: DistContext) -> Iterator[ForwardFn]:
-    """Shard the towers of `net` among a group inside the context; restore them with the trained weights after it.
+    """Shard the towers of `net` inside the context and yield its forward function; then restore the trained towers.
 
     A frozen text tower stays replicated, because the processes do not encode the same instructions together.
-
-    Yields:
-        The forward function of the sharded net.
     """
     full_clip = net.encoder.clip
     tensors = chain(full_clip.parameters(), full_clip.buffers())

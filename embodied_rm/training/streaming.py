@@ -50,15 +50,7 @@ class StreamingEpisodes:
     """A window of episodes with a limited number of bytes. Index every episode first, then call `start`."""
 
     def __init__(self, read_episode: Callable[[int], Episode], frame_cache_gb: float) -> None:
-        """Create an empty window.
-
-        Args:
-            read_episode: Reads the episode of a dataset index; called from several threads.
-            frame_cache_gb: Size limit of the window, GB.
-
-        Raises:
-            UserError: The limit is not positive.
-        """
+        """Create an empty window; `read_episode` reads the episode of a dataset index, in several threads."""
         if not frame_cache_gb > 0:
             raise UserError(f"frame_cache_gb must be > 0 or null, got {frame_cache_gb}")
         self._read_episode = read_episode
@@ -69,11 +61,7 @@ class StreamingEpisodes:
         self._cache: dict[int, Mapping[str, Frames]] = {}
 
     def index_episode(self, dataset_index: int) -> IndexedEpisode:
-        """Read an episode once and return it with frames that are loaded on demand.
-
-        Raises:
-            DataError: The episode cannot be read.
-        """
+        """Read an episode once and return it with frames that are loaded on demand."""
         episode = self._read_episode(dataset_index)
         position = len(self._dataset_indices)
         self._dataset_indices.append(dataset_index)
@@ -104,17 +92,10 @@ class StreamingEpisodes:
         return {"frame_cache_gb": self.frame_cache_gb, "world_size": dist_context.world_size}
 
     def start(self, seed: int, batch_size: int, dist_context: DistContext = SINGLE_PROCESS) -> None:
-        """Prepare the window for training.
+        """Prepare the window for training on batches of `batch_size` episodes over all processes.
 
         Under torchrun, rank r of n reads every n-th episode, offset r, and draws its part of every batch from them.
-
-        Args:
-            seed: Seed of the episode order.
-            batch_size: Episodes per batch over all processes.
-            dist_context: The processes of the run.
-
-        Raises:
-            UserError: The window may hold fewer episodes than a process draws per batch.
+        `UserError` if the window may hold fewer episodes than a process draws per batch.
         """
         self._dist_context = dist_context
         self._local_batch_size = dist_context.local_count(batch_size, "batch_size")

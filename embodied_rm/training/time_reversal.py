@@ -30,11 +30,7 @@ STILL_CHANGE_THRESHOLD = 0.6
 
 
 def add_time_reversals(episodes: Sequence[Episode]) -> list[Episode]:
-    """Append the reversals of all episodes that can be reversed.
-
-    Raises:
-        DataError: If no episode has an opposite instruction.
-    """
+    """Append the reversals of all episodes that can be reversed; `DataError` if none has an opposite instruction."""
     if not any(split_text_column(episode, OPPOSITES_COLUMN) for episode in episodes):
         raise DataError(
             f"time_reversal=true plays videos backwards under an opposite instruction, but no episode has the column "
@@ -48,12 +44,7 @@ def add_time_reversals(episodes: Sequence[Episode]) -> list[Episode]:
 def reverse_episode(episode: Episode, num_subtasks: int) -> Episode | None:
     """Reverse an episode under its first opposite instruction; the other opposites become paraphrases.
 
-    Args:
-        episode: The episode.
-        num_subtasks: Number of subtasks of its task; the last one is undone.
-
-    Returns:
-        The reversed episode; None if there is nothing to undo.
+    The last of `num_subtasks` is undone. None if there is nothing to undo.
     """
     opposites, fraction = split_text_column(episode, OPPOSITES_COLUMN), last_subtask_progress(episode, num_subtasks)
     if not opposites or fraction is None:
@@ -88,11 +79,8 @@ def last_subtask_progress(episode: Episode, num_subtasks: int) -> Array | None:
 def undo_progress(fraction: Array, change: Array) -> Array:
     """Return the progress of undoing, float32 [T] in [0, 1]: half for the approach, half for the undone fraction.
 
-    The approach advances with the image change. It is complete from the start if undoing begins immediately.
-
-    Args:
-        fraction: Progress within the subtask that is undone [T], in reversed time.
-        change: Image change per frame [T], in reversed time.
+    The approach advances with the image change [T]. It is complete from the start if undoing begins immediately.
+    `fraction` [T] is the progress within the subtask that is undone. All are in reversed time.
     """
     undo_start = int(np.argmax(fraction < fraction[0] - MIN_UNDO_FRACTION))
     motion = np.maximum(change[1 : undo_start + 1] - STILL_CHANGE_THRESHOLD, 0)

@@ -81,11 +81,7 @@ class TrainConfig:
 
 
 def check_feature_cache(config: TrainConfig) -> None:
-    """Check that a configuration can train on cached features.
-
-    Raises:
-        UserError: If the tower is trained or images are augmented.
-    """
+    """Raise `UserError` if the tower is trained or images are augmented: cached features permit neither."""
     if config.train_tower or config.lora_rank:
         raise UserError("feature_cache_dir needs a frozen tower: set train_tower=false and lora_rank=0")
     augmentations = [name for name in IMAGE_AUGMENTATIONS if getattr(config.augment, name)]

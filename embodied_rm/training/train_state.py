@@ -82,12 +82,7 @@ class TrainState:
         """Training time of all sessions, s."""
 
     def update(self, losses: Iterable[Tensor], learning_rate: float, group: DistContext = SINGLE_PROCESS) -> float:
-        """Take one optimizer step on the summed gradients of all losses of all processes.
-
-        Args:
-            losses: Losses of the microbatches, consumed one by one.
-            learning_rate: Learning rate of this step.
-            group: Processes whose gradients are summed.
+        """Take one optimizer step on the summed gradients of all losses (microbatches, one by one) of all processes.
 
         Returns:
             The gradient norm before clipping.
@@ -114,12 +109,9 @@ class TrainState:
         return norm
 
     def save(self, folder: Path, settings: Mapping[str, object], group: DistContext = SINGLE_PROCESS) -> None:
-        """Save the unsharded state; rank 0 writes, all processes must call this.
+        """Save the unsharded state and the settings that a resumed run must share.
 
-        Args:
-            folder: Folder of the state.
-            settings: Configuration that a resumed run must share.
-            group: Processes of the run.
+        Rank 0 writes; all processes must call this.
         """
         tensors = add_prefix("module", self.module.state_dict())
         for name in self._optimizers:
@@ -138,11 +130,7 @@ class TrainState:
         save_tensors(folder, tensors, manifest)
 
     def resume(self, folder: Path, settings: Mapping[str, object]) -> None:
-        """Load the state saved in a folder, if there is one.
-
-        Raises:
-            CheckpointError: If the saved state is damaged or has another configuration.
-        """
+        """Load the state saved in a folder, if any; `CheckpointError` if it is damaged or has other settings."""
         if not (folder / MANIFEST_NAME).exists():
             return
         tensors, manifest = load_tensors(folder, ARCHITECTURE)

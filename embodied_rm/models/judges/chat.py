@@ -62,7 +62,6 @@ class ChatModel(Protocol):
     def ask(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer every query, in order. A failure of one query does not affect the others.
 
-        Raises:
-            UserError: If no query can be answered, e.g. for a wrong API key or an unknown model.
+        `UserError` if no query can be answered, e.g. for a wrong API key or an unknown model.
         """
         ...

@@ -52,12 +52,7 @@ class FrameHistory:
     def sample_evenly(self, current: MultiViewFrame, max_frames: int) -> list[MultiViewFrame]:
         """Return up to `max_frames` frames, evenly spaced from the first frame to `current`, both included.
 
-        Args:
-            current: The frame that follows the last appended one.
-            max_frames: Maximum length of the result.
-
-        Returns:
-            For every target time the nearest stored frame, without repetitions.
+        `current` follows the last appended one. For every target time the nearest stored frame, without repetitions.
         """
         count = min(max_frames, self.length + 1)
         frame_indices = np.append(np.arange(len(self.frames)) * self.stride, self.length)

@@ -74,11 +74,7 @@ class JudgeConfig:
             lookup(questions, self.question, f"question for answer_mode={self.answer_mode}")
 
     def check_location(self) -> None:
-        """Check that the location of the judge is complete and fits its type.
-
-        Raises:
-            UserError: If it does not.
-        """
+        """Raise `UserError` unless the location of the judge is complete and fits its type."""
         if self.type == REMOTE_TYPE:
             if self.url is None or self.folder is not None:
                 raise UserError("judge=remote needs the address of the service, judge.url=..., and no folder")

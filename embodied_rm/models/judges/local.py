@@ -23,10 +23,7 @@ ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager", "flash_attention_2")
 
 
 class LocalChat:
-    """A `ChatModel` in this process. It decodes greedily, so equal queries get equal answers.
-
-    No code in the folder is executed.
-    """
+    """A `ChatModel` in this process. It decodes greedily: equal queries get equal answers. It runs no stored code."""
 
     def __init__(
         self,
@@ -38,10 +35,10 @@ class LocalChat:
         batch_size: int = 16,
         pixel_limits: tuple[int, int] | None = None,
     ) -> None:
-        """Load the model.
+        """Load the model, its processor and its tokenizer; all weights are safetensors.
 
         Args:
-            folder: Folder with the model, its processor, its tokenizer and all weights as safetensors.
+            folder: Folder of all files.
             device: Device of torch.
             dtype: Key of `WEIGHT_DTYPES`.
             attn_implementation: One of `ATTENTION_IMPLEMENTATIONS`.
@@ -139,11 +136,7 @@ def _content_part(part: ContentPart) -> dict[str, Any]:
 
 
 def load_processor_and_model(folder: Path, dtype: str, attn_implementation: str) -> tuple[Any, Any]:
-    """Load the processor and model of a folder.
-
-    Raises:
-        CheckpointError: If they cannot be loaded; the message names the folder and the reason.
-    """
+    """Load the processor and model of a folder; `CheckpointError` if they cannot be loaded."""
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json, so this is not a model of transformers")
     model: Any

@@ -1,7 +1,4 @@
-"""All prompts of this package's questions.
-
-`{instruction}` is replaced by the instruction of the episode.
-"""
+"""All prompts of this package's questions; `{instruction}` is replaced by the instruction of the episode."""
 
 from __future__ import annotations
 

@@ -101,18 +101,10 @@ def history_parts(context: EpisodeContext, max_frames: int = MAX_HISTORY_FRAMES)
 def interleave_images(
     template: str, instruction: str, images: Sequence[Frames], *, strip: bool = False
 ) -> list[ContentPart]:
-    """Insert images and the instruction into a prompt template.
+    """Insert images uint8 [H, W, 3] and the instruction into a template; return text and images without empty texts.
 
-    The template is split before the instruction is inserted, so an instruction cannot add images.
-
-    Args:
-        template: Text with one `<image>` per image, and `{instruction}`.
-        instruction: Instruction of the episode.
-        images: Images uint8 [H, W, 3], in the order of the template.
-        strip: Whether white space around the pieces of text is removed.
-
-    Returns:
-        Text and images in order, without empty texts.
+    The template is split at its `<image>` first, so an instruction cannot add images. `strip`: whether white space
+    around the pieces of text is removed.
     """
     segments = template.split("<image>")
     assert len(segments) == len(images) + 1

@@ -1,8 +1,4 @@
-"""`ShuffledJudge`: progress of shuffled frames of a complete video, so that their order gives no information.
-
-Source: GVL (Ma et al., arXiv 2411.04549). It needs the end of the episode, so it is for scoring and evaluation only
-and cannot be used as a reward.
-"""
+"""`ShuffledJudge`: progress of shuffled frames of a complete video, so that their order gives no information."""
 
 from __future__ import annotations
 
@@ -33,7 +29,10 @@ OFFLINE_ONLY_MESSAGE = (
 
 
 class ShuffledJudge:
-    """A `VideoRewardModel`. The first frame is shown first; the order of the others depends on their number only."""
+    """A `VideoRewardModel`. The first frame is shown first; the order of the others depends on their number only.
+
+    It needs the end of the episode, so it cannot be used as a reward. Source: GVL (Ma et al., arXiv 2411.04549).
+    """
 
     def __init__(self, chat: ChatModel, input_spec: InputSpec | None = None) -> None:
         self.chat, self._input_spec = chat, input_spec or InputSpec()
@@ -65,15 +64,7 @@ class ShuffledJudge:
         raise UserError(OFFLINE_ONLY_MESSAGE)
 
     def score_video(self, instruction: str, blocks: Iterable[Views]) -> RewardOutput:
-        """Score every frame of a video.
-
-        Args:
-            instruction: Instruction of the episode.
-            blocks: Consecutive frames; one row per frame.
-
-        Returns:
-            One row per frame. If no answer can be parsed, all frames but the first are invalid.
-        """
+        """Score every frame of a video. If no answer can be parsed, all frames but the first are invalid."""
         history, visible = FrameHistory(capacity=4 * MAX_FRAMES), []
         names: tuple[str, ...] = ()
         last_frame: MultiViewFrame | None = None
@@ -135,13 +126,9 @@ class ShuffledJudge:
 
 
 def interpolate_progress(frame_indices: IntArray, values: np.ndarray, length: int, *, valid: bool) -> RewardOutput:
-    """Interpolate the progress of every frame linearly from that of some frames.
+    """Interpolate the progress of `length` frames linearly from the values at some frames, in ascending order.
 
-    Args:
-        frame_indices: Indices of the known frames, ascending.
-        values: Their progress.
-        length: Number of frames of the video. After the last known frame its progress is repeated.
-        valid: Whether frames other than the first were scored.
+    After the last known frame its progress is repeated. `valid`: whether frames other than the first were scored.
     """
     valid_frames = np.full(length, valid)
     valid_frames[0] = True

@@ -59,11 +59,7 @@ class VlmJudge:
         goal: Views | None = None,
         reference: Demonstration | None = None,
     ) -> JudgeState:
-        """Start N episodes at their first frames, without a query.
-
-        Raises:
-            UserError: If lengths differ.
-        """
+        """Start N episodes at their first frames, without a query."""
         if len(instructions) != len(views) or (goal is not None and len(goal) != len(views)):
             raise UserError(
                 f"reset needs one instruction (and goal) per environment: got views of {len(views)}, "
@@ -89,11 +85,7 @@ class VlmJudge:
         )
 
     def step(self, state: RewardState, views: Views) -> tuple[RewardOutput, JudgeState]:
-        """Score one new frame set per row; the queries of all rows are sent together.
-
-        Raises:
-            UserError: If lengths or views differ, or if no query can be answered.
-        """
+        """Score one new frame set per row; the queries of all rows are sent together."""
         assert isinstance(state, JudgeState)
         if len(views) != len(state):
             raise UserError(f"step needs views of {len(state)} environments, got {len(views)}")
@@ -186,11 +178,7 @@ def frames_per_env(views: Views) -> list[MultiViewFrame]:
 
 
 def align_goal_views(goal: Views, names: Sequence[str]) -> list[MultiViewFrame | None]:
-    """Return the goal images of each environment as one frame with the views `names`; missing views are not visible.
-
-    Raises:
-        UserError: If a goal has none of the views.
-    """
+    """Return the goal images of each environment with the views `names`; `UserError` if one has none of them."""
     goal_frames, blank = frames_per_env(goal), np.zeros_like(frames_per_env(goal)[0].frames[0])
     aligned_frames: list[MultiViewFrame | None] = []
     for goal_frame in goal_frames:

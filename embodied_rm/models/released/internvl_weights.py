@@ -52,16 +52,7 @@ LANGUAGE_QKV_PATTERN = re.compile(LANGUAGE_LAYER_PATTERN + r"(\d+)\.attention\.w
 
 
 def convert_weights(tensors: Mapping[str, Tensor], num_heads: int, num_kv_heads: int) -> dict[str, Tensor]:
-    """Rename released weights to the names of `transformers`.
-
-    Args:
-        tensors: Released name -> weight.
-        num_heads: Number of attention heads of the language model.
-        num_kv_heads: Number of its key-value heads.
-
-    Raises:
-        CheckpointError: If a name is not part of the layout.
-    """
+    """Rename released weights to the names of `transformers`; `CheckpointError` for a name outside of the layout."""
     converted: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if (vision_match := VISION_QKV_PATTERN.fullmatch(name)) is not None:
@@ -99,11 +90,7 @@ def _rename_weight(name: str) -> str:
 
 
 def load_internvl(folder: Path, image_token_id: int, dtype: torch.dtype, attn_implementation: str) -> nn.Module:
-    """Load the model of a folder in the released layout.
-
-    Raises:
-        CheckpointError: If it cannot be loaded; the message names the file and the reason.
-    """
+    """Load the model of a folder in the released layout; `CheckpointError` if it cannot be loaded."""
     path = folder / "config.json"
     try:
         released_config = json.loads(path.read_text())

@@ -45,11 +45,7 @@ class LoraAdapter:
 
 
 def read_adapter(folder: Path) -> LoraAdapter:
-    """Read the adapter in a folder.
-
-    Raises:
-        CheckpointError: If it cannot be read; the message names the file and the reason.
-    """
+    """Read the adapter in a folder; `CheckpointError` if it cannot be read."""
     config, tensors = _read_config(folder / CONFIG_FILE), _read_tensors(folder / WEIGHTS_FILE)
     pairs: dict[str, dict[str, Tensor]] = {}
     full_weights = {}
@@ -103,11 +99,7 @@ class AdapterSwitcher:
     """Named adapters of a model. Outside `use_adapter`, the model is unchanged."""
 
     def __init__(self, model: nn.Module, adapters: Mapping[str, LoraAdapter]) -> None:
-        """Register the adapters with the model.
-
-        Raises:
-            CheckpointError: If an adapter is for another model.
-        """
+        """Register the adapters with the model; `CheckpointError` if one is for another model."""
         self._active = ""
         self._low_rank = {name: self._match_modules(model, name, adapter) for name, adapter in adapters.items()}
         self._full_weights = {name: _match_parameters(model, name, adapter) for name, adapter in adapters.items()}

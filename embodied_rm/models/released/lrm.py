@@ -1,7 +1,4 @@
-"""Large Reward Models: three LoRA adapters of one Qwen3-VL, whose answers are averaged.
-
-The contrastive adapter gets the last scored frame, the progress adapter gets the first frame.
-"""
+"""Large Reward Models: three LoRA adapters of one Qwen3-VL, whose answers are averaged."""
 
 from __future__ import annotations
 
@@ -30,16 +27,7 @@ class LrmChat(LocalChat):
     """A `ChatModel` that answers with the adapter that a query names."""
 
     def __init__(self, folder: Path, base_model: Path, **kwargs: Any) -> None:
-        """Load the model.
-
-        Args:
-            folder: Folder with one folder per adapter.
-            base_model: Folder of the base model.
-            **kwargs: Arguments of `LocalChat`.
-
-        Raises:
-            CheckpointError: If a file is not as released; the message names it.
-        """
+        """Load the base model and one adapter per folder in `folder`; `CheckpointError` if a file is invalid."""
         super().__init__(base_model, **kwargs)
         self._adapters = AdapterSwitcher(
             self.model, {adapter: read_adapter(folder / adapter) for adapter in ADAPTER_NAMES}
@@ -52,7 +40,10 @@ class LrmChat(LocalChat):
 
 @dataclass(frozen=True)
 class LrmQuestion:
-    """((comparison + 1) / 2 + progress + completion) / 3, of one camera; success is the answer about completion."""
+    """((comparison + 1) / 2 + progress + completion) / 3, of one camera; success is the answer about completion.
+
+    The contrastive adapter gets the last scored frame, the progress adapter gets the first frame.
+    """
 
     view_order: tuple[str, ...] = ()
     """Its camera is the first of these views that is visible. Empty: the first visible view."""

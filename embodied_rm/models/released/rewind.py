@@ -58,15 +58,7 @@ class RewindNet(nn.Module):
         )
 
     def forward(self, image_embeds: Tensor, text_embeds: Tensor) -> Tensor:
-        """Return the progress of every frame.
-
-        Args:
-            image_embeds: [N, L, IMAGE_EMBED_DIM].
-            text_embeds: [N, TEXT_EMBED_DIM].
-
-        Returns:
-            [N, L], in [0, 1].
-        """
+        """Return the progress of all frames, [N, L] in [0, 1], of [N, L, IMAGE_EMBED_DIM] and [N, TEXT_EMBED_DIM]."""
         frames = self.video_proj(image_embeds)
         first = frames[:, :1] + self.first_pos_embed
         tokens = torch.cat([self.text_proj(text_embeds)[:, None], first, frames[:, 1:]], dim=1)
@@ -78,15 +70,9 @@ class RewindChat:
     """A `ChatModel` that answers with the head output `progress` of the last frame."""
 
     def __init__(self, folder: Path, base_model: Path, *, device: str = "cpu") -> None:
-        """Load the model.
+        """Load the .pth file or the folder with it, and the encoders in the folders of `base_model`.
 
-        Args:
-            folder: The .pth file, or a folder with it.
-            base_model: Folder with the encoders in `dinov2` and `minilm`.
-            device: Device of torch.
-
-        Raises:
-            CheckpointError: If a file is not as released; the message names it.
+        `CheckpointError` if a file is not as released; the message names it.
         """
         self._device = device
         self.net = load_net(folder).to(device).eval()
@@ -181,11 +167,7 @@ def center_crop(frame: Frames) -> Tensor:
 
 
 def load_net(folder: Path) -> RewindNet:
-    """Load the network of a released file.
-
-    Raises:
-        CheckpointError: If it cannot be loaded; the message names the file and the reason.
-    """
+    """Load the network of a released file, or of a folder with one; `CheckpointError` if it cannot be loaded."""
     path = folder if folder.is_file() else next(iter(sorted(folder.glob("*.pth"))), folder / "*.pth")
     checkpoint = read_torch_file(path)
     weights = checkpoint.get("model_state_dict") if isinstance(checkpoint, dict) else None

@@ -46,18 +46,9 @@ class RobometerChat:
         attn_implementation: str = "sdpa",
         batch_size: int = 16,
     ) -> None:
-        """Load the model.
+        """Load the released files and the processor of the Qwen3-VL that it was trained from, in `base_model`.
 
-        Args:
-            folder: Folder of the released files.
-            base_model: Folder with the processor of the Qwen3-VL that it was trained from.
-            device: Device of torch.
-            dtype: Key of `local.WEIGHT_DTYPES`.
-            attn_implementation: See `local.ATTENTION_IMPLEMENTATIONS`.
-            batch_size: Number of queries per forward pass.
-
-        Raises:
-            CheckpointError: If a file is not as released; the message names it.
+        `CheckpointError` if a file is not as released. See `LocalChat` for the other arguments.
         """
         self.batch_size, self._device = batch_size, device
         self.model, self.heads = load_backbone(folder, attn_implementation), load_heads(folder)
@@ -143,11 +134,7 @@ def make_head(width: int, outputs: int) -> nn.Sequential:
 
 
 def load_heads(folder: Path) -> nn.ModuleDict:
-    """Load the heads of a folder.
-
-    Raises:
-        CheckpointError: If a file cannot be read or a head is missing.
-    """
+    """Load the heads of a folder; `CheckpointError` if a file cannot be read or a head is missing."""
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -169,11 +156,7 @@ def load_heads(folder: Path) -> nn.ModuleDict:
 
 
 def load_backbone(folder: Path, attn_implementation: str) -> nn.Module:
-    """Load the Qwen3-VL without its language head.
-
-    Raises:
-        CheckpointError: If it cannot be loaded; the message names the folder and the reason.
-    """
+    """Load the Qwen3-VL without its language head; `CheckpointError` if it cannot be loaded."""
     try:
         model_type = json.loads((folder / "config.json").read_text())["model_type"]
         if model_type != "qwen3_vl":

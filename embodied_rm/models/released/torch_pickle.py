@@ -68,9 +68,6 @@ class _PickleMachine:
 def read_torch_file(path: Path) -> Any:
     """Read the object in a file of `torch.save`, in the zip format of torch 1.6 or later.
 
-    Args:
-        path: The file.
-
     Returns:
         Containers of tensors, numbers and text. Other objects are `UnresolvedObject`.
 

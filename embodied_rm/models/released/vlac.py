@@ -44,12 +44,7 @@ class VlacChat:
         attn_implementation: str = "sdpa",
         batch_size: int = 16,
     ) -> None:
-        """Load the model.
-
-        Raises:
-            CheckpointError: If a file is not as released; the message names it.
-            UserError: If sentencepiece is missing.
-        """
+        """Load the model; `CheckpointError` if a file is not as released, `UserError` without sentencepiece."""
         self.batch_size, self._device = batch_size, device
         self.tokenizer = VlacTokenizer(folder)
         self.model: Any = load_internvl(
@@ -136,17 +131,11 @@ class VlacQuestion:
 
 
 def apply_change(value: float, change: float) -> float:
-    """Return the progress after a change (the authors' `mix_f`, their only recursion that stays in [0, 100]).
+    """Return the progress in [0, 100] % after a change in [-100, 100] %.
 
-    A positive change is a share of the remaining progress. A negative change at or below `MIDPOINT_PERCENT` is a share
-    of the progress so far; above it, the result is at least `FLOOR_PERCENT`.
-
-    Args:
-        value: Progress in percent, in [0, 100].
-        change: Change in percent, in [-100, 100].
-
-    Returns:
-        Progress in percent, in [0, 100].
+    It is the authors' `mix_f`, their only recursion that stays in [0, 100]. A positive change is a share of the
+    remaining progress. A negative change at or below `MIDPOINT_PERCENT` is a share of the progress so far; above it,
+    the result is at least `FLOOR_PERCENT`.
     """
     if change > 0:
         return value + (100 - value) * change / 100
@@ -168,12 +157,7 @@ class VlacTokenizer:
     """The tokenizer of an InternLM2 folder: a SentencePiece model and special tokens."""
 
     def __init__(self, folder: Path) -> None:
-        """Load the tokenizer.
-
-        Raises:
-            CheckpointError: If a file is missing or not as released; the message names it.
-            UserError: If sentencepiece is missing.
-        """
+        """Load the tokenizer; the errors are those of `VlacChat`."""
         try:
             import sentencepiece  # optional
         except ModuleNotFoundError as error:
