@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from embodied_rm.audit.test_set import (
-    AuditClip,
-    AuditDataset,
-    AuditTrial,
-    completion_frame,
-    hold_last_frame,
-    replace_views,
-)
+from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditTrial, completion_frame, transform_views
 from embodied_rm.types import Episode, Frames
 
 INSET_DOWNSCALE = 3
@@ -28,18 +22,8 @@ def unmodified(dataset: AuditDataset) -> list[AuditTrial]:
 
 def black_out(dataset: AuditDataset) -> list[AuditTrial]:
     """The first frame of each episode, then black images."""
-    return [
-        (
-            AuditClip(
-                episode=replace_views(
-                    extended, {name: _black_out_frames(frames) for name, frames in extended.views.items()}
-                )
-            ),
-        )
-        for extended in (
-            hold_last_frame(episode, dataset.config.hold_frames) for episode in dataset.successes + dataset.failures
-        )
-    ]
+    episodes = map(dataset.hold_end, dataset.successes + dataset.failures)
+    return [(AuditClip(transform_views(episode, _black_out_frames)),) for episode in episodes]
 
 
 def _black_out_frames(frames: Frames) -> Frames:
@@ -59,16 +43,14 @@ def drop_view_of_success(dataset: AuditDataset) -> list[AuditTrial]:
     """Successes without one of their views, and with all of them."""
     trials: list[AuditTrial] = []
     for episode in dataset.successes:
-        clip = AuditClip(
-            episode=hold_last_frame(episode, dataset.config.hold_frames), num_ordered=completion_frame(episode) + 1
-        )
+        clip = AuditClip(dataset.hold_end(episode), num_ordered=completion_frame(episode) + 1)
         trials += [(replace(clip, episode=reduced), clip) for reduced in _drop_each_view(clip.episode)]
     return trials
 
 
 def _drop_each_view(episode: Episode) -> Iterator[Episode]:
     for dropped in episode.views if len(episode.views) > 1 else ():
-        yield replace_views(episode, {name: frames for name, frames in episode.views.items() if name != dropped})
+        yield replace(episode, views={name: frames for name, frames in episode.views.items() if name != dropped})
 
 
 def swap_views(dataset: AuditDataset) -> list[AuditTrial]:
@@ -82,20 +64,13 @@ def swap_views(dataset: AuditDataset) -> list[AuditTrial]:
 
 def _rotate_views(episode: Episode) -> Episode:
     names, frames = list(episode.views), list(episode.views.values())
-    return replace_views(episode, dict(zip(names, frames[1:] + frames[:1], strict=True)))
+    return replace(episode, views=dict(zip(names, frames[1:] + frames[:1], strict=True)))
 
 
 def cover_half(dataset: AuditDataset) -> list[AuditTrial]:
     """Unfinished clips whose left or right half is black from the second frame on."""
     return [
-        (
-            replace(
-                clip,
-                episode=replace_views(
-                    clip.episode, {n: _cover_frames(f, right) for n, f in clip.episode.views.items()}
-                ),
-            ),
-        )
+        (replace(clip, episode=transform_views(clip.episode, partial(_cover_frames, right=right))),)
         for clip in dataset.unfinished_clips
         for right in (False, True)
     ]
@@ -115,10 +90,8 @@ def remove_robot(dataset: AuditDataset) -> list[AuditTrial]:
     """
     trials: list[AuditTrial] = []
     for clip in dataset.unfinished_clips:
-        end = len(clip.episode)
-        extended = hold_last_frame(clip.episode, dataset.config.hold_frames)
-        views = {name: _fade_to_median(frames, end) for name, frames in extended.views.items()}
-        trials.append((AuditClip(episode=replace_views(extended, views), eval_start=end),))
+        end, extended = len(clip.episode), dataset.hold_end(clip.episode)
+        trials.append((AuditClip(transform_views(extended, partial(_fade_to_median, end=end)), eval_start=end),))
     return trials
 
 
@@ -135,7 +108,7 @@ def inset_goal_image(dataset: AuditDataset) -> list[AuditTrial]:
             name: _inset_image(frames, goal_episode.views[name][-1], middle)
             for name, frames in clip.episode.views.items()
         }
-        trials.append((AuditClip(episode=replace_views(clip.episode, views), eval_start=max(clip.eval_start, middle)),))
+        trials.append((AuditClip(replace(clip.episode, views=views), eval_start=max(clip.eval_start, middle)),))
     return trials
 
 
@@ -153,8 +126,8 @@ def replace_view_with_goal(dataset: AuditDataset) -> list[AuditTrial]:
         for name in clip.episode.views if len(clip.episode.views) > 1 else ():
             frames = clip.episode.views[name].copy()
             frames[middle:] = goal_episode.views[name][-1]
-            episode = replace_views(clip.episode, {**clip.episode.views, name: frames})
-            trials.append((AuditClip(episode=episode, eval_start=max(clip.eval_start, middle)),))
+            episode = replace(clip.episode, views={**clip.episode.views, name: frames})
+            trials.append((AuditClip(episode, eval_start=max(clip.eval_start, middle)),))
     return trials
 
 

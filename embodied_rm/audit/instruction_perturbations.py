@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditTrial, completion_frame, hold_last_frame
+from embodied_rm.audit.test_set import AuditClip, AuditDataset, AuditTrial, completion_frame
 from embodied_rm.labels.subtasks import recorded_goal_of, split_text_column, task_of
 from embodied_rm.types import Episode
 
@@ -66,11 +66,8 @@ def _make_paired_trials(dataset: AuditDataset, is_match: InstructionFilter) -> l
 
 def _make_clip(dataset: AuditDataset, episode: Episode) -> AuditClip:
     """Return the clip, evaluated at its end: before, it may pass through the goal of another instruction."""
-    return AuditClip(
-        episode=hold_last_frame(episode, dataset.config.hold_frames),
-        eval_start=len(episode) - 1,
-        num_ordered=completion_frame(episode) + 1,
-    )
+    num_ordered = completion_frame(episode) + 1
+    return AuditClip(dataset.hold_end(episode), eval_start=len(episode) - 1, num_ordered=num_ordered)
 
 
 def _pick_instructions(dataset: AuditDataset, is_match: InstructionFilter) -> list[tuple[Episode, str]]:

@@ -33,8 +33,8 @@ def reverse(dataset: AuditDataset) -> list[AuditTrial]:
     clips = []
     for episode in dataset.successes:
         frames = np.append(0, np.arange(completion_frame(episode), -1, -1))
-        extended = hold_last_frame(select_frames(episode, frames), dataset.config.hold_frames)
-        clips.append(AuditClip(episode=extended, eval_start=len(frames) - 1, num_ordered=len(frames)))
+        extended = dataset.hold_end(select_frames(episode, frames))
+        clips.append(AuditClip(extended, eval_start=len(frames) - 1, num_ordered=len(frames)))
     return [(clip,) for clip in clips if clip.num_ordered > 2]
 
 
@@ -43,7 +43,7 @@ def shuffle(dataset: AuditDataset) -> list[AuditTrial]:
     trials: list[AuditTrial] = []
     for index, episode in enumerate(dataset.successes):
         frames = np.append(0, 1 + np.random.default_rng(index).permutation(completion_frame(episode)))
-        trials.append((AuditClip(episode=select_frames(episode, frames), num_ordered=len(frames)),))
+        trials.append((AuditClip(select_frames(episode, frames), num_ordered=len(frames)),))
     return trials
 
 
@@ -54,40 +54,31 @@ def freeze_at_start(dataset: AuditDataset) -> list[AuditTrial]:
 
 def freeze_halfway(dataset: AuditDataset) -> list[AuditTrial]:
     """A success that freezes at true progress `HALFWAY_PROGRESS`, with the length of the episode."""
-    freeze_points = [(episode, last_frame_below(episode, HALFWAY_PROGRESS)) for episode in dataset.successes]
-    return [_freeze(dataset, episode, frame) for episode, frame in freeze_points if frame]
+    return [_freeze(dataset, *freeze_point) for freeze_point in dataset.successes_with_frame(HALFWAY_PROGRESS)]
 
 
 def _freeze(dataset: AuditDataset, episode: Episode, frame: int) -> AuditTrial:
     length = len(episode) + dataset.config.hold_frames
+    frozen = select_frames(episode, np.minimum(np.arange(length), frame))
     # The first frame has no prediction, so frames are compared from the second one on.
-    return (
-        AuditClip(
-            episode=select_frames(episode, np.minimum(np.arange(length), frame)),
-            identical_frames=(max(frame, 1), length - 1),
-        ),
-    )
+    return (AuditClip(frozen, identical_frames=(max(frame, 1), length - 1)),)
 
 
 def hover(dataset: AuditDataset) -> list[AuditTrial]:
     """A success that hovers just before completion, with twice its length, and the success itself."""
-    hover_points = [(episode, last_frame_below(episode, NEAR_DONE_PROGRESS)) for episode in dataset.successes]
     return [
-        (_sway(episode, frame), _extend_success(episode, 2 * len(episode))) for episode, frame in hover_points if frame
+        (_sway(episode, frame), _extend_success(episode, 2 * len(episode)))
+        for episode, frame in dataset.successes_with_frame(NEAR_DONE_PROGRESS)
     ]
 
 
 def _sway(episode: Episode, frame: int) -> AuditClip:
-    length = 2 * len(episode)
-    return AuditClip(
-        episode=select_frames(
-            episode, np.append(np.arange(frame), triangle_wave(frame, max(frame - SWAY_FRAMES, 0), length - frame))
-        )
-    )
+    swaying = triangle_wave(frame, max(frame - SWAY_FRAMES, 0), 2 * len(episode) - frame)
+    return AuditClip(select_frames(episode, np.append(np.arange(frame), swaying)))
 
 
 def _extend_success(episode: Episode, length: int) -> AuditClip:
-    return AuditClip(episode=hold_last_frame(episode, length - len(episode)))
+    return AuditClip(hold_last_frame(episode, length - len(episode)))
 
 
 def loop(dataset: AuditDataset) -> list[AuditTrial]:
@@ -100,7 +91,7 @@ def loop(dataset: AuditDataset) -> list[AuditTrial]:
         loop_frames = 2 * NUM_LOOPS * (high - low)
         length = max(high + loop_frames + 1, 2 * len(episode))
         frames = np.concatenate([np.arange(high), triangle_wave(high, low, length - high)])
-        clip = AuditClip(episode=select_frames(episode, frames), identical_frames=(high, high + loop_frames))
+        clip = AuditClip(select_frames(episode, frames), identical_frames=(high, high + loop_frames))
         trials.append((clip, _extend_success(episode, length)))
     return trials
 
@@ -116,7 +107,7 @@ def nonlinear_failures(dataset: AuditDataset) -> list[AuditTrial]:
     """Failures with known true progress that is not linear in time."""
     with_progress = [(episode, progress_or_none(episode)) for episode in dataset.failures]
     return [
-        (AuditClip(episode=hold_last_frame(episode, 0)),)
+        (AuditClip(hold_last_frame(episode, 0)),)
         for episode, progress in with_progress
         if progress is not None and float(np.abs(progress - fit_line(progress)).mean()) > MIN_MEAN_DEVIATION
     ]
@@ -139,13 +130,7 @@ def append_future(dataset: AuditDataset) -> list[AuditTrial]:
     start_length = 1 + score_every * max(max_start // score_every, 1)
     trials: list[AuditTrial] = []
     for episode in (candidate for candidate in episodes if len(candidate) > start_length):
-        ending = np.arange(len(episode) - start_length, len(episode))
-        start_clip = AuditClip(episode=select_frames(episode, np.arange(start_length)))
-        trials.append(
-            (
-                start_clip,
-                AuditClip(episode=select_frames(episode, np.append(np.arange(start_length), ending))),
-                start_clip,
-            )
-        )
+        start, ending = np.arange(start_length), np.arange(len(episode) - start_length, len(episode))
+        start_clip = AuditClip(select_frames(episode, start))
+        trials.append((start_clip, AuditClip(select_frames(episode, np.append(start, ending))), start_clip))
     return trials

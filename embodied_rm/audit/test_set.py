@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -41,7 +41,7 @@ class AuditRewardConfig:
         return self.reward.success_patience * self.reward.score_every
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AuditClip:
     """Input of a model, and the frames whose predictions count."""
 
@@ -89,34 +89,32 @@ class AuditDataset:
     @cached_property
     def unfinished_clips(self) -> list[AuditClip]:
         """Unfinished clips: the failures, and successes cut at true progress `NEAR_DONE_PROGRESS`."""
-        failure_clips = [
-            AuditClip(
-                episode=hold_last_frame(episode, self.config.hold_frames), eval_start=failure_start_frame(episode)
-            )
-            for episode in self.failures
+        cut_successes = [
+            select_frames(episode, np.arange(frame + 1))
+            for episode, frame in self.successes_with_frame(NEAR_DONE_PROGRESS)
         ]
-        cut_points = [(episode, last_frame_below(episode, NEAR_DONE_PROGRESS)) for episode in self.successes]
-        cut_clips = [
-            AuditClip(episode=hold_last_frame(select_frames(e, np.arange(frame + 1)), self.config.hold_frames))
-            for e, frame in cut_points
-            if frame is not None and frame
+        return [
+            *(AuditClip(self.hold_end(episode), eval_start=failure_start_frame(episode)) for episode in self.failures),
+            *(AuditClip(self.hold_end(episode)) for episode in cut_successes),
         ]
-        return failure_clips + cut_clips
 
-    @cached_property
-    def _successes_by_goal(self) -> Mapping[str, list[Episode]]:
-        by_goal: dict[str, list[Episode]] = {}
-        for episode in self.successes:
-            by_goal.setdefault(goal_of(episode), []).append(episode)
-        return by_goal
+    def hold_end(self, episode: Episode) -> Episode:
+        """Return the episode with its last frame repeated, so that success can be sustained there."""
+        return hold_last_frame(episode, self.config.hold_frames)
+
+    def successes_with_frame(self, level: float) -> list[tuple[Episode, int]]:
+        """Return the successes with their last frame below a level of true progress, unless it is the first frame."""
+        frames = [(episode, last_frame_below(episode, level)) for episode in self.successes]
+        return [(episode, frame) for episode, frame in frames if frame]
 
     def find_goal_episode(self, episode: Episode) -> Episode | None:
         """Return a success with the same goal, cameras and image size: another episode if there is one, or None."""
         shapes = {name: frames.shape[1:] for name, frames in episode.views.items()}
         matching = [
             other
-            for other in self._successes_by_goal.get(goal_of(episode), ())
-            if shapes.items() <= {name: frames.shape[1:] for name, frames in other.views.items()}.items()
+            for other in self.successes
+            if goal_of(other) == goal_of(episode)
+            and shapes.items() <= {name: frames.shape[1:] for name, frames in other.views.items()}.items()
         ]
         others = [other for other in matching if other.name != episode.name]
         return next(iter(others or matching), None)
@@ -183,6 +181,6 @@ def hold_last_frame(episode: Episode, count: int) -> Episode:
     return select_frames(episode, np.minimum(np.arange(len(episode) + count), len(episode) - 1))
 
 
-def replace_views(episode: Episode, views: Mapping[str, Frames]) -> Episode:
-    """Return the episode with other images of the same length."""
-    return replace(episode, views=dict(views))
+def transform_views(episode: Episode, transform: Callable[[Frames], Frames]) -> Episode:
+    """Return the episode with the images of every view transformed."""
+    return replace(episode, views={name: transform(frames) for name, frames in episode.views.items()})
