@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap, resolve_columns
 from embodied_rm.data.issues import DataIssue, affected_episodes, check_not_empty
 from embodied_rm.data.lerobot import format as fmt
@@ -19,16 +20,15 @@ from embodied_rm.data.lerobot.check import check_files, check_totals
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.info import read_info, video_keys
 from embodied_rm.data.lerobot.parquet import read_parquet
-from embodied_rm.data.source import EpisodeColumns, check_finite, select_views
-from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.data.source import EpisodeColumns, check_finite
 from embodied_rm.data.video.decoder import VideoDecoder
 from embodied_rm.errors import DataError
-from embodied_rm.types import Array, Episode, Views
+from embodied_rm.types import Array, Frames, IntArray
 
 VERSION_READERS = {fmt.CODEBASE_VERSION: v30, "v2.1": v21, "v2.0": v21}
 
 
-class LeRobotDataset:
+class LeRobotDataset(BaseDataset):
     """A LeRobot dataset, an `EpisodeSource`. It is opened read-only.
 
     Opening checks tables, totals, order, files, the frame times of every video, and its first and last frame. Episodes
@@ -73,71 +73,20 @@ class LeRobotDataset:
         )
         self._cached_table: tuple[Path, pa.Table] | None = None
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Episode]:
-        return (self.episode(i) for i in range(len(self)))
-
     def files(self, index: int) -> tuple[Path, ...]:
-        """Return the videos and the data file of an episode."""
         row = self._rows[index]
         return (*(row.videos[view][0] for view in self.views), row.data_path)
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """Return the stored (height, width) of an episode's first view."""
         info = self._decoder.probe(self._rows[index].videos[self.views[0]][0])
         return info.height, info.width
 
-    def frame_rate(self, index: int) -> float:
-        """Return the frame rate, Hz; all episodes have the same."""
-        return self.fps
-
-    def read_frames(
-        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
-    ) -> Views:
-        """Read frames of one episode; see `EpisodeSource.read_frames`."""
-        view_names, videos = select_views(views, self.views, str(self.path)), self._rows[index].videos
-        timestamps = np.arange(start, stop) / self.fps
-        frames = [
-            self._decoder.read(videos[view][0], videos[view][1] + timestamps, self.fps, size) for view in view_names
-        ]
-        return Views(names=view_names, frames=np.stack(frames, axis=1))
-
-    def episode(
-        self,
-        index: int,
-        *,
-        views: Sequence[str] | None = None,
-        size: tuple[int, int] | None = None,
-        stride: int = 1,
-    ) -> Episode:
-        """Read one episode; see `EpisodeSource.episode`. Sequential episodes are decoded without seeking."""
-        row = self._rows[index]
-        frame_indices = stride_indices(row.meta.length, stride)
-        frames = {}
-        for view in select_views(views, self.views, str(self.path)):
-            path, start = row.videos[view]
-            frames[view] = self._decoder.read(path, start + frame_indices / self.fps, self.fps, size)
-        columns = self.columns(index).select(frame_indices)
-        return Episode(
-            name=row.meta.name,
-            views=frames,
-            instruction=row.meta.instruction,
-            fps=self.fps / stride,
-            subtasks=row.meta.subtasks if stride == 1 else resample_subtasks(row.meta.subtasks, frame_indices),
-            success=row.meta.success,
-            progress=columns.progress,
-            state=columns.state,
-            action=columns.action,
-            metadata=row.meta.metadata,
-        )
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+        path, start = self._rows[index].videos[view]
+        return self._decoder.read(path, start + frame_indices / self.fps, self.fps, size)
 
     def columns(self, index: int) -> EpisodeColumns:
-        """Return the numeric columns of one episode; see `EpisodeSource.columns`.
-
-        Progress is read only from datasets of this package, which also have subtasks.
-        """
+        """Progress is read only from datasets of this package, which also have subtasks."""
         row, has_progress = self._rows[index], {fmt.PROGRESS_KEY, fmt.SUBTASK_KEY} <= set(self._features)
         return EpisodeColumns(
             state=self._concat_columns(row, self._state_columns),

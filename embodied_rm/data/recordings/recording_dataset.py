@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
+from embodied_rm.data.base_dataset import BaseDataset
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.issues import DataIssue, check_not_empty
 from embodied_rm.data.recordings.recording import Recording, load_subtasks
-from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, common_views, select_views
-from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.data.source import EpisodeMeta, common_views
 from embodied_rm.data.video.decoder import VideoDecoder, VideoInfo
 from embodied_rm.errors import DataError
-from embodied_rm.types import Episode, Views
+from embodied_rm.types import Frames, IntArray
 
 
-class Mp4Dataset:
+class Mp4Dataset(BaseDataset):
     """Recordings stored as plain mp4 files, an `EpisodeSource`.
 
     Opening probes every video. Recordings with issues are excluded and listed in `issues`: unreadable files, views of
@@ -67,69 +65,19 @@ class Mp4Dataset:
         self.fps = self._video_infos[0][self.views[0]].fps
         self.meta = tuple(meta)
 
-    def __len__(self) -> int:
-        return len(self._recordings)
-
-    def __iter__(self) -> Iterator[Episode]:
-        return (self.episode(i) for i in range(len(self)))
-
     def files(self, index: int) -> tuple[Path, ...]:
-        """Return the videos of a recording."""
         return tuple(self._recordings[index].videos[view] for view in self.views)
 
     def image_size(self, index: int) -> tuple[int, int]:
-        """Return the stored (height, width) of an episode's first view."""
         info = self._video_infos[index][self.views[0]]
         return info.height, info.width
 
     def frame_rate(self, index: int) -> float:
-        """Return the frame rate of a recording, Hz."""
         return self._video_infos[index][self.views[0]].fps
 
-    def columns(self, index: int) -> EpisodeColumns:
-        """Return no columns: recordings contain only videos."""
-        return EpisodeColumns()
-
-    def read_frames(
-        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
-    ) -> Views:
-        """Read frames of one recording; see `EpisodeSource.read_frames`."""
-        view_names = select_views(views, self.views, self.meta[index].name)
-        paths, video_infos = self._recordings[index].videos, self._video_infos[index]
-        frames = [
-            self._decoder.read(paths[v], video_infos[v].timestamps[start:stop], video_infos[v].fps, size)
-            for v in view_names
-        ]
-        return Views(names=view_names, frames=np.stack(frames, axis=1))
-
-    def episode(
-        self,
-        index: int,
-        *,
-        views: Sequence[str] | None = None,
-        size: tuple[int, int] | None = None,
-        stride: int = 1,
-    ) -> Episode:
-        """Read one recording; see `EpisodeSource.episode`."""
-        recording = self._recordings[index]
-        video_infos = self._video_infos[index]
-        meta = self.meta[index]
-        frame_indices = stride_indices(meta.length, stride)
-        frames = {}
-        for view in select_views(views, self.views, meta.name):
-            video_info = video_infos[view]
-            frames[view] = self._decoder.read(
-                recording.videos[view], video_info.timestamps[frame_indices], video_info.fps, size
-            )
-        return Episode(
-            name=meta.name,
-            views=frames,
-            instruction=meta.instruction,
-            fps=self.frame_rate(index) / stride,
-            subtasks=resample_subtasks(meta.subtasks, frame_indices),
-            success=meta.success,
-            metadata=meta.metadata,
-        )
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+        path, info = self._recordings[index].videos[view], self._video_infos[index][view]
+        return self._decoder.read(path, info.timestamps[frame_indices], info.fps, size)
 
 
 def _duplicate_name_issues(recordings: Sequence[Recording], path: Path) -> list[DataIssue]:

@@ -1,0 +1,69 @@
+"""The common part of the built-in datasets: episodes and blocks of frames from the images of one view."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from embodied_rm.data.issues import DataIssue
+from embodied_rm.data.source import EpisodeColumns, EpisodeMeta, select_views
+from embodied_rm.data.stride import resample_subtasks, stride_indices
+from embodied_rm.types import Episode, Frames, IntArray, Views
+
+
+class BaseDataset(ABC):
+    """An `EpisodeSource` that reads the frames of one view at a time; see there for the methods."""
+
+    views: tuple[str, ...]
+    fps: float
+    meta: tuple[EpisodeMeta, ...]
+    issues: tuple[DataIssue, ...]
+
+    @abstractmethod
+    def files(self, index: int) -> tuple[Path, ...]: ...
+
+    @abstractmethod
+    def image_size(self, index: int) -> tuple[int, int]: ...
+
+    @abstractmethod
+    def _read_view(self, index: int, view: str, frame_indices: IntArray, size: tuple[int, int] | None) -> Frames:
+        """Read frames of one view, uint8 [T, H, W, 3]."""
+
+    def __len__(self) -> int:
+        return len(self.meta)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def frame_rate(self, index: int) -> float:
+        return self.fps
+
+    def columns(self, index: int) -> EpisodeColumns:
+        return EpisodeColumns()
+
+    def read_frames(
+        self, index: int, start: int, stop: int, *, views: Sequence[str], size: tuple[int, int] | None
+    ) -> Views:
+        names, frame_indices = select_views(views, self.views, self.meta[index].name), np.arange(start, stop)
+        frames = [self._read_view(index, view, frame_indices, size) for view in names]
+        return Views(names=names, frames=np.stack(frames, axis=1))
+
+    def episode(
+        self, index: int, *, views: Sequence[str] | None = None, size: tuple[int, int] | None = None, stride: int = 1
+    ) -> Episode:
+        meta = self.meta[index]
+        frame_indices = stride_indices(meta.length, stride)
+        names = select_views(views, self.views, meta.name)
+        return Episode(
+            name=meta.name,
+            views={view: self._read_view(index, view, frame_indices, size) for view in names},
+            instruction=meta.instruction,
+            fps=self.frame_rate(index) / stride,
+            subtasks=resample_subtasks(meta.subtasks, frame_indices),
+            success=meta.success,
+            metadata=meta.metadata,
+            **vars(self.columns(index).select(frame_indices)),
+        )
