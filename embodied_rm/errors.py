@@ -25,6 +25,13 @@ class CheckFailedError(Exception):
     """A requested check failed. The command line prints the message and exits with code 3."""
 
 
+def check_minimum(config: object, minimum: float, *names: str, prefix: str = "") -> None:
+    """Raise `UserError` unless each of these fields is at least `minimum`; `prefix` is that of their config keys."""
+    for name in names:
+        if getattr(config, name) < minimum:
+            raise UserError(f"{prefix}{name} must be >= {minimum}, got {getattr(config, name)}")
+
+
 def unknown_name_message(name: str, available: Iterable[str], kind: str) -> str:
     """Return the error message for an unknown name.
 

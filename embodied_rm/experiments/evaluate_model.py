@@ -27,7 +27,6 @@ from embodied_rm.paths import DATASET_DIR, model_label
 from embodied_rm.report import Report, write_report
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
-from embodied_rm.tabletop import collect_episodes
 from embodied_rm.tabletop.envs import EnvConfig
 from embodied_rm.tabletop.splits import (
     ALL_UNSEEN,
@@ -132,6 +131,8 @@ def evaluate_split(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Record the episodes of a split, unless that is done, and evaluate on them, in total and per task."""
+    from embodied_rm.tabletop import collect_episodes  # by mujoco, the extra `sim`
+
     collect_config = collect_episodes.CollectConfig(split=split, **vars(config.record))
     Pipeline(run, reporter).run_command(f"record {split.name}", split.name, collect_episodes.COMMAND, collect_config)
     folder = RunFolder(run.path / split.name)

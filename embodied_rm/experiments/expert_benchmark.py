@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError
-from embodied_rm.experiments.results_page import describe_machine, write_section
+from embodied_rm.errors import check_minimum
+from embodied_rm.experiments.results_page import write_results
+from embodied_rm.report.markdown import markdown_table
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_sim.bench.expert_success import expert_success_rate, task_robot_pairs
 
@@ -27,9 +28,7 @@ class BenchExpertsConfig:
 
     def __post_init__(self) -> None:
         task_robot_pairs(self.tasks)
-        for name in ("num_episodes", "num_warp_episodes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "num_episodes", "num_warp_episodes")
 
 
 def main(config: BenchExpertsConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -39,9 +38,7 @@ def main(config: BenchExpertsConfig, run: RunFolder, reporter: Reporter) -> None
     for (task, robot), robot_rates in rates.items():
         reporter.table(f"{task}, {robot}", dict(robot_rates))
     records = [{"task": task, "robot": robot, **robot_rates} for (task, robot), robot_rates in rates.items()]
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), "experts": records}})
-    if config.results_page is not None:
-        write_section(config.results_page, "bench experts", markdown_section(config, rates))
+    write_results(run, config.results_page, "bench experts", {"experts": records}, markdown_section(config, rates))
 
 
 def measure_rates(
@@ -51,14 +48,14 @@ def measure_rates(
     episodes = {"batch": config.num_episodes, "warp": config.num_warp_episodes}
     for task, robot in cells:
         rates = {backend: expert_success_rate(task, robot, backend, episodes[backend]) for backend in BACKENDS}
-        yield (
-            (task, robot),
-            {**rates, "batch_same_episodes": expert_success_rate(task, robot, "batch", episodes["warp"])},
-        )
+        rates["batch_same_episodes"] = expert_success_rate(task, robot, "batch", episodes["warp"])
+        yield (task, robot), rates
 
 
 def markdown_section(config: BenchExpertsConfig, rates: Mapping[tuple[str, str], ExpertRates]) -> str:
     """Return the results as Markdown."""
+    columns = ("batch", "batch_same_episodes", "warp")
+    rows = [(task, robot, *(f"{row[name]:.2f}" for name in columns)) for (task, robot), row in rates.items()]
     lines = [
         "## Experts",
         "",
@@ -66,12 +63,7 @@ def markdown_section(config: BenchExpertsConfig, rates: Mapping[tuple[str, str],
         f"batch backend {config.num_episodes} seeded episodes; on Warp's (device cpu) the first "
         f"{config.num_warp_episodes} of them, next to the rate of the batch backend on those.",
         "",
-        "| task | arm | batch | batch, the same episodes | warp |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {task} | {robot} | {row['batch']:.2f} | {row['batch_same_episodes']:.2f} | {row['warp']:.2f} |"
-        for (task, robot), row in rates.items()
+        *markdown_table(("task", "arm", "batch", "batch, the same episodes", "warp"), rows),
     ]
     return "\n".join(lines)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from embodied_rm.checkpoint_io import read_manifest
 from embodied_rm.data.feature_map import DEFAULT_FEATURE_MAP, FeatureMap
 from embodied_rm.data.fingerprint import fingerprint
@@ -15,7 +17,7 @@ from embodied_rm.errors import DataError, UserError
 from embodied_rm.experiments.datasets import load_dataset
 from embodied_rm.models.checkpoint import load_progress_net
 from embodied_rm.models.judges.judge_config import NO_JUDGE, JudgeConfig
-from embodied_rm.models.progress_net import ProgressNet
+from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.models.reward_model import DescribedRewardModel
 from embodied_rm.paths import resolve_reward_model
 from embodied_rm.run_folder import Reporter
@@ -33,18 +35,11 @@ class ModelAndData(NamedTuple):
     source: EpisodeSource
 
     def read_episodes(self, reporter: Reporter, frame_stride: int = 1) -> list[Episode]:
-        """Read the episodes with the model's views and image size.
-
-        Raises:
-            DataError: the model was trained on the images of an episode.
-        """
+        """Read the episodes as the model needs them. Raises `DataError` if it was trained on the images of one."""
         trained_fingerprints = set(self.facts.get("video_hashes", ()))
+        reader = read_episodes_for(self.model.input_spec, self.source, frame_stride=frame_stride)
         episodes = []
-        for episode in reporter.track(
-            read_episodes_for(self.model.input_spec, self.source, frame_stride=frame_stride),
-            "read episodes",
-            total=len(self.source),
-        ):
+        for episode in reporter.track(reader, "read episodes", total=len(self.source)):
             if trained_fingerprints and fingerprint(episode)[:HASH_DIGITS] in trained_fingerprints:
                 raise DataError(f"{episode.name}: {TRAINED_ON_MESSAGE}")
             episodes.append(episode)
@@ -59,19 +54,9 @@ def load_model_and_data(
     features: FeatureMap = DEFAULT_FEATURE_MAP,
     judge: JudgeConfig = NO_JUDGE,
 ) -> ModelAndData:
-    """Load a reward model or judge, and unseen episodes.
+    """Load a reward model (None: the bundled one) or the judge that replaces it, and unseen episodes.
 
-    Args:
-        checkpoint: folder of the model; None: the bundled model.
-        data: folder of the dataset.
-        reporter: receives the issues of the dataset.
-        instruction: instruction of episodes that have none.
-        features: names of stored views and columns, see `open_dataset`.
-        judge: config of a judge that replaces the model.
-
-    Raises:
-        UserError: there is no model.
-        DataError: the model was trained on these episodes.
+    `instruction` is that of episodes that have none. Raises `DataError` if the model was trained on these episodes.
     """
     (model, facts), source = load_model_or_judge(checkpoint, judge), load_dataset(data, reporter, instruction, features)
     check_not_trained_on(facts, source.meta)
@@ -79,13 +64,17 @@ def load_model_and_data(
 
 
 def load_net(checkpoint: Path | None) -> tuple[ProgressNet, Mapping[str, Any]]:
-    """Load the model in a folder (None: the bundled one) and the metadata of its checkpoint.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Load the model in a folder (None: the bundled one) and the metadata of its checkpoint."""
     folder = resolve_reward_model(checkpoint)
     return load_progress_net(folder), read_manifest(folder)["facts"]
+
+
+def load_or_make_net(checkpoint: Path | None, config: NetConfig) -> ProgressNet:
+    """Load the model in a folder; None: make a model with random weights, which takes the same time per prediction."""
+    if checkpoint is not None:
+        return load_net(checkpoint)[0]
+    torch.manual_seed(0)
+    return ProgressNet(config).eval()
 
 
 def require_progress_net(model: DescribedRewardModel, key: str) -> ProgressNet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +21,14 @@ from embodied_rm.models.subgoals import SUBGOAL_SEPARATOR
 from embodied_rm.paths import DATASET_DIR, resolve_dataset
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_rm.score import read_episodes_for
-from embodied_rm.tabletop import collect_episodes
 from embodied_rm.training import CHECKPOINT_DIR
 from embodied_rm.training.adaptation import AdaptConfig, adapt
 from embodied_rm.training.augment import AugmentConfig
 from embodied_rm.types import Episode
 from embodied_sim.holdout import Holdout
-from embodied_sim.registry import find_task
+
+if TYPE_CHECKING:
+    from embodied_rm.tabletop.collect_episodes import CollectConfig
 
 IN_CONTEXT, ADAPT = "in_context", "adapt"
 NUM_DEMO_EPISODES = 8
@@ -72,13 +73,15 @@ class OneShotEvaluator:
     facts: Mapping[str, Any]
     """Metadata of its checkpoint."""
     config: OneShotConfig
-    collect_config: collect_episodes.CollectConfig
+    collect_config: CollectConfig
     """How the evaluation episodes are recorded."""
     run: RunFolder
     reporter: Reporter
 
     def record_demonstrations(self) -> dict[str, list[Episode]]:
         """Record and return task -> demonstrations: the first success, or the first success of each goal."""
+        from embodied_rm.tabletop import collect_episodes  # by mujoco, the extra `sim`
+
         count = NUM_DEMO_EPISODES if self.config.per_goal else 1
         env_config = replace(self.collect_config.env, num_envs=count)
         demo_config = replace(
@@ -156,6 +159,8 @@ class OneShotEvaluator:
 
 def goal_instructions(demonstration: Episode, holdout: Holdout) -> tuple[list[str], list[str]]:
     """Return the instructions for the demonstrated goal, and those for the other goals of its task."""
+    from embodied_sim.registry import find_task  # by mujoco, the extra `sim`
+
     task, rng = find_task(demonstration.metadata["task"]), np.random.default_rng(0)
     starts = [holdout.sample_layout(task, rng) for _ in range(NUM_START_DRAWS)]
     instructions: dict[bool, dict[str, None]] = {True: {}, False: {}}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from embodied_rm.atomic_file import write_atomic
+from embodied_rm.run_folder import RunFolder
 
 PAGE_PREFACE = (
     "Every section is written by the command it names, with `results_page=` this file; ratios are of one run."
@@ -37,14 +40,19 @@ def companion_path(page: Path, name: str, suffix: str) -> Path:
     return page.with_name("_".join(filter(None, (page.stem, name))) + suffix)
 
 
-def write_section(page: Path, command: str, text: str, title: str = "Benchmarks") -> None:
-    """Write the section of a command into a page; the other sections stay.
+def write_results(
+    run: RunFolder, page: Path | None, command: str, metrics: Mapping[str, Any], text: str, title: str = "Benchmarks"
+) -> None:
+    """Write the metrics of a benchmark into its run folder and, if a page is set, its section."""
+    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **metrics}})
+    if page is not None:
+        write_section(page, command, text, title)
 
-    Args:
-        page: Markdown file, created if missing.
-        command: marker of the section.
-        text: Markdown, starting with a heading.
-        title: title of a new page.
+
+def write_section(page: Path, command: str, text: str, title: str = "Benchmarks") -> None:
+    """Write the section of a command into a page, created with `title` if missing; the other sections stay.
+
+    `text` is Markdown that starts with a heading; `command` marks the section.
     """
     old_text = page.read_text() if page.exists() else f"# {title}\n\n{PAGE_PREFACE}\n"
     start_marker, end_marker = f"<!-- {command} -->", f"<!-- end of {command} -->"

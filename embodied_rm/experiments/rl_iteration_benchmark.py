@@ -9,12 +9,11 @@ import torch
 from gymnasium.spaces.utils import flatdim
 
 from embodied_rm.command import Command
-from embodied_rm.errors import UserError
-from embodied_rm.experiments.results_page import describe_machine, write_section
-from embodied_rm.models.checkpoint import load_progress_net
-from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.models.reward_model import RewardModel
-from embodied_rm.paths import CHECKPOINT_DIR, POLICY_DIR, resolve_checkpoint
+from embodied_rm.errors import check_minimum
+from embodied_rm.experiments.load import load_or_make_net
+from embodied_rm.experiments.results_page import describe_machine, write_results
+from embodied_rm.models.progress_net import NetConfig
+from embodied_rm.paths import POLICY_DIR, resolve_checkpoint
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.iteration_cost import summarize_cost, time_iterations
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec, load_policy
@@ -38,8 +37,7 @@ class BenchRewardConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise UserError(f"repeats must be >= 1, got {self.repeats}")
+        check_minimum(self, 1, "repeats")
 
 
 def main(config: BenchRewardConfig, run: RunFolder, reporter: Reporter) -> None:
@@ -47,41 +45,19 @@ def main(config: BenchRewardConfig, run: RunFolder, reporter: Reporter) -> None:
     reward = RewardConfig(score_every=config.score_every, success_threshold=1.0)
     refine_config = RefineConfig(rollout_steps=config.rollout_steps, reward=reward)
     learned_envs, state_envs = (make_envs(config.task, config.env, ends_on_success=False) for _ in range(2))
-    reporter.table(
-        "bench reward",
-        {
-            "machine": describe_machine(),
-            "task": config.task,
-            "environments": config.env.num_envs,
-            "views": ", ".join(config.env.views),
-            "scored": f"every {config.score_every} steps of {config.rollout_steps}",
-        },
-    )
+    settings = {"task": config.task, "environments": config.env.num_envs, "views": ", ".join(config.env.views)}
+    scored = f"every {config.score_every} steps of {config.rollout_steps}"
+    reporter.table("bench reward", {"machine": describe_machine(), **settings, "scored": scored})
     try:
-        timings = time_iterations(
-            learned_envs,
-            state_envs,
-            load_or_make_model(config),
-            load_or_make_policy(config, learned_envs),
-            refine_config,
-            config.repeats,
-        )
+        model = load_or_make_net(config.checkpoint, NetConfig(views=config.env.views))
+        policy = load_or_make_policy(config, learned_envs)
+        timings = time_iterations(learned_envs, state_envs, model, policy, refine_config, config.repeats)
         metrics = summarize_cost(list(reporter.track(timings, "iterations", total=2 * config.repeats)))
     finally:
         learned_envs.close()
         state_envs.close()
     reporter.table("seconds per iteration", metrics)
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **metrics}})
-    if config.results_page is not None:
-        write_section(config.results_page, "bench reward", markdown_section(config, metrics))
-
-
-def load_or_make_model(config: BenchRewardConfig) -> RewardModel:
-    """Load the checkpoint, or make a default model with random weights, which take the same time."""
-    if config.checkpoint is not None:
-        return load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
-    torch.manual_seed(0)
-    return ProgressNet(NetConfig(views=config.env.views))
+    write_results(run, config.results_page, "bench reward", metrics, markdown_section(config, metrics))
 
 
 def load_or_make_policy(config: BenchRewardConfig, envs: TabletopVecEnv) -> GaussianPolicy:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from statistics import median
 
 import numpy as np
-import torch
 
 from embodied_rm.command import Command
 from embodied_rm.data.block_reader import iter_blocks
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.data.video.files import VideoWriter
-from embodied_rm.errors import UserError
-from embodied_rm.experiments.results_page import describe_machine, write_section
-from embodied_rm.models.checkpoint import load_progress_net
+from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.experiments.load import load_or_make_net
+from embodied_rm.experiments.results_page import describe_machine, write_results
+from embodied_rm.experiments.timing import median_ratio, throughputs, time_in_turn
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
-from embodied_rm.paths import CHECKPOINT_DIR, resolve_checkpoint, resolve_dataset
+from embodied_rm.paths import resolve_dataset
 from embodied_rm.run_folder import NullReporter, Reporter, RunFolder
 from embodied_rm.score import ScoreConfig, score, select_views
 from embodied_rm.types import Frames
@@ -48,9 +46,8 @@ class BenchScoreConfig:
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, minimum in (("num_frames", 2), ("repeats", 1)):
-            if getattr(self, name) < minimum:
-                raise UserError(f"{name} must be >= {minimum}, got {getattr(self, name)}")
+        check_minimum(self, 2, "num_frames")
+        check_minimum(self, 1, "repeats")
         if min(self.image_size) < 2 or any(pixels % 2 for pixels in self.image_size):
             raise UserError(f"image_size must be an even height and width, got {list(self.image_size)}")
 
@@ -58,22 +55,17 @@ class BenchScoreConfig:
 def main(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> None:
     """Measure; write metrics and, if set, a section of the results page."""
     source = open_or_make_data(config, run, reporter)
-    net = load_or_make_net(config, source)
+    net = load_or_make_net(config.checkpoint, NetConfig(views=source.views))
     views, stored_size = select_views(net.input_spec, source), source.image_size(0)
     frames = sum(meta.length for meta in source.meta)
     settings = {"views": len(views), "frames": frames, "image_size": f"{stored_size[1]}x{stored_size[0]}"}
     reporter.table("bench score", {"machine": describe_machine(), **settings})
-    calls = make_contenders(net, source, run)
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for name, elapsed_s in reporter.track(
-        time_in_turn(calls, config.repeats), "videos", total=len(calls) * config.repeats
-    ):
-        seconds[name].append(elapsed_s)
-    metrics = throughput_metrics(seconds, frames * len(views))
+    seconds = time_in_turn(make_contenders(net, source, run), config.repeats, 1, reporter, "videos")
+    ratio = median_ratio(seconds, DECODED, SCORED)
+    metrics = {**throughputs(seconds, frames * len(views)), "scored_to_decoded": ratio}
     reporter.table("view-frames per second", metrics)
-    run.write_json("metrics.json", {"bench": {"machine": describe_machine(), **settings, **metrics}})
-    if config.results_page is not None:
-        write_section(config.results_page, "bench score", markdown_section(config, settings, metrics))
+    text = markdown_section(config, settings, metrics)
+    write_results(run, config.results_page, "bench score", {**settings, **metrics}, text)
 
 
 def open_or_make_data(config: BenchScoreConfig, run: RunFolder, reporter: Reporter) -> EpisodeSource:
@@ -103,43 +95,16 @@ def render_moving_shapes(rng: np.random.Generator, frames: int, size: tuple[int,
         yield frame
 
 
-def load_or_make_net(config: BenchScoreConfig, source: EpisodeSource) -> ProgressNet:
-    """Load the checkpoint, or make a default model of these views with random weights."""
-    if config.checkpoint is not None:
-        return load_progress_net(resolve_checkpoint(config.checkpoint, CHECKPOINT_DIR))
-    torch.manual_seed(0)
-    return ProgressNet(NetConfig(views=source.views)).eval()
-
-
 def make_contenders(net: ProgressNet, source: EpisodeSource, run: RunFolder) -> dict[str, Callable[[], object]]:
     """Return functions for decoding alone, and for scoring without plots and videos in a new run folder."""
     rows, views, size = range(len(source)), select_views(net.input_spec, source), net.config.encoder.image_size
     score_config, run_numbers = ScoreConfig(plots=False, videos=False), count()
 
     def score_all() -> object:
-        return score(
-            net, source, score_config, RunFolder.open(run.path / f"scored_{next(run_numbers)}"), NullReporter()
-        )
+        scored_run = RunFolder.open(run.path / f"scored_{next(run_numbers)}")
+        return score(net, source, score_config, scored_run, NullReporter())
 
     return {DECODED: lambda: deque(iter_blocks(source, rows, views, size), maxlen=0), SCORED: score_all}
-
-
-def time_in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> Iterator[tuple[str, float]]:
-    """Yield (name, seconds of one call), interleaved so that other load affects all calls alike."""
-    for call in calls.values():
-        call()
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start_s = time.perf_counter()
-            call()
-            yield name, time.perf_counter() - start_s
-
-
-def throughput_metrics(seconds: Mapping[str, list[float]], frames: int) -> dict[str, float]:
-    """Return view-frames per second by the median time, and the median ratio within a round."""
-    metrics = {f"{name}_per_s": frames / median(elapsed_s) for name, elapsed_s in seconds.items()}
-    ratios = [decode_s / score_s for decode_s, score_s in zip(seconds[DECODED], seconds[SCORED], strict=True)]
-    return {**metrics, "scored_to_decoded": median(ratios)}
 
 
 def markdown_section(config: BenchScoreConfig, settings: Mapping[str, object], metrics: Mapping[str, float]) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.command import Command, to_base_config
-from embodied_rm.errors import UserError
-from embodied_rm.experiments.results_page import describe_machine, write_section
+from embodied_rm.errors import UserError, check_minimum
+from embodied_rm.experiments.results_page import describe_machine, write_results
+from embodied_rm.report.markdown import markdown_table
 from embodied_rm.report.plot import plot_scaling
 from embodied_rm.run_folder import Reporter, RunFolder
 from embodied_sim.bench.rollouts import RolloutConfig
@@ -27,9 +28,7 @@ class BenchSimConfig(RolloutConfig):
     results_page: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "image_size", "rollout_steps", "env_steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be >= 1, got {getattr(self, name)}")
+        check_minimum(self, 1, "num_envs", "image_size", "rollout_steps", "env_steps")
         if any(count < 1 for count in self.num_envs_list):
             raise UserError(f"num_envs_list must be >= 1, got {list(self.num_envs_list)}")
         if not self.num_envs_list:
@@ -43,11 +42,7 @@ def main(config: BenchSimConfig, run: RunFolder, reporter: Reporter) -> None:
     speeds = list(reporter.track(measure_speeds(rollout, config.rollout_steps), "compare", total=3 * NUM_ROUNDS))
     ratios = speed_ratios(speeds)
     reporter.table("environment steps per second, all views rendered", ratios)
-    points = list(
-        reporter.track(
-            measure_scaling(rollout, config.num_envs_list, config.env_steps), "scale", total=len(config.num_envs_list)
-        )
-    )
+    scaling = measure_scaling(rollout, config.num_envs_list, config.env_steps)
     rows = [
         {
             "num_envs": count,
@@ -55,15 +50,14 @@ def main(config: BenchSimConfig, run: RunFolder, reporter: Reporter) -> None:
             "physics_env_steps_per_s": physics_only.env_steps_per_s,
             "memory_mib": rendered.memory_mib,
         }
-        for count, rendered, physics_only in points
+        for count, rendered, physics_only in reporter.track(scaling, "scale", total=len(config.num_envs_list))
     ]
     for row in rows:
         reporter.table(f"{row['num_envs']} environments", row)
-    metrics = {"machine": describe_machine(), "rollout": vars(rollout), "compared": ratios, "scaling": rows}
-    run.write_json("metrics.json", {"bench": metrics})
+    metrics = {"rollout": vars(rollout), "compared": ratios, "scaling": rows}
     plot_scaling(run.file_path(PLOT_FILE), rows)
+    write_results(run, config.results_page, "bench sim", metrics, markdown_section(metrics))
     if config.results_page is not None:
-        write_section(config.results_page, "bench sim", markdown_section(metrics))
         plot_scaling(config.results_page.with_name(PLOT_FILE), rows)
 
 
@@ -75,6 +69,11 @@ def markdown_section(metrics: dict[str, Any]) -> str:
         "async_fast": "`AsyncVectorEnv` with `mujoco.Renderer`, shadows and antialiasing off",
         "async_default": "`AsyncVectorEnv` with `mujoco.Renderer`, default settings",
     }
+    speed_rows = []
+    for name, label in labels.items():
+        ratio = "" if name == "ours" else f"{speed_ratios[f'ours_to_{name}']:.2f}"
+        speed_rows.append((label, f"{speed_ratios[f'{name}_env_steps_per_s']:,.0f}", ratio))
+    columns = ("num_envs", "env_steps_per_s", "physics_env_steps_per_s", "memory_mib")
     lines = [
         "## Simulator",
         "",
@@ -82,19 +81,15 @@ def markdown_section(metrics: dict[str, Any]) -> str:
         f"{', '.join(rollout['views'])} at {rollout['image_size']}x{rollout['image_size']} after every step; medians "
         f"of {NUM_ROUNDS} interleaved runs in separate processes.",
         "",
-        "| environments | steps per second | speedup of ours |",
-        "|---|---|---|",
+        *markdown_table(("environments", "steps per second", "speedup of ours"), speed_rows),
+        "",
+        *markdown_table(
+            ("environments", "steps/s, rendered", "steps/s, physics only", "memory, MiB"),
+            [[f"{row[name]:{'' if name == 'num_envs' else ',.0f'}}" for name in columns] for row in metrics["scaling"]],
+        ),
+        "",
+        "![Steps per second and memory by number of environments](scaling.png)",
     ]
-    for name, label in labels.items():
-        ratio = "" if name == "ours" else f"{speed_ratios[f'ours_to_{name}']:.2f}"
-        lines.append(f"| {label} | {speed_ratios[f'{name}_env_steps_per_s']:,.0f} | {ratio} |")
-    lines += ["", "| environments | steps/s, rendered | steps/s, physics only | memory, MiB |", "|---|---|---|---|"]
-    lines += [
-        f"| {row['num_envs']} | {row['env_steps_per_s']:,.0f} | {row['physics_env_steps_per_s']:,.0f} "
-        f"| {row['memory_mib']:,.0f} |"
-        for row in metrics["scaling"]
-    ]
-    lines += ["", "![Steps per second and memory by number of environments](scaling.png)"]
     return "\n".join(lines)
 
 
