@@ -25,47 +25,26 @@ class Annotation:
 
 
 class AnnotationStore(Protocol):
-    """Annotations of the episodes of an `EpisodeSource`, by index.
+    """Annotations of the episodes of an `EpisodeSource`, by index. Unreadable files raise `DataError`.
 
     Files are replaced atomically: a crash leaves the old file or the new one.
     """
 
     def read(self, index: int) -> Annotation:
-        """Return the stored annotation.
-
-        Raises:
-            DataError: The file cannot be read; the message names the file and the issue.
-        """
+        """Return the stored annotation."""
         ...
 
     def write(self, index: int, annotation: Annotation) -> None:
-        """Store an annotation and leave everything else unchanged.
-
-        The caller checks that the subtasks fit the episode.
-
-        Raises:
-            DataError: As `read`.
-            OSError: The file cannot be written.
-        """
+        """Store an annotation whose subtasks fit the episode, and leave everything else unchanged."""
         ...
 
     def repair(self) -> tuple[str, ...]:
-        """Bring duplicated values back into agreement after a crash between two writes.
-
-        Returns:
-            Names of the repaired episodes.
-        """
+        """Rewrite duplicated values after a crash between two writes, and return the names of the repaired episodes."""
         ...
 
 
 def match_subtasks(stored: Sequence[Subtask], subtasks: Sequence[Subtask]) -> list[int | None]:
-    """Match subtasks with stored ones, by equal frames, else by equal name.
-
-    Extra fields of a matched stored subtask are kept when it is rewritten.
-
-    Returns:
-        Per subtask, the index of its stored subtask; None: a new one.
-    """
+    """Return per subtask the index of the stored one with equal frames, else with an equal name; None: a new one."""
     unmatched, matches = list(range(len(stored))), []
     for subtask in subtasks:
         same_frames = [i for i in unmatched if (stored[i].start, stored[i].end) == (subtask.start, subtask.end)]

@@ -24,16 +24,9 @@ FrameBlock = tuple[int, Views | DataError]
 def iter_blocks(
     source: EpisodeSource, indices: Iterable[int], views: Sequence[str], size: tuple[int, int] | None
 ) -> Iterator[FrameBlock]:
-    """Read episodes in order, in blocks. An episode that cannot be read yields its error, and the next episode follows.
+    """Read the views of episodes in order, in blocks, resized to (height, width). `indices` is consumed in a thread.
 
-    Args:
-        source: The episodes.
-        indices: Episodes to read; consumed in a thread.
-        views: Views to read, in this order.
-        size: (height, width) of the frames; None: as stored.
-
-    Yields:
-        Blocks of the episodes.
+    An episode that cannot be read yields its error, and the next episode follows.
     """
     return prefetch(block for index in indices for block in iter_episode_blocks(source, index, views, size))
 
@@ -55,11 +48,7 @@ def iter_episode_blocks(
 
 
 def iter_views(blocks: Iterable[FrameBlock]) -> Iterator[Views]:
-    """Yield the frames of one episode.
-
-    Raises:
-        DataError: The blocks end with an error.
-    """
+    """Yield the frames of one episode; raise the `DataError` that ends its blocks."""
     for _, views in blocks:
         if isinstance(views, DataError):
             raise views

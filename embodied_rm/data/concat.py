@@ -18,10 +18,7 @@ class ConcatDataset:
     """An `EpisodeSource` of the episodes of all datasets, sorted by dataset name.
 
     An episode is named `<dataset>/<episode>`; indices of episodes and frames are offset per dataset. Only views that
-    all datasets have are kept.
-
-    Raises:
-        DataError: The datasets have no view in common.
+    all datasets have are kept; `DataError` if there are none.
     """
 
     def __init__(self, datasets: Mapping[str, EpisodeSource], path: Path) -> None:

@@ -22,20 +22,10 @@ def convert_dataset(
     size: tuple[int, int] | None = None,
     robot_type: str = "unknown",
 ) -> list[DataIssue]:
-    """Write the episodes of a source as a new dataset.
+    """Write the episodes of a source, resized to (height, width), as a new dataset.
 
-    Args:
-        source: The episodes.
-        target_path: Folder of the new dataset.
-        reporter: Displays the progress.
-        size: (height, width) to resize to while decoding; None: as stored.
-        robot_type: Name of the robot in `info.json`.
-
-    Returns:
-        One issue per excluded episode: it cannot be read, or does not fit the first one.
-
-    Raises:
-        DataError: No episode is left, or `target_path` exists.
+    Return one issue per excluded episode: it cannot be read, or does not fit the first one. Raise `DataError` if no
+    episode is left, or `target_path` exists.
     """
     issues = []
     with DatasetWriter(target_path, robot_type=robot_type) as writer:

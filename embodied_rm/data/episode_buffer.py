@@ -39,13 +39,7 @@ class EpisodeBuffer:
         self.elapsed_steps += 1
 
     def add_frame(self, frame: Frames, obs: Array, info: Mapping[str, Any]) -> None:
-        """Record a frame.
-
-        Args:
-            frame: uint8 [V, H, W, 3].
-            obs: float32 [N, S], observations of all environments.
-            info: Dense infos of all environments.
-        """
+        """Record uint8 [V, H, W, 3], with observations [N, S] and dense infos of all environments."""
         self.frames.append(frame)
         self.state.append(obs[self.env_id].copy())
         self.progress.append(info["progress"][self.env_id])

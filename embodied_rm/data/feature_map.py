@@ -29,11 +29,7 @@ class FeatureMap:
             raise UserError(f"fps must be > 0, got {self.fps}")
 
     def resolve_views(self, stored: Collection[str], source: object) -> dict[str, str]:
-        """Return new name -> stored name.
-
-        Raises:
-            DataError: A view is not stored, or two views get the same name.
-        """
+        """Return new name -> stored name; raise `DataError` if a view is not stored or two views get the same name."""
         if not self.views:
             return {name: name for name in stored}
         for view in self.views:
@@ -45,11 +41,7 @@ class FeatureMap:
 
 
 def resolve_columns(requested: tuple[str, ...], default: str, stored: Iterable[str], source: object) -> tuple[str, ...]:
-    """Return the stored columns of a state or an action: the requested ones, else the default if it is stored.
-
-    Raises:
-        DataError: A requested column is not stored.
-    """
+    """Return the stored columns of a state or an action: the requested ones, else the default if it is stored."""
     available = set(stored)
     for column in requested:
         if column not in available:

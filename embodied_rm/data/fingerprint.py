@@ -37,15 +37,10 @@ def hash_last_frame(episode: Episode) -> str:
 
 
 def check_no_overlap(training: Mapping[str, str], held_out: Mapping[str, str], kind: str = "episode") -> None:
-    """Check that a held-out set shares nothing with the training set.
+    """Raise `DataError` if a held-out set and the training set have a key in common.
 
-    Args:
-        training: Key (fingerprint of an episode, or its `scene`) -> name of a training episode.
-        held_out: The same for held-out episodes.
-        kind: Noun for the key, e.g. "episode".
-
-    Raises:
-        DataError: A key is in both sets.
+    `training` and `held_out` map a key (fingerprint or `scene` of an episode) to the episode's name; `kind` is a noun
+    for the key.
     """
     for key in sorted(training.keys() & held_out.keys()):
         raise DataError(

@@ -13,15 +13,7 @@ from embodied_rm.types import Episode
 
 
 def read_goal_episode(paths: Sequence[Path], views: Sequence[str]) -> Episode:
-    """Read goal images as an episode of one frame.
-
-    Args:
-        paths: Image files, each named after its view, e.g. front.png.
-        views: The valid view names.
-
-    Raises:
-        DataError: A file cannot be read, is not named after a view, or differs in size from the others.
-    """
+    """Read image files, each named after its view (front.png), as an episode of one frame."""
     frames = {path.stem: _read_image(path, views) for path in paths}
     sizes = {frame.shape[1:3] for frame in frames.values()}
     if len(frames) != len(paths) or len(sizes) != 1:

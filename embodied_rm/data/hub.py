@@ -19,15 +19,9 @@ def is_hub_path(path: Path) -> bool:
 
 
 def download_dataset(path: Path) -> Path:
-    """Download the dataset `hub:owner/name` or `hub:owner/name@revision` (branch, tag or commit).
+    """Download the dataset `hub:owner/name` or `hub:owner/name@revision` (branch, tag or commit); return its folder.
 
     Uses the hub at `HF_ENDPOINT` with the token of the hub's own tools. Cached files are not downloaded again.
-
-    Returns:
-        The local folder.
-
-    Raises:
-        DataError: The name is not valid, or the download fails.
     """
     match = HUB_NAME_PATTERN.fullmatch(str(path))
     if match is None or ".." in str(path):

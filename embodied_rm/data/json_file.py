@@ -12,16 +12,7 @@ from embodied_rm.errors import DataError
 
 
 def read_json(path: Path, description: str, expected_type: type) -> Any:
-    """Read a JSON object or list from a file.
-
-    Args:
-        path: The file.
-        description: Noun for the kind of file, for messages.
-        expected_type: dict or list.
-
-    Raises:
-        DataError: The file cannot be read, or holds another type.
-    """
+    """Read a JSON object or list; `description` is a noun for the kind of file, `expected_type` dict or list."""
     check_file(path, description)
     try:
         content = json.loads(path.read_text())

@@ -59,11 +59,7 @@ def open_concat(path: Path, instruction: str | None, feature_map: FeatureMap) ->
 
 
 def open_annotations(path: Path | str, source: EpisodeSource) -> AnnotationStore:
-    """Open the annotations of a source that `open_dataset` opened from `path`.
-
-    Raises:
-        DataError: The layout cannot store annotations, or is read-only.
-    """
+    """Open the annotations of a source that `open_dataset` opened from `path`; `DataError` if it cannot store any."""
     path = Path(path)
     try:
         if isinstance(source, LeRobotDataset):

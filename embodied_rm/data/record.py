@@ -52,10 +52,10 @@ class VisionVectorEnv(Protocol):
 class EpisodeRecorder:
     """Iterate once to play and record episodes. All environments are stepped and recorded together.
 
-    Each environment records a fixed number of episodes, so that short episodes are not over-represented. Recorded
-    frames are the one after the reset, every `frame_stride`-th control step, and the terminal one. The action of a
-    frame is the one taken there (for the terminal frame, the last one). Subtasks are runs of equal `subtask` infos. A
-    diverged episode is dropped, counted in `num_diverged`, and not replaced.
+    Each environment records a fixed number of the `num_episodes` episodes, so that short episodes are not
+    over-represented. Recorded frames are the one after the reset, every `frame_stride`-th control step, and the last.
+    The action of a frame is the one taken there (for the last frame, the last action). Subtasks are runs of equal
+    `subtask` infos. A diverged episode is dropped, counted in `num_diverged`, and not replaced.
     """
 
     def __init__(
@@ -68,19 +68,6 @@ class EpisodeRecorder:
         seed: int | None = None,
         metadata_fn: MetadataFn = lambda env_id: {},
     ) -> None:
-        """Prepare the recording; nothing is played yet.
-
-        Args:
-            env: The environment.
-            policy: Computes the actions.
-            num_episodes: Episodes over all environments.
-            frame_stride: Control steps per recorded frame.
-            seed: Seed of the first reset.
-            metadata_fn: Returns the metadata of an episode that has just ended.
-
-        Raises:
-            UserError: The environment resets automatically, or a count is not positive.
-        """
         autoreset_mode = env.metadata.get("autoreset_mode")
         if autoreset_mode is not AutoresetMode.DISABLED:
             raise UserError(

@@ -36,18 +36,6 @@ class RecordEpisodes(gym.vector.VectorWrapper):
         frame_stride: int,
         first_index: int = 0,
     ) -> None:
-        """Wrap an environment.
-
-        Args:
-            env: The environment.
-            on_episode: Receives each episode.
-            num_recorded: Number of recorded environments.
-            frame_stride: Control steps per recorded frame.
-            first_index: Index of the first episode, for its name.
-
-        Raises:
-            UserError: The environment cannot render its views, or a count is not positive.
-        """
         super().__init__(env)
         missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(env, name)]
         if missing:

@@ -32,11 +32,7 @@ class ScoreTable:
 
     @classmethod
     def read(cls, run_folder: Path) -> ScoreTable:
-        """Read the predictions in a run folder.
-
-        Raises:
-            DataError: The file cannot be read; the message names the file and the issue.
-        """
+        """Read the predictions in a run folder."""
         path = run_folder / SCORES_FILE
         try:
             table = pq.read_table(path, columns=["episode_index", "frame_index", *SCORE_COLUMNS.values()])
@@ -51,16 +47,9 @@ class ScoreTable:
         return cls(path=path, tables=tables, frame_stride=frame_stride)
 
     def attach_predictions(self, episode: Episode, episode_index: int, length: int, stride: int) -> Episode:
-        """Return the episode with its predictions.
+        """Return an episode that was read with `stride` with its predictions; `length` counts its stored frames.
 
-        Args:
-            episode: The episode, read with `stride`.
-            episode_index: Its index in the dataset.
-            length: Its number of stored frames.
-            stride: Frame stride of the episode.
-
-        Raises:
-            DataError: It was not scored, or its stored length differs.
+        Raises `DataError` if it was not scored, or its stored length differs.
         """
         table = self.tables.get(episode_index)
         if table is None or len(table) != length:

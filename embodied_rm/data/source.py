@@ -137,15 +137,7 @@ class EpisodeSource(Protocol):
 
 
 def common_views(name: str, views_per_episode: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the views that all recordings have.
-
-    Args:
-        name: Name of the first recording, for the message.
-        views_per_episode: The views of each recording.
-
-    Raises:
-        DataError: No view is common to all.
-    """
+    """Return the views that all recordings have; `name` is that of the first recording, for the message."""
     first, *others = views_per_episode
     common = tuple(view for view in first if all(view in other for other in others))
     if not common:
@@ -154,11 +146,7 @@ def common_views(name: str, views_per_episode: Sequence[Mapping[str, Any]]) -> t
 
 
 def find_index(source: EpisodeSource, episode_index: int) -> int:
-    """Return the index in the source of the episode with an index in the dataset.
-
-    Raises:
-        UserError: The episode does not exist or was excluded.
-    """
+    """Return the index in the source of the episode with an index in the dataset."""
     for index, meta in enumerate(source.meta):
         if episode_index == (index if meta.episode_index is None else meta.episode_index):
             return index
@@ -174,11 +162,7 @@ def check_finite(values: Array, name: str, source: object) -> None:
 
 
 def select_views(requested: Sequence[str] | None, available: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the views to read; None: all.
-
-    Raises:
-        DataError: A view does not exist, or none is requested.
-    """
+    """Return the views to read; None: all."""
     if requested is None:
         return tuple(available)
     for view in requested:

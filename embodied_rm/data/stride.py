@@ -19,11 +19,7 @@ def stride_indices(length: int, stride: int) -> IntArray:
 
 
 def resample_subtasks(subtasks: Sequence[Subtask], frame_indices: IntArray) -> tuple[Subtask, ...]:
-    """Convert subtasks to indices of the selected frames.
-
-    Raises:
-        DataError: A subtask contains no selected frame; a smaller stride is needed.
-    """
+    """Convert subtasks to indices of the selected frames. `DataError`: one contains no selected frame."""
     resampled = []
     for subtask in subtasks:
         start, end = (int(i) for i in np.searchsorted(frame_indices, [subtask.start, subtask.end]))

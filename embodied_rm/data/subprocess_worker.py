@@ -71,18 +71,10 @@ class SubprocessWorker:
         self._process = self._finalizer = None
 
     def request(self, path: Path, op: str, *, expect_array: bool = False, **fields: Any) -> WorkerReply:
-        """Send one request about a file and read the reply.
+        """Send an operation on a file and its further fields, and read the reply, with an array if `expect_array`.
 
-        A child that dies is replaced and the request is repeated once: the file may not be the cause.
-
-        Args:
-            path: The file.
-            op: Operation of the worker.
-            expect_array: Whether the reply contains an array.
-            **fields: Further fields of the request.
-
-        Raises:
-            DataError: The worker rejects the file, crashes on it, or hangs.
+        A child that dies is replaced and the request is repeated once: the file may not be the cause. If the worker
+        rejects the file, crashes on it, or hangs, a `DataError` is raised.
         """
         message = {"op": op, "path": str(path.absolute()), **fields}
         with self._lock:

@@ -12,19 +12,13 @@ from embodied_rm.errors import DataError
 def write_inside(root: Path, path: Path, content: str | bytes) -> None:
     """Replace a file of the dataset `root`. A link within the dataset is kept and its target replaced.
 
-    Raises:
-        DataError: The path leads out of the dataset, through its own link or that of a parent folder.
-        OSError: The file cannot be written.
+    A path that leads out of the dataset, through its own link or that of a parent folder, raises `DataError`.
     """
     write_atomic(_resolve_inside(root, path), content)
 
 
 def remove_inside(root: Path, path: Path) -> None:
-    """Remove a file of the dataset `root` if it exists.
-
-    Raises:
-        DataError: The path leads out of the dataset.
-    """
+    """Remove a file of the dataset `root` if it exists."""
     _resolve_inside(root, path).unlink(missing_ok=True)
 
 

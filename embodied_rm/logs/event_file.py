@@ -69,13 +69,7 @@ def encode_record(content: bytes) -> bytes:
 
 
 def encode_event(wall_time: float, step: int, payload: bytes) -> bytes:
-    """Encode an `Event`.
-
-    Args:
-        wall_time: Unix time, s.
-        step: Step >= 0.
-        payload: An encoded field of the event.
-    """
+    """Encode an `Event` at a Unix time (s) and a step >= 0, with an encoded field as its payload."""
     return (
         struct.pack("<Bd", 1 << 3 | WIRE_FIXED64, wall_time)
         + bytes([2 << 3 | WIRE_VARINT])

@@ -60,16 +60,10 @@ class MetricsLogger:
 
 
 def open_logger(run: RunFolder, reporter: Reporter, wandb_project: str | None = None, rank: int = 0) -> MetricsLogger:
-    """Open the metrics logger of a run, a context manager.
+    """Open the metrics logger of a run, a context manager; only rank 0 writes.
 
-    Args:
-        run: Run folder, in which TensorBoard event files are written.
-        reporter: Receives messages about failed writers.
-        wandb_project: Weights & Biases project; None: none.
-        rank: Rank of the process; only rank 0 writes.
-
-    Returns:
-        The logger.
+    TensorBoard event files lie in the run folder; a W&B project gets the rows too. The reporter gets messages about
+    failed writers.
     """
     if rank:
         return MetricsLogger((), reporter)

@@ -38,11 +38,7 @@ class WandbWriter:
 
 
 def check_wandb_project(project: str | None) -> None:
-    """Check a project name, and that W&B is installed if there is one.
-
-    Raises:
-        UserError: If W&B forbids the name or is not installed.
-    """
+    """Raise `UserError` if there is a project and W&B forbids its name or is not installed."""
     if project is None:
         return
     if not project or len(project) > MAX_NAME_CHARS or not set(project).isdisjoint(FORBIDDEN_CHARS):
@@ -58,8 +54,7 @@ def check_wandb_project(project: str | None) -> None:
 def start_wandb_run(run_folder: RunFolder, reporter: Reporter, project: str) -> WandbWriter | None:
     """Start a W&B run in the run folder. Every session is a separate run; those of one folder share a group.
 
-    Returns:
-        The writer; None if W&B fails to start, which is reported and does not end the training.
+    None: W&B failed to start, which is reported and does not end the training.
     """
     mode = os.environ.get("WANDB_MODE") or OFFLINE_MODE
     if mode == OFFLINE_MODE:

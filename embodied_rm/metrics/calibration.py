@@ -20,15 +20,7 @@ MIN_UNCERTAINTY = 0.01
 def expected_calibration_error(probability: npt.ArrayLike, positive: BoolArray, num_bins: int = NUM_BINS) -> float:
     """Return the mean gap between predicted probability and observed frequency per bin, weighted by bin size.
 
-    Naeini et al., AAAI 2015.
-
-    Args:
-        probability: Predicted probabilities [N] in [0, 1].
-        positive: Observed outcomes, bool [N].
-        num_bins: Number of equal-width bins.
-
-    Returns:
-        The error in [0, 1]; `nan` for N = 0.
+    In [0, 1]; `nan` for no values. Bins have equal width. Naeini et al., AAAI 2015.
     """
     predicted, observed = np.asarray(probability, dtype=np.float64), np.asarray(positive, dtype=np.float64)
     assert predicted.shape == observed.shape
@@ -52,15 +44,8 @@ def conformal_scale(
     """Return the interval half-width, in units of uncertainty, that covers `target_coverage` of the true values.
 
     Split conformal prediction (Lei et al., JASA 2018): the ceil((N + 1) target_coverage)-th smallest
-    |error| / (uncertainty + `MIN_UNCERTAINTY`). Exchangeable new data are covered at least that often.
-
-    Args:
-        error: Prediction errors [N] on data held out from training.
-        uncertainty: Predicted uncertainties [N] >= 0.
-        target_coverage: Fraction of true values to cover, in (0, 1).
-
-    Returns:
-        The scale; infinite if N is too small for the target.
+    |error| / (uncertainty + `MIN_UNCERTAINTY`), for errors [N] on held-out data. Exchangeable new data are covered at
+    least that often. Infinite if N is too small for the target.
     """
     score = np.sort(_scaled_errors(error, uncertainty))
     rank = math.ceil((len(score) + 1) * target_coverage)

@@ -21,14 +21,9 @@ MIN_TRUTH_GAP = 0.1
 
 
 def roc_auc(score: npt.ArrayLike, positive: BoolArray) -> float:
-    """Return the probability that a random positive scores above a random negative (Mann-Whitney U).
+    """Return the probability that a random positive scores above a random negative (Mann-Whitney U); a tie counts 1/2.
 
-    Args:
-        score: Scores [N]; a tie counts one half.
-        positive: True class, bool [N].
-
-    Returns:
-        The AUC in [0, 1]; `nan` if one class is empty.
+    In [0, 1]; `nan` if one class is empty.
     """
     positive = np.asarray(positive, dtype=bool)
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
@@ -52,18 +47,10 @@ def mcc(predicted: BoolArray, positive: BoolArray) -> float:
 
 
 def match_segments(predicted: npt.ArrayLike, target: npt.ArrayLike, min_iou: float = MIN_IOU) -> tuple[int, int, int]:
-    """Count matched, spurious and missed segments of two label sequences (Lea et al., CVPR 2017, section 4).
+    """Count matched, spurious and missed segments of two label sequences [T] (Lea et al., CVPR 2017, section 4).
 
     A predicted segment matches a true one of the same label with intersection over union of at least `min_iou`. Each
-    true segment matches once.
-
-    Args:
-        predicted: Predicted label per frame, int [T].
-        target: True label per frame, int [T].
-        min_iou: Smallest intersection over union of a match.
-
-    Returns:
-        (true positives, false positives, false negatives).
+    true segment matches once. Return (true positives, false positives, false negatives).
     """
     predicted_segments, true_segments = _to_segments(predicted), _to_segments(target)
     unmatched = set(range(len(true_segments)))
@@ -99,16 +86,7 @@ def _temporal_iou(a: LabeledInterval, b: LabeledInterval) -> float:
 
 
 def preferred_pairs(truth: npt.ArrayLike, groups: Sequence[str], margin: float = MIN_TRUTH_GAP) -> IntArray:
-    """Return all (better, worse) index pairs within a group whose true values differ by at least `margin`.
-
-    Args:
-        truth: True value per trajectory [N].
-        groups: Group name per trajectory [N].
-        margin: Smallest difference in true value.
-
-    Returns:
-        int64 [P, 2].
-    """
+    """Return all (better, worse) index pairs within a group whose values differ by at least `margin`; int64 [P, 2]."""
     values, group_ids = np.asarray(truth, dtype=np.float64), np.asarray(groups)
     # The tolerance keeps a difference of exactly the margin despite rounding.
     better = values[:, None] - values[None, :] >= margin - 5e-7
@@ -116,16 +94,9 @@ def preferred_pairs(truth: npt.ArrayLike, groups: Sequence[str], margin: float =
 
 
 def preference_credit(score: npt.ArrayLike, pairs: IntArray) -> npt.NDArray[np.float64]:
-    """Return 1 per pair if the better trajectory scores higher, 1/2 for a tie, else 0.
+    """Return 1 per (better, worse) pair [P, 2] if the better trajectory scores higher, 1/2 for a tie, else 0.
 
     The mean is the pairwise preference accuracy: 1/2 for random scores.
-
-    Args:
-        score: Score per trajectory [N].
-        pairs: (better, worse) indices, int64 [P, 2].
-
-    Returns:
-        float64 [P].
     """
     values = np.asarray(score, dtype=np.float64)
     return (1 + np.sign(values[pairs[:, 0]] - values[pairs[:, 1]])) / 2

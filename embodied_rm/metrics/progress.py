@@ -27,32 +27,19 @@ def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
 
 
 def voc(progress: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:
-    """Return the value-order correlation: Spearman's correlation of progress with frame order.
+    """Return the value-order correlation: Spearman's correlation of progress [T] with frame order (None: time).
 
-    GVL, arXiv 2411.04549.
-
-    Args:
-        progress: Progress per frame [T].
-        order: True order of the frames [T]; None: time.
-
-    Returns:
-        The correlation in [-1, 1]; `nan` if either side is constant or T < 2.
+    In [-1, 1]; `nan` if either side is constant or T < 2. GVL, arXiv 2411.04549.
     """
     values = np.asarray(progress, dtype=np.float64)
     return spearman(values, np.arange(len(values)) if order is None else order)
 
 
 def voc_f1(forward: float, backward: float) -> float:
-    """Return the harmonic mean of VOC+ and VOC- (VLAC, github.com/InternRobotics/VLAC).
+    """Return the harmonic mean of VOC+ and VOC- (VLAC, github.com/InternRobotics/VLAC), in [0, 1].
 
-    A value at or below 0 in one direction gives 0, the limit of the harmonic mean.
-
-    Args:
-        forward: VOC of the video (VOC+), 1 at best.
-        backward: VOC of the reversed video with its true order (VOC-), 1 at best.
-
-    Returns:
-        The mean in [0, 1]; `nan` if either input is.
+    VOC- is that of the reversed video with its true order; both are 1 at best. A value at or below 0 in one direction
+    gives 0, the limit of the harmonic mean; `nan` if either input is.
     """
     if math.isnan(forward) or math.isnan(backward):
         return math.nan
@@ -86,17 +73,10 @@ def effective_resolution(
 ) -> float:
     """Return the effective progress resolution of a curve in bits (ProcVLM, github.com/ProcVLM/ProcVLM).
 
-    It is log2 of the largest number of equal levels of [0, 1] of which the curve visits `min_visited_fraction`.
-    The metric ignores correctness: noise has a high resolution too.
-
-    Args:
-        progress: Progress per frame [T], clipped to [0, 1].
-        min_visited_fraction: Fraction of the levels that the curve must visit, in (0, 1].
-        max_levels: Largest number of levels that is tried.
-
-    Returns:
-        Bits in [0, log2(max_levels)], at most log2(T / min_visited_fraction). A constant gets
-        log2(1 / min_visited_fraction), 1 bit. `nan` for T < 2.
+    It is log2 of the largest number of equal levels of [0, 1] of which the curve [T], clipped to [0, 1], visits
+    `min_visited_fraction`. The metric ignores correctness: noise has a high resolution too. It is in
+    [0, log2(max_levels)] and at most log2(T / min_visited_fraction). A constant gets log2(1 / min_visited_fraction),
+    1 bit. `nan` for T < 2.
     """
     values = np.sort(np.clip(np.asarray(progress, dtype=np.float64), 0, 1))
     if len(values) < 2:

@@ -31,18 +31,10 @@ def epic_distance(
     actions: npt.ArrayLike,
     coverage: npt.ArrayLike | None = None,
 ) -> float:
-    """Return the EPIC distance of two reward tables (Gleave et al., ICLR 2021, arXiv 2006.13900).
+    """Return the EPIC distance of two reward tables [S, A, S'] (Gleave et al., ICLR 2021, arXiv 2006.13900), in [0, 1].
 
-    Args:
-        first: Rewards [S, A, S'].
-        second: Rewards [S, A, S'].
-        gamma: Discount.
-        states: State distribution [S] of the canonical form.
-        actions: Action distribution [A] of the canonical form.
-        coverage: Weights of the compared transitions [S, A, S']; None: `states` x `actions` x `states`.
-
-    Returns:
-        The distance in [0, 1]; `nan` if a canonical reward is constant where it is compared.
+    The canonical form is that of the distributions `states` [S] and `actions` [A]. `coverage` [S, A, S'] weights the
+    compared transitions; None: `states` x `actions` x `states`. `nan` if a canonical reward is constant there.
     """
     state_probs, action_probs = np.asarray(states, dtype=np.float64), np.asarray(actions, dtype=np.float64)
     weights = (
@@ -69,20 +61,10 @@ def starc_distance(
     transition: npt.ArrayLike,
     policy: npt.ArrayLike | None = None,
 ) -> float:
-    """Return the STARC distance of two reward tables (Skalse et al., ICLR 2024, arXiv 2309.15257).
+    """Return the STARC distance of two reward tables [S, A, S'] (Skalse et al., ICLR 2024, arXiv 2309.15257).
 
-    Uses value-adjusted levelling, the L2 norm and half the L2 distance.
-
-    Args:
-        first: Rewards [S, A, S'].
-        second: Rewards [S, A, S'].
-        gamma: Discount < 1.
-        transition: Transition probabilities [S, A, S'].
-        policy: Policy [S, A] of the levelling value function; None: uniform.
-
-    Returns:
-        The distance in [0, 1]. A trivial reward (all policies equally good) has distance 0 to another trivial one and
-        1/2 to any other reward.
+    Uses value-adjusted levelling by a policy [S, A] (None: uniform), gamma < 1, the L2 norm and half the L2 distance. A
+    trivial reward (all policies equally good) has distance 0 to another trivial one and 1/2 to any other reward.
     """
     transition_probs = np.asarray(transition, dtype=np.float64)
     policy_probs = (
@@ -141,14 +123,7 @@ def epic_of_state_rewards(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Return the EPIC distance of two rewards R(s, a, s') = Phi(s') of N sampled transitions of equal weight.
 
     The canonical form of such a reward is Phi(s') - E[Phi(S')]: the EPIC distance is the Pearson distance for every
-    discount.
-
-    Args:
-        first: Phi(s') [N].
-        second: Phi(s') [N].
-
-    Returns:
-        The distance in [0, 1]; `nan` if either is constant or N < 2.
+    discount. `nan` if either is constant or N < 2.
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     assert a.shape == b.shape
@@ -158,21 +133,12 @@ def epic_of_state_rewards(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
 def starc_of_transitions(
     first: npt.ArrayLike, second: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike, gamma: float
 ) -> float:
-    """Return the STARC distance of two rewards of N sampled transitions between cells.
+    """Return the STARC distance of two rewards [N] of sampled transitions between cells [N], int >= 0.
 
-    Cells are the states of a finite MDP and transitions its actions. The recorded policy levels the rewards:
+    Cells are the states of a finite MDP and transitions its actions; gamma < 1. The recorded policy levels the rewards:
     R - V(start) + gamma V(end), with V from the transition frequencies. Rewards that differ by shaping with a potential
-    of the cells have distance 0. Transitions into a cell without outgoing transition are dropped: its value is unknown.
-
-    Args:
-        first: Rewards [N].
-        second: Rewards [N].
-        start: Start cells, int >= 0 [N].
-        end: End cells, int >= 0 [N].
-        gamma: Discount < 1.
-
-    Returns:
-        The distance in [0, 1], trivial rewards as in `starc_distance`; `nan` if no transition is left.
+    of the cells have distance 0, trivial rewards as in `starc_distance`. Transitions into a cell without outgoing
+    transition are dropped: its value is unknown. `nan` if no transition is left.
     """
     starts, ends = np.asarray(start, dtype=np.int64), np.asarray(end, dtype=np.int64)
     mask = _continuing_mask(starts, ends)

@@ -34,14 +34,9 @@ def mean_band(curves: npt.ArrayLike, confidence: float = 0.95) -> tuple[Array, A
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float, float, float]:
-    """Return the mean of `first - second` and the bounds of its 95 % interval (Student's t).
+    """Return the mean of `first - second` [P] and the bounds of its 95 % interval (Student's t).
 
-    Args:
-        first: Results [P].
-        second: Results [P] from the same initial states.
-
-    Returns:
-        (mean, lower bound, upper bound); the bounds are `nan` for fewer than two pairs.
+    The pairs have the same initial states. The bounds are `nan` for fewer than two pairs.
     """
     differences = np.asarray(first, float) - np.asarray(second, float)
     if len(differences) < 2:
@@ -51,14 +46,9 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[floa
 
 
 def paired_permutation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return the one-sided p-value of Fisher's randomization test (1935) for a lower mean of `first`.
+    """Return the one-sided p-value of Fisher's randomization test (1935) for a lower mean of `first` in pairs [P].
 
-    Args:
-        first: Results [P].
-        second: Results [P] from the same initial states.
-
-    Returns:
-        The p-value, small if `first` is lower; `nan` for fewer than two pairs.
+    The pairs have the same initial states. `nan` for fewer than two pairs.
     """
     pairs = np.asarray(first, float), np.asarray(second, float)
     if len(pairs[0]) < 2:

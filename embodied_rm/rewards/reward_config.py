@@ -48,11 +48,7 @@ class RewardConfig:
                 raise UserError(f"{name} must be >= 0, got {getattr(self, name)}")
 
     def check_rollout_steps(self, rollout_steps: int, max_episode_steps: int | None) -> None:
-        """Check that episodes can end within a rollout, if the rule compares with ended episodes.
-
-        Raises:
-            UserError: The rollout is shorter than the time limit.
-        """
+        """Raise `UserError` if the rule compares with ended episodes and the rollout is shorter than the time limit."""
         if (
             find_rule(self.rule).required_input == "reference_rewards"
             and max_episode_steps is not None
@@ -65,11 +61,7 @@ class RewardConfig:
             )
 
     def check_success_prediction(self, predicts_success: bool) -> None:
-        """Check that the reward model predicts success, if the reward depends on it.
-
-        Raises:
-            UserError: The reward needs predictions of success and the model has none.
-        """
+        """Raise `UserError` if the reward depends on predictions of success and the reward model has none."""
         if predicts_success or self.uses_simulator_only:
             return
         if self.success_source == "model":

@@ -25,11 +25,7 @@ MAX_FAILURE_PROGRESS = 1 - 1e-6
 
 
 def find_rule(name: str) -> RewardRule:
-    """Return the rule of that name.
-
-    Raises:
-        UserError: The name is unknown; the message has the nearest name.
-    """
+    """Return the rule of that name; the `UserError` for an unknown one has the nearest name."""
     load_plugins("embodied_rm.reward_rules")
     return lookup(RULES, name, "reward rule")
 

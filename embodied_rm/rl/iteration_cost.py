@@ -42,17 +42,9 @@ def time_iterations(
     config: RefineConfig,
     rounds: int,
 ) -> Iterator[IterationTiming]:
-    """Time `rounds` iterations of refinement with each reward, in turn.
+    """Time `rounds` iterations of refinement with each reward, in turn. `policy` does not change.
 
-    A first iteration of each is not reported, because it is slower. `policy` does not change.
-
-    Args:
-        learned_env: Environment of the learned reward.
-        state_env: A second, equal environment.
-        model: The reward model.
-        policy: The policy to refine.
-        config: Settings.
-        rounds: Iterations per reward.
+    A first iteration of each is not reported, because it is slower. Both environments are equal.
     """
     gamma = config.ppo.gamma
     simulator_reward = replace(config.reward, rule="dense", success_source="simulator")

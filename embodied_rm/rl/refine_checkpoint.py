@@ -53,19 +53,10 @@ def save_refinement(
 def load_refinement(
     learner: PPO, rollout_rewards: RolloutRewards, run: RunFolder
 ) -> tuple[list[LogRow], dict[str, Tensor]]:
-    """Load the last completed iteration.
+    """Restore learner and rollout rewards in place after the last completed iteration.
 
-    Args:
-        learner: It is restored in place.
-        rollout_rewards: Restored in place, too.
-        run: The run folder.
-
-    Returns:
-        The rows of `progress.jsonl` up to that iteration, and the stored episodes of this process.
-
-    Raises:
-        UserError: The run has another number of processes.
-        CheckpointError: Rows are missing.
+    Return the rows of `progress.jsonl` up to it, and the stored episodes of this process. Another number of processes
+    and missing rows raise an error.
     """
     dist = learner.dist
     tensors, manifest = load_tensors(run.path / CHECKPOINT_DIR, ARCHITECTURE)

@@ -19,15 +19,8 @@ def measure_rollout(
 ) -> dict[str, float]:
     """Measure the environment steps per second with and without the learned reward, and the fraction of each phase.
 
-    Both rollouts have the same policy and seeds. Their first steps are not timed, because first images and kernels are
-    slower.
-
-    Args:
-        env: Vector environment of `LearnedRewardEnv`.
-        model: The reward model.
-        policy: The policy.
-        num_steps: Steps of each environment per rollout.
-        seed: Seed of the episodes.
+    Both rollouts have the same policy, seeds and `num_steps` per environment. Their first steps are not timed, because
+    first images and kernels are slower.
     """
     reward_env = LearnedRewardEnv(env, model, RewardConfig(score_every=1), gamma=0.99)
     _time_rollout(reward_env, policy, 3, seed)

@@ -51,11 +51,11 @@ class LabelingConfig:
 
 
 class AsyncLabeler:
-    """Scores episodes in a thread and stores them.
+    """Scores episodes in a thread and stores them; an existing folder is extended.
 
     The folder holds one dataset per `episodes_per_dataset` episodes and a table of scores as `embodied-rm score` writes
-    it. Both can be used for training at any time. An existing folder is extended. An interrupted run loses less than
-    one dataset.
+    it. Both can be used for training at any time. An interrupted run loses less than one dataset. `judge_digest` is the
+    identity of the judge; another judge's folder raises `UserError`.
 
     Example:
         >>> with AsyncLabeler(scorer, folder, config, judge_digest) as labeler:
@@ -64,17 +64,6 @@ class AsyncLabeler:
     """
 
     def __init__(self, scorer: Scorer, folder: Path, config: LabelingConfig, judge_digest: str) -> None:
-        """Open the folder and start the thread.
-
-        Args:
-            scorer: The judge.
-            folder: Folder of the datasets and scores, new or from an earlier run.
-            config: See `LabelingConfig`.
-            judge_digest: Identity of the judge.
-
-        Raises:
-            UserError: If another judge labeled the episodes in the folder.
-        """
         self.num_dropped = 0
         """Number of episodes that were submitted while the queue was full."""
         self._scorer, self._config, self._run = scorer, config, RunFolder(folder)
@@ -137,11 +126,7 @@ class AsyncLabeler:
         self._buffer = []
 
     def _record_judge(self, judge_digest: str) -> None:
-        """Store the identity of the judge.
-
-        Raises:
-            UserError: If the folder has that of another judge.
-        """
+        """Store the identity of the judge; raise `UserError` if the folder has that of another one."""
         if (self._run.path / CONFIG_FILE).exists():
             previous_digest = self._run.read_json(CONFIG_FILE)["config"]["judge_digest"]
             if previous_digest != judge_digest:

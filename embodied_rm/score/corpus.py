@@ -30,25 +30,9 @@ def score(
     goal: Episode | None = None,
     reference: Episode | None = None,
 ) -> Mapping[int, RewardOutput]:
-    """Score episodes of a source in this process.
+    """Score episodes in this process, as `score_corpus`, and return row of the source -> prediction of its frames.
 
-    It works like `score_corpus`, but cannot be resumed, because the digest of the model is unknown.
-
-    Args:
-        model: The reward model.
-        source: The recordings.
-        config: See `ScoreConfig`; it must have the local engine and one worker.
-        run: The run folder, without shards.
-        reporter: Shows the progress.
-        goal: An episode whose last frame is the goal image.
-        reference: A demonstration of the task.
-
-    Returns:
-        Row of the source -> prediction of its frames.
-
-    Raises:
-        UserError: As `score_corpus`, or if the run folder has shards.
-        DataError: If no episode can be read.
+    It cannot be resumed, because the digest of the model is unknown: a run folder with shards raises `UserError`.
     """
     if config.engine != LOCAL_ENGINE or config.num_workers > 1:
         raise UserError("score runs in this process; use score_corpus for other engines or more workers")
@@ -79,13 +63,9 @@ def score_corpus(
             None: unknown, so existing shards are rejected.
         num_gpus: GPUs per Ray actor.
 
-    Returns:
-        The scores, issues and unscored frames.
-
     Raises:
-        UserError: If an episode does not exist, the source has none of the model's views, or the inputs of an existing
-            shard differ.
-        DataError: If no episode can be read.
+        UserError: An episode does not exist, no view is the model's, or an existing shard has other inputs.
+        DataError: No episode can be read.
     """
     rows = tuple(find_index(source, number) for number in dict.fromkeys(config.episode_indices))
     shards = make_shards(rows or tuple(range(len(source))), config.shard_episodes)
@@ -116,11 +96,7 @@ def settings_digest(config: ScoreConfig) -> str:
 
 
 def write_results(run: RunFolder, shards: Sequence[Shard], metadata: Sequence[ShardMetadata]) -> CorpusScores:
-    """Write the table of all episodes, in the order of the source.
-
-    Raises:
-        DataError: If there are no episodes.
-    """
+    """Write the table of all episodes, in the order of the source."""
     corpus_scores = CorpusScores.from_shards(run.path, shards, metadata)
     if not corpus_scores.predictions:
         raise DataError(f"no episode can be read: {corpus_scores.issues[0]}")

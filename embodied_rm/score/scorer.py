@@ -60,18 +60,9 @@ def score_rows(
     reporter: Reporter,
     num_blocks: int | None,
 ) -> Iterator[ScoredEpisode]:
-    """Score episodes in order, while the next ones are decoded.
+    """Score these episodes in order, without repetitions, while the next ones are decoded.
 
-    Args:
-        scorer: The reward model.
-        source: The recordings.
-        rows: Indices of the episodes, without repetitions.
-        frame_stride: Every `frame_stride`-th frame is scored, and the last one.
-        reporter: Shows the progress.
-        num_blocks: Number of blocks of all episodes, if known.
-
-    Raises:
-        UserError: If the source has none of the model's views.
+    Every `frame_stride`-th frame is scored, and the last one; `num_blocks` counts the blocks of all episodes, if known.
     """
     input_spec = scorer.model.input_spec
     block_stream = iter_blocks(source, rows, select_views(input_spec, source), input_spec.image_size)
@@ -110,28 +101,14 @@ def zero_order_hold(prediction: RewardOutput, frame_indices: IntArray, length: i
 def read_episodes_for(
     input_spec: InputSpec, source: EpisodeSource, rows: Sequence[int] | None = None, frame_stride: int = 1
 ) -> Iterator[Episode]:
-    """Read episodes with the views and image size of a model.
-
-    Args:
-        input_spec: Inputs of the model.
-        source: The recordings.
-        rows: Indices of the episodes, default all.
-        frame_stride: Every `frame_stride`-th frame is read, and the last one.
-
-    Raises:
-        UserError: If the source has none of the model's views.
-    """
+    """Read episodes (None: all) with the views and image size of a model, by `frame_stride`."""
     views = select_views(input_spec, source)
     for row in range(len(source)) if rows is None else rows:
         yield source.episode(row, views=views, size=input_spec.image_size, stride=frame_stride)
 
 
 def select_views(input_spec: InputSpec, source: EpisodeSource) -> list[str]:
-    """Return the views of a source that the model uses.
-
-    Raises:
-        UserError: If there are none.
-    """
+    """Return the views of a source that the model uses; raise `UserError` if there are none."""
     if input_spec.views is None:
         return list(source.views)
     views = [name for name in source.views if name in input_spec.views]

@@ -84,11 +84,7 @@ def write_shard(path: Path, tables: Sequence[pa.Table], metadata: ShardMetadata)
 
 
 def read_shard_metadata(path: Path) -> ShardMetadata:
-    """Read the metadata of a shard without its scores.
-
-    Raises:
-        DataError: If the file is not a shard.
-    """
+    """Read the metadata of a shard without its scores."""
     try:
         return ShardMetadata.from_json(pq.read_schema(path).metadata[METADATA_KEY])
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
@@ -104,11 +100,7 @@ def read_episode_tables(path: Path, lengths: Sequence[int | None]) -> Iterator[p
 
 
 def check_same_inputs(path: Path, metadata: ShardMetadata, input_digests: Mapping[str, str]) -> None:
-    """Check that a shard has the expected inputs.
-
-    Raises:
-        UserError: If an input differs; the message names the shard and the input.
-    """
+    """Raise `UserError` if an input of a shard differs from the expected one."""
     for name in sorted({*metadata.input_digests, *input_digests}):
         stored, expected = (digests.get(name, "none") for digests in (metadata.input_digests, input_digests))
         if stored != expected:

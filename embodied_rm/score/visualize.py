@@ -66,16 +66,9 @@ class EpisodeVisualizer:
 
 
 def plot_episode(meta: EpisodeMeta, fps: float, prediction: RewardOutput, scale: float | None = None) -> bytes:
-    """Plot progress, its uncertainty, success, out-of-distribution frames and annotated subtasks.
+    """Plot progress, its uncertainty, success, out-of-distribution frames and annotated subtasks, as a PNG.
 
-    Args:
-        meta: Metadata of the episode.
-        fps: Frames per second.
-        prediction: One row per frame.
-        scale: Interval scale of a calibrated model; its interval is plotted instead of the uncertainty.
-
-    Returns:
-        A PNG.
+    With the interval scale of a calibrated model, its interval is plotted instead of the uncertainty.
     """
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()

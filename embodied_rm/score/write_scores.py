@@ -43,18 +43,12 @@ def first_frame_indices(meta: Sequence[EpisodeMeta]) -> IntArray:
 def episode_table(
     row: int, prediction: RewardOutput, meta: EpisodeMeta, first_frame: int, interval_scale: float | None = None
 ) -> pa.Table:
-    """Return the prediction of one episode as a table.
+    """Return the prediction of one episode as a table with one row per frame.
 
-    Args:
-        row: Index of the episode in its source.
-        prediction: One row per frame. An unscored frame is invalid and has the last progress.
-        meta: Metadata of the episode.
-        first_frame: Index of its first frame in the dataset.
-        interval_scale: Interval scale of a calibrated model. None: no columns `low` and `high`.
-
-    Returns:
-        A table with one row per frame. `index` and `episode_index` also count episodes that are left out.
-        `progress_sparse` equals `progress_dense`. `ood` is nan for a model without that score.
+    `row` is the index in the source, `first_frame` that of the first frame in the dataset. `index` and `episode_index`
+    also count episodes that are left out. `progress_sparse` equals `progress_dense`. An unscored frame is invalid and
+    has the last progress. `ood` is nan for a model without that score. Without an interval scale, there are no columns
+    `low` and `high`.
     """
     frame_index = np.arange(len(prediction))
     columns = {

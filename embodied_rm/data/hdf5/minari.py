@@ -28,11 +28,7 @@ def find_minari_file(folder: Path) -> Path | None:
 
 
 def open_minari(path: Path, instruction: str | None, feature_map: FeatureMap) -> Hdf5Dataset:
-    """Open the episodes of a Minari dataset.
-
-    Raises:
-        DataError: No episode can be read, or the instruction or frame rate is missing.
-    """
+    """Open the episodes of a Minari dataset."""
     reader = Hdf5Reader()
     tree = reader.read_tree(path)
     episodes = {name.split("/")[0] for name in tree.shapes if name.startswith(EPISODE_PREFIX) and "/" in name}

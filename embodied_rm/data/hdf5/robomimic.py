@@ -30,11 +30,7 @@ IMAGE_SUFFIXES = ("_image", "_rgb")
 def open_robomimic(
     files: Sequence[Path], dataset_path: Path, instruction: str | None, feature_map: FeatureMap
 ) -> Hdf5Dataset:
-    """Open the demonstrations in one or several files.
-
-    Raises:
-        DataError: No demonstration can be read, or the instruction or frame rate is missing.
-    """
+    """Open the demonstrations in one or several files."""
     reader = Hdf5Reader()
     entries: list[Hdf5EpisodeEntry] = []
     issues: list[DataIssue] = []

@@ -38,14 +38,10 @@ SUBTASK_STATS_PREFIX = f"stats/{fmt.SUBTASK_KEY}/"
 
 
 class LeRobotAnnotationStore:
-    """The annotations of episodes of a LeRobot dataset, an `AnnotationStore`."""
+    """The annotations of the episodes with these indices in a LeRobot dataset, an `AnnotationStore`."""
 
     def __init__(self, root: Path, episode_indices: Sequence[int]) -> None:
-        """Open the annotations of the episodes with these indices in the dataset.
-
-        Raises:
-            DataError: The dataset lacks the columns for subtasks and success, or is not v3.0.
-        """
+        """Check that the dataset is v3.0 and has the columns for subtasks and success; raise `DataError` if not."""
         self._root, self._episode_indices = root, tuple(episode_indices)
         info = read_info(root)
         if info["codebase_version"] != fmt.CODEBASE_VERSION:

@@ -33,16 +33,9 @@ CHECKED_COLUMNS = ("index", "episode_index", "frame_index", "timestamp", "task_i
 def check_totals(
     root: Path, info: Mapping[str, Any], rows: list[EpisodeIndexRow], count_tasks: Callable[[Path], int]
 ) -> tuple[float, list[DataIssue]]:
-    """Compare the totals in `info.json` with the dataset. Mismatches exclude no episode.
+    """Compare the totals in `info.json` with the valid rows of the episode index. Mismatches exclude no episode.
 
-    Args:
-        root: The dataset.
-        info: Content of `info.json`.
-        rows: The valid rows of the episode index.
-        count_tasks: Counts the listed instructions.
-
-    Returns:
-        The number of listed instructions (infinite if unknown), and the issues.
+    Return the number of listed instructions (infinite if unknown), and the issues.
     """
     path = root / fmt.INFO_PATH
     issues = []
@@ -68,18 +61,9 @@ def check_files(
     num_tasks: float,
     decoder: VideoDecoder,
 ) -> tuple[dict[int, EpisodeOffset], list[DataIssue]]:
-    """Check the data and video files of all episodes.
+    """Check the data and video files of all episodes; `feature_keys` maps views to features.
 
-    Args:
-        root: The dataset.
-        info: Content of `info.json`.
-        feature_keys: View -> feature.
-        rows: The valid rows of the episode index.
-        num_tasks: Number of listed instructions.
-        decoder: Probes the videos.
-
-    Returns:
-        Episode index -> its first row, and the issues.
+    Return episode index -> its first row, and the issues.
     """
     offsets: dict[int, EpisodeOffset] = {}
     issues: list[DataIssue] = []
@@ -128,11 +112,7 @@ def _check_data_file(
 
 
 def _numeric_column(path: Path, column: pa.ChunkedArray) -> np.ndarray:
-    """Convert a column to float64 [rows], nan for missing values.
-
-    Raises:
-        DataError: The column is not numeric.
-    """
+    """Convert a numeric column to float64 [rows], nan for missing values."""
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise DataError(f"{path}: a column holds {column.type} where numbers are expected")
     return column.cast(pa.float64()).to_numpy()
@@ -199,14 +179,7 @@ def _check_video_file(
 
 
 def _find_frame_error(row: EpisodeIndexRow, start: float, times: FrameTimes, fps: float) -> str | None:
-    """Return the issue of the frames of an episode that starts at `start` (s), or None.
-
-    Args:
-        row: The episode.
-        start: Time of its first frame, s.
-        times: Times of all frames of the file, s.
-        fps: Frame rate, Hz.
-    """
+    """Return the issue of an episode that starts at `start` (s) in a file with frames at `times` (s), or None."""
     length = row.meta.length
     begin, end = np.searchsorted(times + 0.5 / fps, [start, start + length / fps])
     if end - begin != length:

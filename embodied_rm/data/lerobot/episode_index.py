@@ -37,19 +37,10 @@ def default_name(index: int) -> str:
 def check_episode_list(
     listing: Path, rows: Sequence[EpisodeIndexRow], reported: Collection[int], num_episodes: int
 ) -> list[DataIssue]:
-    """Find episodes that are missing from the index or listed more than once.
+    """Find episodes that are missing from the index `listing` or listed more than once.
 
-    Args:
-        listing: File or folder of the index, for messages.
-        rows: The valid rows.
-        reported: Episode indices of rows that are not valid and already reported.
-        num_episodes: Number of episodes in `info.json`.
-
-    Returns:
-        The issues.
-
-    Raises:
-        DataError: More than `MAX_MISSING_EPISODES` episodes are missing.
+    `reported` are the episode indices of invalid rows, which have issues already. More than `MAX_MISSING_EPISODES`
+    missing episodes raise `DataError`.
     """
     issues = []
     for index, count in sorted(Counter(row.index for row in rows).items()):

@@ -12,11 +12,7 @@ from embodied_rm.errors import DataError
 
 
 def read_info(root: Path) -> dict[str, Any]:
-    """Read `meta/info.json` and check the keys that this package uses.
-
-    Raises:
-        DataError: A key is missing or not valid; the message names the first issue.
-    """
+    """Read `meta/info.json` and check the keys that this package uses."""
     path = root / fmt.INFO_PATH
     info: dict[str, Any] = read_json(path, "dataset description", dict)
     version = info.get("codebase_version")

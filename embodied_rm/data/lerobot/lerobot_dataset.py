@@ -33,13 +33,6 @@ class LeRobotDataset(BaseDataset):
 
     Opening checks tables, totals, order, files, the frame times of every video, and its first and last frame. Episodes
     with issues are excluded and listed in `issues`. Third-party datasets have no success and no subtasks.
-
-    Args:
-        path: The folder.
-        feature_map: Views and columns to read, and their names.
-
-    Raises:
-        DataError: The folder cannot be read, or no episode of it.
     """
 
     def __init__(self, path: Path | str, feature_map: FeatureMap = DEFAULT_FEATURE_MAP) -> None:

@@ -14,11 +14,7 @@ from embodied_rm.errors import DataError
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read a parquet file.
-
-    Raises:
-        DataError: It cannot be read; the message names the file and the issue.
-    """
+    """Read a parquet file."""
     read_footer(path)
     try:
         return pq.read_table(path, columns=columns, partitioning=None)
@@ -27,14 +23,7 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> bytes:
-    """Transform every row group of a parquet file; row groups, types and compression are kept.
-
-    Returns:
-        The content of the new file.
-
-    Raises:
-        DataError: As `read_parquet`.
-    """
+    """Transform every row group and return the content of the new file; row groups, types and compression are kept."""
     read_footer(path)
     buffer = io.BytesIO()
     with pq.ParquetFile(path) as file:
@@ -46,11 +35,7 @@ def rewrite_parquet(path: Path, transform: Callable[[pa.Table], pa.Table]) -> by
 
 
 def read_footer(path: Path) -> pq.FileMetaData:
-    """Read the footer of a parquet file.
-
-    Raises:
-        DataError: It is missing, as in an unfinished file.
-    """
+    """Read the footer of a parquet file, which an unfinished file lacks."""
     check_file(path, "parquet")
     try:
         return pq.read_metadata(path)

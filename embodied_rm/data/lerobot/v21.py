@@ -21,19 +21,7 @@ INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')
 def read_rows(
     root: Path, info: Mapping[str, Any], feature_keys: Mapping[str, str]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """Read the episode index.
-
-    Args:
-        root: The dataset.
-        info: Content of `info.json`.
-        feature_keys: View -> feature.
-
-    Returns:
-        The valid rows, sorted by episode index, and the issues of the others.
-
-    Raises:
-        DataError: The index cannot be read.
-    """
+    """Read the episode index: the valid rows, sorted by episode index, and the issues of the others."""
     path = root / fmt.V21_EPISODES_PATH
     chunk_size = info.get("chunks_size", fmt.FILES_PER_CHUNK)
     if not isinstance(chunk_size, int) or chunk_size < 1:
@@ -55,11 +43,7 @@ def read_rows(
 
 
 def count_tasks(root: Path) -> int:
-    """Count the listed instructions.
-
-    Raises:
-        DataError: The list cannot be read.
-    """
+    """Count the listed instructions."""
     return sum(1 for _ in _read_lines(root / fmt.V21_TASKS_PATH))
 
 
@@ -80,11 +64,7 @@ def _find_index(line: str, default: int) -> int:
 
 
 def _parse_record(line: str, line_index: int) -> dict[str, Any]:
-    """Parse one entry.
-
-    Raises:
-        DataError: A key is missing or not valid.
-    """
+    """Parse one entry. A `DataError` holds only a clause with the issue."""
     try:
         record = json.loads(line)
     except ValueError as error:

@@ -20,19 +20,7 @@ from embodied_rm.types import Subtask
 def read_rows(
     root: Path, info: Mapping[str, Any], feature_keys: Mapping[str, str]
 ) -> tuple[list[EpisodeIndexRow], list[DataIssue]]:
-    """Read the episode index.
-
-    Args:
-        root: The dataset.
-        info: Content of `info.json`.
-        feature_keys: View -> feature.
-
-    Returns:
-        The valid rows, sorted by episode index, and the issues of the others.
-
-    Raises:
-        DataError: The index cannot be read.
-    """
+    """Read the episode index: the valid rows, sorted by episode index, and the issues of the others."""
     listing = root / "meta" / "episodes"
     paths = episode_files(root)
     if not paths:
@@ -60,11 +48,7 @@ def read_rows(
 
 
 def episode_files(root: Path) -> list[Path]:
-    """Return the files of the episode index.
-
-    Raises:
-        DataError: A link leads out of the dataset.
-    """
+    """Return the files of the episode index, all inside the dataset."""
     paths = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     for path in paths:
         if not is_inside(root, path):
@@ -73,11 +57,7 @@ def episode_files(root: Path) -> list[Path]:
 
 
 def count_tasks(root: Path) -> int:
-    """Count the listed instructions.
-
-    Raises:
-        DataError: The list cannot be read.
-    """
+    """Count the listed instructions."""
     return read_footer(root / fmt.TASKS_PATH).num_rows
 
 
@@ -110,11 +90,7 @@ def _required_columns(feature_keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _build_row(root: Path, record: Mapping[str, Any], feature_keys: Mapping[str, str]) -> EpisodeIndexRow:
-    """Build the row of one episode.
-
-    Raises:
-        DataError: A value is missing or not valid.
-    """
+    """Build the row of one episode. A `DataError` holds only a clause with the issue."""
     index = record["episode_index"]
     missing = [key for key in _required_columns(feature_keys) if record[key] is None]
     if missing or not record["tasks"]:
@@ -145,11 +121,7 @@ def _episode_name(record: Mapping[str, Any], index: int) -> str:
 
 
 def parse_meta(record: Mapping[str, Any]) -> EpisodeMeta:
-    """Parse the metadata in a row of `meta/episodes`.
-
-    Raises:
-        DataError: The subtasks are not valid.
-    """
+    """Parse the metadata in a row of `meta/episodes`. A `DataError` holds only a clause with the issue."""
     index, length = record["episode_index"], record["length"]
     # LeRobot's own annotation tools use the same names, without `success` and with end frames that are included.
     keys = (fmt.SUBTASK_NAMES_KEY, fmt.SUBTASK_STARTS_KEY, fmt.SUBTASK_ENDS_KEY) if fmt.SUCCESS_KEY in record else ()

@@ -60,8 +60,11 @@ class DatasetWriter:
     """Writes a dataset: `with DatasetWriter(path) as writer: writer.add(episode)`.
 
     The first episode determines views, image sizes, fps, the sizes of state and action, and whether progress is stored.
-    Files are written to a temporary folder next to the target and renamed at the end, so an interrupted writer leaves
-    no dataset.
+    An episode that does not fit it, an existing `path` and a dataset without episodes raise `DataError`. Files are
+    written to a temporary folder next to the target and renamed at the end: an interrupted writer leaves no dataset.
+
+    `state_names` and `action_names` name the entries of the two vectors. An episode starts a new file once the last one
+    has `data_file_mb` or `video_file_mb`.
     """
 
     def __init__(
@@ -74,19 +77,6 @@ class DatasetWriter:
         data_file_mb: float = fmt.DATA_FILE_MB,
         video_file_mb: float = fmt.VIDEO_FILE_MB,
     ) -> None:
-        """Create the temporary folder.
-
-        Args:
-            path: Target folder.
-            robot_type: Name of the robot in `info.json`.
-            state_names: Names of the state's entries.
-            action_names: Names of the action's entries.
-            data_file_mb: File size from which the next episode starts a new parquet file.
-            video_file_mb: The same for videos.
-
-        Raises:
-            DataError: `path` exists.
-        """
         self.path = Path(path)
         self._check_not_exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,11 +98,7 @@ class DatasetWriter:
         return len(self._episode_rows)
 
     def add(self, episode: Episode) -> None:
-        """Append one episode.
-
-        Raises:
-            DataError: It does not fit the first episode; nothing is written.
-        """
+        """Append one episode, or write nothing if it does not fit."""
         schema = DatasetSchema.from_episode(episode)
         if self._schema is None:
             _check_feature_names(self._feature_names, schema)
@@ -133,11 +119,7 @@ class DatasetWriter:
         self._num_frames += len(episode)
 
     def close(self) -> None:
-        """Finish the files and rename the folder.
-
-        Raises:
-            DataError: No episode was added.
-        """
+        """Finish the files and rename the folder."""
         if self._schema is None:
             self.abandon()
             raise DataError(f"{self.path}: no episode was recorded, so no dataset was written")

@@ -19,11 +19,7 @@ INSTRUCTION_FILE = "task_instruction.json"
 
 
 def find_recording(folder: Path | str, instruction: str | None = None) -> Recording:
-    """Return the recording in a folder: every `<view>.mp4`, with subtasks, success and instruction if present.
-
-    Raises:
-        DataError: There is no mp4, or no instruction is given or found.
-    """
+    """Return the recording in a folder: every `<view>.mp4`, with subtasks, success and instruction if present."""
     folder = Path(folder)
     videos = {path.stem: path for path in sorted(folder.glob("*.mp4"))}
     if not videos:
@@ -39,11 +35,7 @@ def find_recording(folder: Path | str, instruction: str | None = None) -> Record
 
 
 def read_success(folder: Path) -> bool | None:
-    """Read the outcome of the recording in a folder; None: unknown.
-
-    Raises:
-        DataError: The file is not valid.
-    """
+    """Read the outcome of the recording in a folder; None: unknown."""
     path = folder / SUCCESS_FILE
     if not path.exists():
         return None

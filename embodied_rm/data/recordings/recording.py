@@ -30,11 +30,7 @@ class Recording:
 
 
 def load_subtasks(recording: Recording, length: int) -> tuple[Subtask, ...]:
-    """Return the annotated subtasks of a recording with `length` frames.
-
-    Raises:
-        DataError: They are not valid.
-    """
+    """Return the annotated subtasks of a recording with `length` frames."""
     if isinstance(recording.subtasks, Path):
         return read_subtasks(recording.subtasks, length)
     check_subtasks(recording.subtasks, length, recording.name)
@@ -42,15 +38,7 @@ def load_subtasks(recording: Recording, length: int) -> tuple[Subtask, ...]:
 
 
 def read_subtasks(path: Path, length: int) -> tuple[Subtask, ...]:
-    """Read subtasks from a JSON list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}.
-
-    Args:
-        path: The file.
-        length: Number of frames of the recording.
-
-    Raises:
-        DataError: An entry is not valid; the message names the file and the entry.
-    """
+    """Read subtasks from a list of {"annotation" (or "anotation"), "start_frame_id", "end_frame_id" (excluded)}."""
     subtasks: list[Subtask] = []
     for i, entry in enumerate(read_json(path, "JSON", list)):
         try:

@@ -17,10 +17,11 @@ from embodied_rm.types import Frames, IntArray
 
 
 class Mp4Dataset(BaseDataset):
-    """Recordings stored as plain mp4 files, an `EpisodeSource`.
+    """Recordings stored as plain mp4 files, an `EpisodeSource`; `path` is for messages.
 
-    Opening probes every video. Recordings with issues are excluded and listed in `issues`: unreadable files, views of
-    different length, or subtasks that do not fit. Views that some recordings lack are dropped.
+    Opening probes every video. Recordings with issues are excluded and listed in `issues`, after the `known_issues`:
+    unreadable files, views of different length, or subtasks that do not fit. Views that some recordings lack are
+    dropped.
     """
 
     def __init__(
@@ -30,17 +31,6 @@ class Mp4Dataset(BaseDataset):
         known_issues: Sequence[DataIssue] = (),
         path: Path = Path(),
     ) -> None:
-        """Probe all videos.
-
-        Args:
-            recordings: The recordings.
-            feature_map: Views to read, and their names.
-            known_issues: Issues of recordings that are already excluded.
-            path: The dataset, for messages.
-
-        Raises:
-            DataError: No recording can be read.
-        """
         self._decoder = VideoDecoder()
         self._recordings: list[Recording] = []
         self._video_infos: list[dict[str, VideoInfo]] = []

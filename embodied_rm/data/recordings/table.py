@@ -32,11 +32,7 @@ SUCCESS_VALUES = {"true": True, "false": False, "1": True, "0": False, "": None}
 
 
 def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
-    """Read the recordings of the table in a folder, and the issues of the others.
-
-    Raises:
-        DataError: The table cannot be read.
-    """
+    """Read the recordings of the table in a folder, and the issues of the others."""
     path = folder / JSON_TABLE
     if path.exists():
         entries = read_json(path, "JSON", list)
@@ -55,11 +51,7 @@ def read_table(folder: Path) -> tuple[list[Recording], list[DataIssue]]:
 
 
 def read_table_entry(folder: Path, name: str) -> Recording:
-    """Return the recording with a name in the table of a folder.
-
-    Raises:
-        DataError: It is no longer listed or readable.
-    """
+    """Return the recording with a name in the table of a folder."""
     recordings, issues = read_table(folder)
     for recording in recordings:
         if recording.name == name:

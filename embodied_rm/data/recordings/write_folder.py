@@ -18,16 +18,12 @@ EMPTY_SUBTASKS_JSON = "[\n    \n]\n"
 
 
 class FolderAnnotationStore:
-    """Annotations of recordings in folders, an `AnnotationStore`: one file for subtasks, one for the outcome."""
+    """Annotations of recordings in folders inside `root`, an `AnnotationStore`: two files, for subtasks and outcome.
+
+    `lengths` are the numbers of frames.
+    """
 
     def __init__(self, root: Path, folders: Sequence[Path], lengths: Sequence[int]) -> None:
-        """Open the annotations of recordings.
-
-        Args:
-            root: The dataset; nothing outside it is written.
-            folders: Folder of each recording, inside `root`.
-            lengths: Number of frames of each recording.
-        """
         self._root = root
         self._folders = tuple(folders)
         self._lengths = tuple(lengths)

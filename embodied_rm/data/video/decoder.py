@@ -31,37 +31,22 @@ class VideoInfo:
 
 
 class VideoDecoder(SubprocessWorker):
-    """Probes and reads mp4 files in a child process."""
+    """Probes and reads mp4 files in a child process. Damaged and missing files raise `DataError`."""
 
     script = Path(__file__).parents[1] / "workers" / "decode.py"
     description = "video decoder"
 
     def probe(self, path: Path) -> VideoInfo:
-        """Count the stored frames, and decode the first and the last one.
-
-        Raises:
-            DataError: The file is missing, a git-lfs pointer, not an mp4, truncated, or cannot be decoded.
-        """
+        """Count the stored frames, and decode the first and the last one."""
         check_mp4(path)
         _, reply = self.request(path, "probe")
         timestamps = np.array(reply["pts"], np.float64)
         return VideoInfo(timestamps=timestamps, fps=reply["fps"], height=reply["height"], width=reply["width"])
 
     def read(self, path: Path, timestamps: npt.ArrayLike, fps: float, size: tuple[int, int] | None = None) -> Frames:
-        """Read the frames at some times.
+        """Read the frames within half a frame of some times [T] (s, any order), as uint8 [T, H, W, 3].
 
-        Args:
-            path: The mp4.
-            timestamps: Times [T], s, in any order.
-            fps: Frame rate, Hz; a frame must be within 0.5/fps of each time.
-            size: (height, width) to resize to while decoding, so that full-size frames are never stored; None: as
-                stored.
-
-        Returns:
-            uint8 [T, H, W, 3].
-
-        Raises:
-            DataError: A frame is missing or cannot be decoded.
+        With a size (height, width) they are resized while decoding, so that full-size frames are never stored.
         """
         requested = np.asarray(timestamps, np.float64)
         if len(requested) == 0 or not np.isfinite(requested).all():

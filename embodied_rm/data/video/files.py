@@ -36,17 +36,7 @@ class VideoWriter:
     """Writes one mp4 frame by frame. The file is complete only after `close`, which writes the index."""
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int], qp: int = DEFAULT_QP) -> None:
-        """Open a new file.
-
-        Args:
-            path: The mp4.
-            fps: Frame rate, Hz.
-            size: (height, width), both even (H.264 with 4:2:0 chroma).
-            qp: Quantizer.
-
-        Raises:
-            DataError: A side is odd.
-        """
+        """Open a new file for images of a size (height, width), both even (H.264 with 4:2:0 chroma)."""
         height, width = size
         if height % 2 or width % 2:
             raise DataError(f"{path}: mp4 needs images of even height and width, got {width}x{height}")
@@ -124,11 +114,7 @@ class VideoWriter:
 
 
 def write_video(path: Path | str, frames: Frames, fps: float, qp: int = DEFAULT_QP) -> None:
-    """Write uint8 [T, H, W, 3] as mp4 (H.264, yuv420p). H and W must be even.
-
-    Raises:
-        DataError: The frames have another shape or type.
-    """
+    """Write uint8 [T, H, W, 3] as mp4 (H.264, yuv420p). H and W must be even."""
     if frames.ndim != 4 or len(frames) == 0:
         raise DataError(
             f"{path}: frames must be uint8 [T, H, W, 3] with T > 0, got {frames.dtype} {list(frames.shape)}"
@@ -154,19 +140,9 @@ def read_frames(
     stride: int = 1,
     size: tuple[int, int] | None = None,
 ) -> Frames:
-    """Read frames of one mp4.
+    """Read uint8 [T, H, W, 3] of one mp4: the frames within half a frame of `timestamps` (s), or else by `stride`.
 
-    Args:
-        path: The mp4.
-        timestamps: Times, s; a frame must be within half a frame of each. None: use `stride`.
-        stride: Read every `stride`-th frame and the last one.
-        size: (height, width) to resize to while decoding; None: as stored.
-
-    Returns:
-        uint8 [T, H, W, 3].
-
-    Raises:
-        DataError: It cannot be read; the message names the file and the issue.
+    A stride reads every `stride`-th frame and the last one. `size`: (height, width) to resize to while decoding.
     """
     with VideoDecoder() as decoder:
         info = decoder.probe(Path(path))

@@ -14,11 +14,7 @@ ALLOWED_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"
 
 
 def check_mp4(path: Path) -> None:
-    """Check that a file is a complete mp4, by its box headers.
-
-    Raises:
-        DataError: It is missing, empty, a git-lfs pointer, not an mp4, or truncated.
-    """
+    """Check that a file is a complete mp4, by its box headers."""
     check_file(path, "video")
     size = path.stat().st_size
     with path.open("rb") as stream:

@@ -99,11 +99,7 @@ class OpenVideo:
         raise InvalidFileError(f"no frame can be decoded at {time:.3f} s")
 
     def frame_at(self, time: float, tolerance: float) -> av.VideoFrame:
-        """Return the frame nearest to a time (s).
-
-        Raises:
-            InvalidFileError: No frame is within the tolerance (s).
-        """
+        """Return the frame nearest to a time; `InvalidFileError` if none is within the tolerance (both s)."""
         nearest = self._current
         if nearest is None or not self._current_time <= time <= self._current_time + SEEK_GAP_S:
             nearest = self.seek(time)

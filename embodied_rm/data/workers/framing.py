@@ -61,12 +61,7 @@ def send_result(out: BinaryIO, result: Any) -> None:
 def serve(
     handle_request: Callable[[dict[str, Any], BinaryIO], None], expected_errors: tuple[type[Exception], ...]
 ) -> None:
-    """Handle requests until standard input closes.
-
-    Args:
-        handle_request: Handles one request: (request, output stream).
-        expected_errors: Exceptions that a damaged file may raise, in addition to `InvalidFileError`.
-    """
+    """Handle requests until standard input closes; a damaged file may raise `InvalidFileError` or an expected error."""
     handled_errors: tuple[type[Exception], ...] = (MemoryError, ValueError, OverflowError, *expected_errors)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes our input
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:

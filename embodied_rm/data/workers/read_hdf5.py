@@ -98,11 +98,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def find_dataset(file: Any, name: str) -> Any:
-    """Return a dataset.
-
-    Raises:
-        InvalidFileError: Its values are stored in another file.
-    """
+    """Return a dataset whose values are in this file."""
     item = file[name]
     if not isinstance(item, h5py.Dataset):
         raise InvalidFileError(f"{name} is not a dataset")

@@ -55,15 +55,7 @@ class CloneResult:
 def clone(
     pairs: DemoPairs, config: CloneConfig, encoder_sha256: str = "", length_dims: int = 0, views: tuple[str, ...] = ()
 ) -> tuple[GaussianPolicy, CloneResult]:
-    """Train a policy on pairs of observation and action.
-
-    Args:
-        pairs: The demonstrations.
-        config: Settings.
-        encoder_sha256: See `PolicySpec`, like the arguments that follow.
-        length_dims: See `PolicySpec`.
-        views: See `PolicySpec`.
-    """
+    """Train a policy on pairs of observation and action; see `PolicySpec` for the last three arguments."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = GaussianPolicy(

@@ -32,15 +32,9 @@ class RolloutRewards:
     def compute_rewards(
         self, buffer: RolloutBuffer, policy: GaussianPolicy, dist: DistContext = SINGLE_PROCESS
     ) -> FloatArray:
-        """Return the rewards [T, N] of a rollout, of all processes.
+        """Return the rewards [T, N] of a rollout, of all processes; the first one is of the imitated policy.
 
-        Args:
-            buffer: The rollout. The first one must be that of the imitated policy.
-            policy: The policy that acted.
-            dist: The processes.
-
-        Raises:
-            UserError: The rule needs reference episodes and none ended in the first rollout.
+        If the rule needs reference episodes and none ended in the first rollout, `UserError` is raised.
         """
         transitions = Transitions(**dist.concat_env_axis(Transitions.stack(buffer.transitions).columns()))
         if self.rule.required_input == "reference_rewards" and not self.params.reference_rewards:

@@ -27,20 +27,11 @@ REQUIRED_ATTRS = ("view_names", "render_views", "instructions", "proprio_size")
 class EmbeddingObservation(gym.vector.VectorWrapper):
     """A vector environment whose observations [N, P + D] are proprioception and embeddings of the camera images.
 
-    The first P = `proprio_size` columns are those of the wrapped environment, the others the embeddings of the reward
-    model. `infos["state"]` [N, S] is the full state, for a critic.
+    The first P = `proprio_size` columns are those of the wrapped environment, which has `REQUIRED_ATTRS` and disabled
+    autoreset. The others are the embeddings of the frozen reward model. `infos["state"]` [N, S] is the full state.
     """
 
     def __init__(self, env: gym.vector.VectorEnv, model: RewardModel) -> None:
-        """Wrap an environment.
-
-        Args:
-            env: Vector environment with disabled autoreset and `REQUIRED_ATTRS`.
-            model: Frozen reward model with embeddings.
-
-        Raises:
-            UserError: The environment does not meet the requirements, or the model has no embeddings.
-        """
         check_env(env, REQUIRED_ATTRS)
         super().__init__(env)
         self.model = SubgoalRewardModel(model)

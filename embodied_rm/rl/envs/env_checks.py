@@ -26,11 +26,7 @@ def supports_snapshots(env: gym.vector.VectorEnv) -> bool:
 
 
 def check_env(env: gym.vector.VectorEnv, required: Sequence[str]) -> None:
-    """Check that the reward of an environment can be replaced.
-
-    Raises:
-        UserError: Its autoreset is not disabled, or it lacks one of the `required` attributes.
-    """
+    """Raise `UserError` unless autoreset is disabled and the environment has the `required` attributes."""
     mode = env.metadata.get("autoreset_mode")
     if mode != AutoresetMode.DISABLED:
         raise UserError(

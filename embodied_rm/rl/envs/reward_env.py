@@ -59,16 +59,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
     """Start states of episodes; None: the environment draws them."""
 
     def __init__(self, env: gym.vector.VectorEnv, config: RewardConfig, gamma: float) -> None:
-        """Wrap an environment.
-
-        Args:
-            env: Vector environment with disabled autoreset and `required_attrs`.
-            config: Settings of the reward.
-            gamma: Discount of the learner, in (0, 1].
-
-        Raises:
-            UserError: The environment does not meet the requirements, or is wrapped already.
-        """
+        """Wrap an environment; `gamma` is the discount of the learner, in (0, 1]."""
         if any(isinstance(layer, RewardEnv) for layer in unwrap_layers(env)):
             raise UserError("the environment already has a learned reward; a second one would reward progress twice")
         self.rule = find_rule(config.rule)
@@ -110,11 +101,7 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         return self._observation, infos
 
     def check_rule_inputs(self, rollout_steps: int) -> None:
-        """Check that the model and the rollouts have the inputs of the rule; call it after a reset.
-
-        Raises:
-            UserError: An input is missing.
-        """
+        """Raise `UserError` if model or rollouts lack an input of the rule; call it after a reset."""
         if self.rule.required_input == "embedding":
             try:
                 self._embeddings()
@@ -176,14 +163,9 @@ class RewardEnv(gym.vector.VectorWrapper, ABC):
         }
 
     def load_state_dict(self, state: dict[str, Tensor], seed: int | list[int]) -> Array:
-        """Continue from a state of `state_dict`; the environment must have been reset before.
+        """Continue from a state of `state_dict` after a reset, and return the current observation, float32 [N, D].
 
-        Args:
-            state: State of such an environment.
-            seed: Seed of new episodes, if the state contains none.
-
-        Returns:
-            The current observation, float32 [N, D].
+        `seed` is that of new episodes, if the state contains none.
         """
         if self.curriculum is not None:
             self.curriculum.load_state_dict(strip_prefix("curriculum", state))

@@ -95,20 +95,11 @@ class RolloutBuffer:
         shaping_scale: float = 0.0,
         heuristic: Heuristic | None = None,
     ) -> PPOBatch:
-        """Return the valid transitions with GAE advantages, on the device of the critic.
+        """Return the valid transitions with GAE advantages, on the device of the critic; `UserError` if there are none.
 
         Shaping adds -shaping_scale * potential to the value of a state (Ng, Harada and Russell, ICML 1999, corollary
         2). The critic therefore learns only the value of the task; errors about the shaping would disturb advantages.
-
-        Args:
-            critic: Values of the task, without shaping.
-            gamma: Discount, in (0, 1].
-            lam: Lambda of GAE, in [0, 1].
-            shaping_scale: Scale of the potential-based shaping in the rewards; 0: none.
-            heuristic: Mixes the values of the next states with their potentials; None: no mixing.
-
-        Raises:
-            UserError: No transition is valid.
+        The heuristic mixes the values of the next states with their potentials.
         """
         assert self.t == self.num_steps, "the rollout is not complete"
         value = _values(critic, self.critic_observation, self.potential)
@@ -149,19 +140,12 @@ def collect(
     generator: torch.Generator,
     dist: DistContext = SINGLE_PROCESS,
 ) -> tuple[RolloutBuffer, FloatArray]:
-    """Collect a rollout of the policy.
+    """Collect `num_steps` steps of the policy from the current observation [N, D]; the generator is on the CPU.
 
-    Args:
-        env: SAME_STEP environment with the infos of `RewardEnv`. `transitions`, `critic_obs` and `final_critic_obs`
-            are optional; without the last two, the critic has the observations of the policy.
-        policy: The policy.
-        observation: Current observation [N, D].
-        num_steps: Steps T of each environment.
-        generator: Generator on the CPU.
-        dist: The processes.
+    The environment is SAME_STEP with the infos of `RewardEnv`. `transitions`, `critic_obs` and `final_critic_obs` are
+    optional; without the last two, the critic has the observations of the policy.
 
-    Returns:
-        The rollout of all processes, and the observation after it.
+    Return the rollout of all processes, and the observation after it.
     """
     obs_dim, action_dim = policy.spec.obs_dim, policy.spec.action_dim
     buffer: RolloutBuffer | None = None

@@ -45,14 +45,9 @@ class DemoPairs:
 
 
 def make_demo_pairs(episodes: Sequence[Episode], weights: Sequence[Array] | None = None) -> DemoPairs:
-    """Return the pairs of demonstrations that have a positive weight.
+    """Return the pairs of demonstrations that have a positive weight; `weights` [T] per episode, None: 1.
 
-    Args:
-        episodes: Demonstrations with state and action.
-        weights: Weights [T] per episode; None: 1.
-
-    Raises:
-        DataError: An episode has no finite state or action, or no weight is positive.
+    An episode without finite state and action, or no positive weight, raises `DataError`.
     """
     for episode in episodes:
         for name, column in (("state", episode.state), ("action", episode.action)):

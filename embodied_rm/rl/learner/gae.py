@@ -22,16 +22,9 @@ def gae(
 ) -> FloatArray:
     """Return advantages [T, N] (Schulman et al., arXiv 1506.02438, eq. 16); every array is [T, N].
 
-    Args:
-        reward: Rewards.
-        value: Values of the observations.
-        next_value: Values of the true next observations, before any reset.
-        terminated: Whether the next value is 0.
-        done: Whether the episode ended (terminated or truncated). It cuts the trace; a time limit still bootstraps.
-        valid: Whether a transition counts. An invalid one has advantage 0, its numbers are not read, and no trace
-            crosses it.
-        gamma: Discount, in (0, 1].
-        lam: Decay of the trace, in [0, 1].
+    Next values are those of the true next observations, before any reset; where `terminated`, they are 0. `done` (also
+    by a time limit, which still bootstraps) cuts the trace. An invalid transition has advantage 0, its numbers are not
+    read, and no trace crosses it.
     """
     delta = reward + gamma * np.where(terminated, 0.0, next_value) - value
     advantage = np.zeros_like(delta)

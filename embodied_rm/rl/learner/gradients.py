@@ -64,13 +64,8 @@ def backward(network: nn.Sequential, activations: list[Tensor], grad: Tensor) ->
 def clipped_surrogate_grad(actions: ActionBatch, mean: Tensor, log_std: Tensor, clip: float) -> PolicyGrad:
     """Return the clipped surrogate objective (arXiv 1707.06347, eq. 7), summed over the states, with its gradient.
 
-    The gradient of an action is 0 if its ratio is past the clip in the direction of its advantage.
-
-    Args:
-        actions: The actions in B states.
-        mean: Current mean actions [B, A].
-        log_std: Current log standard deviation [A].
-        clip: Largest change of the ratio.
+    The gradient of an action is 0 if its ratio is past the clip in the direction of its advantage. Mean actions [B, A]
+    and log standard deviation [A] are the current ones.
     """
     ratio = torch.exp(log_prob(actions.action, mean, log_std) - actions.log_prob)
     unclipped, clipped = ratio * actions.advantage, ratio.clamp(1 - clip, 1 + clip) * actions.advantage

@@ -27,15 +27,10 @@ WINDOW_ITERATIONS = 3
 
 
 def heuristic_weight(max_weight: float, remaining: float, final_potentials: Sequence[float], off_at: float) -> float:
-    """Return w of an iteration, in [0, max_weight].
+    """Return w of an iteration, in [0, max_weight], with a fraction `remaining` of the refinement left.
 
-    It falls as the final potentials rise, slowly at first, and rises again if they fall.
-
-    Args:
-        max_weight: Weight at the start.
-        remaining: Fraction of the refinement that remains, in [0, 1].
-        final_potentials: Mean final potential of the episodes of each iteration; a success counts as 1.
-        off_at: Mean final potential, in (0, 1], at which the weight is 0.
+    It falls as the mean final potentials of the iterations (a success counts as 1) rise, slowly at first, to 0 at
+    `off_at`, and rises again if they fall.
     """
     completion = fmean(final_potentials[-WINDOW_ITERATIONS:] or [0.0]) / off_at
     return max_weight * remaining * max(0.0, 1 - completion**2)

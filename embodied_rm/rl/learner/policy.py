@@ -119,12 +119,9 @@ class GaussianPolicy(nn.Module):
     def sample(
         self, observation: npt.NDArray[np.floating], generator: torch.Generator, dist: DistContext = SINGLE_PROCESS
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Sample actions [N, A] and return their log probabilities [N].
+        """Sample actions [N, A] for observations [N, D], and return their log probabilities [N].
 
-        Args:
-            observation: Observations [N, D].
-            generator: Generator on the CPU, for any device of the weights; it draws for all processes.
-            dist: The processes.
+        The generator is on the CPU, for any device of the weights; it draws for all processes.
         """
         mean, log_std = self(torch.as_tensor(observation, dtype=torch.float32, device=self.device))
         noise = torch.randn(dist.world_size * len(mean), mean.shape[1], generator=generator)

@@ -140,7 +140,11 @@ class KLPenalties(NamedTuple):
 
 
 class PPO:
-    """Actor and critic with their optimizers, the imitated policy and the demonstrations."""
+    """Actor and critic, on one device, with their optimizers, the imitated policy and the demonstrations.
+
+    The policy at the start is the imitated one. The generator is on the CPU, so that runs on all devices draw the same
+    numbers. All processes have the same arguments and batches, and each computes a part.
+    """
 
     def __init__(
         self,
@@ -151,16 +155,6 @@ class PPO:
         demonstrations: DemoPairs | None = None,
         dist: DistContext = SINGLE_PROCESS,
     ) -> None:
-        """Set up the optimizers; the current policy becomes the imitated one.
-
-        Args:
-            policy: The actor.
-            critic: The critic, on the same device.
-            config: Settings.
-            generator: Generator on the CPU, so that runs on all devices draw the same numbers.
-            demonstrations: Needed for updates with an `imitation_coef`.
-            dist: The processes. All have the same arguments and batches, and each computes a part.
-        """
         self.policy, self.critic, self.config, self.generator = policy, critic, config, generator
         self.demonstrations, self.dist = demonstrations, dist
         self.reference = copy.deepcopy(policy).requires_grad_(False)
@@ -173,16 +167,10 @@ class PPO:
     def update(
         self, batch: PPOBatch, *, train_actor: bool = True, bc_kl_coef: float = 0.0, imitation_coef: float = 0.0
     ) -> UpdateStats:
-        """Train actor and critic on one batch.
+        """Train the critic, and the actor if `train_actor`, on one batch.
 
-        Args:
-            batch: The batch.
-            train_actor: Whether the actor is trained too.
-            bc_kl_coef: Weight of the KL divergence from the imitated policy.
-            imitation_coef: Weight of the KL divergence from the demonstrations.
-
-        Raises:
-            UserError: A loss or gradient is not finite; that optimizer step is not taken.
+        The coefficients are weights of the KL divergence from the imitated policy and from the demonstrations. A
+        non-finite loss or gradient raises `UserError`; that optimizer step is not taken.
         """
         normalized_obs = self.policy.normalizer(batch.observation)  # the imitated policy has the same normalizer
         reference = GaussianBatch.from_policy(self.reference, normalized_obs)

@@ -32,10 +32,7 @@ class CrosscheckResult:
 def crosscheck(env: RewardEnv, policy: GaussianPolicy, seed: int) -> CrosscheckResult:
     """Play one episode per environment with the exploration of training; diverged episodes do not count.
 
-    Args:
-        env: Environment with `success_source=simulator`.
-        policy: The policy.
-        seed: Seed of episodes and actions.
+    The environment has `success_source=simulator`; `seed` is that of episodes and actions.
     """
     assert env.config.success_source == "simulator"
     action_space, generator = env.single_action_space, torch.Generator().manual_seed(seed)

@@ -53,18 +53,9 @@ class EvalResult:
 def evaluate_policy(env: gym.vector.VectorEnv, policy: GaussianPolicy, episodes: int, seed: int) -> EvalResult:
     """Evaluate the mean action of a policy.
 
-    An episode is a success if `infos["success"]` is true in its last state; the environment ends episodes. Each row
-    plays a fixed number of episodes, so that short episodes do not count more often than long ones. Consecutive seeds
-    have no start in common.
-
-    Args:
-        env: Environment with disabled autoreset.
-        policy: The policy.
-        episodes: Number of episodes.
-        seed: Seed of the episodes.
-
-    Raises:
-        UserError: The environment has another autoreset mode, or `episodes` is below 1.
+    An episode is a success if `infos["success"]` is true in its last state; the environment, without autoreset, ends
+    episodes. Each row plays a fixed number of episodes, so that short episodes do not count more often than long ones.
+    Consecutive seeds have no start in common.
     """
     mode = env.metadata.get("autoreset_mode")
     if mode != AutoresetMode.DISABLED:

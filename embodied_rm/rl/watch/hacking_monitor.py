@@ -27,18 +27,15 @@ RowMapping = Mapping[str, Any]
 
 
 def detect_reward_hacking(rows: Sequence[RowMapping]) -> str | None:
-    """Return the alarm as one sentence, or None.
+    """Return the alarm for the rows of `progress.jsonl` so far as one sentence, or None.
 
     There is an alarm in one of these cases:
         * A camera shows one color in most frames.
         * The model predicts success in episodes in which the simulator never reports it.
         * The predicted success rate of training episodes exceeds that of evaluation episodes.
         * The predicted success rate rose since some earlier time, and that of the simulator fell.
-    Rates must differ by more than chance.
-
-    Args:
-        rows: Rows of `progress.jsonl` so far. The success rates of rows without `has_full_episodes` are ignored: only
-            episodes that end early can have ended in them.
+    Rates must differ by more than chance. Those of rows without `has_full_episodes` are ignored: only episodes that end
+    early can have ended in them.
     """
     recent, full_rows = rows[-WINDOW_ITERATIONS:], [row for row in rows if row["has_full_episodes"]]
     return (

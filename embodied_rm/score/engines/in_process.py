@@ -21,11 +21,7 @@ def score_in_process(
 ) -> Iterator[Shard]:
     """Score shards, and yield each after it is stored, in order.
 
-    Args:
-        job: The corpus and its settings.
-        shards: The shards of this worker.
-        reporter: Shows the progress.
-        num_cpus: Processors of this worker. None: an equal share of this machine's processors.
+    `num_cpus` are the processors of this worker. None: an equal share of this machine's processors.
     """
     scorer = job.scorer_factory()
     with torch_thread_count(

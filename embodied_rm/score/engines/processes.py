@@ -23,13 +23,9 @@ SHARDS_IN_FLIGHT = 2
 
 
 def score_in_processes(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
-    """Score shards, and yield each after it is stored, in any order.
+    """Score shards, and yield each after it is stored, in any order; all workers end with this generator and process.
 
-    All workers end with this generator, and with this process.
-
-    Raises:
-        UserError: If a worker raises it or is killed.
-        RuntimeError: If a worker fails with another exception.
+    `UserError`: a worker raises it or is killed. `RuntimeError`: it fails with another exception.
     """
     pending = deque(shards)
     workers: dict[Connection, BaseProcess] = {}

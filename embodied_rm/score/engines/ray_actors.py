@@ -18,12 +18,9 @@ from embodied_rm.score.shards import Shard
 
 
 def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
-    """Score shards, and yield each after it is stored, in any order.
+    """Score shards, and yield each after it is stored, in any order; `UserError` if Ray or an actor fails.
 
     Run folder and data must have the same paths on every machine.
-
-    Raises:
-        UserError: If an actor raises it, Ray is missing, no cluster is reached, or the cluster has too few resources.
     """
     shard_by_number = {shard.number: shard for shard in shards}
     rows = [{"number": shard.number, "rows": list(shard.rows)} for shard in shards]
@@ -46,16 +43,12 @@ def score_with_ray(job: ScoreJob, shards: Sequence[Shard]) -> Iterator[Shard]:
 
 
 class ScoringActor:
-    """A worker. It loads the model with its first shard and scores one shard per call."""
+    """A worker. It loads the model with its first shard and scores one shard per call.
+
+    Paths may be relative to the working directory of the driver.
+    """
 
     def __init__(self, job: ScoreJob, working_dir: Path, num_cpus: int) -> None:
-        """Store the settings.
-
-        Args:
-            job: The corpus and its settings.
-            working_dir: Working directory of the driver, because paths may be relative to it.
-            num_cpus: Processors of this actor.
-        """
         self._job, self._working_dir, self._num_cpus = job, working_dir, num_cpus
         self._model_loaded = False
 
@@ -83,11 +76,7 @@ class ScoringActor:
 
 
 def actor_resources(job: ScoreJob, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the resources of each actor.
-
-    Raises:
-        UserError: If the cluster has too few resources for one actor.
-    """
+    """Return the resources of each actor; raise `UserError` if the cluster has too few for one."""
     node_cpus = [int(node.get("CPU", 0)) for node in nodes]
     if sum(node_cpus) < 1:
         raise UserError("the Ray cluster has no processors: its machines have CPU = 0")
