@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lerobot_v21 import DATA_PATH, EPISODES_PER_CHUNK, VIDEO_PATH, write_v21_dataset
 
+from embodied_rm.data.block_reader import validate_episode
 from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.validate import validate_episode
 from embodied_rm.data.video.files import write_video
 from embodied_rm.types import Episode, Frames
 

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.source import EpisodeSource
 from embodied_rm.errors import DataError
 from embodied_rm.types import Views
@@ -39,10 +40,8 @@ def iter_episode_blocks(
     try:
         frame_size = size or source.image_size(index)
         for start in range(0, length, FRAMES_PER_BLOCK):
-            yield (
-                index,
-                source.read_frames(index, start, min(start + FRAMES_PER_BLOCK, length), views=views, size=frame_size),
-            )
+            stop = min(start + FRAMES_PER_BLOCK, length)
+            yield index, source.read_frames(index, start, stop, views=views, size=frame_size)
     except DataError as error:
         yield index, error
 
@@ -53,6 +52,20 @@ def iter_views(blocks: Iterable[FrameBlock]) -> Iterator[Views]:
         if isinstance(views, DataError):
             raise views
         yield views
+
+
+def validate_episode(source: EpisodeSource, index: int) -> list[DataIssue]:
+    """Decode every frame of every view and check every number: return the issues that opening does not detect.
+
+    At most one issue per view is returned: frames after a decoding error are not read.
+    """
+    blocks = (block for view in source.views for _, block in iter_episode_blocks(source, index, [view], None))
+    errors = [block for block in blocks if isinstance(block, DataError)]
+    try:
+        source.columns(index)
+    except DataError as error:
+        errors.append(error)
+    return [DataIssue.from_error(error, (source.meta[index].name,)) for error in errors]
 
 
 def count_blocks(source: EpisodeSource, indices: Iterable[int]) -> int:

@@ -49,8 +49,3 @@ def check_not_empty(path: Path, episodes: Sequence[object], issues: Sequence[Dat
     """Raise `DataError` if no usable episode is left."""
     if not episodes:
         raise DataError(f"{path}: no episode can be used: {summarize_issues(issues)}")
-
-
-def is_inside(folder: Path, path: Path) -> bool:
-    """Whether a path lies in the folder after its links are resolved."""
-    return path.resolve().is_relative_to(folder.resolve())

@@ -18,7 +18,7 @@ from test_hdf5 import write_robomimic
 from test_recordings_table import CSV, ENTRIES, SUBTASKS_CSV
 
 from embodied_rm.data.annotation import Annotation
-from embodied_rm.data.json_file import dump_json_like
+from embodied_rm.data.dataset_files import dump_json_like
 from embodied_rm.data.lerobot.stats import aggregate_stats, column_stats
 from embodied_rm.data.lerobot.write import DatasetWriter, subtask_column
 from embodied_rm.data.open_dataset import open_annotations, open_dataset

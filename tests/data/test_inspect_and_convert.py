@@ -13,12 +13,12 @@ from lerobot_v21 import write_v21_dataset
 from painted_frames import make_episode, paint_frames, psnr, read_numbers
 from test_hdf5 import write_minari, write_robomimic
 
+from embodied_rm.data.block_reader import validate_episode
 from embodied_rm.data.convert_dataset import convert_dataset
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import affected_episodes
 from embodied_rm.data.lerobot.lerobot_dataset import LeRobotDataset
 from embodied_rm.data.open_dataset import open_dataset
-from embodied_rm.data.validate import validate_episode
 from embodied_rm.data.video.files import write_video
 from embodied_rm.errors import DataError
 from embodied_rm.run_folder import NullReporter

@@ -10,8 +10,7 @@ from rl_envs import ImageModel, PointReachEnv
 
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rl.envs.curriculum import FIRST_SEED, MIN_FAILURE_RATE, StartCurriculum
-from embodied_rm.rl.envs.learned_env import LearnedRewardEnv
-from embodied_rm.rl.envs.state_env import StateRewardEnv
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPOConfig
 from embodied_rm.rl.refine import RefineOptions, refine

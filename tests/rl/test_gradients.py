@@ -29,9 +29,9 @@ from embodied_rm.rl.learner.policy import (
     gaussian_kl,
     log_prob,
     mlp,
+    tanh,
 )
 from embodied_rm.rl.learner.ppo import PPO, GaussianBatch, KLPenalties, PPOConfig
-from embodied_rm.rl.learner.tanh import tanh
 
 ROWS, ACTIONS = 40, 3
 

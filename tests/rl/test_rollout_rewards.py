@@ -18,8 +18,7 @@ from embodied_rm.rewards.transitions import RewardParams, Transitions
 from embodied_rm.rl.credit.attribution import ContributionEstimator, find_complete_episodes
 from embodied_rm.rl.credit.auxiliary_weight import MAX_AUXILIARY_WEIGHT, update_auxiliary_weight
 from embodied_rm.rl.credit.rollout_rewards import RolloutRewards
-from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, make_reward_env
-from embodied_rm.rl.envs.state_env import StateRewardEnv
+from embodied_rm.rl.envs.learned_env import LearnedRewardEnv, StateRewardEnv, make_reward_env
 from embodied_rm.rl.learner.buffer import PPOBatch, RolloutBuffer, collect
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.learner.ppo import PPO, PPOConfig

@@ -7,8 +7,8 @@ from rl_envs import CountingEnv
 
 from embodied_rm.models.progress_net import NetConfig, ProgressNet
 from embodied_rm.rewards.reward_config import RewardConfig
+from embodied_rm.rl.envs.learned_env import StateRewardEnv
 from embodied_rm.rl.envs.rollout_stats import PHASES
-from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.rl.iteration_cost import IterationTiming, summarize_cost, time_iterations
 from embodied_rm.rl.learner.policy import GaussianPolicy, PolicySpec
 from embodied_rm.rl.refine_config import RefineConfig

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.command import Command
+from embodied_rm.data.block_reader import validate_episode
 from embodied_rm.data.feature_map import FeatureMap
 from embodied_rm.data.issues import DataIssue, affected_episodes
 from embodied_rm.data.open_dataset import open_dataset
 from embodied_rm.data.source import EpisodeSource
-from embodied_rm.data.validate import validate_episode
 from embodied_rm.errors import CheckFailedError, DataError
 from embodied_rm.experiments.datasets import report_issues
 from embodied_rm.experiments.report_parts import episode_panel

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from embodied_rm.data.dataset_files import check_file
 from embodied_rm.data.subprocess_worker import SubprocessWorker
-from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import UserError
 from embodied_rm.types import Array, Frames
 

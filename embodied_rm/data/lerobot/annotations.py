@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embodied_rm.data.annotation import Annotation
-from embodied_rm.data.json_file import dump_json_like, read_json
+from embodied_rm.data.dataset_files import dump_json_like, read_json, write_inside
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.info import read_info
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet, rewrite_parquet
 from embodied_rm.data.lerobot.stats import FeatureStats, aggregate_stats, column_stats
 from embodied_rm.data.lerobot.v30 import episode_files, parse_meta
 from embodied_rm.data.lerobot.write import subtask_column
-from embodied_rm.data.write_inside import write_inside
 from embodied_rm.errors import DataError
 from embodied_rm.types import IntArray
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from embodied_rm.data.issues import DataIssue, is_inside
+from embodied_rm.data.dataset_files import is_inside
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet

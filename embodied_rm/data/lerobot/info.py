@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data.json_file import read_json
+from embodied_rm.data.dataset_files import read_json
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.errors import DataError
 

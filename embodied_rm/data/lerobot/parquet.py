@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embodied_rm.data.video.mp4 import check_file
+from embodied_rm.data.dataset_files import check_file
 from embodied_rm.errors import DataError
 
 

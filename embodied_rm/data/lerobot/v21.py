@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from embodied_rm.data.dataset_files import check_file
 from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, check_episode_list, default_name
 from embodied_rm.data.source import EpisodeMeta
-from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError
 
 INDEX_PATTERN = re.compile(r'"episode_index"\s*:\s*(\d{1,9})\b')

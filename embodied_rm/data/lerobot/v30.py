@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from embodied_rm.data.issues import DataIssue, is_inside
+from embodied_rm.data.dataset_files import is_inside
+from embodied_rm.data.issues import DataIssue
 from embodied_rm.data.lerobot import format as fmt
 from embodied_rm.data.lerobot.episode_index import EpisodeIndexRow, check_episode_list, default_name
 from embodied_rm.data.lerobot.parquet import read_footer, read_parquet

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from embodied_rm.data.dataset_files import read_json
 from embodied_rm.data.issues import DataIssue
-from embodied_rm.data.json_file import read_json
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.errors import DataError
 

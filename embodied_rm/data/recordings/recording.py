@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from embodied_rm.data.json_file import read_json
+from embodied_rm.data.dataset_files import read_json
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 

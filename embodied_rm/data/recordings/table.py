@@ -16,10 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embodied_rm.data.issues import DataIssue, is_inside, summarize_issues
-from embodied_rm.data.json_file import read_json
+from embodied_rm.data.dataset_files import check_file, is_inside, read_json
+from embodied_rm.data.issues import DataIssue, summarize_issues
 from embodied_rm.data.recordings.recording import Recording
-from embodied_rm.data.video.mp4 import check_file
 from embodied_rm.errors import DataError, UserError
 from embodied_rm.types import Subtask
 

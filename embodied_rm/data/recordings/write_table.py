@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from embodied_rm.data.annotation import Annotation, match_subtasks
-from embodied_rm.data.json_file import dump_json_like
+from embodied_rm.data.dataset_files import dump_json_like, write_inside
 from embodied_rm.data.recordings.recording import Recording
 from embodied_rm.data.recordings.table import CSV_SUBTASKS, CSV_TABLE, JSON_TABLE, read_table_entry
-from embodied_rm.data.write_inside import write_inside
 from embodied_rm.types import Subtask
 
 SUCCESS_TEXT = {True: "true", False: "false", None: ""}

@@ -6,10 +6,9 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
+from embodied_rm.data.dataset_files import check_file
 from embodied_rm.errors import DataError
 
-LFS_POINTER = b"version https://git-lfs"
-"""First bytes of a git-lfs pointer, the text file that replaces a file not yet downloaded."""
 ALLOWED_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp"})
 
 
@@ -22,19 +21,6 @@ def check_mp4(path: Path) -> None:
     for name, meaning in ((b"moov", "index"), (b"mdat", "images")):
         if name not in boxes and b"moof" not in boxes:
             raise DataError(f"{path}: the video is cut short: its {meaning} ({name!r}) is missing")
-
-
-def check_file(path: Path, kind: str) -> None:
-    """Raise `DataError` unless the path is a local, non-empty file and not a git-lfs pointer."""
-    if not path.exists():
-        raise DataError(f"{path}: the {kind} file does not exist")
-    if not path.is_file():
-        raise DataError(f"{path}: a {kind} file was expected, this is not a regular file")
-    if path.stat().st_size == 0:
-        raise DataError(f"{path}: the {kind} file is empty")
-    with path.open("rb") as stream:
-        if stream.read(len(LFS_POINTER)) == LFS_POINTER:
-            raise DataError(f"{path}: this is a git-lfs pointer, not the {kind} itself; fetch it with `git lfs pull`")
 
 
 def _top_level_boxes(stream: BinaryIO, path: Path, size: int) -> set[bytes]:

@@ -1,4 +1,4 @@
-"""A vector environment with the reward of a reward model."""
+"""Vector environments with the reward of a reward model, or one from the simulator's state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from torch import Tensor
 
+from embodied_rm.errors import UserError
 from embodied_rm.models.reward_model import RewardModel
 from embodied_rm.models.subgoal_state import SubgoalState
 from embodied_rm.models.subgoals import SubgoalRewardModel
@@ -15,7 +17,6 @@ from embodied_rm.models.view_consistency import visible_views
 from embodied_rm.rewards.reward_config import RewardConfig
 from embodied_rm.rewards.transitions import FloatArray
 from embodied_rm.rl.envs.reward_env import RewardEnv
-from embodied_rm.rl.envs.state_env import StateRewardEnv
 from embodied_rm.types import IntArray, RewardOutput, Views
 
 
@@ -78,6 +79,32 @@ class LearnedRewardEnv(RewardEnv):
         render = env.render_tensor if keep_on_device else env.render_views
         with self.stats.time_phase("render"):
             return Views(names=tuple(env.view_names), frames=render(rows))
+
+
+class StateRewardEnv(RewardEnv):
+    """A `RewardEnv` whose scores come from the simulator's state, for comparison.
+
+    If the rule uses the simulator's progress, the infos must have `progress` and `subtask` [N]. Otherwise all
+    potentials are 0, for the critic too.
+    """
+
+    def _reset_scores(self, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
+        return self._read_infos("progress", rows, infos)
+
+    def _score(self, rows: IntArray, infos: Mapping[str, Any]) -> RewardOutput:
+        return RewardOutput(
+            progress=self._read_infos("progress", rows, infos),
+            valid=np.ones(len(rows), bool),
+            subtask=self._read_infos("subtask", rows, infos).astype(np.int64),
+            success=infos["success"][rows].astype(np.float32),
+            uncertainty=np.zeros(len(rows), np.float32),
+        )
+
+    def _read_infos(self, key: str, rows: IntArray, infos: Mapping[str, Any]) -> FloatArray:
+        return infos[key][rows] if self.rule.progress_source == "simulator" else np.zeros(len(rows))
+
+    def _embeddings(self) -> FloatArray:
+        raise UserError(f"reward.rule={self.config.rule} needs a reward model: the simulator embeds no states")
 
 
 def make_reward_env(env: gym.vector.VectorEnv, model: RewardModel, config: RewardConfig, gamma: float) -> RewardEnv:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from embodied_rm.rl.learner.policy import LOG_STD_RANGE, gaussian_kl, log_prob
-from embodied_rm.rl.learner.tanh import tanh
+from embodied_rm.rl.learner.policy import LOG_STD_RANGE, gaussian_kl, log_prob, tanh
 
 
 class PolicyGrad(NamedTuple):

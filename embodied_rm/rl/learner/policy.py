@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from embodied_rm.checkpoint_io import load_into, load_tensors, save_tensors
 from embodied_rm.distributed import SINGLE_PROCESS, DistContext
 from embodied_rm.errors import CheckpointError, UserError
-from embodied_rm.rl.learner.tanh import Tanh, tanh
 from embodied_rm.rl.learner.threads import single_thread
 
 ARCHITECTURE = "gaussian_policy"
@@ -26,6 +25,23 @@ MAX_NORMALIZED_OBS = 10.0
 LENGTH_SCALE_M = 0.03
 """Scale of the detailed encoding of lengths, m: millimeters vanish in features that are normalized to half a meter."""
 LOG_STD_RANGE = (-5.0, 1.0)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Return tanh(x), any shape; differentiable if autograd records.
+
+    On a CPU, PyTorch's tanh takes ten times as long as NumPy's, which is as exact: a quarter of an update.
+    """
+    if x.is_cpu and not (torch.is_grad_enabled() and x.requires_grad):
+        return torch.from_numpy(np.tanh(x.detach().numpy()))
+    return torch.tanh(x)
+
+
+class Tanh(nn.Module):
+    """`tanh` as a layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return tanh(x)
 
 
 @dataclass(frozen=True, kw_only=True)
