@@ -1,6 +1,8 @@
 """Every config composes, and the defaults of YAML files and dataclasses agree."""
 
 import dataclasses
+from functools import cache
+from itertools import zip_longest
 
 import pytest
 from omegaconf import OmegaConf
@@ -8,7 +10,7 @@ from omegaconf import OmegaConf
 from embodied_rm.cli import compose
 from embodied_rm.cli.config_errors import field_type, leaf_keys
 from embodied_rm.cli.main import load_command
-from embodied_rm.config_files import KEY_LINE, command_names, config_dir, config_groups, group_choices
+from embodied_rm.config_files import KEY_LINE, command_names, config_dir, config_groups, group_choices, group_folder
 
 GROUPS = sorted({path.parent.name for path in config_dir().glob("*/*.yaml")})
 
@@ -18,6 +20,7 @@ def stand_in(hint: object) -> str:
     return "1" if hint in (int, float) else "somewhere"
 
 
+@cache
 def required(command: str) -> list[str]:
     """Return overrides for the keys without a default."""
     schema, missing = load_command(command).schema, OmegaConf.missing_keys(compose.compose_untyped(command))
@@ -65,15 +68,20 @@ def test_the_yaml_and_the_dataclass_agree_on_defaults(command: str) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_group_is_used_and_every_choice_of_it_composes(group: str) -> None:
-    users = [command for command in command_names() if group in config_groups(command)]
-    assert users, f"configs/{group} is included by no command"
-    for command in users:
-        for choice in group_choices(group):
-            chosen = compose.check_keys(command, compose.parse_overrides([f"{group}={choice}"], multirun=False))
-            compose.compose_typed(
-                command, [*compose.expand_sweep(chosen)[0], *required(command)], load_command(command).schema
-            )
+def test_every_group_is_used(group: str) -> None:
+    folders = {group_folder(key) for command in command_names() for key in config_groups(command).values()}
+    assert group in folders, f"configs/{group} is included by no command"
+
+
+@pytest.mark.parametrize("command", [name for name in command_names() if config_groups(name)])
+def test_every_choice_of_every_group_composes(command: str) -> None:
+    """The groups of a command are independent: one composition chooses in all of them."""
+    choices = {name: group_choices(group_folder(key)) for name, key in config_groups(command).items()}
+    for row in zip_longest(*choices.values()):
+        words = [f"{group}={choice}" for group, choice in zip(choices, row, strict=True) if choice is not None]
+        chosen = compose.check_keys(command, compose.parse_overrides(words, multirun=False))
+        overrides = [*compose.expand_sweep(chosen)[0], *required(command)]
+        compose.compose_typed(command, overrides, load_command(command).schema)
 
 
 @pytest.mark.parametrize("path", sorted(config_dir().glob("**/*.yaml")), ids=lambda path: path.stem)
